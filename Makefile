@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check bench
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/installed ## install what is missing, train a small transformer and watch it in the browser
+	$(BIN)/tracer demo $(ARGS)
+
+test: $(VENV)/installed-dev ## install what is missing (Chromium too), then check
+	scripts/install-chromium
+	@$(MAKE) --no-print-directory check
+
+check: $(VENV)/installed-dev ## format, lint, types, tests: the lines that CI runs
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
+
+bench: $(VENV)/installed-dev ## measure every speed and memory claim
+	$(BIN)/python -m benchmarks $(ARGS)
+
+$(VENV)/installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	  echo "manyeyes needs Python 3.11, 3.12 or 3.13, but $(PYTHON) --version says: $$($(PYTHON) --version 2>&1)" >&2; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check -q --no-deps -e .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed requirements-dev.lock
+	$(BIN)/pip install --disable-pip-version-check -q -r requirements-dev.lock
+	@touch $@

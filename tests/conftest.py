@@ -1,0 +1,82 @@
+"""What every test shares: one thread, no network, an empty cache of its own, a port and a browser."""
+
+import atexit
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and so share one cache
+    scratch = tempfile.mkdtemp(prefix="manyeyes-tests-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    os.environ |= {
+        "MANYEYES_CACHE": f"{scratch}/manyeyes",
+        "HF_HOME": f"{scratch}/huggingface",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",  # as many workers as cores, and sums in a fixed order
+        "TOKENIZERS_PARALLELISM": "false",
+        "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
+        "STREAMLIT_SERVER_HEADLESS": "true",
+    }
+
+# Modules whose signatures, shapes included, are checked at run time (an int is a fine float). Not so config, presets,
+# store and cli: people hand them wrong values, and they answer with a ValueError of their own.
+PARTS = ("ablate", "data", "edits", "generate", "gradients", "heads", "inspect", "measures", "model", "optim", "phases")
+SHAPE_CHECKED = [f"tracer.{part}" for part in (*PARTS, "probes", "record", "training")]
+install_import_hook(SHAPE_CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+settings.register_profile("manyeyes", deadline=None, derandomize=True, database=None)  # same examples everywhere
+settings.load_profile("manyeyes")
+
+
+def usable_cores() -> int:
+    """Cores this process may use: affinity, and the quota of a container."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpu_max = Path("/sys/fs/cgroup/cpu.max")
+    if cpu_max.exists():
+        quota, period = cpu_max.read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    return min(8, usable_cores())  # a worker holds torch and streamlit: about 1 GB
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def shape_checked() -> list[str]:
+    return SHAPE_CHECKED
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The executable of a Chromium or Chrome; its absence is a failure, since the browser test is not optional."""
+    wanted = os.environ.get("CHROMIUM")
+    found = shutil.which(wanted) if wanted else next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.fail(
+            f"no browser: {wanted or ', '.join(BROWSERS)} not found; run scripts/install-chromium", pytrace=False
+        )
+    return found

@@ -1,0 +1,167 @@
+"""The arrows of the house: who may import whom, read from the source, and what an import costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DISK_LIBRARIES = {"safetensors", "zarr", "h5py", "sqlite3", "shelve"}
+DISK_CALLS = {
+    "open", "read_bytes", "read_text", "write_bytes", "write_text", "mkdir", "unlink", "rmtree", "touch",
+    "open_zarr", "to_zarr", "load_file", "save_file", "to_netcdf",
+}  # fmt: skip
+
+
+def module_name(path: Path) -> str:
+    """tracer/heads/__init__.py -> tracer.heads"""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(source: str, module: str = "", is_package: bool = False) -> set[str]:
+    """Every module that the source imports anywhere; `from a import b` counts as a and as a.b."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            up = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
+            origin = ".".join([*up, *filter(None, [node.module])])
+            found |= {origin} | {f"{origin}.{alias.name}" for alias in node.names}
+    return found
+
+
+def calls(source: str) -> set[str]:
+    """The name of everything that the source calls, as written: `open`, `path.parent.mkdir`."""
+    return {ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
+
+
+def disk_calls(source: str) -> set[str]:
+    return {name for name in calls(source) - {"webbrowser.open"} if name.rpartition(".")[2] in DISK_CALLS}
+
+
+def within(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+SOURCES = {module_name(p): p for top in ("tracer", "dashboard") for p in sorted((ROOT / top).rglob("*.py"))}
+IMPORTS = {name: imports(path.read_text(), name, path.name == "__init__.py") for name, path in SOURCES.items()}
+
+
+def breaches(importers: tuple[str, ...], forbidden: tuple[str, ...], except_in: tuple[str, ...] = ()) -> list[str]:
+    return [
+        f"{module} imports {name}"
+        for module, names in IMPORTS.items()
+        if within(module, *importers) and not within(module, *except_in)
+        for name in sorted(names)
+        if within(name, *forbidden)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import a.b as c", {"a.b"}),
+        ("from a import b, c", {"a", "a.b", "a.c"}),
+        ("from . import b", {"p.q", "p.q.b"}),
+        ("from ..r import b", {"p.r", "p.r.b"}),
+        ("def f():\n    import torch", {"torch"}),
+        ("if TYPE_CHECKING:\n    from torch import Tensor", {"torch", "torch.Tensor"}),
+        ("x = 'import torch'", set()),
+    ],
+)
+def test_imports_are_read(source: str, expected: set[str]) -> None:
+    assert imports(source, "p.q.m") == expected
+
+
+def test_a_package_is_its_own_origin() -> None:
+    assert imports("from .b import c", "p.q", is_package=True) == {"p.q.b", "p.q.b.c"}
+
+
+def test_disk_calls_are_read() -> None:
+    source = "open(x); a.b.mkdir(); webbrowser.open(url); f = p.read_text; tracer.open_run(d)"
+    assert disk_calls(source) == {"open", "a.b.mkdir"}
+
+
+def test_every_part_is_looked_at() -> None:
+    parts = {"tracer.config", "tracer.heads", "tracer.gradients", "tracer.phases", "tracer.store", "tracer.data"}
+    parts |= {"dashboard.app", "dashboard.loading", "dashboard.figures", "dashboard.views"}
+    assert parts <= set(SOURCES)
+
+
+FORMATS = (
+    "tracer.store.layout",
+    "tracer.store.trace",
+    "tracer.store.writer",
+    "tracer.training",
+    "tracer.record",
+)
+ANALYSIS = ("tracer.heads", "tracer.gradients", "tracer.circuits", "tracer.phases")
+
+
+@pytest.mark.parametrize(
+    ("importers", "forbidden", "except_in"),
+    [
+        pytest.param(("tracer",), ("dashboard", "streamlit", "plotly"), (), id="tracer knows no dashboard"),
+        pytest.param(ANALYSIS, ("tracer.model", "tracer.store"), (), id="analysis takes tensors"),
+        pytest.param(("tracer.phases",), ("torch",), (), id="phases are numpy"),
+        pytest.param(("tracer.config",), ("tracer", "torch"), (), id="config stands alone"),
+        pytest.param(
+            ("tracer", "dashboard"), tuple(DISK_LIBRARIES), ("tracer.store", "tracer.data"), id="only store knows files"
+        ),
+        pytest.param(
+            ("tracer", "dashboard"), ("pickle", "cloudpickle", "dill", "joblib"), (), id="nothing is unpickled"
+        ),
+        pytest.param(("dashboard",), FORMATS, (), id="dashboard knows no format"),
+        pytest.param(("dashboard",), ("torch",), ("dashboard.loading",), id="pages paint without torch"),
+    ],
+)
+def test_arrows(importers: tuple[str, ...], forbidden: tuple[str, ...], except_in: tuple[str, ...]) -> None:
+    assert breaches(importers, forbidden, except_in) == []
+
+
+def test_figures_know_numpy_and_plotly_only() -> None:
+    allowed = ("numpy", "plotly", "dashboard.figures", "dashboard.theme", *sys.stdlib_module_names)
+    used = {name for module, names in IMPORTS.items() if within(module, "dashboard.figures") for name in names}
+    assert sorted(name for name in used if not within(name, *allowed) and name != "dashboard") == []
+
+
+def test_views_never_import_views() -> None:
+    assert breaches(("dashboard.views",), ("dashboard.views",)) == []
+
+
+def test_only_loading_caches() -> None:
+    caching = [name for name, path in SOURCES.items() if "st.cache_" in path.read_text()]
+    assert caching == ["dashboard.loading"]
+
+
+def test_only_store_touches_the_files_of_a_run() -> None:
+    # data/ may cache a corpus; a component reads its own .js and .css, next to its .py
+    exempt = ("tracer.store", "tracer.data", "dashboard.components")
+    touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}
+    assert {name: found for name, found in touching.items() if found} == {}
+
+
+def test_every_named_shape_is_checked(shape_checked: list[str]) -> None:
+    naming = {name for name, names in IMPORTS.items() if within(name, "tracer") and "jaxtyping" in names}
+    assert {name for name in naming if not within(name, *shape_checked)} == set()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "tracer",
+        "tracer.cli",
+        "tracer.measures",
+        "dashboard.theme",
+        "dashboard.state",
+        "dashboard.loading",
+        "dashboard.views.runs",
+    ],
+)
+def test_cheap_to_import(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({{'torch', 'transformer_lens'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,44 @@
+"""manyeyes: train transformers and see every attention head, at every step of training.
+
+    import tracer
+
+    run = tracer.open_run("checkpoints/demo-0")
+    run.trace.induction.max(["layer", "head"])     # an xarray.Dataset with named dimensions
+    model = run.model(step=500)
+    logits = model(model.to_tokens("def f(self"))
+
+Names load when they are first used, so that `import tracer` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
+    from tracer.model import Transformer
+    from tracer.presets import PRESETS, preset
+    from tracer.store import Run, list_runs, open_run
+    from tracer.training import resume, train
+
+_HOME = {
+    "DataConfig": "config", "ModelConfig": "config", "OptimConfig": "config", "RecordConfig": "config",
+    "TrainConfig": "config", "Transformer": "model", "PRESETS": "presets", "preset": "presets", "Run": "store",
+    "list_runs": "store", "open_run": "store", "resume": "training", "train": "training",
+}  # fmt: skip
+
+__all__ = [
+    "PRESETS", "DataConfig", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig", "Transformer",
+    "list_runs", "open_run", "preset", "resume", "train",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"tracer has no {name!r}; it has {', '.join(__all__)}")
+    return getattr(importlib.import_module(f"tracer.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

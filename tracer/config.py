@@ -1,0 +1,286 @@
+"""What a run is made of: small frozen dataclasses, validated once, saved as JSON in the run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Init = float | Literal["fan_in", "linear"]
+"""A standard deviation, or 1/sqrt(fan_in) normal, or torch.nn.Linear's default uniform(+-1/sqrt(fan_in))."""
+
+CORPORA = ("python-stdlib", "repeated-random", "markov")
+"""Corpora that need no files; anything else is a path, or `hf:NAME` for a Hugging Face dataset."""
+
+
+@dataclass(frozen=True)
+class InitConfig:
+    """Standard deviations of the weights at step 0."""
+
+    embed: Init = 1.0
+    """W_E."""
+    pos: Init = 1.0
+    """W_pos."""
+    attn: Init = "fan_in"
+    """W_Q, W_K, W_V and W_O."""
+    mlp: Init = "linear"
+    """Every matrix and bias of the MLPs."""
+    unembed: Init = "fan_in"
+    """W_U."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One transformer, read top to bottom; every specimen is a setting of these fields."""
+
+    n_layers: int = 2
+    """Number of blocks."""
+    n_heads: int = 4
+    """Attention heads per block."""
+    d_model: int = 128
+    """Width of the residual stream."""
+    d_head: int | None = None
+    """Width of a head; None means d_model / n_heads, d_model gives full-rank heads."""
+    n_ctx: int = 64
+    """Longest input, in tokens."""
+    d_vocab: int | None = None
+    """Vocabulary size; None means the tokenizer's."""
+    mlp_hidden: tuple[int, ...] = ()
+    """Widths of the hidden layers of each block's MLP; empty means attention only."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Non-linearity of the MLPs."""
+    norm: Literal["none", "rms", "layer"] = "rms"
+    """Normalisation of each sublayer."""
+    norm_position: Literal["pre", "post"] = "pre"
+    """pre: x + f(norm(x)); post: norm(x + f(x))."""
+    norm_gain: bool = True
+    """Learned gain (and bias, for layer norm)."""
+    norm_eps: float = 1e-6
+    """Added to the variance inside the root."""
+    final_norm: bool = True
+    """A last norm before the unembedding (ignored when norm is none)."""
+    attn_scale: Literal["d_head", "d_model", "none"] = "d_head"
+    """Scores are divided by the square root of this width, or by 1."""
+    attn_out: bool = True
+    """W_O; without it the concatenated heads are the output, so n_heads * d_head must equal d_model."""
+    attn_out_bias: bool = False
+    """b_O, a bias on the attention output."""
+    residual: bool = True
+    """x + f(x); without it each sublayer replaces the stream."""
+    positions: Literal["learned", "sinusoidal", "rotary", "shortformer", "none"] = "learned"
+    """learned and sinusoidal add to the embedding, shortformer adds a learned vector to the input of q and k only."""
+    dropout: float = 0.0
+    """Dropout on the pattern and on each sublayer's output, while training."""
+    unembed_hidden: tuple[int, ...] = ()
+    """Hidden layers of an MLP that stands in for the unembedding; empty means one matrix W_U."""
+    tie_embeddings: bool = False
+    """W_U = W_E transposed."""
+    init: InitConfig = field(default_factory=InitConfig)
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        for name in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab", "mlp_hidden", "unembed_hidden"):
+            value = getattr(self, name)
+            if any(width < 1 for width in (value if isinstance(value, tuple) else (value,)) if width is not None):
+                raise ValueError(f"{name}={value} must be at least 1")
+        if self.d_head is None and self.d_model % self.n_heads:
+            divisors = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
+            nearest = [h for h in divisors if h < self.n_heads][-1:] + [h for h in divisors if h > self.n_heads][:1]
+            raise ValueError(
+                f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; "
+                f"nearest that divide: {', '.join(map(str, nearest))} (or set d_head yourself)"
+            )
+        if not self.attn_out and self.n_heads * self.head_width != self.d_model:
+            raise ValueError(
+                f"without W_O the heads are the output, so n_heads * d_head = {self.n_heads} * {self.head_width} = "
+                f"{self.n_heads * self.head_width} must equal d_model={self.d_model}; set attn_out or another d_head"
+            )
+        if self.attn_out_bias and not self.attn_out:
+            raise ValueError("attn_out_bias=True needs attn_out=True: there is no W_O to add a bias to")
+        if self.tie_embeddings and self.unembed_hidden:
+            raise ValueError(f"tie_embeddings=True leaves no room for unembed_hidden={self.unembed_hidden}")
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(f"rotary positions rotate pairs, so d_head={self.head_width} must be even")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+
+    @property
+    def head_width(self) -> int:
+        """d_head, resolved."""
+        return self.d_head if self.d_head is not None else self.d_model // self.n_heads
+
+    @property
+    def attn_only(self) -> bool:
+        return not self.mlp_hidden
+
+    @property
+    def scale(self) -> float:
+        """What q . k is multiplied by."""
+        return {"d_head": self.head_width**-0.5, "d_model": self.d_model**-0.5, "none": 1.0}[self.attn_scale]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the tokens come from."""
+
+    corpus: str = "python-stdlib"
+    """python-stdlib, repeated-random, markov, a text file or folder, or hf:NAME[:SUBSET] (a Hugging Face dataset)."""
+    vocab_size: int = 1024
+    """Tokens of the byte-level BPE, or of the random sources (the start token included)."""
+    mix: str | None = None
+    """A second corpus that replaces a share of the training rows (never of the held-out rows)."""
+    mix_share: float = 0.0
+    """Share of training rows that come from `mix`."""
+    period_min: int = 8
+    """Shortest block of repeated-random tokens."""
+    period_max: int = 30
+    """Longest block of repeated-random tokens."""
+    markov_states: int = 3
+    """Number of symbols of the in-context Markov chains (Edelman et al. 2024)."""
+    val_share: float = 0.05
+    """Share of the documents held out."""
+    text_field: str = "text"
+    """Column of a Hugging Face dataset that holds the text."""
+    max_mb: float = 48.0
+    """At most this many megabytes of text are read."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mix_share <= 1:
+            raise ValueError(f"mix_share={self.mix_share} must be between 0 and 1")
+        if bool(self.mix) != bool(self.mix_share):
+            raise ValueError(f"mix={self.mix!r} and mix_share={self.mix_share} go together: set both or neither")
+        if not 0 < self.val_share < 1:
+            raise ValueError(f"val_share={self.val_share} must be between 0 and 1")
+        if not 2 <= self.period_min <= self.period_max:
+            raise ValueError(f"period_min={self.period_min} and period_max={self.period_max}: need 2 <= min <= max")
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """How the weights move."""
+
+    name: Literal["sgd", "adamw", "muon"] = "adamw"
+    """sgd is with Nesterov momentum; muon drives the matrices inside blocks and AdamW everything else."""
+    lr: float = 1e-3
+    """Learning rate (of the matrices, for muon)."""
+    qk_lr_factor: float = 1.0
+    """W_Q and W_K move at lr times this."""
+    adam_lr: float | None = None
+    """Learning rate of the AdamW part of muon; None means lr."""
+    momentum: float = 0.9
+    """Of sgd and muon."""
+    beta2: float = 0.99
+    """Of AdamW."""
+    weight_decay: float = 0.01
+    warmup: int = 50
+    """Steps of linear warm-up, then constant."""
+    clip: float | None = 1.0
+    """Largest global gradient norm; None leaves gradients alone."""
+    batch_size: int = 32
+    """Sequences per step, over all processes and accumulated micro-batches."""
+    accumulate: int = 1
+    """Micro-batches per step."""
+    precision: Literal["auto", "no", "bf16"] = "auto"
+    """Mixed precision of the forward and backward; auto is bf16 on a GPU."""
+    compile: bool = False
+    """torch.compile the training forward."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        for name in ("batch_size", "accumulate"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
+        if self.lr <= 0:
+            raise ValueError(f"lr={self.lr} must be positive")
+
+
+@dataclass(frozen=True)
+class RecordConfig:
+    """When to measure and what to keep."""
+
+    every: int = 10
+    """Head measures, losses and gradients every this many steps (and at 1, 2, 4, 8, ... before)."""
+    snapshot_every: int = 25
+    """Weights, patterns and validation every this many steps."""
+    snapshot_mb: float = 2000.0
+    """Snapshots are thinned out beforehand so that all of them fit in this many megabytes."""
+    log_every: int = 100
+    """A log line, with sample texts, every this many steps."""
+    val_rows: int = 32
+    """Held-out sequences of Probe D."""
+    repeat_rows: int = 32
+    """Sequences of Probe R (metrics: at least 32)."""
+    text_prompts: int = 3
+    """Held-out passages whose patterns are kept."""
+    repeat_prompts: int = 2
+    """Repeated-token sequences whose patterns are kept."""
+    pattern_ctx: int = 64
+    """Patterns are kept for the first this many positions."""
+
+    def __post_init__(self) -> None:
+        for name in ("every", "snapshot_every", "log_every", "val_rows", "repeat_rows"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"record.{name}={getattr(self, name)} must be at least 1")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a run."""
+
+    run: str | None = None
+    """Name under checkpoints/, or a directory; None makes a name from the preset and the seed."""
+    steps: int = 1000
+    """Number of updates."""
+    seed: int = 0
+    """Of the initial weights and the order of the data."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU when there is one."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    record: RecordConfig = field(default_factory=RecordConfig)
+
+    def __post_init__(self) -> None:
+        _check_choices(self)
+        if self.steps < 1:
+            raise ValueError(f"steps={self.steps} must be at least 1")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed} must not be negative")
+
+
+def _check_choices(config: Any) -> None:
+    """A word that a field does not know is an error that lists the words it knows."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        value, hints = getattr(config, name), (hint, *typing.get_args(hint))
+        choices = [word for h in hints if typing.get_origin(h) is Literal for word in typing.get_args(h)]
+        if choices and isinstance(value, str) and value not in choices:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as plain JSON values."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(cls: type, values: dict[str, Any]) -> Any:
+    """The inverse of to_dict; a field that this version does not know is an error that names it."""
+    hints = typing.get_type_hints(cls)
+    unknown = sorted(set(values) - set(hints))
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}; it has {', '.join(hints)}")
+    return cls(**{name: _convert(hints[name], value) for name, value in values.items()})
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast(type, hint), value)
+    if isinstance(value, list) and not isinstance(hint, types.UnionType):
+        return tuple(value)
+    return value

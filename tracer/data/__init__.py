@@ -1,0 +1,126 @@
+"""Where tokens come from: corpus -> tokenizer -> rows for training, fixed rows held out, and prompts.
+
+d = data.build(DataConfig(), n_ctx=64, seed=0)
+d.train(step=0, batch_size=32)  # LongTensor [32 65], always the same for this seed and step
+d.val(8)  # LongTensor [8 65], never trained on
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from tracer.config import DataConfig
+from tracer.data import cache, sources, text
+from tracer.data.prompts import Encoded, PromptTooLong, encode_prompt, shorten
+from tracer.data.tokenizer import BOS, BOS_ID, token_strings, words
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BOS", "Data", "Encoded", "PromptTooLong", "build", "encode_prompt", "token_strings"]
+
+TRAIN_STREAM = 2
+PROMPT_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows of tokens for one run; every method is a pure function of its arguments and the seed."""
+
+    name: str
+    """The corpus, and what is mixed in."""
+    hash: str
+    """sha256 of the corpus, the tokenizer's settings and the mix."""
+    tokenizer: Tokenizer
+    source: sources.Source
+    seed: int
+    prompt: str
+    """Held-out text of about 32 tokens, at most half the context."""
+    n_train_tokens: int | None
+    """Tokens of the training text; None for random sources, which never end."""
+    bos: int = BOS_ID
+
+    @property
+    def d_vocab(self) -> int:
+        return self.tokenizer.get_vocab_size()
+
+    def train(self, step: int, batch_size: int) -> torch.Tensor:
+        """Training rows of a step: LongTensor [batch n_ctx+1], a function of (seed, step, batch_size) alone."""
+        import torch
+
+        return torch.from_numpy(self.source.rows(np.random.default_rng([self.seed, step, TRAIN_STREAM]), batch_size))
+
+    def val(self, n: int) -> torch.Tensor:
+        """Held-out rows: LongTensor [n n_ctx+1], the same for every seed, never from the mix."""
+        import torch
+
+        return torch.from_numpy(self.source.held_out(n))
+
+
+def build(config: DataConfig, n_ctx: int, seed: int) -> Data:
+    """The data of a run: reads, splits and tokenises the corpus, or finds that done in the cache."""
+    n_prompt = min(PROMPT_TOKENS, max(2, n_ctx // 2))
+    random = _random_source(config.corpus, config, n_ctx, config.vocab_size)
+    tokenised = None
+    n_train_tokens = None
+    if random is not None:
+        source = random
+        tokenizer = words(config.markov_states + 1 if config.corpus == "markov" else config.vocab_size)
+        settings = [config.vocab_size, config.period_min, config.period_max, config.markov_states]
+        digest = cache.key(corpus=config.corpus, settings=settings)
+        prompt = " ".join(map(str, random.passage(n_prompt)))
+    else:
+        tokenised = text.tokenised(config)
+        source = _windows(config.corpus, tokenised.train, tokenised.held, n_ctx)
+        tokenizer, digest = tokenised.tokenizer, tokenised.hash
+        n_train_tokens = len(tokenised.train)
+        prompt = shorten(tokenizer, tokenised.passage, n_prompt)
+    name = config.corpus
+    if config.mix:
+        other, mix_hash = _other_source(config, tokenised, n_ctx, tokenizer.get_vocab_size())
+        source = sources.Mix(source, other, config.mix_share)
+        digest = cache.key(main=digest, mix=mix_hash, share=config.mix_share)
+        name = f"{config.corpus} + {config.mix_share:.0%} {config.mix}"
+    return Data(name, digest, tokenizer, source, seed, prompt, n_train_tokens)
+
+
+def _random_source(
+    corpus: str, config: DataConfig, n_ctx: int, d_vocab: int
+) -> sources.Repeated | sources.Markov | None:
+    if corpus == "repeated-random":
+        return sources.Repeated(d_vocab, n_ctx, config.period_min, config.period_max)
+    if corpus == "markov":
+        return sources.Markov(config.markov_states, n_ctx)
+    return None
+
+
+def _other_source(
+    config: DataConfig, main: text.Tokenised | None, n_ctx: int, d_vocab: int
+) -> tuple[sources.Source, str]:
+    """(source, hash) of what is mixed in, in the main corpus's tokens."""
+    assert config.mix
+    if config.mix == "markov" and config.markov_states >= d_vocab:
+        raise ValueError(f"markov_states={config.markov_states} do not fit in a vocabulary of {d_vocab}")
+    if random := _random_source(config.mix, config, n_ctx, d_vocab):
+        settings = [config.period_min, config.period_max, config.markov_states]
+        return random, cache.key(corpus=config.mix, settings=settings)
+    if main is None:
+        raise ValueError(
+            f"mix={config.mix!r} is text, and corpus={config.corpus!r} has no tokens for text: "
+            f"set corpus={config.mix!r} and mix={config.corpus!r}"
+        )
+    stream, digest = text.mixed_in(config, main)
+    return _windows(config.mix, stream, main.held, n_ctx), digest
+
+
+def _windows(corpus: str, train: np.ndarray, held: np.ndarray, n_ctx: int) -> sources.Text:
+    if min(len(train), len(held)) <= n_ctx:
+        raise ValueError(
+            f"corpus {corpus!r} is too small: {len(train)} tokens to train on and {len(held)} held out, and a row "
+            f"takes n_ctx + 1 = {n_ctx + 1} of each; give more text, a larger val_share or a smaller n_ctx"
+        )
+    return sources.Text(train, held, n_ctx)

@@ -1,0 +1,103 @@
+"""Optimisers: SGD-Nesterov, AdamW, or Muon for the matrices inside the blocks with AdamW for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tracer.config import OptimConfig
+
+
+class HeadMuon(torch.optim.Muon):
+    """torch.optim.Muon over weights that are stacked by head.
+
+    Muon (Jordan 2024) orthogonalises matrices and scales the learning rate by their shape, both as [d_out d_in]: to it
+    W_Q [head d_model d_head] is one matrix [head * d_head, d_model], W_O [head d_head d_model] one [d_model, head *
+    d_head], and W_in [d_model d_mlp] is [d_mlp d_model]. Each step copies gradients to that layout and the result back.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], momentum: float, weight_decay: float) -> None:
+        self.pairs: list[tuple[nn.Parameter, nn.Parameter, bool]] = []
+        flat = []
+        for group in groups:
+            params = []
+            for name, weight in group["params"]:
+                joins_heads = name.endswith("W_O")
+                matrix = nn.Parameter(_flatten(weight.detach(), joins_heads))
+                self.pairs.append((weight, matrix, joins_heads))
+                params.append(matrix)
+            flat.append({**group, "params": params})
+        super().__init__(flat, momentum=momentum, weight_decay=weight_decay)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for weight, matrix, joins_heads in self.pairs:
+            matrix.copy_(_flatten(weight, joins_heads))
+            matrix.grad = None if weight.grad is None else _flatten(weight.grad, joins_heads)
+        super().step()
+        for weight, matrix, joins_heads in self.pairs:
+            weight.copy_(_unflatten(matrix, weight, joins_heads))
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        super().zero_grad(set_to_none)
+        for weight, _, _ in self.pairs:
+            weight.grad = None
+
+
+def _flatten(weight: Tensor, joins_heads: bool) -> Tensor:
+    if weight.ndim == 2:
+        pattern = "d_in d_out -> d_out d_in"
+    else:
+        pattern = "head d_in d_out -> d_out (head d_in)" if joins_heads else "head d_in d_out -> (head d_out) d_in"
+    return rearrange(weight, pattern).clone(memory_format=torch.contiguous_format)
+
+
+def _unflatten(matrix: Tensor, like: Tensor, joins_heads: bool) -> Tensor:
+    if like.ndim == 2:
+        return rearrange(matrix, "d_out d_in -> d_in d_out")
+    pattern = "d_out (head d_in) -> head d_in d_out" if joins_heads else "(head d_out) d_in -> head d_in d_out"
+    return rearrange(matrix, pattern, head=like.shape[0])
+
+
+def build(model: nn.Module, config: OptimConfig) -> list[torch.optim.Optimizer]:
+    """The optimisers of a run, each parameter in exactly one; every group remembers its `base_lr`."""
+    named = list(model.named_parameters())
+
+    def group(names: list[str], lr: float, keep_names: bool = False, **extra: Any) -> dict[str, Any]:
+        params = [(n, p) if keep_names else p for n, p in named if n in names]
+        return {"params": params, "lr": lr, "base_lr": lr, **extra}
+
+    qk = [n for n, _ in named if n.endswith((".W_Q", ".W_K"))]
+    if config.name != "muon":
+        rest = [n for n, _ in named if n not in qk]
+        groups = [group(rest, config.lr), group(qk, config.lr * config.qk_lr_factor)]
+        if config.name == "adamw":
+            return [torch.optim.AdamW(groups, betas=(0.9, config.beta2), weight_decay=config.weight_decay)]
+        nesterov = config.momentum > 0  # torch refuses Nesterov without momentum
+        return [torch.optim.SGD(groups, momentum=config.momentum, nesterov=nesterov, weight_decay=config.weight_decay)]
+    matrices = [n for n, p in named if n.startswith("blocks.") and p.ndim >= 2 and n not in qk]
+    rest = [n for n, _ in named if n not in qk and n not in matrices]
+    muon = [group(matrices, config.lr, True), group(qk, config.lr * config.qk_lr_factor, True)]
+    adam = [group(rest, config.adam_lr or config.lr)]
+    return [
+        HeadMuon(muon, momentum=config.momentum, weight_decay=config.weight_decay),
+        torch.optim.AdamW(adam, betas=(0.9, config.beta2), weight_decay=config.weight_decay),
+    ]
+
+
+def set_lr(optimizers: list[Any], config: OptimConfig, step: int) -> float:
+    """Linear warm-up, then constant; a pure function of the step, so that resuming needs no scheduler state."""
+    factor = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+    return config.lr * factor

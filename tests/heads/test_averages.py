@@ -1,0 +1,56 @@
+"""Which rows count for which number."""
+
+import pytest
+import torch
+
+from tracer.heads import definitions, pattern, probe_scores, scores, stats
+from tracer.measures import HEAD_MEASURES
+from tracer.probes import repeated
+
+generator = torch.Generator().manual_seed(0)
+Q, K = torch.randn(2, 3, 12, 2, 4, generator=generator)
+TOKENS = torch.randint(0, 4, (3, 12), generator=generator)
+PATTERN = pattern(Q, K, scale=0.5)
+ROWS = {
+    "entropy": definitions.entropy(PATTERN),
+    "entropy_normalised": definitions.entropy_normalised(PATTERN),
+    "previous_token": definitions.previous_token(PATTERN),
+    "current_token": definitions.current_token(PATTERN),
+    "first_token": definitions.first_token(PATTERN),
+    "duplicate_token": definitions.duplicate_token(PATTERN, TOKENS),
+    "induction": definitions.induction(PATTERN, TOKENS),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(("rows", "which"), [(None, range(1, 12)), (slice(5, 9), range(5, 9))])
+def test_mean_over_batch_and_rows(name: str, rows: slice | None, which: range) -> None:
+    measured = stats(Q, K, TOKENS, scale=0.5)
+    value = scores(measured)[name] if rows is None else scores(measured, rows)[name]
+    expected = torch.stack([ROWS[name][:, :, q] for q in which]).mean((0, 1))
+    torch.testing.assert_close(value, expected)
+
+
+def test_max_logit_is_the_largest_of_the_batch() -> None:
+    measured = stats(Q, K, scale=0.5)
+    assert scores(measured)["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
+    assert scores(measured, slice(3, 4))["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
+
+
+def test_copies_need_tokens() -> None:
+    assert set(HEAD_MEASURES) - set(scores(stats(Q, K, scale=0.5))) == {"duplicate_token", "induction"}
+
+
+def test_one_row_alone_has_no_average() -> None:
+    assert scores(stats(Q[:, :1], K[:, :1], scale=0.5))["entropy"].isnan().all()
+
+
+def test_each_measure_comes_from_its_probe() -> None:
+    probe = repeated(d_vocab=20, n_ctx=12, batch=3)
+    n = probe.tokens.shape[1]
+    text, repeat = stats(Q, K, scale=0.5), stats(K[:, :n], Q[:, :n], probe.tokens, scale=0.5)
+    both = probe_scores(text, repeat, probe.second_copy)
+    assert set(both) == set(HEAD_MEASURES)
+    for name, value in both.items():
+        source = scores(repeat, probe.second_copy) if name in {"duplicate_token", "induction"} else scores(text)
+        assert value.tolist() == source[name].tolist()

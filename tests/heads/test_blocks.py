@@ -1,0 +1,211 @@
+"""Row blocks against the dense definitions in float64, and the bound of Zhai et al. 2023."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tracer.heads import HeadStats, definitions, pattern, stats
+
+SCALE = 0.125
+D_HEAD = 64
+MASSES = ("max_p", "current", "previous", "first", "duplicate", "induction")
+
+
+def inputs(kind: str, batch: int, pos: int, head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(pos * head + batch)
+    q, k = torch.randn(2, batch, pos, head, D_HEAD, generator=generator)
+    match kind:
+        case "peaked":
+            q = 8 * q
+        case "one-hot":
+            q = 40 * q
+        case "sink":
+            direction = torch.ones(D_HEAD)
+            q, k = 0.4 * q + direction, torch.cat([k[:, :1] + 3 * direction, 0.4 * k[:, 1:]], 1)
+        case "offset":
+            k = k + 3
+    tokens = torch.randint(0, max(2, pos // 6), (batch, pos), generator=generator)
+    return q, k, tokens
+
+
+def oracle(q: torch.Tensor, k: torch.Tensor, tokens: torch.Tensor, causal: bool = True) -> dict[str, torch.Tensor]:
+    p = pattern(q.double(), k.double(), scale=SCALE, causal=causal)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) * SCALE
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1) & causal
+    return {
+        "entropy": definitions.entropy(p),
+        "entropy_normalised": definitions.entropy_normalised(p, causal=causal),
+        "max_p": definitions.max_p(p),
+        "current": definitions.current_token(p),
+        "previous": definitions.previous_token(p),
+        "first": definitions.first_token(p),
+        "duplicate": definitions.duplicate_token(p, tokens),
+        "induction": definitions.induction(p, tokens),
+        "max_logit": scores.masked_fill(hidden, -math.inf).amax((-2, -1)),
+    }
+
+
+def check(got: HeadStats, want: dict[str, torch.Tensor], atol: float) -> None:
+    for name, expected in want.items():
+        value = getattr(got, name)
+        assert value.dtype == torch.float32, name
+        rtol = 1e-5 if name == "max_logit" else 0
+        torch.testing.assert_close(
+            value.double(), expected, atol=atol, rtol=rtol, equal_nan=True, msg=lambda why, name=name: f"{name}: {why}"
+        )
+
+
+@pytest.mark.parametrize("pos", [1, 2, 3, 64, 127, 128, 129, 300])
+def test_any_length(pos: int) -> None:
+    q, k, tokens = inputs("normal", 2, pos, 3)
+    check(stats(q, k, tokens, scale=SCALE), oracle(q, k, tokens), 3e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "atol"), [("normal", 3e-6), ("peaked", 3e-5), ("one-hot", 1e-4), ("sink", 5e-6), ("offset", 1e-5)]
+)
+def test_any_data(kind: str, atol: float) -> None:
+    q, k, tokens = inputs(kind, 1, 256, 4)
+    check(stats(q, k, tokens, scale=SCALE), oracle(q, k, tokens), atol)
+
+
+@pytest.mark.parametrize("block_scores", [1, 7, 64, 500, 2000, 10**6])
+@pytest.mark.parametrize(("batch", "pos", "head"), [(1, 13, 5), (5, 9, 3), (7, 4, 1)])
+def test_any_block(block_scores: int, batch: int, pos: int, head: int) -> None:
+    q, k, tokens = inputs("normal", batch, pos, head)
+    check(stats(q, k, tokens, scale=SCALE, block_scores=block_scores), oracle(q, k, tokens), 3e-6)
+
+
+@pytest.mark.parametrize("pos", [1, 2, 130])
+def test_without_mask(pos: int) -> None:
+    q, k, tokens = inputs("normal", 2, pos, 2)
+    got = stats(q, k, tokens, scale=SCALE, causal=False, block_scores=3000)
+    check(got, oracle(q, k, tokens, causal=False), 3e-6)
+
+
+def test_near_zero_entropy_is_as_precise_as_an_explicit_softmax() -> None:
+    q, k, tokens = inputs("sink", 1, 256, 4)
+    exact = oracle(q, k, tokens)["entropy"]
+    small = (exact > 1e-9) & (exact < 1e-3)
+    assert small.sum() > 200
+    explicit = definitions.entropy(pattern(q, k, scale=SCALE)).double()
+    got = stats(q, k, scale=SCALE).entropy.double()
+    error, explicit_error = ((value - exact)[small].abs() / exact[small] for value in (got, explicit))
+    assert error.max() < 0.06
+    assert error.max() <= 1.1 * explicit_error.max()
+    assert error.median() <= 1.1 * explicit_error.median()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    q, k, tokens = inputs("peaked", 1, 64, 2)
+    q, k = q.to(dtype), k.to(dtype)
+    half, upcast = stats(q, k, tokens, scale=SCALE), stats(q.float(), k.float(), tokens, scale=SCALE)
+    assert half.entropy.dtype == torch.float32
+    for name in ("entropy", *MASSES, "max_logit"):
+        torch.testing.assert_close(getattr(half, name), getattr(upcast, name), rtol=0, atol=0, equal_nan=True)
+
+
+def test_float64_stays() -> None:
+    q, k, tokens = inputs("peaked", 1, 130, 2)
+    got, want = stats(q.double(), k.double(), tokens, scale=SCALE), oracle(q, k, tokens)
+    for name, expected in want.items():
+        torch.testing.assert_close(getattr(got, name), expected, rtol=1e-12, atol=1e-13, equal_nan=True)
+
+
+def test_without_tokens_there_are_no_copies() -> None:
+    q, k, _ = inputs("normal", 1, 8, 2)
+    got = stats(q, k, scale=SCALE)
+    assert got.duplicate is None
+    assert got.induction is None
+
+
+def test_rows_do_not_see_later_keys() -> None:
+    q, k, tokens = inputs("normal", 1, 200, 2)
+    changed = k.clone()
+    changed[:, 100:] = 1e3
+    before, after = stats(q, k, tokens, scale=SCALE), stats(q, changed, tokens, scale=SCALE)
+    for name in ("entropy", *MASSES):
+        torch.testing.assert_close(
+            getattr(before, name)[..., :100], getattr(after, name)[..., :100], rtol=0, atol=0, equal_nan=True
+        )
+
+
+def test_scores_that_are_not_finite_are_not_hidden() -> None:
+    q, k, _ = inputs("normal", 1, 6, 2)
+    k[0, 3, 1] = math.nan
+    got = stats(q, k, scale=SCALE)
+    assert got.entropy[0].isnan().tolist() == [[False] * 6, [False] * 3 + [True] * 3]
+    assert got.max_logit.isnan().tolist() == [[False, True]]
+
+
+def test_keys_that_no_row_reaches_weigh_nothing() -> None:
+    q = torch.full((1, 50, 1, 1), 1000.0)
+    k = torch.zeros(1, 50, 1, 1)
+    k[0, 0] = 1.0
+    got = stats(q, k, scale=1.0)
+    assert got.entropy.max() < 1e-30
+    assert got.first.min() == 1
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest storage that any operation returned."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
+        return out
+
+
+def test_no_pattern_is_ever_whole() -> None:
+    batch, pos, head = 2, 1024, 4
+    q, k, tokens = inputs("normal", batch, pos, head)
+    q, k = q[..., :8].clone(), k[..., :8].clone()
+    with LargestTensor() as seen:
+        stats(q, k, tokens, scale=SCALE)
+    one_pattern = 4 * pos * pos
+    assert seen.bytes < one_pattern
+    with LargestTensor() as seen:
+        pattern(q, k, scale=SCALE)
+    assert seen.bytes == batch * head * one_pattern
+
+
+def lower_bound(s: float, n: int) -> float:
+    """Theorem 3.1 of Zhai et al. 2023, for a row of n scores at distance s from their mean."""
+    beta = math.exp(-s * math.sqrt(n / (n - 1)))
+    return math.log1p((n - 1) * beta) + s * math.sqrt(n * (n - 1)) * beta / (1 + (n - 1) * beta)
+
+
+def entropies(rows: np.ndarray) -> list[float]:
+    """Causal row entropies of a square of scores: q holds the rows, k the identity."""
+    n = len(rows)
+    scores = torch.from_numpy(rows)[None, :, None, :]
+    return stats(scores, torch.eye(n, dtype=torch.float64)[None, :, None, :], scale=1.0).entropy.flatten().tolist()
+
+
+@given(st.integers(2, 9).flatmap(lambda n: arrays(float, (n, n), elements=st.floats(-20, 20))))
+def test_entropy_never_falls_below_its_bound(rows: np.ndarray) -> None:
+    for q, entropy in enumerate(entropies(rows)):
+        seen = rows[q, : q + 1]
+        if q:
+            assert entropy >= lower_bound(float(np.linalg.norm(seen - seen.mean())), q + 1) - 1e-9
+        assert -1e-12 <= entropy <= math.log(q + 1) + 1e-9
+
+
+@pytest.mark.parametrize("height", [0.0, 0.5, 3.0, 12.0])
+def test_one_score_above_the_rest_attains_the_bound(height: float) -> None:
+    n = 16
+    rows = np.zeros((n, n))
+    rows[:, 0] = height
+    for q, entropy in enumerate(entropies(rows)[1:], start=1):
+        assert entropy == pytest.approx(lower_bound(height * math.sqrt(q / (q + 1)), q + 1), rel=1e-9)

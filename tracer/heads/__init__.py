@@ -1,0 +1,7 @@
+"""What attention heads do: exact statistics of every row, from q and k, in linear memory."""
+
+from tracer.heads.averages import probe_scores, scores
+from tracer.heads.blocks import HeadStats, stats
+from tracer.heads.definitions import attention_by_offset, pattern
+
+__all__ = ["HeadStats", "attention_by_offset", "pattern", "probe_scores", "scores", "stats"]

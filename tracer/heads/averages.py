@@ -1,0 +1,41 @@
+"""From statistics of rows to one number per head."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from tracer.heads.blocks import HeadStats
+
+REPEAT_MEASURES = ("duplicate_token", "induction")
+
+PerHead = dict[str, Float[Tensor, " head"]]
+
+
+def scores(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
+    """The mean over batch and the given query rows of each statistic, and the largest logit of all rows.
+
+    Source: Olsson et al. 2022, Methods (averages over examples). Row 0 sees one key only, so it is left out by default.
+    duplicate_token and induction are there when `stats` was given tokens; on text few rows have an earlier copy, so
+    read them on Probe R with `rows=probe.second_copy`.
+    """
+    per_row = {
+        "entropy": stats.entropy,
+        "entropy_normalised": stats.entropy_normalised,
+        "previous_token": stats.previous,
+        "current_token": stats.current,
+        "first_token": stats.first,
+        "duplicate_token": stats.duplicate,
+        "induction": stats.induction,
+    }
+    means = {name: value[..., rows].mean((0, 2)) for name, value in per_row.items() if value is not None}
+    return {**means, "max_logit": stats.max_logit.amax(0)}
+
+
+def probe_scores(text: HeadStats, repeat: HeadStats, second_copy: slice) -> PerHead:
+    """The eight head measures of a trace: two of them from Probe R's second copy, the others from held-out text.
+
+    Source: `tracer.measures`, the probe of each measure. `repeat` must have been given tokens.
+    """
+    on_repeat = scores(repeat, second_copy)
+    return {**scores(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}

@@ -1,0 +1,128 @@
+"""Every head measure as a function of an attention pattern: the definition, and the oracle of the fast path.
+
+A pattern is [... query_pos key_pos], its rows sum to 1. Each function gives one value per row; the caller averages.
+`blocks.stats` computes the same values without ever holding a pattern.
+"""
+
+from __future__ import annotations
+
+import torch
+from einops import einsum
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Pattern = Float[Tensor, "*batch query_pos key_pos"]
+Rows = Float[Tensor, "*batch query_pos"]
+
+
+def pattern(
+    q: Float[Tensor, "batch pos head d_head"],
+    k: Float[Tensor, "batch pos head d_head"],
+    *,
+    scale: float,
+    causal: bool = True,
+) -> Float[Tensor, "batch head pos pos"]:
+    """softmax over keys of scale * q . k, all of it at once.
+
+    Source: Vaswani et al. 2017, equation 1. Memory grows with pos^2 for every head: for one prompt, not for a batch.
+    """
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    scores = einsum(
+        q.to(dtype) * scale,
+        k.to(dtype),
+        "batch query_pos head d_head, batch key_pos head d_head -> batch head query_pos key_pos",
+    )
+    if causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(future, float("-inf"))
+    return scores.softmax(-1)
+
+
+def entropy(pattern: Pattern) -> Rows:
+    """-sum_k A_qk ln A_qk, in nats; exp of it is the effective number of keys.
+
+    Source: Zhai et al. 2023 (2303.06296). 0 for one key, ln(q + 1) for uniform attention in a causal row q.
+    """
+    return torch.special.entr(pattern).sum(-1)
+
+
+def entropy_normalised(pattern: Pattern, *, causal: bool = True) -> Rows:
+    """Row entropy over the entropy of uniform attention to the keys the row can see.
+
+    Source: ours. 0 for one key, 1 for uniform; nan where only one key can be seen (row 0 of a causal pattern).
+    """
+    seen = keys_seen(pattern.shape[-1], causal=causal, device=pattern.device)
+    return entropy(pattern) / seen.to(pattern.dtype).log()
+
+
+def max_p(pattern: Pattern) -> Rows:
+    """The largest weight of the row."""
+    return pattern.amax(-1)
+
+
+def current_token(pattern: Pattern) -> Rows:
+    """A_qq, the mass on the token itself.
+
+    Source: ARENA 1.2 (there as a mean that includes row 0, where it is always 1).
+    """
+    return pattern.diagonal(dim1=-2, dim2=-1)
+
+
+def previous_token(pattern: Pattern) -> Rows:
+    """A_q,q-1, the mass on the token before.
+
+    Source: Olsson et al. 2022, Methods. nan in row 0, which has no token before it.
+    """
+    before = pattern.diagonal(offset=-1, dim1=-2, dim2=-1)
+    return torch.nn.functional.pad(before, (1, 0), value=float("nan"))
+
+
+def first_token(pattern: Pattern) -> Rows:
+    """A_q0, the mass on the first position, where heads rest when nothing matches.
+
+    Source: Xiao et al. 2023 (2309.17453), attention sinks. Always 1 in row 0 of a causal pattern.
+    """
+    return pattern[..., 0]
+
+
+def duplicate_token(
+    pattern: Float[Tensor, "*batch head query_pos key_pos"], tokens: Int[Tensor, "*batch pos"]
+) -> Float[Tensor, "*batch head query_pos"]:
+    """The mass on earlier keys that hold the same token as the query.
+
+    Source: Wang et al. 2022 (2211.00593); the mask of transformer_lens.head_detector, summed by row.
+    """
+    return (pattern * earlier_copies(tokens).unsqueeze(-3)).sum(-1)
+
+
+def induction(
+    pattern: Float[Tensor, "*batch head query_pos key_pos"], tokens: Int[Tensor, "*batch pos"]
+) -> Float[Tensor, "*batch head query_pos"]:
+    """The mass on keys that come right after an earlier copy of the query's token: prefix matching.
+
+    Source: Olsson et al. 2022, Methods (erratum of 2022-09-20), as mass per row so that the ideal head scores 1.
+    The key may be the query itself, when the token before it is the same.
+    """
+    after = torch.nn.functional.pad(earlier_copies(tokens), (1, 0))[..., :-1]
+    return (pattern * after.unsqueeze(-3)).sum(-1)
+
+
+def attention_by_offset(
+    pattern: Float[Tensor, "*batch query_pos key_pos"],
+) -> Float[Tensor, "*batch offset"]:
+    """Mean attention to the key `offset` positions back, over the rows that have one.
+
+    Source: the off-diagonals of Olsson et al. 2022. On Probe R an induction head peaks at offset period - 1.
+    """
+    n = pattern.shape[-1]
+    return torch.stack([pattern.diagonal(offset=-d, dim1=-2, dim2=-1).mean(-1) for d in range(n)], -1)
+
+
+def earlier_copies(tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos pos"]:
+    """True at [query, key] when the key comes before the query and holds the same token."""
+    return (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).tril(-1)
+
+
+def keys_seen(n: int, *, causal: bool, device: torch.device | None = None) -> Int[Tensor, " query_pos"]:
+    """How many keys each of n rows can see."""
+    return torch.arange(1, n + 1, device=device) if causal else torch.full((n,), n, device=device)

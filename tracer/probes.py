@@ -1,0 +1,135 @@
+"""Fixed batches whose right answers are known, and the losses read from them.
+
+`per_token_loss[:, j]` is the loss at position j, which predicts token j + 1.
+Probe R is [BOS, s_1 .. s_L, s_1 .. s_L]: first copy at positions 1 .. L, second copy at L+1 .. 2L.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.measures import period
+
+PROBE_SEED = 20220923
+
+Loss = Float[Tensor, "batch loss_pos"]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A fixed batch of tokens; `period` is the length L of the repeated block, if there is one."""
+
+    name: str
+    tokens: Int[Tensor, "batch pos"]
+    period: int | None = None
+
+    @property
+    def second_copy(self) -> slice:
+        """The query rows L+1 .. 2L, whose tokens were all seen before; an induction head attends to key q - L + 1."""
+        return second_copy(self._repeats)
+
+    @property
+    def predictable(self) -> slice:
+        """The loss positions L+1 .. 2L-1, which an induction head gets right (L itself has a random target)."""
+        return predictable(self._repeats)
+
+    @property
+    def _repeats(self) -> int:
+        assert self.period is not None, f"probe {self.name} repeats nothing"
+        return self.period
+
+
+def repeated(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32) -> Probe:
+    """Probe R: a start token and a block of distinct random tokens, twice.
+
+    Source: Olsson et al. 2022, Methods; drawn without replacement, so that each token has exactly one earlier copy.
+    """
+    length = period(d_vocab, n_ctx)
+    if length < 1:
+        raise ValueError(f"n_ctx={n_ctx} and d_vocab={d_vocab} leave no room for a repeat: n_ctx >= 3, d_vocab >= 2")
+    block = _distinct(d_vocab, length, bos, seed, batch)
+    start = torch.full((batch, 1), bos)
+    return Probe("repeat", torch.cat([start, block, block], 1), length)
+
+
+def distinct(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32) -> Probe:
+    """Probe N: a start token and distinct random tokens, so that nothing repeats and nothing can be copied.
+
+    Source: ours, the control of Probe R. As long as the context, or as the vocabulary if that is smaller.
+    """
+    length = min(n_ctx, d_vocab) - 1
+    block = _distinct(d_vocab, length, bos, seed, batch)
+    return Probe("distinct", torch.cat([torch.full((batch, 1), bos), block], 1))
+
+
+def natural(tokens: Int[Tensor, "batch pos"]) -> Probe:
+    """Probe D: held-out rows of the training source."""
+    return Probe("text", tokens)
+
+
+def second_copy(period: int) -> slice:
+    """Query rows L+1 .. 2L of Probe R."""
+    return slice(period + 1, 2 * period + 1)
+
+
+def predictable(period: int) -> slice:
+    """Loss positions L+1 .. 2L-1 of Probe R."""
+    return slice(period + 1, 2 * period)
+
+
+def per_token_loss(
+    logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch token_pos"]
+) -> Float[Tensor, "batch loss_pos"]:
+    """Cross-entropy in nats of each next token; entry j is the loss at position j, for token j + 1.
+
+    Source: transformer_lens.utils.lm_cross_entropy_loss(per_token=True). tokens may be one longer than the logits.
+    """
+    targets = tokens[:, 1:]
+    logits = logits[:, : targets.shape[1]]
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")  # classes last
+    return loss.view(targets.shape)
+
+
+def repeat_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
+    """Mean loss on the tokens of Probe R that can be copied: s_2 .. s_L of the second copy.
+
+    Source: Olsson et al. 2022; nan when period is 1, where nothing is predictable.
+    """
+    return loss[:, predictable(period)].mean()
+
+
+def first_copy_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
+    """Mean loss on the same tokens s_2 .. s_L when they are still new; ln(d_vocab) for a model that knows nothing.
+
+    Source: ours, the control of repeat_loss.
+    """
+    return loss[:, 1:period].mean()
+
+
+def icl_positions(n_ctx: int) -> tuple[int, int]:
+    """The early and the late token of the in-context learning score, counted from 1: 10 % and 98 % of the context.
+
+    Source: Olsson et al. 2022 take tokens 50 and 500 of 512; the shares are ours, for short contexts.
+    """
+    return max(2, round(0.1 * n_ctx)), max(2, round(0.98 * n_ctx))
+
+
+def icl_score(loss: Loss, n_ctx: int) -> Float[Tensor, ""]:
+    """Mean loss of the late token minus mean loss of the early one; negative means that context helps.
+
+    Source: Olsson et al. 2022, "in-context learning score". Token n is predicted at loss position n - 2. For Probe D.
+    """
+    early, late = icl_positions(n_ctx)
+    return loss[:, late - 2].mean() - loss[:, early - 2].mean()
+
+
+def _distinct(d_vocab: int, length: int, bos: int, seed: int, batch: int) -> Int[Tensor, "batch length"]:
+    others = np.delete(np.arange(d_vocab), bos)
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(np.stack([rng.choice(others, length, replace=False) for _ in range(batch)]))

@@ -1,0 +1,134 @@
+"""Names of the files of a run directory, and the few ways in which they are written.
+
+run.json                     format, config, provenance, status
+tokenizer.json               Hugging Face tokenizers format
+trace.zarr/                  labelled arrays over `step` (Zarr v3, opens with xarray.open_zarr)
+snapshots/000250.safetensors weights after 250 updates
+resume/000250.safetensors    weights and optimiser state of the latest point from which training can go on
+log.jsonl, samples.jsonl     one JSON object a line
+lock                         held (flock) by the process that trains; free means nobody does
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+UNCOMMITTED = -1
+"""Value of the `step` coordinate in rows that are reserved but not yet committed."""
+
+
+class NotARun(ValueError):
+    """The directory holds no run."""
+
+
+class NewerFormat(ValueError):
+    """The run was written by a later version of manyeyes."""
+
+
+class BrokenSnapshot(ValueError):
+    """A snapshot's file is missing, cut off or of another model."""
+
+
+class RunInUse(ValueError):
+    """Another process trains this run at the moment."""
+
+
+def snapshot_path(directory: Path, step: int) -> Path:
+    return directory / "snapshots" / f"{step:06d}.safetensors"
+
+
+def resume_path(directory: Path, step: int) -> Path:
+    return directory / "resume" / f"{step:06d}.safetensors"
+
+
+def steps_in(folder: Path) -> list[int]:
+    """Step numbers of the complete files in a folder; temporary files have another ending."""
+    return sorted(int(p.stem) for p in folder.glob("*.safetensors") if p.stem.isdigit())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write beside the target, then rename: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, json.dumps(content, indent=1, allow_nan=False).encode())
+
+
+def append_line(path: Path, content: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as f:
+        f.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a JSON-lines file; a torn last line (the writer was killed) is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def read_meta(directory: Path) -> dict[str, Any]:
+    """run.json, or an error that says why this is not a run that can be opened."""
+    path = directory / "run.json"
+    if not path.is_file():
+        what = "does not exist" if not directory.exists() else "has no run.json, so it is not a run directory"
+        raise NotARun(f"{directory} {what}; `tracer ls` lists the runs under checkpoints/")
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise NotARun(
+            f"{path} is not readable JSON ({error}); the trace and the snapshots beside it are untouched"
+        ) from error
+    if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):
+        raise NotARun(f"{path} has no 'format' number, so it was not written by manyeyes")
+    if meta["format"] > FORMAT:
+        raise NewerFormat(
+            f"{directory} has format {meta['format']}, this version reads up to {FORMAT}: upgrade manyeyes to open it"
+        )
+    return meta
+
+
+class Lock:
+    """An exclusive flock on `<run>/lock`: it vanishes with its process, however that dies."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = (directory / "lock").open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise RunInUse(f"{directory} is being trained by another process; stop that one first") from error
+
+    def release(self) -> None:
+        self._file.close()
+
+
+def is_locked(directory: Path) -> bool:
+    """Does a living process train this run?"""
+    path = directory / "lock"
+    if not path.exists():
+        return False
+    with path.open("a+") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

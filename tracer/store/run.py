@@ -1,0 +1,181 @@
+"""Reading a run directory: what `tracer.open_run` returns."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.config import TrainConfig, from_dict
+from tracer.store.layout import (
+    BrokenSnapshot,
+    NotARun,
+    is_locked,
+    read_lines,
+    read_meta,
+    resume_path,
+    snapshot_path,
+    steps_in,
+)
+from tracer.store.trace import read_trace
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from tokenizers import Tokenizer
+
+    from tracer.model import Transformer
+
+ROOT = Path("checkpoints")
+
+
+class Run:
+    """A run directory, opened for reading. Nothing in it is ever executed or unpickled.
+
+    `config`, `status`, `steps` and `trace` are read afresh, so a live run shows its latest committed state.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.dir = Path(directory)
+        read_meta(self.dir)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.dir)!r}, status={self.status!r}, {len(self.steps)} snapshots)"
+
+    @property
+    def name(self) -> str:
+        return self.dir.resolve().name
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """run.json: format, config, seeds, versions, corpus name and hash, parameter count, created, status, step."""
+        return read_meta(self.dir)
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The configuration that the run was started with."""
+        return from_dict(TrainConfig, self.meta["config"])
+
+    @property
+    def live(self) -> bool:
+        """Is a process training this run right now?"""
+        return is_locked(self.dir)
+
+    @property
+    def status(self) -> str:
+        """training, finished, diverged, stopped, or interrupted (its process died without a word)."""
+        status = self.meta["status"]
+        return "interrupted" if status == "training" and not self.live else status
+
+    @property
+    def stamp(self) -> str:
+        """Changes whenever more of the run is committed; the key for whoever caches what was read."""
+        files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("*")]
+        return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps whose weights are kept, in order."""
+        return steps_in(self.dir / "snapshots")
+
+    @property
+    def trace(self) -> xr.Dataset:
+        """Everything measured, committed rows only, with named dimensions; each variable's attrs say what it is.
+
+        Variables that are measured on fewer steps than others are NaN in between: `trace.val_loss.dropna("step")`.
+        """
+        path = self.dir / "trace.zarr"
+        if not path.exists():
+            raise NotARun(f"{self.dir} has no trace.zarr: the run was stopped before its first record")
+        return read_trace(path)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        from tokenizers import Tokenizer
+
+        path = self.dir / "tokenizer.json"
+        if not path.is_file():
+            raise NotARun(f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed")
+        return Tokenizer.from_file(str(path))
+
+    def model(self, step: int | None = None) -> Transformer:
+        """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time."""
+        from dataclasses import replace
+
+        from tracer.model import Transformer
+
+        steps = self.steps
+        if not steps:
+            raise BrokenSnapshot(f"{self.dir} holds no snapshot yet")
+        step = steps[-1] if step is None else step
+        if step not in steps:
+            near = min(steps, key=lambda s: abs(s - step))
+            raise ValueError(
+                f"{self.name} has no snapshot of step {step}; the nearest is {near}, and `run.steps` lists all"
+            )
+        weights = load_tensors(snapshot_path(self.dir, step))
+        config = replace(self.config.model, d_vocab=self.meta["d_vocab"])
+        model = Transformer(config).eval().requires_grad_(False)
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise BrokenSnapshot(f"snapshot {step} of {self.name} does not fit its run.json: {error}") from error
+        if (self.dir / "tokenizer.json").is_file():
+            model.tokenizer = self.tokenizer
+        return model
+
+    def log(self) -> list[dict[str, Any]]:
+        """One row an interval: what the terminal showed."""
+        return read_lines(self.dir / "log.jsonl")
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Generated text: step, temperature, prompt, text."""
+        return read_lines(self.dir / "samples.jsonl")
+
+    def resume_step(self) -> int | None:
+        """The step from which training can go on, or None."""
+        steps = steps_in(self.dir / "resume")
+        return steps[-1] if steps else None
+
+    def resume_state(self) -> dict[str, Any]:
+        """Weights and optimiser state at `resume_step`."""
+        step = self.resume_step()
+        if step is None:
+            raise BrokenSnapshot(
+                f"{self.dir} was stopped before its first resume point; start it again with `tracer train`"
+            )
+        return load_tensors(resume_path(self.dir, step))
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """Tensors of a safetensors file, or an error that says which other snapshots can be read instead."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(str(path))
+    except (SafetensorError, OSError) as error:
+        others = [s for s in steps_in(path.parent) if s != int(path.stem)]
+        hint = f"other steps here: {', '.join(map(str, others[-5:]))}" if others else "there is no other beside it"
+        raise BrokenSnapshot(f"{path} cannot be read ({error}): it is cut off or damaged; {hint}") from error
+
+
+def resolve(name: str | Path, root: Path = ROOT) -> Path:
+    """A directory as given, or a name under `checkpoints/`."""
+    path = Path(name)
+    return path if path.is_dir() or path.is_absolute() or len(path.parts) > 1 else root / path
+
+
+def open_run(name: str | Path) -> Run:
+    """Open a run by its directory, or by its name under checkpoints/."""
+    return Run(resolve(name))
+
+
+def list_runs(root: str | Path = ROOT) -> list[Run]:
+    """Every readable run below a folder, newest first; what is not a run is passed over."""
+    runs = []
+    for path in Path(root).glob("*/run.json"):
+        try:
+            runs.append(Run(path.parent))
+        except ValueError:
+            continue
+    return sorted(runs, key=lambda run: run.meta.get("created", ""), reverse=True)

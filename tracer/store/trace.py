@@ -1,0 +1,155 @@
+"""The trace: labelled arrays over `step` in a Zarr v3 group.
+
+Every array is created at its full planned length, so that a flush only ever replaces chunk files (atomically) and never
+an array's shape. The `step` coordinate is written last: a row exists once its step is there. A killed writer leaves
+rows with step = -1 at the end; everything before them is complete.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracer.store.layout import UNCOMMITTED
+
+CHUNK_STEPS = 64
+CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array of the trace: [step, *dims]; `attrs` say what it is (label, unit, formula, source, probe)."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def chunks(self) -> tuple[int, ...]:
+        """Many steps of a small array in one chunk; a large array (patterns) is one chunk a step."""
+        row = int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        return (max(1, min(CHUNK_STEPS, CHUNK_BYTES // (16 * max(row, 1)))), *self.shape)
+
+
+def _group(path: Path, mode: str) -> Any:
+    import zarr
+
+    return zarr.open_group(str(path), mode=mode)  # type: ignore[arg-type]
+
+
+def _consolidate(group: Any) -> None:
+    import zarr
+
+    with warnings.catch_warnings():  # zarr warns that other implementations may ignore the consolidated copy
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(group.store)
+
+
+class TraceWriter:
+    """Buffers rows, writes them in blocks, commits them by their step."""
+
+    def __init__(self, path: Path) -> None:
+        self._group = _group(path, "r+")
+        self._arrays = {
+            name: array for name, array in self._group.arrays() if array.metadata.dimension_names[:1] == ("step",)
+        }
+        self._step = self._arrays.pop("step")
+        self._rows: list[tuple[int, dict[str, np.ndarray]]] = []
+        self._committed = int((self._step[:] != UNCOMMITTED).sum())
+        self._flushed_at, self._cost = time.perf_counter(), 0.0
+
+    @classmethod
+    def create(cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> TraceWriter:
+        """Lay out the arrays; `coords` maps a name to (dims, values, attrs) of arrays without a step."""
+        group = _group(path, "w")
+        steps = group.create_array(
+            "step", shape=(n_rows,), chunks=(max(n_rows, 1),), dtype="int64", fill_value=UNCOMMITTED,
+            dimension_names=("step",),
+            attributes={"long_name": "step", "note": "updates made so far; -1: not yet recorded"},
+        )  # fmt: skip
+        assert steps.shape == (n_rows,)
+        for name, variable in variables.items():
+            group.create_array(
+                name, shape=(n_rows, *variable.shape), chunks=variable.chunks(), dtype=variable.dtype,
+                fill_value=np.nan, dimension_names=("step", *variable.dims), attributes=variable.attrs,
+            )  # fmt: skip
+        for name, (dims, values, attrs) in coords.items():
+            values = np.asarray(values)
+            if values.dtype.kind == "U":
+                array = group.create_array(name, shape=values.shape, dtype=str, dimension_names=dims, attributes=attrs)
+                array[...] = values.astype(object)
+            else:
+                array = group.create_array(
+                    name, shape=values.shape, dtype=values.dtype, dimension_names=dims, attributes=attrs
+                )
+                array[...] = values
+        group.attrs["coordinates"] = " ".join(coords)
+        _consolidate(group)
+        return cls(path)
+
+    def rewind(self, step: int, n_rows: int) -> None:
+        """Keep the rows before `step` and make room for `n_rows` in all; what follows will be recorded again."""
+        steps = self._step[:]
+        self._committed = int(((steps != UNCOMMITTED) & (steps < step)).sum())
+        steps[self._committed :] = UNCOMMITTED
+        self._step[:] = steps
+        if n_rows != len(steps):
+            self._resize(max(n_rows, self._committed))
+
+    def _resize(self, n_rows: int) -> None:
+        for array in (*self._arrays.values(), self._step):
+            array.resize((n_rows, *array.shape[1:]))
+        _consolidate(self._group)
+
+    @property
+    def n_pending(self) -> int:
+        return len(self._rows)
+
+    def append(self, step: int, values: dict[str, np.ndarray]) -> None:
+        """Buffer a row; variables that it lacks stay NaN."""
+        unknown = set(values) - set(self._arrays)
+        assert not unknown, f"the trace has no variable {unknown}"
+        self._rows.append((step, values))
+
+    def due(self) -> bool:
+        """Time to flush: at most every 2 seconds, and so seldom that writing stays below 0.7 % of the time."""
+        return bool(self._rows) and time.perf_counter() - self._flushed_at > max(2.0, 150 * self._cost)
+
+    def flush(self) -> None:
+        """Write the buffered rows, one block a variable, then commit them."""
+        if not self._rows:
+            return
+        began = time.perf_counter()
+        at = slice(self._committed, self._committed + len(self._rows))
+        if at.stop > self._step.shape[0]:
+            self._resize(at.stop)
+        for name, array in self._arrays.items():
+            if any(name in values for _, values in self._rows):
+                empty = np.full(array.shape[1:], np.nan, array.dtype)
+                array[at] = np.stack([np.asarray(values.get(name, empty), array.dtype) for _, values in self._rows])
+        self._step[at] = np.array([step for step, _ in self._rows])
+        self._committed, self._rows = at.stop, []
+        self._flushed_at = time.perf_counter()
+        self._cost = self._flushed_at - began
+
+    def close(self) -> None:
+        """Flush, and cut off rows that were reserved and never used."""
+        self.flush()
+        if self._committed != self._step.shape[0]:
+            self._resize(self._committed)
+
+
+def read_trace(path: Path) -> Any:
+    """The committed rows as an xarray.Dataset; arrays are read when they are used."""
+    import xarray as xr
+
+    dataset = xr.open_zarr(str(path), chunks=None, consolidated=True)
+    names = str(dataset.attrs.get("coordinates", "")).split()
+    dataset = dataset.set_coords([name for name in names if name in dataset])
+    committed = int((dataset["step"].values != UNCOMMITTED).sum())
+    return dataset.isel(step=slice(0, committed))

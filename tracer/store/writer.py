@@ -1,0 +1,105 @@
+"""Writing a run directory: one process, one writer, nothing committed is ever lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracer.store.layout import Lock, append_line, resume_path, snapshot_path, steps_in, write_bytes, write_json
+from tracer.store.run import Run
+from tracer.store.trace import TraceWriter, Variable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+class RunWriter:
+    """The training side of a run directory."""
+
+    def __init__(self, directory: Path, meta: dict[str, Any], lock: Lock) -> None:
+        self.dir, self.meta, self._lock = directory, meta, lock
+        self.trace: TraceWriter | None = None
+
+    @classmethod
+    def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer) -> RunWriter:
+        """Start a new run directory; one that holds a run already is an error, never overwritten."""
+        if (directory / "run.json").exists():
+            raise ValueError(
+                f"{directory} already holds a run; continue it with `tracer resume {directory}`, "
+                f"choose another name with --run, or remove the directory"
+            )
+        lock = Lock(directory)
+        for folder in ("snapshots", "resume"):
+            (directory / folder).mkdir(exist_ok=True)
+        write_bytes(directory / "tokenizer.json", tokenizer.to_str().encode())
+        writer = cls(directory, meta, lock)
+        writer.status("training")
+        return writer
+
+    @classmethod
+    def reopen(cls, run: Run) -> RunWriter:
+        """Go on with an existing run."""
+        lock = Lock(run.dir)
+        writer = cls(run.dir, run.meta, lock)
+        writer.trace = TraceWriter(run.dir / "trace.zarr")
+        return writer
+
+    def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
+        self.trace = TraceWriter.create(self.dir / "trace.zarr", n_rows, variables, coords)
+
+    def status(self, status: str, **facts: Any) -> None:
+        """Say in run.json how the run stands."""
+        self.meta = {**self.meta, **facts, "status": status}
+        write_json(self.dir / "run.json", self.meta)
+
+    def record(self, step: int, values: dict[str, np.ndarray]) -> None:
+        """Buffer one row of the trace; it is written with others when that is due."""
+        assert self.trace is not None
+        self.trace.append(step, values)
+        if self.trace.due():
+            self.flush()
+
+    def flush(self) -> None:
+        assert self.trace is not None
+        self.trace.flush()
+
+    def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
+        """Keep the weights of a step."""
+        write_bytes(snapshot_path(self.dir, step), _pack(weights))
+
+    def checkpoint(self, step: int, state: dict[str, Tensor]) -> None:
+        """Commit the trace, then keep what `tracer resume` needs; the previous point goes once the new one is there."""
+        self.flush()
+        old = steps_in(self.dir / "resume")
+        write_bytes(resume_path(self.dir, step), _pack(state))
+        for other in old:
+            if other != step:
+                resume_path(self.dir, other).unlink(missing_ok=True)
+        self.status(self.meta["status"], step=step)
+
+    def log(self, row: dict[str, Any]) -> None:
+        append_line(self.dir / "log.jsonl", row)
+
+    def sample(self, row: dict[str, Any]) -> None:
+        append_line(self.dir / "samples.jsonl", row)
+
+    def close(self, status: str, **facts: Any) -> None:
+        """Commit everything, say how it ended, let go of the lock."""
+        try:
+            if self.trace is not None:
+                self.trace.close()
+            self.status(status, **facts)
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """Let go of the lock without writing: the disk may be full."""
+        self._lock.release()
+
+
+def _pack(tensors: dict[str, Tensor]) -> bytes:
+    from safetensors.torch import save
+
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

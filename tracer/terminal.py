@@ -1,0 +1,64 @@
+"""What a person sees in the terminal while a run trains: one progress bar, and a log line per interval."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+class Terminal:
+    """A rich progress bar where there is a terminal; plain lines where there is none."""
+
+    def __init__(self, steps: int, start: int, enabled: bool = True) -> None:
+        self.console = Console(quiet=not enabled, highlight=False)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}  best induction {task.fields[best]}  {task.fields[rate]} tokens/s"),
+            TimeRemainingColumn(), console=self.console, transient=True,
+            disable=not enabled or not self.console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task("training", total=steps, completed=start, loss="-", best="-", rate="-")
+
+    def __enter__(self) -> Terminal:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, step: int, **fields: Any) -> None:
+        self._progress.update(self._task, completed=step, **fields)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def log(self, row: dict[str, Any], with_gradients: bool) -> None:
+        """A log line: progress, entropies by block, losses and perplexities, then (sometimes) a row per tensor."""
+        epoch = "" if row["epoch"] is None else f"  epoch {row['epoch']:.2f}"
+        entropy = "  ".join(f"{layer}: {_row(values)}" for layer, values in row["entropy"].items())
+        self.say(
+            f"batch {row['step']}/{row['steps']}{epoch}  {row['tokens_seen']:,} tokens  {row['step_ms']:.0f} ms/batch  "
+            f"train loss {row['train_loss']:.3f} (ppl {perplexity(row['train_loss']):.1f})  "
+            f"held-out {row['val_loss']:.3f} (ppl {perplexity(row['val_loss']):.1f})\n"
+            f"  entropy by block  {entropy}\n"
+            f"  best induction head {row['best_head']} {row['best_induction']:.3f}  "
+            f"repeated-token loss {row['repeat_loss']:.3f}"
+        )
+        if with_gradients and row["gradients"]:
+            table = Table("tensor", "g", "w", "u", box=None, pad_edge=False, header_style="dim")
+            for name, (g, w, u) in row["gradients"].items():
+                table.add_row(f"  {name}", f"{g:.1e}", f"{w:.1e}", "-" if u is None else f"{u:.1e}")
+            self.console.print(table)
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss in nats), infinite instead of an overflow."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def _row(values: list[float]) -> str:
+    return " ".join(f"{value:.2f}" for value in values)

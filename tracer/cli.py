@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated
 
 COMMANDS = {
     "train": "train a preset: tracer train PRESET --run NAME --steps N --seed S --device auto",
@@ -31,6 +30,9 @@ def main(args: list[str] | None = None) -> None:
         status = run[args[0]](args[1:])
     except (ValueError, OSError) as error:
         _fail(str(error))
+    except KeyboardInterrupt:
+        _say("interrupted; what was committed is kept, and `tracer resume RUN` goes on from there")
+        status = EXIT_STOPPED
     sys.exit(status)
 
 
@@ -54,7 +56,7 @@ def _train(args: list[str]) -> int:
 def _resume(args: list[str]) -> int:
     import tyro
 
-    def resume(run: Annotated[str, tyro.conf.Positional], /, steps: int | None = None) -> str:
+    def resume(run: str, /, steps: int | None = None) -> str:
         """Go on with a run from its last resume point, to the bit.
 
         Args:
@@ -73,7 +75,7 @@ def _ls(args: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    def ls(root: Annotated[str, tyro.conf.Positional] = "checkpoints", /) -> None:
+    def ls(root: str = "checkpoints", /) -> None:
         """List the runs below a folder, newest first.
 
         Args:

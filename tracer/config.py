@@ -213,7 +213,7 @@ class RecordConfig:
     """Snapshots are thinned out beforehand so that all of them fit in this many megabytes."""
     log_every: int = 100
     """A log line, with sample texts, every this many steps."""
-    val_rows: int = 32
+    val_rows: int = 16
     """Held-out sequences of Probe D."""
     repeat_rows: int = 32
     """Sequences of Probe R (metrics: at least 32)."""

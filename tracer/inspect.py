@@ -43,3 +43,9 @@ def induction(model: Transformer, tokens: Int[Tensor, "batch pos"], rows: slice)
     layers = [model.qk_taps(layer) for layer in range(model.config.n_layers)]
     per_layer = [scores(stats(seen[q], seen[k], tokens, scale=model.config.scale), rows) for q, k in layers]
     return torch.stack([measures["induction"] for measures in per_layer])
+
+
+@torch.no_grad()
+def next_token(model: Transformer, tokens: Int[Tensor, "1 pos"], position: int) -> Float[Tensor, " d_vocab"]:
+    """The model's probabilities of the token after `position`, under the edits in force."""
+    return model(tokens)[0, position].softmax(-1)

@@ -89,7 +89,8 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     writer = RunWriter.reopen(run)
     snapshots = snapshot_steps(config, _bytes(job.raw))
     assert writer.trace is not None
-    writer.trace.rewind(start, len(record_steps(config, snapshots)))
+    was_last = start if run.meta["status"] == "finished" else None  # the row of the last step has no update yet
+    writer.trace.extend(len(record_steps(config, snapshots)), from_step=was_last)
     writer.status("training", config=to_dict(config), snapshot_steps=snapshots, **process())
     recorder = Recorder(job.raw, config.record, job.data)
     return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)

@@ -92,12 +92,13 @@ class TraceWriter:
         _consolidate(group)
         return cls(path)
 
-    def rewind(self, step: int, n_rows: int) -> None:
-        """Keep the rows before `step` and make room for `n_rows` in all; what follows will be recorded again."""
+    def extend(self, n_rows: int, from_step: int | None = None) -> None:
+        """Make room for `n_rows` in all, and take back the rows at and after `from_step`, if one is given."""
         steps = self._step[:]
-        self._committed = int(((steps != UNCOMMITTED) & (steps < step)).sum())
-        steps[self._committed :] = UNCOMMITTED
-        self._step[:] = steps
+        if from_step is not None:
+            self._committed = int(((steps != UNCOMMITTED) & (steps < from_step)).sum())
+            steps[self._committed :] = UNCOMMITTED
+            self._step[:] = steps
         if n_rows != len(steps):
             self._resize(max(n_rows, self._committed))
 
@@ -107,11 +108,16 @@ class TraceWriter:
         _consolidate(self._group)
 
     @property
-    def n_pending(self) -> int:
-        return len(self._rows)
+    def last_step(self) -> int:
+        """The last step with a row, committed or buffered; -1 when there is none."""
+        if self._rows:
+            return self._rows[-1][0]
+        return int(self._step[self._committed - 1]) if self._committed else -1
 
     def append(self, step: int, values: dict[str, np.ndarray]) -> None:
-        """Buffer a row; variables that it lacks stay NaN."""
+        """Buffer a row; variables that it lacks stay NaN. A step that is there already is left as it is."""
+        if step <= self.last_step:  # a resumed run passes again, to the bit, through steps that were committed
+            return
         unknown = set(values) - set(self._arrays)
         assert not unknown, f"the trace has no variable {unknown}"
         self._rows.append((step, values))

@@ -21,6 +21,7 @@ class RunWriter:
     def __init__(self, directory: Path, meta: dict[str, Any], lock: Lock) -> None:
         self.dir, self.meta, self._lock = directory, meta, lock
         self.trace: TraceWriter | None = None
+        self._logged = self._sampled = -1
 
     @classmethod
     def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer) -> RunWriter:
@@ -44,6 +45,8 @@ class RunWriter:
         lock = Lock(run.dir)
         writer = cls(run.dir, run.meta, lock)
         writer.trace = TraceWriter(run.dir / "trace.zarr")
+        writer._logged = max((row["step"] for row in run.log()), default=-1)
+        writer._sampled = max((row["step"] for row in run.samples()), default=-1)
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
@@ -80,10 +83,14 @@ class RunWriter:
         self.status(self.meta["status"], step=step)
 
     def log(self, row: dict[str, Any]) -> None:
-        append_line(self.dir / "log.jsonl", row)
+        """Append a line, unless a run that was resumed logged this step before."""
+        if row["step"] > self._logged:
+            append_line(self.dir / "log.jsonl", row)
 
     def sample(self, row: dict[str, Any]) -> None:
-        append_line(self.dir / "samples.jsonl", row)
+        """Append a sample text, unless it is there from before."""
+        if row["step"] > self._sampled:
+            append_line(self.dir / "samples.jsonl", row)
 
     def close(self, status: str, **facts: Any) -> None:
         """Commit everything, say how it ended, let go of the lock."""

@@ -1,0 +1,325 @@
+"""Training as a person meets it: real processes, real files, killed and continued."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from tracer import ablate, probes, training
+from tracer.config import ModelConfig, OptimConfig, RecordConfig, TrainConfig
+from tracer.presets import PRESETS, preset
+from tracer.store import list_runs, open_run
+
+TOY = preset("induction").config
+
+
+def tiny(directory: Path, **changes) -> TrainConfig:
+    """The toy recipe, smaller and shorter."""
+    record = RecordConfig(every=4, snapshot_every=8, log_every=10, val_rows=8, repeat_rows=32)
+    config = replace(TOY, run=str(directory), steps=20, device="cpu", record=record)
+    config = replace(config, model=replace(TOY.model, d_model=32, n_ctx=40), optim=replace(TOY.optim, batch_size=8))
+    return replace(config, **changes)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return training.train(tiny(tmp_path_factory.mktemp("runs") / "whole"), quiet=True)
+
+
+HEAD_DIMS = ("step", "layer", "head")
+VARIABLES = {
+    **dict.fromkeys(
+        ("entropy", "entropy_normalised", "previous_token", "current_token", "first_token", "duplicate_token",
+         "induction", "max_logit"), HEAD_DIMS,
+    ),
+    **dict.fromkeys(("grad_norm", "weight_norm", "update_ratio"), ("step", "param")),
+    **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), (*HEAD_DIMS, "matrix")),
+    **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
+    "loss_by_position": ("step", "pos"),
+    "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
+}  # fmt: skip
+
+
+def test_the_trace_holds_what_was_promised(finished):
+    trace = finished.trace
+    assert finished.status == "finished" and not finished.live
+    assert trace["step"].values.tolist() == [0, 1, 2, 4, 8, 12, 16, 20]
+    assert finished.steps == [0, 8, 16, 20]
+    for name, dims in VARIABLES.items():
+        assert trace[name].dims == dims, name
+        assert trace[name].attrs["formula"] and trace[name].attrs["source"], name
+    assert trace["param"].values.tolist() == [name for name, _ in finished.model().named_parameters()]
+    assert np.isfinite(trace["entropy"]).all() and np.isfinite(trace["train_loss"]).all()
+    assert np.isfinite(trace["grad_norm"]).all()
+    assert np.isnan(trace["update_ratio"][-1]).all() and np.isfinite(trace["update_ratio"][:-1]).all()
+
+
+def test_the_trace_opens_without_our_code(finished):
+    with xr.open_zarr(finished.dir / "trace.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == finished.trace["step"].values.tolist()
+        np.testing.assert_array_equal(plain["induction"], finished.trace["induction"])
+
+
+def test_recorded_numbers_are_those_of_the_snapshot(finished):
+    model, probe = finished.model(16), probes.repeated(65, 40, batch=32)
+    logits, cache = model.run_with_cache(probe.tokens)
+    row = finished.trace.sel(step=16)
+    loss = probes.per_token_loss(logits, probe.tokens)
+    np.testing.assert_allclose(row["repeat_loss"], loss[:, probe.predictable].mean(), rtol=1e-5)
+    L = probe.period
+    for layer in range(2):
+        pattern = cache["pattern", layer].double().numpy()
+        rows = np.arange(L + 1, 2 * L + 1)
+        expected = pattern[:, :, rows, rows - L + 1].mean((0, 2))
+        np.testing.assert_allclose(row["induction"].sel(layer=layer), expected, atol=1e-6)
+        stored = row["pattern"].sel(prompt="repeat 0", layer=layer).values[:, : 2 * L + 1, : 2 * L + 1]
+        np.testing.assert_allclose(stored, pattern[0], atol=1e-3)
+    expected = [float(p.detach().norm()) for p in model.parameters()]
+    np.testing.assert_allclose(row["weight_norm"], expected, rtol=1e-5)
+
+
+def test_the_update_ratio_is_the_true_step(tmp_path):
+    record = RecordConfig(every=1, snapshot_every=1, val_rows=2)
+    run = training.train(tiny(tmp_path / "r", steps=3, record=record), quiet=True)
+    for step in range(3):
+        old, new = run.model(step), run.model(step + 1)
+        moved = [float((b - a).norm() / a.norm()) for a, b in zip(old.parameters(), new.parameters(), strict=True)]
+        np.testing.assert_allclose(run.trace["update_ratio"].sel(step=step), moved, rtol=1e-4)
+
+
+def test_logs_and_samples(finished):
+    log = finished.log()
+    assert [row["step"] for row in log] == [0, 20]
+    for key in ("epoch", "tokens_seen", "entropy", "step_ms", "train_loss", "val_loss", "gradients", "best_head"):
+        assert key in log[-1]
+    assert set(log[-1]["gradients"]) == set(finished.trace["param"].values)
+    assert {(s["step"], s["temperature"]) for s in finished.samples()} == {(0, 0.5), (0, 0.0), (20, 0.5), (20, 0.0)}
+
+
+def test_same_seed_same_run_other_seed_another(finished, tmp_path):
+    again = training.train(tiny(tmp_path / "again"), quiet=True)
+    other = training.train(tiny(tmp_path / "other", seed=1), quiet=True)
+    np.testing.assert_array_equal(again.trace["train_loss"], finished.trace["train_loss"])
+    assert not np.array_equal(other.trace["train_loss"], finished.trace["train_loss"])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_resume_is_exact(tmp_path, optimizer):
+    optim = OptimConfig(name=optimizer, lr=0.01, batch_size=8, accumulate=2, warmup=5)
+    base = tiny(tmp_path / "whole", optim=optim, model=replace(tiny(tmp_path).model, dropout=0.1, mlp_hidden=(16,)))
+    whole = training.train(base, quiet=True)
+    training.train(replace(base, run=str(tmp_path / "half"), steps=11), quiet=True)
+    half = training.resume(tmp_path / "half", steps=20, quiet=True)
+    for name in ("train_loss", "induction", "grad_norm", "repeat_loss"):
+        joined = half.trace[name].sel(step=whole.trace["step"])
+        np.testing.assert_array_equal(joined, whole.trace[name], err_msg=name)
+    for a, b in zip(whole.model().parameters(), half.model().parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def start(directory: Path, *options: str) -> subprocess.Popen:
+    """The command line, in a process of its own; what it prints is in `<directory>.txt`."""
+    with directory.with_suffix(".txt").open("w") as output:
+        return subprocess.Popen(
+        [sys.executable, "-m", "tracer", "train", "induction", "--run", str(directory), "--device", "cpu",
+         "--record.every", "2", "--record.snapshot-every", "4", "--record.val-rows", "4", "--optim.batch-size", "8",
+         "--model.d-model", "32", *options],
+            stdout=output, stderr=subprocess.STDOUT, cwd=Path(__file__).parent.parent,
+    )  # fmt: skip
+
+
+def wait_for(condition, seconds: float = 90):
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, "waited too long"
+        time.sleep(0.02)
+
+
+def test_kill_9_loses_nothing_committed(tmp_path):
+    """A real training process is killed at random moments; what is left opens, and goes on to the same end."""
+    directory, rng = tmp_path / "killed", random.Random(7)
+    process = start(directory, "--steps", "600")
+    wait_for(
+        lambda: (directory / "trace.zarr" / "step" / "c").exists() and open_run(directory).resume_step() is not None
+    )
+    committed: list[int] = []
+    for _ in range(3):
+        time.sleep(rng.uniform(0.5, 3.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        run = open_run(directory)
+        assert run.status == "interrupted" and not run.live
+        steps = run.trace["step"].values.tolist()
+        assert steps == sorted(set(steps)) and len(steps) >= len(committed)
+        assert np.isfinite(run.trace["train_loss"]).all() and np.isfinite(run.trace["induction"]).all()
+        for step in run.steps:
+            run.model(step)
+        committed = steps
+        resume = [sys.executable, "-m", "tracer", "resume", str(directory)]
+        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
+        wait_for(lambda: open_run(directory).live)
+    wait_for(lambda: open_run(directory).trace["step"].size > len(committed))
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    run = open_run(directory)
+    assert run.status == "stopped" and run.trace["step"].values[: len(committed)].tolist() == committed
+    reference = training.train(
+        replace(run.config, run=str(tmp_path / "whole"), steps=max(int(run.trace["step"][-1]), 1)), quiet=True
+    )
+    shared = np.intersect1d(run.trace["step"], reference.trace["step"])
+    assert len(shared) > 3
+    np.testing.assert_array_equal(
+        run.trace["train_loss"].sel(step=shared), reference.trace["train_loss"].sel(step=shared)
+    )
+
+
+def test_ctrl_c_stops_cleanly(tmp_path):
+    directory = tmp_path / "run"
+    process = start(directory, "--steps", "100000")
+    wait_for(lambda: (directory / "run.json").exists() and len(open_run(directory).steps) > 3)
+    assert open_run(directory).status == "training" and open_run(directory).live
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    output = directory.with_suffix(".txt").read_text()
+    assert process.returncode == 130, output
+    assert "stopped at step" in output and "Traceback" not in output
+    run = open_run(directory)
+    assert run.status == "stopped" and run.resume_step() == run.meta["step"]
+
+
+def test_divergence_is_located(tmp_path):
+    config = preset("four-blocks").config
+    config = replace(
+        config, run=str(tmp_path / "sick"), steps=60, device="cpu", record=replace(config.record, every=2, val_rows=4),
+        optim=replace(config.optim, batch_size=16, lr=1.0),
+        data=replace(config.data, corpus="repeated-random", vocab_size=128, period_max=16),
+    )  # fmt: skip
+    run = training.train(config, quiet=True)
+    assert run.status == "diverged"
+    found = run.meta["divergence"]
+    assert 0 < found["step"] < 60 and found["non_finite"]["step"] <= found["step"]
+    assert found["non_finite"]["where"] and "not finite" in found["text"]
+    assert found["exploding"]["step"] <= found["non_finite"]["step"]
+    assert np.isfinite(run.trace["train_loss"]).all() and len(run.trace["step"]) >= 1
+    with pytest.raises(ValueError, match="diverged at step"):
+        training.resume(run.dir, quiet=True)
+
+
+def test_a_full_disk_keeps_what_was_committed(tmp_path):
+    """A file system of 3 MB that really fills up."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True)
+    if done.returncode:  # not root: a limit on file size has the same effect on a snapshot
+        command = [
+            "bash",
+            "-c",
+            f"ulimit -f 40; exec {sys.executable} -m tracer train induction --run {mount}/run --steps 60",
+        ]
+    else:
+        command = [sys.executable, "-m", "tracer", "train", "induction", "--run", f"{mount}/run", "--steps", "400",
+                   "--record.every", "5", "--record.snapshot-every", "5", "--optim.batch-size", "4"]  # fmt: skip
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+        assert run.returncode == 2, run.stdout + run.stderr
+        assert "disk is full" in run.stderr and "tracer resume" in run.stderr and "Traceback" not in run.stderr
+        kept = open_run(mount / "run")
+        assert len(kept.steps) >= 3 and kept.status == "interrupted"
+        for step in kept.steps:
+            kept.model(step)
+    finally:
+        subprocess.run(["umount", str(mount)], capture_output=True)
+
+
+def test_a_run_is_never_overwritten(finished):
+    with pytest.raises(ValueError, match="already holds a run"):
+        training.train(tiny(finished.dir), quiet=True)
+
+
+def test_two_processes_cannot_train_one_run(tmp_path):
+    directory = tmp_path / "busy"
+    process = start(directory, "--steps", "100000")
+    try:
+        wait_for(lambda: (directory / "run.json").exists() and open_run(directory).resume_step() is not None)
+        with pytest.raises(ValueError, match="trained by another process"):
+            training.resume(directory, quiet=True)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path):
+    options = [
+        "--steps",
+        "6",
+        "--record.every",
+        "1",
+        "--model.d-model",
+        "32",
+        "--optim.batch-size",
+        "8",
+        "--device",
+        "cpu",
+    ]
+    for name, launch in (
+        ("one", [sys.executable]),
+        ("two", [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2",
+                 "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+                 "--main_process_port", "0"]),
+    ):  # fmt: skip
+        command = [*launch, "-m", "tracer", "train", "induction", "--run", str(tmp_path / name), *options]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+    one, two = (open_run(tmp_path / name).trace["train_loss"].values for name in ("one", "two"))
+    np.testing.assert_allclose(two, one, rtol=1e-5)
+
+
+def test_listing(finished):
+    assert [run.name for run in list_runs(finished.dir.parent)] == ["whole"]
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_takes_a_step(name, tmp_path):
+    config = PRESETS[name].config
+    small = {"data": replace(config.data, corpus="repeated-random", vocab_size=64, mix=None, mix_share=0.0,
+                             period_min=4, period_max=12)}  # fmt: skip
+    optim = replace(config.optim, batch_size=4)
+    record = replace(config.record, val_rows=2, repeat_rows=2)
+    run = training.train(
+        replace(config, run=str(tmp_path / name), steps=1, device="cpu", optim=optim, record=record, **small),
+        quiet=True,
+    )
+    assert run.status in ("finished", "diverged")
+    assert np.isfinite(run.trace["entropy"][0]).all()
+
+
+@pytest.mark.slow
+def test_the_toy_forms_induction_heads(tmp_path):
+    """The fast truth: 600 steps of the toy; induction, the loss it brings, and the copying of every last-layer head."""
+    run = training.train(replace(TOY, run=str(tmp_path / "toy"), device="cpu"), quiet=True)
+    last = run.trace.isel(step=-1)
+    assert float(last["induction"].max()) > 0.6
+    assert float(last["repeat_loss"]) < 0.3
+    model = run.model()
+    for head in range(4):
+        attn = model.blocks[1].attn
+        values = torch.linalg.eigvals((attn.W_O[head] @ model.W_U @ model.embed.W_E @ attn.W_V[head]).double())
+        assert float(values.sum().real / values.abs().sum()) > 0.8
+
+
+def test_json_of_a_run_is_plain(finished):
+    meta = json.loads((finished.dir / "run.json").read_text())
+    assert meta["format"] == 1 and meta["seed"] == 0 and meta["corpus"]["hash"] and meta["versions"]["torch"]
+    assert os.path.getsize(finished.dir / "tokenizer.json") > 0
+    assert ModelConfig(**{**meta["config"]["model"], "init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
+    assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 38)

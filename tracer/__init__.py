@@ -13,7 +13,11 @@ Names load when they are first used, so that `import tracer` costs nothing.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# before torch is loaded: its idle threads then sleep; spinning, on cores that others use too, makes a step 40x slower
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig

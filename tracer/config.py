@@ -170,6 +170,8 @@ class OptimConfig:
     """Learning rate (of the matrices, for muon)."""
     qk_lr_factor: float = 1.0
     """W_Q and W_K move at lr times this."""
+    pos_lr_factor: float = 1.0
+    """W_pos moves at lr times this."""
     adam_lr: float | None = None
     """Learning rate of the AdamW part of muon; None means lr."""
     momentum: float = 0.9

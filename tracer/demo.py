@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from tracer.config import TrainConfig
 from tracer.presets import preset
-from tracer.store import ROOT, Run
+from tracer.store import Run
 
 FIRST_PORT = 8501
 SERVER_SECONDS = 60
@@ -55,11 +56,11 @@ def demo(
             server.wait()
 
 
-def _train_or_continue(config) -> Run:  # noqa: ANN001 - TrainConfig, imported late with torch
+def _train_or_continue(config: TrainConfig) -> Run:
     from tracer.store import open_run, resolve
     from tracer.training import resume, train
 
-    directory = resolve(config.run)
+    directory = resolve(config.run or "demo")
     if not (directory / "run.json").exists():
         return train(config, preset="demo")
     existing = open_run(directory)
@@ -115,7 +116,6 @@ def _serve(run: str, port: int | None) -> subprocess.Popen[bytes]:
         )
     app = Path(next(iter(spec.submodule_search_locations))) / "app.py"
     port = port or _free_port()
-    ROOT.mkdir(exist_ok=True)
     server = subprocess.Popen(
         [sys.executable, "-m", "streamlit", "run", str(app), "--server.headless", "true", "--server.port", str(port)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

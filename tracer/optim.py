@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from tracer.config import OptimConfig
 
 
+ADJUST = "match_rms_adamw"
+"""Updates of the size of AdamW's (Liu et al. 2025, Moonlight), so that one learning rate serves both halves."""
+
+
 class HeadMuon(torch.optim.Muon):
     """torch.optim.Muon over weights that are stacked by head.
 
@@ -31,7 +35,7 @@ class HeadMuon(torch.optim.Muon):
                 self.pairs.append((weight, matrix, joins_heads))
                 params.append(matrix)
             flat.append({**group, "params": params})
-        super().__init__(flat, momentum=momentum, weight_decay=weight_decay)
+        super().__init__(flat, momentum=momentum, weight_decay=weight_decay, adjust_lr_fn=ADJUST)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
@@ -71,27 +75,35 @@ def _unflatten(matrix: Tensor, like: Tensor, joins_heads: bool) -> Tensor:
 def build(model: nn.Module, config: OptimConfig) -> list[torch.optim.Optimizer]:
     """The optimisers of a run, each parameter in exactly one; every group remembers its `base_lr`."""
     named = list(model.named_parameters())
-
-    def group(names: list[str], lr: float, keep_names: bool = False, **extra: Any) -> dict[str, Any]:
-        params = [(n, p) if keep_names else p for n, p in named if n in names]
-        return {"params": params, "lr": lr, "base_lr": lr, **extra}
-
-    qk = [n for n, _ in named if n.endswith((".W_Q", ".W_K"))]
-    if config.name != "muon":
-        rest = [n for n, _ in named if n not in qk]
-        groups = [group(rest, config.lr), group(qk, config.lr * config.qk_lr_factor)]
-        if config.name == "adamw":
-            return [torch.optim.AdamW(groups, betas=(0.9, config.beta2), weight_decay=config.weight_decay)]
+    decay = config.weight_decay
+    if config.name == "sgd":
         nesterov = config.momentum > 0  # torch refuses Nesterov without momentum
-        return [torch.optim.SGD(groups, momentum=config.momentum, nesterov=nesterov, weight_decay=config.weight_decay)]
-    matrices = [n for n, p in named if n.startswith("blocks.") and p.ndim >= 2 and n not in qk]
-    rest = [n for n, _ in named if n not in qk and n not in matrices]
-    muon = [group(matrices, config.lr, True), group(qk, config.lr * config.qk_lr_factor, True)]
-    adam = [group(rest, config.adam_lr or config.lr)]
+        groups = _groups(named, config.lr, config)
+        return [torch.optim.SGD(groups, momentum=config.momentum, nesterov=nesterov, weight_decay=decay)]
+    if config.name == "adamw":
+        return [torch.optim.AdamW(_groups(named, config.lr, config), betas=(0.9, config.beta2), weight_decay=decay)]
+    matrices = [(n, p) for n, p in named if n.startswith("blocks.") and p.ndim >= 2]
+    rest = [(n, p) for n, p in named if not (n.startswith("blocks.") and p.ndim >= 2)]
+    adam_lr = config.adam_lr if config.adam_lr is not None else config.lr
     return [
-        HeadMuon(muon, momentum=config.momentum, weight_decay=config.weight_decay),
-        torch.optim.AdamW(adam, betas=(0.9, config.beta2), weight_decay=config.weight_decay),
+        HeadMuon(_groups(matrices, config.lr, config, keep_names=True), momentum=config.momentum, weight_decay=decay),
+        torch.optim.AdamW(_groups(rest, adam_lr, config), betas=(0.9, config.beta2), weight_decay=decay),
     ]
+
+
+def _groups(
+    named: list[tuple[str, nn.Parameter]], lr: float, config: OptimConfig, keep_names: bool = False
+) -> list[dict[str, Any]]:
+    """One group for each learning rate that occurs: W_Q and W_K, and W_pos, may have their own."""
+    by_factor: dict[float, list[Any]] = {}
+    for name, param in named:
+        factor = 1.0
+        if name.endswith((".W_Q", ".W_K")):
+            factor = config.qk_lr_factor
+        elif name.endswith(".W_pos"):
+            factor = config.pos_lr_factor
+        by_factor.setdefault(factor, []).append((name, param) if keep_names else param)
+    return [{"params": params, "lr": lr * f, "base_lr": lr * f} for f, params in by_factor.items()]
 
 
 def set_lr(optimizers: list[Any], config: OptimConfig, step: int) -> float:

@@ -70,7 +70,8 @@ class Recorder:
         """The variables and coordinates of this run's trace, each with its registry row as attributes."""
         c, n_prompts = self.config, self.n_text + self.n_repeat
         heads, matrices = (c.n_layers, c.n_heads), (c.n_layers, c.n_heads, 4)
-        shapes = {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
+        shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        shapes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
         shapes |= {name: (("param",), (len(self.params),)) for name in PARAM_MEASURES}
         shapes |= {f"head_{name}": (("layer", "head", "matrix"), matrices) for name in PARAM_MEASURES}
         shapes |= {name: ((), ()) for name in SCALARS}

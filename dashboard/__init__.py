@@ -1,0 +1,1 @@
+"""The Streamlit dashboard: `streamlit run dashboard/app.py`. It shows runs through `tracer`."""

@@ -1,0 +1,78 @@
+"""The Ablate page on a person's own text: loss of every token, next tokens, and a head's pattern, before and after."""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from dashboard import ablating, parts, state, theme
+from dashboard.ablating import Setup
+from dashboard.components import payload
+from dashboard.components.bars import bars
+from dashboard.components.pattern import pattern
+from dashboard.components.tokens import tokens
+from tracer.store import Run
+
+TOP = 8
+
+
+def draw_prompt(run: Run, setup: Setup, scores: np.ndarray) -> None:
+    """Ends the page when the text cannot be read, so it is drawn last."""
+    st.subheader("On your own text", anchor=False)
+    encoded = parts.choose_prompt(run)
+    prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
+    position = min(st.session_state.get("ablate_position", (prompt, last))[1], last)
+    if st.session_state.get("ablate_position", (prompt,))[0] != prompt:
+        position = last  # another text: begin at its end
+    try:
+        found = ablating.on_prompt(setup, prompt, position)
+    except ValueError as error:
+        parts.refuse(str(error))
+        raise AssertionError from error
+    change = found["loss_after"] - found["loss_before"]
+    size = max(0.5, float(np.nanmax(np.abs(change), initial=0.0)))
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        st.caption("Colour: how much harder each token became to predict. Choose a token to see what comes after it.")
+        tokens(
+            encoded.strings, found["loss_before"], found["loss_after"], key="prompt_tokens", selected=position,
+            scale=theme.Scale("Change in loss", "nats", -size, size, "change", 1),
+            on_change=lambda i: st.session_state.update(ablate_position=(prompt, i)),
+        )  # fmt: skip
+    with right:
+        _draw_next(run, found, prompt, position, bool(setup.off))
+    if st.toggle("Show a head's pattern with these heads off", key="ablate_patterns"):
+        _draw_patterns(run, setup, prompt, encoded.strings, scores)
+
+
+def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], position: int, ablated: bool) -> None:
+    from tracer.data import token_strings
+
+    before, after = found["next_before"], found["next_after"]
+    ids = [int(i) for i in np.argsort(-np.maximum(before, after), kind="stable")[:TOP]]
+    ids.sort(key=lambda i: -before[i])
+    following = prompt[position + 1] if position + 1 < len(prompt) else None
+    if following is not None and following not in ids:
+        ids[-1] = following
+    st.caption(f"What comes after token {position}, with every head on (grey) and with these off (blue)."
+               if ablated else f"What comes after token {position}.")  # fmt: skip
+    bars(
+        token_strings(run.tokenizer, ids), before[ids].tolist(), after[ids].tolist(), key="next_tokens",
+        true=ids.index(following) if following is not None else None,
+    )  # fmt: skip
+
+
+def _draw_patterns(run: Run, setup: Setup, prompt: tuple[int, ...], strings: list[str], scores: np.ndarray) -> None:
+    heads = [(layer, head) for layer in range(scores.shape[0]) for head in range(scores.shape[1])]
+    st.session_state["ablate_focus"] = parts.focus(run, scores)
+    head = st.selectbox(
+        "Head", heads, key="ablate_focus", format_func=lambda h: theme.head_label(*h), width=160,
+        on_change=lambda: state.update(**dict(zip(("layer", "head"), st.session_state["ablate_focus"], strict=True))),
+    )  # fmt: skip
+    before, after = ablating.patterns(setup, prompt, head)
+    for column, name, values in zip(st.columns(2, gap="large"), ("Before", "After"), (before, after), strict=True):
+        with column:
+            st.markdown(f"**{name}**")
+            pattern(
+                payload.pattern(values, strings, label=theme.head_label(*head)), key=f"pattern_{name}", max_size=460
+            )

@@ -1,0 +1,32 @@
+// A table whose cells are coloured by their number, so that a screen reader reads the picture itself.
+export default function (args) { return live(args, makeHeadmap); }
+
+function makeHeadmap(me) {
+  const { root } = me;
+  const scroll = el("div", "fit", null, root), key = el("div", "legend", null, el("div", "legends", null, root));
+  return {
+    load() {},
+    draw() {
+      const { values, title, scale, off } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
+      const lut = lutOf(scale.stops[me.theme.mode]), small = cell < 44, out = new Set(off.map(String));
+      const table = el("table"), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
+      el("caption", "", title, table); el("td", "", null, top);
+      for (let h = 0; h < n; h++) el("th", "", small && n > 8 && h % 2 ? "" : `H${h}`, top).scope = "col";
+      values.forEach((row, l) => {
+        const tr = el("tr", "", null, body);
+        el("th", "", `L${l}`, tr).scope = "row";
+        row.forEach((v, h) => {
+          const fill = v == null ? me.theme.faint : lut.at((v - scale.lo) / (scale.hi - scale.lo)), text = v == null ? "–" : numberOf(v, { ...scale, plain: true });
+          const signed = scale.palette === "change" && v > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text, gone = out.has(`${l},${h}`);
+          const td = el("td", gone ? "cell off" : "cell", null, tr);
+          td.style.cssText = `background:${css(fill)};color:${inkOn(fill)};width:${cell}px;min-width:${cell}px`;
+          td.title = `L${l}H${h}${gone ? ", off" : ""} · ${scale.label} ${signed}`;
+          el("span", small ? "sr" : "", signed, td);
+        });
+      });
+      table.classList.toggle("small", small);
+      scroll.replaceChildren(table);
+      legend(key, scale, lut, { ticks: scale.lo < 0 ? [scale.lo, 0, scale.hi] : [scale.lo, scale.hi], note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
+    },
+  };
+}

@@ -1,0 +1,24 @@
+"""One head's pattern: queries down, keys across, the prompt beside it shaded by where the token in focus looks."""
+
+from collections.abc import Callable
+
+from dashboard.components.host import Part, controlled
+
+Cell = tuple[int, int]
+_PART = Part("pattern")
+
+
+def pattern(
+    blob: bytes,
+    *,
+    key: str,
+    locked: Cell | None = None,
+    max_size: int = 640,
+    on_change: Callable[[Cell | None], None] | None = None,
+) -> Cell | None:
+    """Draw payload.pattern(...); returns the locked (query, key) in force, None when nothing is locked."""
+    cue = {"max_size": max_size}
+    current = tuple(locked) if locked is not None else None
+    return controlled(
+        _PART, blob, cue, key=key, current=current, read=lambda v: tuple(v) if v else None, on_change=on_change
+    )

@@ -1,0 +1,140 @@
+// What every part of the dashboard needs in the browser: reading a payload, colours of the theme, crisp canvases, numbers,
+// a tooltip, a table alternative, and the life of a part (load, cue, resize, theme switch, fonts). Text is only ever textContent.
+const PARTS = new WeakMap();
+const TYPES = { uint8: Uint8Array, uint16: Uint16Array, float32: Float32Array, float64: Float64Array };
+
+const headerOf = (bytes) => {
+  const n = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+  return { head: JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + n))), body: bytes.subarray(4 + n) };
+};
+async function arraysOf(head, body) {
+  const stream = new Blob([body]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer(), out = {};
+  let at = 0;
+  for (const { name, dtype, shape } of head.arrays) {
+    const T = TYPES[dtype], size = shape.reduce((a, b) => a * b, 1) * T.BYTES_PER_ELEMENT;
+    out[name] = Object.assign(new T(buffer.slice(at, at + size)), { shape });
+    at += size;
+  }
+  return out;
+}
+
+const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+const css = (c, a = 1) => `rgba(${c[0]},${c[1]},${c[2]},${a})`;
+const mix = (a, b, t) => a.map((v, i) => Math.round(v + (b[i] - v) * t));
+const luminance = (c) => c.map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const inkOn = (c) => (luminance(c) > 0.179 ? "#0b0e14" : "#ffffff");
+function themeOf(host) {
+  const style = getComputedStyle(host), probe = document.createElement("canvas").getContext("2d");
+  const read = (name, otherwise) => {
+    probe.fillStyle = otherwise;
+    probe.fillStyle = style.getPropertyValue(`--st-${name}`).trim() || otherwise;
+    return probe.fillStyle.startsWith("#") ? rgb(probe.fillStyle) : probe.fillStyle.match(/[\d.]+/g).slice(0, 3).map(Number);
+  };
+  const page = read("background-color", "#ffffff"), text = read("text-color", "#111622");
+  return { page, text, muted: mix(text, page, 0.36), line: mix(text, page, 0.84), faint: mix(text, page, 0.93), accent: read("primary-color", "#2b5fd0"),
+    sans: style.getPropertyValue("--st-font") || "sans-serif", mono: style.getPropertyValue("--st-code-font") || "monospace",
+    mode: luminance(page) < 0.18 ? "dark" : "light" };
+}
+function lutOf(stops) {
+  const anchors = stops.map(rgb), table = new Uint8ClampedArray(256 * 3);
+  for (let i = 0; i < 256; i++) {
+    const at = (i / 255) * (anchors.length - 1), k = Math.min(Math.floor(at), anchors.length - 2);
+    table.set(mix(anchors[k], anchors[k + 1], at - k), i * 3);
+  }
+  const at = (share) => { const i = 3 * Math.round(255 * Math.min(1, Math.max(0, share))); return [...table.subarray(i, i + 3)]; };
+  const inks = [], tints = Array.from({ length: 256 }, (_, i) => { const c = [...table.subarray(3 * i, 3 * i + 3)]; inks.push(inkOn(c)); return css(c); });
+  return { table, at, tints, inks, css: `linear-gradient(90deg, ${stops.join(",")})` };
+}
+const numberOf = (v, { digits = 2, plain = false } = {}) => { // plain: never an exponent, for the cells of a grid
+  if (!Number.isFinite(v)) return "–";
+  const small = !plain && v !== 0 && Math.abs(v) < 0.5 * 10 ** -digits, big = Math.abs(v) >= 1e5;
+  return (small || big ? v.toExponential(1) : v.toFixed(digits)).replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
+};
+
+function el(tag, cls, text, parent) {
+  const node = document.createElement(tag);
+  if (cls) node.className = cls;
+  if (text != null) node.textContent = text;
+  parent?.append(node);
+  return node;
+}
+function sized(canvas, width, height) {
+  const ratio = devicePixelRatio || 1, ctx = canvas.getContext("2d");
+  canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
+  canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
+  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return ctx;
+}
+function clipped(ctx, text, width) { // the text isolated from its neighbours' writing direction, cut to the width
+  if (ctx.measureText(text).width <= width) return `\u2068${text}\u2069`;
+  const chars = [...text];
+  while (chars.length && ctx.measureText(chars.join("") + "…").width > width) chars.pop();
+  return `\u2068${chars.join("")}…\u2069`;
+}
+function showTip(tip, area, x, y, fill) {
+  tip.replaceChildren(); fill(tip); tip.hidden = false;
+  const w = tip.offsetWidth, h = tip.offsetHeight, W = area.clientWidth;
+  tip.style.left = `${Math.max(0, Math.min(x + 14 + w > W ? x - w - 14 : x + 14, W - w))}px`;
+  tip.style.top = `${y - h - 12 < 0 ? y + 18 : y - h - 12}px`;
+}
+function legend(node, scale, lut, { root = (v) => v, ticks = [scale.lo, scale.hi], note = "" } = {}) {
+  node.replaceChildren();
+  el("span", "name", scale.label + (scale.unit ? ` (${scale.unit})` : ""), node);
+  const bar = el("span", "bar", null, node), inner = el("span", "fill", null, bar);
+  inner.style.background = lut.css;
+  for (const v of ticks) el("span", "tick", numberOf(v, { digits: v && Math.abs(v) < 0.1 ? 2 : Number.isInteger(v) ? 0 : scale.digits }), bar)
+    .style.left = `${100 * root((v - scale.lo) / (scale.hi - scale.lo))}%`;
+  if (note) el("span", "note", note, node);
+}
+function tableOf(node, summary, columns, rows) { // the picture as a table, built when it is opened
+  node.replaceChildren();
+  el("summary", "", summary, node);
+  node.ontoggle = () => {
+    node.querySelector(".scroll")?.remove();
+    if (!node.open) return;
+    const table = el("table", "", null, el("div", "scroll", null, node)), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
+    for (const c of columns) el("th", "", c, top).scope = "col";
+    for (const row of rows()) { const tr = el("tr", "", null, body); row.forEach((c, i) => { el(i ? "td" : "th", "", c, tr); }); }
+  };
+  if (node.open) node.ontoggle();
+}
+
+async function live({ data, parentElement, setStateValue }, make) {
+  const root = parentElement.querySelector(".part"), host = parentElement.host ?? parentElement, box = boxOf(parentElement);
+  let me = PARTS.get(root);
+  if (!me) {
+    me = { root, sent: 0, frame: 0, width: 0, timer: 0 };
+    me.draw = () => { me.frame ||= requestAnimationFrame(() => { me.frame = 0; if (me.ready && me.cue && root.clientWidth) me.view.draw(); }); };
+    me.send = (value, wait = 0) => {
+      me.cue.value = value; me.sent = Date.now(); clearTimeout(me.timer);
+      const pick = { value, time: me.sent };
+      me.timer = setTimeout(() => me.state("pick", pick), wait);
+    };
+    me.take = (cue) => { // a cue older than the reader's last pick must not take the pick back
+      me.cue = { ...cue, value: cue.seen < me.sent ? me.cue.value : cue.value };
+      if (cue.scale) me.cue.scale = { ...cue.scale, stops: PALETTES[cue.scale.palette] };
+      me.draw();
+    };
+    me.observer = new ResizeObserver(() => { if (root.clientWidth !== me.width) { me.width = root.clientWidth; me.draw(); } });
+    me.observer.observe(root);
+    me.view = make(me);
+    PARTS.set(root, me);
+    document.fonts?.ready.then(me.draw);
+  }
+  me.state = setStateValue; me.theme = themeOf(host); root.dataset.mode = me.theme.mode;
+  HUB.apply.set(box, me.take);
+  if (HUB.cues.has(box)) me.take(HUB.cues.get(box));
+  if (!(data instanceof Uint8Array)) me.ready = true;
+  else {
+    const { head, body } = headerOf(data);
+    if (me.version !== head.version) {
+      me.version = head.version;
+      const arrays = await arraysOf(head, body);
+      if (me.version === head.version) { me.view.load(head, arrays); me.ready = true; }
+    }
+  }
+  me.draw();
+  return () => { me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); if (HUB.apply.get(box) === me.take) HUB.apply.delete(box); };
+}

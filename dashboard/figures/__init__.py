@@ -1,0 +1,1 @@
+"""Arrays to Plotly figures; pure functions that know neither Streamlit nor torch."""

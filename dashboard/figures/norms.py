@@ -1,0 +1,221 @@
+"""Pictures of g, w and u: every tensor over training, and every head's Q, K, V and O at one step.
+
+Colour is a power of ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dashboard import theme
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+RULE_OF_THUMB = -3.0
+"""The middle of the update ratio's colours: 10 to this power."""
+REACH = 2.0
+"""Colours of the update ratio end this many powers of ten from the middle."""
+
+
+def history(
+    steps: ArrayLike,
+    values: ArrayLike,
+    names: Sequence[str],
+    *,
+    label: str,
+    ratio: bool = False,
+    dark: bool = False,
+    chosen: str | None = None,
+    step: int | None = None,
+) -> go.Figure:
+    """values [step param] as a picture: a column for each recorded step, a row for each tensor.
+
+    `chosen` is framed and `step` marked. Steps are recorded densely at first, so equal columns are not equal times.
+    """
+    import plotly.graph_objects as go
+
+    steps, values = np.asarray(steps), np.asarray(values, np.float32)
+    columns = [str(s) for s in steps]
+    figure = go.Figure(
+        go.Heatmap(
+            x=columns,
+            y=list(names),
+            z=_power(values).T,
+            customdata=values.T,
+            coloraxis="coloraxis",
+            hoverongaps=False,
+            hovertemplate=f"%{{y}}<br>step %{{x}}<br>{label} %{{customdata:.2e}}<extra></extra>",
+        )
+    )
+    figure.update_layout(
+        template=theme.plotly_template(dark),
+        height=136 + (30 if len(names) <= 16 else 18) * len(names),
+        coloraxis=_colours(values, label, ratio, dark),
+        margin={"l": 8, "r": 8, "t": 8, "b": 48},
+    )
+    figure.update_xaxes(title=_title("recorded step"), type="category", showgrid=False, nticks=8, tickangle=0)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO, tickmode="linear")
+    if chosen is not None and chosen in names:
+        row = list(names).index(chosen)
+        _frame(figure, -0.5, row - 0.5, len(columns) - 0.5, row + 0.5, dark)
+    if step is not None and str(step) in columns:
+        column = columns.index(str(step))
+        _frame(figure, column - 0.5, -0.5, column + 0.5, len(names) - 0.5, dark)
+    return figure
+
+
+def heads(
+    values: ArrayLike,
+    *,
+    label: str,
+    ratio: bool = False,
+    dark: bool = False,
+    chosen: tuple[int, int] | None = None,
+    matrices: Sequence[str] = ("Q", "K", "V", "O"),
+) -> go.Figure:
+    """values [layer head matrix] as one small grid for each matrix; a click on a cell is a point at x head, y layer."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    values = np.asarray(values, np.float32)
+    n_layers, n_heads, _ = values.shape
+    layers, columns = np.arange(n_layers), np.arange(n_heads)
+    figure = make_subplots(
+        rows=2,
+        cols=2,
+        subplot_titles=[f"W_{m}" for m in matrices],
+        shared_xaxes=True,
+        shared_yaxes=True,
+        horizontal_spacing=0.05,
+        vertical_spacing=0.14,
+    )
+    axis = _colours(values, label, ratio, dark)
+    at = np.array([[layer, head] for layer in layers for head in columns])
+    for i, matrix in enumerate(matrices):
+        where: dict[str, Any] = {"row": i // 2 + 1, "col": i % 2 + 1}
+        grid = values[..., i]
+        printed = [[_brief(v) for v in row] for row in grid] if grid.size <= 24 else None
+        cells = go.Heatmap(
+            x=columns,
+            y=layers,
+            z=_power(grid),
+            coloraxis="coloraxis",
+            xgap=2,
+            ygap=2,
+            hoverinfo="skip",
+            text=printed,
+            texttemplate="%{text}" if printed else None,
+            textfont={**_MONO, "color": _ink(grid, axis)},
+        )
+        figure.add_trace(cells, **where)
+        clicks = go.Scatter(  # a heatmap reports no clicks, so invisible points on it take them
+            x=at[:, 1],
+            y=at[:, 0],
+            customdata=grid.ravel(),
+            mode="markers",
+            showlegend=False,
+            marker={"size": 26, "opacity": 0},
+            hovertemplate=f"L%{{y}}H%{{x}} W_{matrix}<br>{label} %{{customdata:.2e}}<extra></extra>",
+        )
+        figure.add_trace(clicks, **where)
+        if chosen is not None:
+            _frame(
+                figure,
+                chosen[1] - 0.5,
+                chosen[0] - 0.5,
+                chosen[1] + 0.5,
+                chosen[0] + 0.5,
+                dark,
+                **where,
+            )
+    figure.update_layout(
+        template=theme.plotly_template(dark),
+        height=172 + 2 * max(80, 30 * n_layers),
+        coloraxis=axis,
+        hoverdistance=40,
+        margin={"l": 8, "r": 8, "t": 28, "b": 48},
+    )
+    figure.update_coloraxes(colorbar_ypad=24)  # above the titles of the grids
+    figure.update_annotations(font=_MONO)
+    figure.update_xaxes(dtick=max(1, n_heads // 8), showgrid=False, zeroline=False, range=[-0.5, n_heads - 0.5])
+    figure.update_yaxes(dtick=max(1, n_layers // 8), showgrid=False, zeroline=False, range=[n_layers - 0.5, -0.5])
+    figure.update_xaxes(title=_title("head", 40), row=2)
+    figure.update_yaxes(title={"text": "layer", "font": {"size": 12}}, col=1)
+    return figure
+
+
+_MONO = {"family": "JetBrains Mono, monospace", "size": 11}
+
+
+def _power(values: np.ndarray) -> np.ndarray:
+    """log10 where there is one, NaN elsewhere: zeros are gaps, not the smallest value."""
+    return np.log10(np.where(values > 0, values, np.nan)).astype(np.float32)
+
+
+def _title(text: str, standoff: int = 26) -> dict[str, Any]:
+    return {"text": text, "font": {"size": 12}, "standoff": standoff}  # counted from the axis, tick labels included
+
+
+def _brief(value: float) -> str:
+    """9e−3: as much as fits a small cell."""
+    return f"{value:.0e}".replace("e-0", "e−").replace("e-", "e−").replace("e+0", "e") if np.isfinite(value) else ""
+
+
+def _ink(grid: np.ndarray, axis: dict[str, Any]) -> str:
+    """Black or white, whichever stands out more from the grid's typical colour."""
+    powers = _power(grid)
+    middle = float(np.median(powers[np.isfinite(powers)])) if np.isfinite(powers).any() else axis["cmin"]
+    share = np.clip((middle - axis["cmin"]) / (axis["cmax"] - axis["cmin"]), 0, 1)
+    colour = axis["colorscale"][round(float(share) * (len(axis["colorscale"]) - 1))][1]
+    return max(("#0b0e14", "#ffffff"), key=lambda ink: theme.contrast(ink, colour))
+
+
+def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool) -> dict[str, Any]:
+    """A colour axis over powers of ten with a bar on top; the update ratio's is centred on the rule of thumb."""
+    powers = _power(values)
+    powers = powers[np.isfinite(powers)]
+    if ratio:
+        low, high = RULE_OF_THUMB - REACH, RULE_OF_THUMB + REACH
+    else:
+        low, high = np.percentile(powers, [1, 99]).tolist() if powers.size else (-1.0, 1.0)
+        low, high = (low, high) if high - low > 0.5 else (low - 0.5, high + 0.5)
+    every = max(1, round((high - low) / 4))
+    ticks = list(range(int(np.ceil(low)), int(np.floor(high)) + 1, every))
+    stops = theme.palette("change" if ratio else "score")["dark" if dark else "light"]
+    return {
+        "cmin": low,
+        "cmax": high,
+        "colorscale": [[i / (len(stops) - 1), colour] for i, colour in enumerate(stops)],
+        "colorbar": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "bottom",
+            "ypad": 4,
+            "len": 0.9,
+            "thickness": 8,
+            "tickvals": ticks,
+            "ticktext": [_ten_to(t) for t in ticks],
+            "title": {"text": label, "side": "top", "font": {"size": 12}},
+            "tickangle": 0,
+            "outlinewidth": 0,
+            "tickfont": _MONO,
+        },
+    }
+
+
+def _ten_to(power: int) -> str:
+    """1e−3; 1 and 10 as they are."""
+    return {0: "1", 1: "10"}.get(power, f"1e{power}".replace("-", "−"))
+
+
+def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float, dark: bool, **where: int) -> None:
+    """A frame that shows on any colour: a line on a wider line of the opposite lightness."""
+    for colour, width in (("#0f1218", 5), ("#ffffff", 2)) if dark else (("#ffffff", 5), ("#111622", 2)):
+        figure.add_shape(type="rect", x0=x0, y0=y0, x1=x1, y1=y1, line={"color": colour, "width": width}, **where)

@@ -1,0 +1,89 @@
+"""Starting a run, or opening one from elsewhere: the first thing a newcomer sees, and a form later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import loading, processes, state
+from tracer.presets import PRESETS
+
+
+def draw_welcome() -> None:
+    """With no run at all: what this is, and one button."""
+    with st.container(border=True, key="welcome"):
+        st.subheader("Watch a transformer learn to look back", anchor=False)
+        st.markdown(
+            "manyeyes trains small transformers and keeps what every attention head looked at, at every step.  \n"
+            "The demo reads Python source text, and after about a thousand steps some of its heads find a trick: "
+            "look for where this happened before, and copy what came next.  \n"
+            "Train it, watch those *induction heads* form, then switch them off and see what breaks."
+        )
+        st.button(
+            "Train the demo", type="primary", icon=":material/play_arrow:", key="train_demo",
+            on_click=_start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
+        )  # fmt: skip
+        st.caption("About two minutes on a laptop's processor. Nothing is downloaded, and nothing leaves this machine.")
+        _draw_problem()
+    left, right = st.columns(2, gap="large")
+    with left, st.expander("Train something else", icon=":material/tune:"):
+        draw_new()
+    with right, st.expander("Open a run directory", icon=":material/folder_open:"):
+        draw_open()
+
+
+def draw_new() -> None:
+    """Any preset, with seed and steps."""
+    preset = st.selectbox("Preset", list(PRESETS), key="new_preset")
+    st.caption(_sentence(PRESETS[preset].description))
+    seed_box, steps_box, name_box = st.columns([2, 3, 4])
+    with seed_box:
+        seed = st.number_input("Seed", min_value=0, value=0, step=1, key="new_seed")
+    with steps_box:
+        steps = st.number_input(
+            "Steps", min_value=1, value=PRESETS[preset].config.steps, step=100, key=f"new_steps {preset}"
+        )
+    with name_box:
+        suggested = processes.free_name(preset, int(seed))
+        name = st.text_input("Name", placeholder=suggested, key="new_name")
+    st.button(
+        "Train", icon=":material/play_arrow:", key="train_new", on_click=_start,
+        args=(preset, int(seed), int(steps), name.strip() or suggested),
+    )  # fmt: skip
+    _draw_problem()
+
+
+def draw_open() -> None:
+    """A directory anywhere on this machine."""
+    path = st.text_input("Path of a run directory", key="open_path", placeholder="/path/to/checkpoints/demo-0")
+    if not st.button("Open", key="open_other", icon=":material/folder_open:", disabled=not path.strip()):
+        return
+    directory = Path(path.strip()).expanduser()
+    try:
+        loading.run(str(directory))
+    except (ValueError, OSError) as error:
+        st.text(str(error))
+        return
+    from dashboard.views import heads
+
+    state.open_run(str(directory))
+    st.switch_page(st.Page(heads.page, title="Heads", url_path="heads"))
+
+
+def _start(preset: str, seed: int, steps: int, name: str) -> None:
+    try:
+        processes.train(preset, name, seed, steps)
+        st.session_state.pop("new_problem", None)
+        st.session_state["new_name"] = ""
+    except (ValueError, OSError) as error:
+        st.session_state["new_problem"] = str(error)
+
+
+def _draw_problem() -> None:
+    if message := st.session_state.get("new_problem"):
+        st.text(message)
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:].rstrip(".") + "."

@@ -1,0 +1,193 @@
+"""What several pages draw: the heading with its question, the chooser of a run, a step and a prompt, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading, state, theme
+from tracer.measures import MEASURES, PROBES, Measure, Setting
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.data import Encoded
+    from tracer.store import Run
+
+
+def heading(title: str, question: str) -> None:
+    """The page's name and the question it answers."""
+    st.title(title, anchor=False)
+    st.caption(question)
+
+
+def choose_run() -> Run:
+    """A selectbox of runs; stops the page with a friendly word when there is none, or when it cannot be opened."""
+    selection = state.read()
+    names = [run.name for run in loading.runs()]
+    if selection.run is not None and selection.run not in names:
+        names.insert(0, selection.run)
+    if not names:
+        st.info(
+            "There is no run yet. Train the demo from the Runs page: it takes about two minutes.",
+            icon=":material/school:",
+        )
+        st.page_link(_runs_page(), label="Go to Runs", icon=":material/arrow_forward:")
+        st.stop()
+    current = selection.run if selection.run in names else names[0]
+    if selection.run != current:
+        state.open_run(current)
+    st.session_state["run_box"] = current
+    st.selectbox("Run", names, key="run_box", on_change=lambda: state.open_run(st.session_state["run_box"]))
+    try:
+        return loading.run(current)
+    except ValueError as error:
+        refuse(str(error))
+        raise AssertionError from error  # refuse stops the page
+
+
+def _runs_page():  # noqa: ANN202 - StreamlitPage
+    from dashboard.views import runs
+
+    return st.Page(runs.page, title="Runs", url_path="runs", default=True)
+
+
+def choose_step(run: Run, steps: list[int] | None = None) -> int:
+    """A slider over the snapshots, or over `steps`; until somebody chooses, the last one (the newest of a live run)."""
+    steps = run.steps if steps is None else steps
+    if not steps:
+        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        st.stop()
+    selection = state.read()
+    wanted = steps[-1] if selection.step is None else min(steps, key=lambda s: abs(s - (selection.step or 0)))
+    if len(steps) == 1:
+        return steps[0]
+    st.session_state["step_box"] = wanted
+
+    def moved() -> None:
+        step = st.session_state["step_box"]
+        state.update(step=None if step == steps[-1] else step)
+
+    return st.select_slider(
+        "Step", steps, key="step_box", on_change=moved, help="Updates made when these weights were kept",
+        format_func=lambda step: "newest" if run.live and step == steps[-1] else str(step),
+    )  # fmt: skip
+
+
+def choose_record(run: Run) -> None:
+    """The same slider over every recorded step, of which there are more than snapshots."""
+    try:
+        steps = [int(step) for step in loading.trace(run)["step"].values]
+    except ValueError:
+        return
+    if steps:
+        choose_step(run, steps)
+
+
+def recorded(run: Run) -> xr.Dataset | None:
+    """The trace once it holds a row; until then the reader is told, and gets None."""
+    try:
+        trace = loading.trace(run)
+    except ValueError as error:
+        if not run.live:
+            refuse(str(error))
+        trace = None
+    if trace is not None and trace.sizes["step"]:
+        return trace
+    st.info("Nothing is recorded yet: the first row comes with the first step.", icon=":material/hourglass_top:")
+    return None
+
+
+def tick(run: Run, draw: Callable[[], None]) -> None:
+    """Draw; while the run trains, draw again every 2 s in place, and the whole page once more when training ends."""
+    if not run.live:
+        draw()
+        return
+
+    def again() -> None:
+        draw()
+        if not run.live:
+            st.rerun()
+
+    st.fragment(again, run_every=2.0)()
+
+
+def choose_prompt(run: Run) -> Encoded:
+    """A text box; refuses what the model cannot read and says what to do."""
+    from tracer.data import PromptTooLong
+
+    selection = state.read()
+    st.session_state["prompt_box"] = selection.prompt or loading.example_prompt(run)
+    text = st.text_area(
+        "Prompt", key="prompt_box", height=100, on_change=lambda: state.update(prompt=st.session_state["prompt_box"]),
+        help="Your own text. Heads that look for earlier copies show themselves when something repeats.",
+    )  # fmt: skip
+    try:
+        return loading.encode(run, text)
+    except PromptTooLong as error:
+        encoded = loading.encode(run, text, cut=True)
+        st.warning(
+            f"The prompt is {error.n_tokens} tokens, the context holds {error.n_ctx}: "
+            f"shown are the first {error.n_ctx}, the last {encoded.n_dropped} are left out.",
+            icon=":material/content_cut:",
+        )
+        return encoded
+    except ValueError as error:
+        refuse(str(error))
+        raise AssertionError from error
+
+
+def refuse(message: str) -> None:
+    """Say what is wrong and what to do, as text (never as HTML or Markdown), and stop the page."""
+    st.error("This cannot be shown.", icon=":material/block:")
+    st.text(message)
+    st.stop()
+
+
+def focus(run: Run, scores: np.ndarray) -> tuple[int, int]:
+    """The head in focus, or the one with the highest score when none was chosen or it does not exist here."""
+    chosen = state.read().focus
+    if chosen and chosen[0] < scores.shape[0] and chosen[1] < scores.shape[1]:
+        return chosen
+    layer, head = np.unravel_index(int(np.nan_to_num(scores, nan=-np.inf).argmax()), scores.shape)
+    return int(layer), int(head)
+
+
+def setting(run: Run) -> Setting:
+    """What the values at chance depend on."""
+    return Setting.of(run.meta["d_vocab"], run.config.model.n_ctx)
+
+
+def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
+    """How a measure is coloured and printed in this run; an open end of its range is taken from the values."""
+    measure = MEASURES[name]
+    finite = np.asarray([] if values is None else values, float).ravel()
+    finite = finite[np.isfinite(finite)]
+    low = measure.low if measure.low is not None else float(finite.min(initial=0.0))
+    high = measure.high if measure.high is not None else float(finite.max(initial=low))
+    return theme.Scale(
+        label=measure.label, unit=measure.unit, lo=low, hi=high if high > low else low + 1.0,
+        palette="change" if measure.palette == "diverging" else "score",
+        chance=measure.chance(setting(run)) if measure.chance else None,
+    )  # fmt: skip
+
+
+def explain(name: str, run: Run) -> None:
+    """What a measure is: formula, probe, range, value at chance, source."""
+    measure: Measure = MEASURES[name]
+    lines = [f"**{measure.label}**: {measure.formula}", f"Measured on {PROBES[measure.probe]}."]
+    if measure.low is not None or measure.high is not None:
+        lines.append(f"Range {_end(measure.low)} to {_end(measure.high)} {measure.unit}.")
+    if measure.chance:
+        lines.append(f"At chance {theme.fmt(measure.chance(setting(run)), measure)} ({measure.chance_text}).")
+    if measure.note:
+        lines.append(measure.note)
+    lines.append(f"Source: {measure.source}.")
+    st.markdown("  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines))
+
+
+def _end(value: float | None) -> str:
+    return "open" if value is None else f"{value:g}"

@@ -1,0 +1,128 @@
+"""Training as a process of its own: started from the dashboard, but not part of it, so a reload does not touch it.
+
+Output goes to checkpoints/.logs/<run>.log, for the time before a run directory exists and for mistakes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracer.store import ROOT, Run, resolve
+
+LOGS = ".logs"
+GOOD_ENDS = (0, 3, 130)
+"""Exit statuses of a run that finished, diverged or was stopped: all of these are said in its run.json."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A training process that this server started."""
+
+    name: str
+    directory: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def failed(self) -> bool:
+        return self.process.poll() not in (None, *GOOD_ENDS)
+
+    @property
+    def has_run(self) -> bool:
+        """Is there a run directory, which says more than this process's output?"""
+        return (self.directory / "run.json").exists()
+
+    def tail(self, n_lines: int = 12) -> str:
+        """The last lines of its output, without the control characters of a terminal."""
+        text = self.log.read_bytes()[-20_000:].decode("utf-8", "replace") if self.log.exists() else ""
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r", "\n"))
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        return "\n".join(lines[-n_lines:])
+
+
+_STARTED: dict[Path, Started] = {}
+
+
+def train(preset: str, name: str, seed: int, steps: int) -> Started:
+    """Start `tracer train` for a new run under checkpoints/; a ValueError says what is wrong with the name."""
+    if not NAME.fullmatch(name):
+        raise ValueError("a run's name is made of letters, digits, '.', '_' and '-', and starts with a letter or digit")
+    directory = ROOT / name
+    if (directory / "run.json").exists() or (directory.resolve() in _STARTED and _STARTED[directory.resolve()].alive):
+        raise ValueError(f"{directory} already holds a run: choose another name, or remove the directory")
+    options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps)]
+    return _start(directory, ["train", preset, *options])
+
+
+def resume(run: Run) -> Started:
+    """Start `tracer resume` for a run that was stopped or killed."""
+    return _start(run.dir, ["resume", str(run.dir.resolve())])
+
+
+def stop(run: Run) -> None:
+    """Ask a live run to stop after its step, as Ctrl-C does; it writes everything and can be resumed."""
+    pid, host = run.meta.get("pid"), run.meta.get("host")
+    if not run.live:
+        raise ValueError(f"{run.name} is not training any more")
+    if host != socket.gethostname() or not isinstance(pid, int):
+        where = f"on {host}" if isinstance(host, str) else "where its process is not known"
+        raise ValueError(f"{run.name} trains {where}: stop it there with Ctrl-C")
+    try:
+        os.kill(pid, signal.SIGINT)
+    except (ProcessLookupError, PermissionError) as error:
+        raise ValueError(
+            f"process {pid}, which trains {run.name}, cannot be asked from here: {error.strerror}"
+        ) from error
+
+
+def started() -> list[Started]:
+    """What this server started, newest first; asking also collects processes that ended."""
+    found = [s for s in reversed(_STARTED.values()) if s.log.exists()]
+    for one in found:
+        one.process.poll()
+    return found
+
+
+def forget(one: Started) -> None:
+    """Stop showing a process that ended."""
+    _STARTED.pop(one.directory.resolve(), None)
+
+
+def free_name(preset: str, seed: int) -> str:
+    """preset-seed, or with a letter behind it, whichever is not taken."""
+    taken = {path.resolve() for path in _STARTED}
+    for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
+        name = f"{preset}-{seed}{suffix}"
+        if not (ROOT / name).exists() and resolve(name).resolve() not in taken:
+            return name
+    raise ValueError(f"there are a thousand runs named {preset}-{seed}: give a name of your own")
+
+
+def _start(directory: Path, arguments: list[str]) -> Started:
+    logs = ROOT / LOGS
+    logs.mkdir(parents=True, exist_ok=True)
+    log = logs / f"{directory.resolve().name}.log"
+    package = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tracer", *arguments],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    one = Started(directory.resolve().name, directory, log, process)
+    _STARTED.pop(directory.resolve(), None)
+    _STARTED[directory.resolve()] = one
+    return one

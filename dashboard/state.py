@@ -1,0 +1,107 @@
+"""What a person has chosen: one value for all pages, kept in the session and mirrored in the URL.
+
+A link reopens the same view elsewhere. Within a session the session's copy decides, because moving to another page
+clears the URL; a URL that was edited by hand, or came with a link, decides over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import streamlit as st
+
+from dashboard.theme import head_label, parse_head
+
+Head = tuple[int, int]
+MODES = ("zero", "mean", "resample")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Every choice that a link carries."""
+
+    run: str | None = None
+    """Directory of the run, as given (a name under checkpoints/, or a path)."""
+    compare: str | None = None
+    """A second run, on Runs and Training."""
+    step: int | None = None
+    """A snapshot; None means the last one."""
+    prompt: str = ""
+    """The person's own text; empty means the run's example prompt."""
+    layer: int | None = None
+    head: int | None = None
+    """The head in focus; None means the strongest induction head."""
+    measure: str = "induction"
+    off: tuple[Head, ...] = ()
+    """Heads that are switched off on Ablate."""
+    mode: str = "zero"
+    """How they are switched off."""
+    frozen: bool = False
+    """Whether every other pattern is held as it was."""
+
+    @property
+    def focus(self) -> Head | None:
+        return None if self.layer is None or self.head is None else (self.layer, self.head)
+
+
+def to_query(selection: Selection) -> dict[str, str]:
+    """The parts that differ from the default, as text."""
+    query = {}
+    for field in fields(Selection):
+        value = getattr(selection, field.name)
+        if value != field.default:
+            query[field.name] = " ".join(head_label(*h) for h in value) if field.name == "off" else str(value)
+    return query
+
+
+def from_query(query: dict[str, str]) -> Selection:
+    """The inverse of `to_query`; what cannot be read is left at its default, so that a damaged link still opens."""
+    found: dict[str, Any] = {}
+    for field in fields(Selection):
+        text = query.get(field.name)
+        if text is None:
+            continue
+        try:
+            if field.name == "off":
+                found["off"] = tuple(parse_head(part) for part in text.split())
+            elif field.name == "frozen":
+                found["frozen"] = text == "True"
+            elif field.name in ("step", "layer", "head"):
+                found[field.name] = max(0, int(text))
+            else:
+                found[field.name] = text
+        except ValueError:
+            continue
+    if found.get("mode") not in MODES:
+        found.pop("mode", None)
+    return Selection(**found)
+
+
+def read() -> Selection:
+    """The selection in force; also writes it to the URL."""
+    query = st.query_params.to_dict()
+    ours = {field.name for field in fields(Selection)}
+    query = {name: text for name, text in query.items() if name in ours}
+    if "selection" not in st.session_state or (query and query != st.session_state.get("written_query")):
+        st.session_state["selection"] = from_query(query)
+    _mirror(st.session_state["selection"])
+    return st.session_state["selection"]
+
+
+def update(**changes: Any) -> None:
+    """Change a part of the selection, from a widget's callback or from a page."""
+    st.session_state["selection"] = replace(st.session_state.get("selection", Selection()), **changes)
+    _mirror(st.session_state["selection"])
+
+
+def open_run(run: str) -> None:
+    """Turn to another run: step, head and ablation belonged to the old one, the prompt travels along."""
+    update(run=run, step=None, layer=None, head=None, off=())
+
+
+def _mirror(selection: Selection) -> None:
+    query = to_query(selection)
+    st.session_state["written_query"] = query
+    if st.query_params.to_dict() != query:
+        st.query_params.from_dict(query)

@@ -1,0 +1,1 @@
+"""One file a page: load, choose, draw, in that order."""

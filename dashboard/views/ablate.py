@@ -1,0 +1,204 @@
+"""Ablate: what breaks when these heads are switched off?"""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from dashboard import ablating, headsets, parts, state, theme
+from dashboard.ablate_prompt import draw_prompt
+from dashboard.ablating import Setup
+from dashboard.components import payload
+from dashboard.components.ablation_grid import ablation_grid
+from dashboard.components.curves import curves
+from dashboard.components.headmap import headmap
+from tracer.store import Run
+
+MODES = {
+    "zero": "The head writes nothing at all.",
+    "mean": "The head writes its average at that position: it still knows where it is, but not what it saw.",
+    "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged.",
+}
+REDUNDANCY = (
+    "A small effect of one head does not mean that it is unused: others may do the same work, and step in when it is "
+    "off. Switch off sets as well."
+)
+SWEEP_AT_ONCE = 128
+"""Forward passes of a sweep that are not worth a question."""
+
+
+def page() -> None:
+    parts.heading("Ablate", "What breaks when these heads are switched off?")
+    chooser, stepper = st.columns([2, 5], gap="large")
+    with chooser:
+        run = parts.choose_run()
+    with stepper:
+        step = parts.choose_step(run)
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    selection, at_step = state.read(), trace.sel(step=step, method="nearest")
+    scores = at_step["induction"].values
+    off = _existing(selection.off, scores)
+    controls, results = st.columns([5, 8], gap="large")
+    with controls:
+        _draw_switches(run, off, scores, at_step["previous_token"].values)
+    setup = Setup.of(run, step, off, selection.mode, selection.frozen)
+    with results:
+        _draw_costs(setup)
+    on_prompt, on_heads = st.container(), st.container()  # a refused prompt ends the page, so it is drawn last
+    with on_heads:
+        _draw_induction(run, setup)
+        _draw_sweep(setup)
+    with on_prompt:
+        draw_prompt(run, setup, scores)
+
+
+def _existing(off: tuple[headsets.Head, ...], scores: np.ndarray) -> tuple[headsets.Head, ...]:
+    there = tuple(h for h in off if h[0] < scores.shape[0] and h[1] < scores.shape[1])
+    if gone := [theme.head_label(*h) for h in off if h not in there]:
+        st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")
+    return there
+
+
+def _draw_switches(run: Run, off: tuple[headsets.Head, ...], scores: np.ndarray, previous: np.ndarray) -> None:
+    st.subheader("Switch heads off", anchor=False)
+    ablation_grid(
+        scores, key="ablate", off=off, scale=parts.scale("induction", run, scores),
+        on_change=lambda heads: state.update(off=tuple(heads)),
+    )  # fmt: skip
+    strong, back, control = (
+        headsets.induction_heads(scores), headsets.previous_token_head(previous), headsets.others(off, scores),
+    )  # fmt: skip
+    with st.container(horizontal=True, gap="small"):
+        _preset(
+            "Induction heads",
+            strong,
+            f"All with a score above {headsets.THRESHOLD}",
+            "No head has that score at this step",
+        )
+        _preset("Previous-token head", back, "The head that looks most at the token before", "")
+        _preset("As many others", control, "A control: as many heads of the same layers, those with the lowest score",
+                "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
+    st.session_state["mode_box"] = state.read().mode
+    mode = st.segmented_control(
+        "Put in their place", list(MODES), key="mode_box", required=True, format_func=str.capitalize,
+        on_change=lambda: state.update(mode=st.session_state["mode_box"]),
+    )  # fmt: skip
+    st.caption(MODES[mode or "zero"])
+    st.session_state["frozen_box"] = state.read().frozen
+    st.toggle(
+        "Hold the other patterns as they were", key="frozen_box",
+        on_change=lambda: state.update(frozen=st.session_state["frozen_box"]),
+        help="Every head attends as it did with nothing off (pattern-preserving, Olsson et al. 2022): only what these "
+        "heads pass on as values goes missing. In the last layer it makes no difference.",
+    )  # fmt: skip
+
+
+def _preset(label: str, heads: tuple[headsets.Head, ...], what: str, otherwise: str) -> None:
+    names = " ".join(theme.head_label(*h) for h in heads)
+    st.button(
+        label, key=f"preset {label}", disabled=not heads, help=f"{what}: {names}" if heads else otherwise,
+        on_click=lambda: state.update(off=heads),
+    )  # fmt: skip
+
+
+def _draw_costs(setup: Setup) -> None:
+    try:
+        found = ablating.costs(setup) if setup.off else None
+        before = ablating.clean(setup.run, setup.created, setup.step)
+    except ValueError as error:
+        parts.refuse(str(error))
+        raise AssertionError from error
+    note = ablating.batches(setup.run, setup.created).note
+    text = (
+        f"Only {note}: measured on the text kept with the run."
+        if note
+        else "Text that it was not trained on: all tokens."
+    )
+    for column, name, title, what in zip(
+        st.columns(2), ("repeat", "text"), ("Repeated tokens", "Held-out text"),
+        ("Random tokens, said twice: the loss where copying gives the answer.", text), strict=True,
+    ):  # fmt: skip
+        with column, st.container(border=True, height="stretch"):
+            st.markdown(f"**{title}**")
+            st.caption(what)
+            _draw_cost(before[name], found[name] if found else None)
+    if found is None:
+        st.info(
+            "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
+        )
+        return
+    if len(setup.off) == 1 and found["repeat"].change.mean < 0.5:
+        st.caption(REDUNDANCY)
+    _draw_positions(setup, found["repeat"])
+
+
+def _draw_cost(before: float, cost: ablating.Cost | None) -> None:
+    with st.container(horizontal=True, gap="medium"):
+        st.metric("Before" if cost else "All heads on", theme.fmt(before, "loss"), width="content")
+        if cost is None:
+            return
+        change = cost.change
+        st.metric("After", theme.fmt(cost.after, "loss"), width="content")
+        st.metric("Change", _signed(change.mean), width="content")
+    if not np.isfinite(change.low):
+        st.caption("nats a token; 1 sequence, so no interval")
+        return
+    unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
+    st.caption(
+        f"nats a token; 95 % interval {_signed(change.low)} to {_signed(change.high)}{unsure} ({change.n} sequences)"
+    )
+
+
+def _signed(value: float) -> str:
+    text = theme.fmt(value, "loss")
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def _draw_positions(setup: Setup, cost: ablating.Cost) -> None:
+    period = ablating.batches(setup.run, setup.created).repeat.period or 0
+    positions = np.arange(1, len(cost.before_by_position) + 1)
+    blob = payload.curves(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
+    curves(
+        blob, key="positions", step=period + 1, scale=theme.Scale("Loss of each token", "nats", digits=3),
+        x_label="token", selectable=False, height=230,
+    )  # fmt: skip
+    st.caption(f"Repeated tokens. From token {period + 1} on, the line, everything has been seen before.")
+
+
+def _draw_induction(run: Run, setup: Setup) -> None:
+    st.subheader("What the other heads do then", anchor=False)
+    if setup.frozen:
+        st.caption("Patterns are held as they were, so no score changes. Let them go to see who depends on whom.")
+        return
+    st.caption(
+        "Induction score of every head on repeated tokens. A head that is off still looks; what it saw goes nowhere. "
+        "Later heads that lose their score were reading what it wrote."
+    )
+    before, after = ablating.induction(setup)
+    scale = parts.scale("induction", run, before)
+    left, right = st.columns(2, gap="large")
+    with left:
+        headmap(before, key="induction_before", title="Before", scale=scale)
+    with right:
+        headmap(after, key="induction_after", title="After", scale=scale, off=setup.off)
+
+
+def _draw_sweep(setup: Setup) -> None:
+    st.subheader("Every head by itself", anchor=False)
+    st.caption(f"The change in loss when only that head is off. {REDUNDANCY}")
+    config = setup.model.config
+    passes = config.n_layers * config.n_heads * (5 if setup.mode == "resample" else 1)
+    if passes > SWEEP_AT_ONCE and not st.session_state.get(f"sweep {setup.run}"):
+        st.button(f"Measure {config.n_layers * config.n_heads} heads", icon=":material/play_arrow:",
+                  on_click=lambda: st.session_state.update({f"sweep {setup.run}": True}))  # fmt: skip
+        return
+    found = ablating.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
+    for column, name, title in zip(
+        st.columns(2, gap="large"), found, ("Repeated tokens", "Held-out text"), strict=True
+    ):
+        size = float(np.nanmax(np.abs(found[name])))
+        scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
+        with column:
+            headmap(found[name], key=f"sweep_{name}", title=title, scale=scale, off=setup.off)

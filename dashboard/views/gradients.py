@@ -1,0 +1,244 @@
+"""Gradients: is every tensor learning at a healthy pace?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from dashboard import parts, state, theme
+from dashboard.components import payload
+from dashboard.components.curves import curves
+from dashboard.figures import norms, rows
+from dashboard.health import count, draw_bands, verdict
+from dashboard.pictures import draw_heads, draw_history
+from tracer.measures import MEASURES
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+QUANTITIES = {"update_ratio": "update ratio u", "grad_norm": "gradient g", "weight_norm": "weight w"}
+HEIGHT = 260
+
+
+def page() -> None:
+    parts.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
+    chooser, stepper, switch, axis = st.columns([3, 4, 4, 2])
+    with chooser:
+        run = parts.choose_run()
+    with stepper:
+        parts.choose_record(run)
+    with switch:
+        shown = st.segmented_control(
+            "Show",
+            list(QUANTITIES),
+            key="quantity_box",
+            default="update_ratio",
+            required=True,
+            format_func=QUANTITIES.__getitem__,
+        )
+    with axis:
+        log_x = (
+            st.segmented_control("Steps", ["linear", "log"], key="axis_box", default="linear", required=True) == "log"
+        )
+    parts.tick(run, lambda: _draw(run, shown or "update_ratio", log_x))
+
+
+def _draw(run: Run, shown: str, log_x: bool) -> None:
+    """Everything below the choices; this is what a live run draws again."""
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    steps = trace["step"].values
+    row = rows.last_measured(steps, trace["update_ratio"].values, state.read().step)
+    row = row if row is not None else 0
+    names = [str(name) for name in trace["param"].values]
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        tensor = _draw_table(trace, names, row)
+        draw_bands()
+    with right:
+        _draw_picture(trace, names, shown, tensor, row, run)
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        _draw_tensors(trace, names, shown, tensor, int(steps[row]), log_x)
+    with right:
+        _draw_global(run, trace, int(steps[row]), log_x)
+    _draw_heads(run, trace, shown, row, log_x)
+    with st.expander("What do g, w and u say?"):
+        for name in (*QUANTITIES, "clip_factor"):
+            parts.explain(name, run)
+
+
+def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
+    """g, w and u of every tensor at one step; returns the chosen tensor."""
+    step = int(trace["step"].values[row])
+    st.subheader(f"Every tensor at step {step:,}", anchor=False)
+    g, w, u = (trace[name].values[row] for name in ("grad_norm", "weight_norm", "update_ratio"))
+    chosen = st.session_state.get("tensor")
+    chosen = chosen if chosen in names else _first(names)
+    asked = state.read().step
+    newest = int(trace["step"].values[-1]) if asked is None else asked
+    missing = f" No update has followed step {newest:,}." if newest > step else ""
+    st.caption(f"{count(u)}.{missing} Choose a row to follow its tensor; followed now: {_code(chosen)}.")
+    table: dict[str, Any] = {"tensor": names, "pace": [verdict(float(x)) for x in u]}
+    config: dict[str, Any] = {
+        "tensor": st.column_config.TextColumn(width=132),
+        "pace": st.column_config.TextColumn(help="how u reads; see below", width=86),
+    }
+    for letter, name, values in (("u", "update_ratio", u), ("g", "grad_norm", g), ("w", "weight_norm", w)):
+        table[letter], config[letter] = _column(values, MEASURES[name].formula)
+    st.dataframe(
+        table,
+        hide_index=True,
+        key="tensor_table",
+        selection_mode="single-row",
+        on_select=lambda: _take_row(names),
+        height=37 + 35 * min(len(names), 22),
+        row_height=35,
+        column_config=config,
+        alt=f"Gradient norm g, weight norm w and update ratio u of {len(names)} tensors at step {step}",
+    )
+    return chosen
+
+
+def _column(values: np.ndarray, formula: str) -> tuple[list[Any], Any]:
+    """Numbers, or texts where a browser's table would refuse one as too large to be exact."""
+    values = values.astype(float)
+    if np.nanmax(np.abs(values), initial=0.0) > 2**53:
+        return [f"{v:.1e}" for v in values], st.column_config.TextColumn(help=formula, width=64)
+    return values.tolist(), st.column_config.NumberColumn(format="%.1e", help=formula, width=64)
+
+
+def _code(name: str) -> str:
+    return f"`{name.replace('`', '')}`"
+
+
+def _first(names: list[str]) -> str:
+    """A tensor to begin with: the queries of the first layer, or whatever comes first."""
+    return next((name for name in names if name.endswith("attn.W_Q")), names[0])
+
+
+def _take_row(names: list[str]) -> None:
+    chosen = st.session_state["tensor_table"]["selection"]["rows"]
+    if chosen and chosen[0] < len(names):
+        st.session_state["tensor"] = names[chosen[0]]
+
+
+def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run) -> None:
+    label = QUANTITIES[shown]
+    st.subheader(f"{label[0].upper()}{label[1:]} over training", anchor=False)
+    st.caption(
+        "A row for each tensor, a column for each recorded step; colour is a power of ten. The frames mark the "
+        f"followed tensor and the step of the table.{' Drawn every 10 s while the run trains.' if run.live else ''}"
+    )
+    short, steps = rows.short_names(names), trace["step"].values
+    draw_history(
+        steps,
+        trace[shown].values,
+        short,
+        label=label,
+        ratio=shown == "update_ratio",
+        chosen=short[names.index(tensor)],
+        step=int(steps[row]),
+        run=run,
+    )
+
+
+def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int, log_x: bool) -> None:
+    st.subheader("Tensor by tensor", anchor=False)
+    st.caption("The same numbers as lines. Click one to follow its tensor.")
+    short = rows.short_names(names)
+    groups, families = rows.families(names)
+    blob = payload.curves(
+        trace["step"].values, trace[shown].values.T, short, groups=groups, group_names=families, log_y=True
+    )
+    curves(
+        blob,
+        key="tensor_curves",
+        selected=short[names.index(tensor)],
+        step=step,
+        log_x=log_x,
+        n_groups=len(families),
+        height=HEIGHT + 92,
+        scale=_scale(shown),
+        on_change=lambda label: _follow(dict(zip(short, names, strict=True)).get(label or "")),
+    )
+
+
+def _follow(name: str | None) -> None:
+    st.session_state["tensor"] = name
+
+
+def _scale(shown: str) -> theme.Scale:
+    label = QUANTITIES[shown]
+    thumb = 10.0**norms.RULE_OF_THUMB if shown == "update_ratio" else None
+    return theme.Scale(f"{label[0].upper()}{label[1:]}", chance=thumb, mark="rule of thumb")
+
+
+def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
+    st.subheader("All gradients together", anchor=False)
+    limit = run.config.optim.clip
+    steps, total = trace["step"].values, rows.total_norm(trace["grad_norm"].values)
+    row = int(np.searchsorted(steps, step))
+    if limit is None:
+        st.caption("The norm of the whole gradient. This run does not clip, so a spike goes straight into the weights.")
+    else:
+        norm, factor = theme.fmt(total[row], "norm"), theme.fmt(float(trace["clip_factor"].values[row]))
+        st.caption(
+            f"The norm of the whole gradient, before it is clipped to {limit:g}. "
+            f"At step {step:,} it is {norm}, and every gradient is multiplied by {factor}."
+        )
+    blob = payload.curves(steps, total[None], ["all tensors"], log_y=True)
+    curves(
+        blob,
+        key="total_curve",
+        step=step,
+        log_x=log_x,
+        selectable=False,
+        height=HEIGHT + 92 if limit is None else HEIGHT - 100,
+        scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
+    )
+    if limit is not None:
+        blob = payload.curves(steps, trace["clip_factor"].values[None], ["clip factor"])
+        curves(
+            blob,
+            key="clip_curve",
+            step=step,
+            log_x=log_x,
+            selectable=False,
+            height=HEIGHT - 100,
+            scale=theme.Scale("Clipping factor, 1: nothing is clipped", digits=3),
+        )
+
+
+def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) -> None:
+    """Q and K move the pattern, V and O what is written: each head's four matrices, at a step and over training."""
+    name, label, step = f"head_{shown}", QUANTITIES[shown], int(trace["step"].values[row])
+    focus = parts.focus(run, trace["induction"].values[-1])
+    st.subheader("Head by head", anchor=False)
+    st.caption("Q and K decide where a head looks, V and O what it writes there; they often move at different times.")
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        draw_heads(trace[name].values[row], label=label, ratio=shown == "update_ratio", focus=focus, run=run)
+    with right:
+        _choose_head(trace, focus)
+        values = trace[name].values[:, focus[0], focus[1], :]
+        matrices = [f"W_{m}" for m in trace["matrix"].values]
+        blob = payload.curves(trace["step"].values, values.T, matrices, log_y=True)
+        curves(blob, key="matrix_curves", step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown))
+
+
+def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
+    every = [
+        theme.head_label(layer, head) for layer in range(trace.sizes["layer"]) for head in range(trace.sizes["head"])
+    ]
+    st.session_state["head_box"] = theme.head_label(*focus)
+
+    def chosen() -> None:
+        layer, head = theme.parse_head(st.session_state["head_box"])
+        state.update(layer=layer, head=head)
+
+    st.selectbox("Head", every, key="head_box", on_change=chosen)

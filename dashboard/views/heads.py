@@ -1,0 +1,87 @@
+"""Heads: what does every head look at, for any prompt, at any step?"""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading, parts, state, theme
+from dashboard.components import payload
+from dashboard.components.atlas import atlas
+from dashboard.components.curves import curves
+from dashboard.components.pattern import pattern
+from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.store import Run
+
+PATTERN_SIZE = 620
+
+
+def page() -> None:
+    parts.heading("Heads", "What does every head look at: on your own text, at any step of training?")
+    chooser, stepper, colour = st.columns([2, 4, 2], vertical_alignment="bottom")
+    with chooser:
+        run = parts.choose_run()
+    with stepper:
+        step = parts.choose_step(run)
+    with colour:
+        measure = _choose_measure()
+    encoded = parts.choose_prompt(run)
+    try:
+        seen = loading.look(run, step, encoded.tokens)
+    except ValueError as error:
+        parts.refuse(str(error))
+    trace = loading.trace(run)
+    recorded = _recorded(trace, step)
+    focus = parts.focus(run, recorded["induction"])
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        _draw_atlas(run, seen["pattern"], recorded, measure, focus)
+        _draw_history(run, trace, measure, focus, step)
+    with right:
+        _draw_pattern(seen, encoded.strings, focus)
+    with st.expander(f"What is “{MEASURES[measure].label}”?"):
+        parts.explain(measure, run)
+
+
+def _choose_measure() -> str:
+    selection = state.read()
+    st.session_state["measure_box"] = selection.measure if selection.measure in HEAD_MEASURES else "induction"
+    return st.selectbox(
+        "Colour heads by", HEAD_MEASURES, key="measure_box", format_func=lambda name: MEASURES[name].label,
+        on_change=lambda: state.update(measure=st.session_state["measure_box"]),
+    )  # fmt: skip
+
+
+def _recorded(trace, step: int) -> dict[str, np.ndarray]:  # noqa: ANN001 - xr.Dataset
+    """Each head measure on the run's own probes at the recorded step nearest to the snapshot, [layer head]."""
+    row = trace.sel(step=step, method="nearest")
+    return {name: row[name].values for name in HEAD_MEASURES}
+
+
+def _draw_atlas(
+    run: Run, patterns: np.ndarray, recorded: dict[str, np.ndarray], measure: str, focus: tuple[int, int]
+) -> None:
+    st.subheader("All heads on this prompt", anchor=False)
+    st.caption(f"Each tile is a pattern: queries down, keys across. The number is {MEASURES[measure].label.lower()}, "
+               "measured on the run's own probes.")  # fmt: skip
+    atlas(
+        payload.atlas(patterns, recorded), key="atlas", selected=focus, measure=measure,
+        scales={name: parts.scale(name, run, values) for name, values in recorded.items()},
+        on_change=lambda head: state.update(layer=head[0], head=head[1]),
+    )  # fmt: skip
+
+
+def _draw_pattern(seen: dict[str, np.ndarray], tokens: list[str], focus: tuple[int, int]) -> None:
+    label = theme.head_label(*focus)
+    st.subheader(f"{label} on this prompt", anchor=False)
+    pattern(payload.pattern(seen["pattern"][focus], tokens, label=label), key="pattern", max_size=PATTERN_SIZE)
+
+
+def _draw_history(run: Run, trace, measure: str, focus: tuple[int, int], step: int) -> None:  # noqa: ANN001 - xr.Dataset
+    st.subheader(f"{MEASURES[measure].label} over training", anchor=False)
+    values = trace[measure].values
+    curves(
+        payload.head_curves(trace["step"].values, values), key="history", selected=theme.head_label(*focus), step=step,
+        scale=parts.scale(measure, run, values), height=240,
+        on_change=lambda label: state.update(**dict(zip(("layer", "head"), theme.parse_head(label), strict=True))),
+    )  # fmt: skip

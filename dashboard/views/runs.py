@@ -1,0 +1,212 @@
+"""Runs: which runs are there, and how do they stand?"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import streamlit as st
+
+from dashboard import loading, parts, processes, state, theme
+from dashboard.components.spark import spark
+from dashboard.new_run import draw_new, draw_open, draw_welcome
+from dashboard.processes import Started
+from dashboard.summaries import Summary, summary
+from tracer.presets import PRESETS
+from tracer.store import Run
+
+SHOWN = 20
+"""Cards before the reader is asked whether to see all."""
+SPARK_SHARE = 0.15
+"""A line that has just begun gets at least this much of the width."""
+Colour = Literal["blue", "green", "gray", "orange", "red"]
+BADGES: dict[str, tuple[str, Colour]] = {
+    "training": (theme.status("training").icon, "blue"),
+    "finished": (theme.status("finished").icon, "green"),
+    "stopped": (theme.status("stopped").icon, "gray"),
+    "interrupted": (theme.status("interrupted").icon, "orange"),
+    "diverged": (theme.status("diverged").icon, "red"),
+    "starting": (theme.status("training").icon, "blue"),
+    "failed": (theme.status("bad").icon, "red"),
+}
+STYLE = """<style>
+[class*="st-key-name-"] [data-testid="stText"] { font-weight: 600; font-size: 1.05rem; }
+</style>"""
+
+
+def page() -> None:
+    parts.heading("Runs", "Which runs are there, and how do they stand?")
+    st.html(STYLE)
+    state.read()
+    if _is_empty():
+        draw_welcome()
+        return
+    st.fragment(_draw_runs, run_every=2.0)()
+    st.space("small")
+    left, right = st.columns(2, gap="large")
+    with left, st.expander("Train another run", icon=":material/add:"):
+        draw_new()
+    with right, st.expander("Open a run directory", icon=":material/folder_open:"):
+        draw_open()
+
+
+def _is_empty() -> bool:
+    return not loading.runs() and not processes.started()
+
+
+def _draw_runs() -> None:
+    """A card a run; drawn again every 2 s, of which the browser only gets what changed."""
+    if _is_empty():
+        st.rerun()
+    for one in processes.started():
+        if not one.has_run or one.failed:
+            _draw_process(one)
+    runs = loading.runs()
+    comparing = st.session_state.get("comparing")
+    if comparing not in [run.name for run in runs]:
+        comparing = None
+    if comparing:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.text(f"Compare {comparing} with which other run?")
+            st.button("Cancel", key="compare_cancel", on_click=lambda: st.session_state.pop("comparing", None))
+    shown = runs if st.session_state.get("all_runs") else runs[:SHOWN]
+    for run in shown:
+        _draw_card(run, comparing, several=len(runs) > 1)
+    if len(runs) > len(shown):
+        st.button(f"Show all {len(runs)} runs", on_click=lambda: st.session_state.update(all_runs=True))
+
+
+def _draw_process(one: Started) -> None:
+    """A process that has no run to show yet, or that ended badly."""
+    with st.container(border=True, key=f"process-{one.name}"):
+        if one.alive:
+            _draw_name(one.name, "starting")
+            st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
+        else:
+            _draw_name(one.name, "failed")
+            st.caption("It ended before it was done. Its last words:")
+        if tail := one.tail():
+            st.code(tail, language=None, wrap_lines=True)
+        if not one.alive:
+            st.button("Dismiss", key=f"dismiss {one.name}", on_click=lambda: processes.forget(one))
+
+
+def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
+    name = run.name
+    with st.container(border=True, key=f"run-{name}"):
+        about, progress, loss, best, actions = st.columns([6, 3, 4, 3, 4], gap="medium", vertical_alignment="center")
+        with about:
+            _draw_name(name, run.status)
+        try:
+            facts = summary(run)
+        except ValueError as error:
+            st.text(str(error))
+            return
+        about.caption(_about(facts))
+        with progress:
+            _draw_progress(run, facts)
+        with loss:
+            spark(facts.losses, key=f"loss-{name}", label="training loss", share=max(facts.share, SPARK_SHARE))
+        with best:
+            st.caption("Strongest induction head")
+            score = theme.fmt(facts.score, "induction")
+            st.markdown(f"**{theme.head_label(*facts.best)}** scores {score}" if facts.best else "not measured yet")
+        with actions:
+            _draw_actions(run, comparing, several)
+
+
+def _draw_name(name: str, status: str) -> None:
+    """A name is whatever a folder is called, so it is never Markdown."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{name}"):
+        st.text(name)
+        icon, colour = BADGES[status]
+        st.badge(f"{icon} {status}", color=colour)
+
+
+def _draw_progress(run: Run, facts: Summary) -> None:
+    if run.status == "finished":
+        st.caption(f"{facts.step:,} steps")
+        return
+    st.caption(f"Step {facts.step:,} of {facts.steps:,}")
+    st.progress(facts.share)
+    if run.live and (left := _left(facts)):
+        st.caption(left)
+    if run.status == "diverged":
+        st.caption("Training says where it broke.")
+
+
+def _draw_actions(run: Run, comparing: str | None, several: bool) -> None:
+    name = run.name
+    with st.container(horizontal=True, gap="small"):
+        if comparing and comparing != name:
+            if st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:"):
+                st.session_state.pop("comparing", None)
+                state.open_run(comparing)
+                state.update(compare=name)
+                st.switch_page(_training())
+            return
+        if st.button("Open", key=f"open {name}", icon=":material/grid_view:"):
+            state.open_run(name)
+            st.switch_page(_heads())
+        if several:
+            st.button(
+                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", disabled=bool(comparing),
+                on_click=lambda: st.session_state.update(comparing=name),
+            )  # fmt: skip
+        if run.live:
+            asked = st.session_state.get(f"stopping {name}") == run.meta["step"]
+            st.button("Stopping …" if asked else "Stop", key=f"stop {name}", icon=":material/stop:", disabled=asked,
+                      help="Stops after this step and keeps everything; Resume goes on from there.",
+                      on_click=_stop, args=(run,))  # fmt: skip
+        elif run.status in ("stopped", "interrupted") and (step := run.resume_step()) is not None:
+            st.button(
+                "Resume", key=f"resume {name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
+                help=f"Goes on from step {step:,}, to the bit.",
+            )  # fmt: skip
+    if message := st.session_state.get(f"problem {name}"):
+        st.text(message)
+
+
+def _stop(run: Run) -> None:
+    try:
+        processes.stop(run)
+        st.session_state[f"stopping {run.name}"] = run.meta["step"]
+        st.session_state.pop(f"problem {run.name}", None)
+    except ValueError as error:
+        st.session_state[f"problem {run.name}"] = str(error)
+
+
+def _resume(run: Run) -> None:
+    processes.resume(run)
+
+
+def _about(facts: Summary) -> str:
+    """Only words of ours and numbers: a preset that is not ours is not printed."""
+    words = [facts.preset if facts.preset in PRESETS else "own configuration", f"{_short(facts.n_params)} parameters"]
+    words.append(f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB")
+    if facts.created:
+        words.append(f"{facts.created:%-d %b %H:%M}")
+    return " · ".join(words)
+
+
+def _short(count: int) -> str:
+    return f"{count / 1e6:.3g}M" if count >= 1e6 else f"{count / 1e3:.3g}k" if count >= 1e3 else str(count)
+
+
+def _left(facts: Summary) -> str:
+    seconds = facts.seconds_left
+    if not math.isfinite(seconds):
+        return ""
+    return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+
+
+def _heads():  # noqa: ANN202 - StreamlitPage
+    from dashboard.views import heads
+
+    return st.Page(heads.page, title="Heads", url_path="heads")
+
+
+def _training():  # noqa: ANN202 - StreamlitPage
+    from dashboard.views import training
+
+    return st.Page(training.page, title="Training", url_path="training")

@@ -1,0 +1,155 @@
+"""The numbers behind the pictures, and what the Plotly figures hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dashboard.figures import norms, rows
+
+
+def traces(figure) -> list[Any]:
+    return list(figure.data)
+
+
+def layout(figure) -> Any:
+    return figure.layout
+
+
+NAN = float("nan")
+NAMES = ["W_E", "L0 W_Q", "W_U"]
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(None, 1), (30, 1), (10, 1), (9, 0), (0, 0), (-1, None)],
+)
+def test_last_measured_passes_over_rows_without_a_number(step, expected):
+    values = [[1.0, NAN], [NAN, 2.0], [NAN, NAN]]
+    assert rows.last_measured([0, 10, 20], values, step) == expected
+
+
+def test_last_measured_of_nothing_is_none():
+    assert rows.last_measured([0, 1], [[NAN], [NAN]]) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "count", "expected"),
+    [
+        ([4.0, 3.0, 2.0, 1.0, 0.0], 5, [0, 1, 2, 3, 4]),
+        ([4.0, 4.0, 0.0, 0.0], 3, [0, 2, 3]),  # half way down is passed at row 2
+        ([1.0, 5.0, 9.0], 3, [0, 2]),  # never below its first value: first and last
+        ([2.0], 4, [0]),
+        ([2.0, NAN, 1.0], 2, [0, 2]),
+    ],
+)
+def test_stages_are_equal_parts_of_the_way_down(loss, count, expected):
+    assert rows.stages(loss, count) == expected
+
+
+def test_merge_keeps_each_lines_own_steps():
+    steps, values = rows.merge([([0, 10], [1.0, 2.0]), ([0, 5, 10], [3.0, 4.0, 5.0])])
+    assert steps.tolist() == [0, 5, 10]
+    np.testing.assert_array_equal(values, [[1.0, NAN, 2.0], [3.0, 4.0, 5.0]])
+
+
+def test_perplexity_of_an_exploded_loss_is_infinite_without_a_warning():
+    np.testing.assert_allclose(rows.perplexity([0.0, np.log(65), 1e8]), [1.0, 65.0, np.inf])
+
+
+def test_total_norm_is_the_norm_of_all_tensors_beyond_float32():
+    assert rows.total_norm(np.array([[3.0, 4.0], [3e30, 4e30]], np.float32)) == pytest.approx([5.0, 5e30])
+
+
+@pytest.mark.parametrize(
+    ("values", "wide"),
+    [
+        ([1.0, 99.0], False),
+        ([1.0, 101.0], True),
+        ([0.0, 1e9], False),
+        ([-1.0, 1e9], False),
+        ([NAN], False),
+        ([2.0, NAN, 300.0], True),
+    ],
+)
+def test_wide_range(values, wide):
+    assert rows.wide_range(values) is wide
+
+
+PARAMS = [
+    "embed.W_E",
+    "pos_embed.W_pos",
+    "blocks.0.attn.W_Q",
+    "blocks.1.mlp.W_in",
+    "blocks.0.ln1.w",
+    "ln_final.w",
+    "unembed.W_U",
+]
+
+
+def test_short_names_and_families():
+    assert rows.short_names(PARAMS) == ["W_E", "W_pos", "L0 W_Q", "L1 mlp.W_in", "L0 ln1.w", "ln_final.w", "W_U"]
+    groups, names = rows.families(PARAMS)
+    assert names == ["embeddings", "layer 0", "layer 1", "output"]
+    assert groups == [0, 0, 1, 2, 1, 3, 3]
+
+
+def test_short_names_stay_distinct():
+    clash = ["blocks.0.attn.b", "blocks.0.b"]
+    assert len(set(rows.short_names(clash))) == 2
+
+
+def test_history_holds_powers_of_ten_with_the_values_for_the_mouse():
+    values = np.array([[1e-3, 1e-2, 0.0], [1e-4, NAN, 1.0]])
+    figure = norms.history([0, 25], values, NAMES, label="update ratio u", ratio=True, chosen="L0 W_Q", step=25)
+    cells = traces(figure)[0]
+    np.testing.assert_allclose(cells.z, [[-3, -4], [-2, NAN], [NAN, 0]], atol=1e-6)
+    np.testing.assert_allclose(cells.customdata, values.T, rtol=1e-6)
+    assert (list(cells.x), list(cells.y)) == (["0", "25"], NAMES)
+    assert cells.z.dtype == cells.customdata.dtype == np.float32
+    assert layout(figure).xaxis.title.text == "recorded step"
+    assert layout(figure).coloraxis.colorbar.title.text == "update ratio u"
+    assert (layout(figure).coloraxis.cmin + layout(figure).coloraxis.cmax) / 2 == norms.RULE_OF_THUMB
+    frames = {(s.x0, s.y0, s.x1, s.y1) for s in layout(figure).shapes}
+    assert frames == {(-0.5, 0.5, 1.5, 1.5), (0.5, -0.5, 1.5, 2.5)}
+
+
+def test_history_marks_nothing_that_is_not_there():
+    figure = norms.history([0], np.ones((1, 3)), NAMES, label="gradient g", chosen="W_V", step=7)
+    assert not layout(figure).shapes
+
+
+@pytest.mark.parametrize("values", [np.full((2, 3), NAN), np.zeros((2, 3)), np.ones((2, 3))])
+def test_history_of_degenerate_values_has_finite_colours(values):
+    axis = layout(norms.history([0, 1], values, NAMES, label="weight w")).coloraxis
+    assert np.isfinite([axis.cmin, axis.cmax]).all() and axis.cmin < axis.cmax
+
+
+def test_heads_is_a_grid_for_each_matrix_whose_points_say_which_head():
+    values = np.arange(1.0, 25.0).reshape(2, 3, 4)
+    figure = norms.heads(values, label="gradient g", chosen=(1, 2))
+    grids, points = traces(figure)[::2], traces(figure)[1::2]
+    assert [a.text for a in layout(figure).annotations] == ["W_Q", "W_K", "W_V", "W_O"]
+    for matrix, (grid, clicks) in enumerate(zip(grids, points, strict=True)):
+        np.testing.assert_allclose(10.0 ** np.asarray(grid.z, float), values[..., matrix], rtol=1e-5)
+        assert (clicks.y[5], clicks.x[5], clicks.customdata[5]) == (1, 2, values[1, 2, matrix])
+    assert (layout(figure).xaxis3.title.text, layout(figure).yaxis.title.text) == ("head", "layer")
+    assert {(s.x0, s.y0) for s in layout(figure).shapes} == {(1.5, 0.5)}
+
+
+def test_heads_prints_numbers_only_where_they_fit():
+    assert traces(norms.heads(np.full((2, 4, 4), 2e-3), label="u"))[0].text[1][3] == "2e−3"
+    assert traces(norms.heads(np.full((12, 12, 4), 2e-3), label="u"))[0].text is None
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_printed_numbers_stand_out_from_their_cells(dark):
+    from dashboard.theme import contrast, palette
+
+    for value in (1e-5, 1e-3, 1e-1):
+        ink = traces(norms.heads(np.full((1, 1, 4), value), label="u", ratio=True, dark=dark))[0].textfont.color
+        stops = palette("change")["dark" if dark else "light"]
+        cell = stops[round((np.log10(value) + 5) / 4 * (len(stops) - 1))]
+        assert contrast(ink, cell) > 4.5

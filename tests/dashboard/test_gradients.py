@@ -1,0 +1,127 @@
+"""Gradients: the table with its bands, the pictures, the followed tensor, the focused head."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dashboard.health import count, verdict
+from tracer.measures import UPDATE_BANDS
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"),
+    [
+        (0.0, "▽ slow"),
+        (9.9e-5, "▽ slow"),
+        (1e-3, "✓ usual"),
+        (2e-2, "△ fast"),
+        (0.5, "✕ very fast"),
+        (math.inf, "✕ not finite"),
+        (math.nan, "– unknown"),
+    ],
+)
+def test_verdict_is_an_icon_and_a_word(ratio, word):
+    assert verdict(ratio) == word
+
+
+def test_count_begins_with_what_moves_fastest():
+    assert count([1e-3, 1e-3, 0.5, 1e-6, math.nan]) == "✕ 1 very fast, ✓ 2 usual, ▽ 1 slow, – 1 unknown"
+
+
+def test_table_is_the_last_row_that_has_an_update(open_page, small_run):
+    app = open_page("gradients", run="tiny")
+    table, row = app.dataframe[0].value, small_run.trace.sel(step=25)
+    assert "Every tensor at step 25" in [s.value for s in app.subheader]
+    assert "No update has followed step 30" in " ".join(c.value for c in app.caption)
+    assert table["tensor"].tolist() == [str(name) for name in row.param.values]
+    for letter, name in (("g", "grad_norm"), ("w", "weight_norm"), ("u", "update_ratio")):
+        np.testing.assert_allclose(table[letter].to_numpy(), row[name].values)
+    assert table["pace"].tolist() == [verdict(float(u)) for u in row.update_ratio.values]
+
+
+def test_table_follows_the_chosen_step(open_page, small_run):
+    table = open_page("gradients", run="tiny", step=10).dataframe[0].value
+    np.testing.assert_allclose(table["g"].to_numpy(), small_run.trace.grad_norm.sel(step=10).values)
+
+
+def test_bands_say_what_is_healthy_and_whose_rule_it_is(open_page):
+    app = open_page("gradients", run="tiny")
+    said = " ".join(element.value for element in (*app.markdown, *app.caption))
+    for band in UPDATE_BANDS:
+        assert band.text in said
+    assert "CS231n" in said and "A guide" in said
+
+
+@pytest.mark.parametrize(
+    ("shown", "variable"),
+    [("update_ratio", "update_ratio"), ("grad_norm", "grad_norm"), ("weight_norm", "weight_norm")],
+)
+def test_each_quantity_is_drawn_everywhere(open_page, small_run, sent, shown, variable):
+    app = open_page("gradients", run="tiny")
+    app.session_state["quantity_box"] = shown
+    app.run()
+    assert not app.exception
+    head, arrays, _ = sent(app, "tensor_curves")
+    values = np.log10(small_run.trace[variable].values.T)
+    decoded = np.where(
+        arrays["lines"] == 65535, np.nan, arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
+    )
+    np.testing.assert_allclose(decoded, values, atol=1e-3)
+    tensors, heads = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    assert tensors["data"][0]["y"][0] == "W_E"
+    assert len([trace for trace in heads["data"] if trace["type"] == "heatmap"]) == 4
+
+
+def test_a_row_of_the_table_is_followed_in_picture_and_curves(open_page, sent):
+    app = open_page("gradients", run="tiny")
+    app.session_state["tensor"] = "blocks.0.attn.W_V"
+    app.run()
+    assert sent(app, "tensor_curves")[2]["value"] == "L0 W_V"
+    picture = json.loads(app.get("plotly_chart")[0].proto.spec)
+    row = picture["data"][0]["y"].index("L0 W_V")
+    assert any(shape["y0"] == row - 0.5 and shape["y1"] == row + 0.5 for shape in picture["layout"]["shapes"])
+
+
+def test_a_click_on_a_line_follows_its_tensor(open_page, sent):
+    app = open_page("gradients", run="tiny")
+    app.session_state["tensor_curves"] = {"pick": "L1 W_Q"}
+    app.run()
+    assert app.session_state["tensor"] == "blocks.1.attn.W_Q"
+    assert sent(app, "tensor_curves")[2]["value"] == "L1 W_Q"
+
+
+def test_the_whole_gradient_and_its_clipping(open_page, small_run, sent):
+    app = open_page("gradients", run="tiny")
+    head, arrays, cue = sent(app, "total_curve")
+    total = np.sqrt((small_run.trace.grad_norm.values.astype(float) ** 2).sum(1))
+    decoded = 10 ** (arrays["lines"][0] / 65534 * (head["hi"] - head["lo"]) + head["lo"])
+    np.testing.assert_allclose(decoded, total, rtol=1e-3)
+    assert cue["scale"]["chance"] == 1.0 and cue["scale"]["mark"] == "clipped to"
+    assert sent(app, "clip_curve")[0]["labels"] == ["clip factor"]
+
+
+def test_a_run_that_does_not_clip_says_so(open_page, copy_run):
+    run = copy_run("free")
+    meta = json.loads((run.dir / "run.json").read_text())
+    meta["config"]["optim"]["clip"] = None
+    (run.dir / "run.json").write_text(json.dumps(meta))
+    app = open_page("gradients", run="free")
+    assert any("does not clip" in c.value for c in app.caption)
+    assert not any(e.proto.id.endswith("-clip_curve") for e in app.get("bidi_component"))
+
+
+def test_the_focused_head_has_a_line_for_each_matrix(open_page, small_run, sent):
+    app = open_page("gradients", run="tiny", layer=1, head=2)
+    head, arrays, _ = sent(app, "matrix_curves")
+    assert head["labels"] == ["W_Q", "W_K", "W_V", "W_O"]
+    values = np.log10(small_run.trace.head_update_ratio.values[:, 1, 2].T)
+    decoded = np.where(
+        arrays["lines"] == 65535, np.nan, arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
+    )
+    np.testing.assert_allclose(decoded, values, atol=1e-3)
+    app.selectbox(key="head_box").set_value("L0H3").run()
+    assert app.session_state["selection"].focus == (0, 3)

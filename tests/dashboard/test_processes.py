@@ -1,0 +1,109 @@
+"""Training started from the dashboard: a process of its own that is watched, stopped, resumed, and read when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard import processes
+from tracer.store import Run, open_run
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to start in, and nothing left running behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "_STARTED", {})
+    yield tmp_path
+    for one in processes.started():
+        one.process.kill()
+        one.process.wait()
+
+
+def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.05)
+
+
+def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
+    one = processes.train("induction", "toy", seed=0, steps=100_000)
+    assert one.alive and not one.failed and processes.started() == [one]
+    assert os.getsid(one.process.pid) == one.process.pid  # not of our session: it outlives the server
+    wait(lambda: one.has_run and open_run("toy").live and bool(open_run("toy").steps))
+    assert open_run("toy").status == "training"
+    with pytest.raises(ValueError, match="already holds a run"):
+        processes.train("induction", "toy", seed=0, steps=10)
+    processes.stop(open_run("toy"))
+    wait(lambda: not one.alive)
+    assert one.process.returncode == 130 and not one.failed
+    assert open_run("toy").status == "stopped"
+    again = processes.resume(open_run("toy"))
+    wait(lambda: open_run("toy").live)
+    assert open_run("toy").meta["pid"] == again.process.pid
+    processes.stop(open_run("toy"))
+    wait(lambda: not again.alive)
+    assert processes.started() == [again]
+
+
+def test_what_a_failed_process_said_is_kept(place: Path) -> None:
+    one = processes._start(Path("checkpoints/x"), ["train", "no-such-preset"])
+    wait(lambda: not one.alive)
+    assert one.failed and not one.has_run
+    assert "no-such-preset" in one.tail() and "induction" in one.tail()  # the message lists what exists
+    assert "Traceback" not in one.tail()
+    processes.forget(one)
+    assert processes.started() == []
+
+
+def test_a_killed_process_counts_as_failed(place: Path) -> None:
+    one = processes.train("induction", "toy", seed=0, steps=100_000)
+    os.kill(one.process.pid, signal.SIGKILL)
+    wait(lambda: not one.alive)
+    assert one.failed
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a/b", "../x", ".hidden", "a b", "a" * 81, "<b>"])
+def test_names_that_are_no_names(place: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="a run's name is made of letters"):
+        processes.train("induction", name, seed=0, steps=10)
+    assert not (place / "checkpoints").exists()
+
+
+def test_free_names(place: Path) -> None:
+    assert processes.free_name("demo", 3) == "demo-3"
+    for taken in ("demo-3", "demo-3-2"):
+        (place / "checkpoints" / taken).mkdir(parents=True)
+    assert processes.free_name("demo", 3) == "demo-3-3"
+
+
+def test_a_tail_has_no_control_characters(place: Path) -> None:
+    log = place / "log"
+    log.write_bytes(b"first\n\x1b[2K\x1b[31mred\x1b[0m\rstep 1\rstep 2\n\n\xff last  \n")
+    one = processes.Started("x", place, log, None)  # type: ignore[arg-type]
+    assert one.tail() == "first\nred\nstep 1\nstep 2\n\N{REPLACEMENT CHARACTER} last"
+    assert one.tail(1) == "\N{REPLACEMENT CHARACTER} last"
+
+
+def test_only_what_trains_here_can_be_stopped(
+    workplace: Path, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="tiny is not training any more"):
+        processes.stop(open_run("tiny"))
+    monkeypatch.setattr(Run, "live", property(lambda self: True))
+    elsewhere = copy_run("elsewhere", host="another-machine", pid=1)
+    with pytest.raises(ValueError, match="elsewhere trains on another-machine: stop it there"):
+        processes.stop(elsewhere)
+    nowhere = copy_run("nowhere", host=None, pid=None)
+    with pytest.raises(ValueError, match=re.escape("where its process is not known")):
+        processes.stop(nowhere)
+    gone = copy_run("gone", pid=2**22 + 1)  # above the largest id that Linux gives out
+    with pytest.raises(ValueError, match="cannot be asked from here"):
+        processes.stop(gone)

@@ -1,0 +1,198 @@
+"""Colours that can be read by everyone, numbers that can be read at a glance."""
+
+import tomllib
+from itertools import combinations, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dashboard import theme
+
+DASHBOARD = Path(theme.__file__).parent
+CONFIG = tomllib.loads((DASHBOARD / ".streamlit" / "config.toml").read_text("utf-8"))
+MODES = ("light", "dark")
+
+
+def blend(colour: str, page: str, share: float) -> str:
+    pairs = [(int(colour[i : i + 2], 16), int(page[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(c * share + p * (1 - share)):02x}" for c, p in pairs)
+
+
+def test_contrast_known_answers():
+    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert theme.contrast("#123456", "#123456") == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("page", ["backgroundColor", "secondaryBackgroundColor"])
+@pytest.mark.parametrize(
+    "ink", ["textColor", "linkColor", "codeTextColor", "redColor", "orangeColor", "greenColor", "grayColor"]
+)
+def test_text_meets_wcag_aa(mode, page, ink):
+    assert theme.contrast(CONFIG["theme"][mode][ink], CONFIG["theme"][mode][page]) >= 4.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("share", [0.6, 0.64])
+def test_muted_text_meets_wcag_aa(mode, share):
+    """Streamlit's captions are the text colour at 60 %, the components' labels at 64 %."""
+    colours = CONFIG["theme"][mode]
+    page = colours["backgroundColor"]
+    assert theme.contrast(blend(colours["textColor"], page, share), page) >= 4.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_accent_stands_out_and_carries_white(mode):
+    colours = CONFIG["theme"][mode]
+    assert theme.contrast(colours["primaryColor"], colours["backgroundColor"]) >= 3
+    assert theme.contrast("#ffffff", colours["primaryColor"]) >= 4.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("n_layers", [1, 2, 8, 12, 48])
+def test_lines_stand_out(mode, n_layers):
+    colours = theme.layer_colours(n_layers)[mode]
+    assert len(colours) == n_layers
+    assert min(theme.contrast(c, CONFIG["theme"][mode]["backgroundColor"]) for c in colours) >= 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name", ["training", "finished", "stopped", "interrupted", "diverged", "healthy", "watch", "bad"]
+)
+def test_status_is_readable_and_never_colour_alone(mode, name):
+    status = theme.status(name)
+    assert status.icon and status.text == name
+    for page in ("backgroundColor", "secondaryBackgroundColor"):
+        assert theme.contrast(getattr(status, mode), CONFIG["theme"][mode][page]) >= 4.5
+
+
+@pytest.mark.parametrize("name", ["attention", "score"])
+@pytest.mark.parametrize("mode", MODES)
+def test_sequential_ramps_leave_the_page_evenly(name, mode):
+    light = [theme.lightness(c) for c in theme.palette(name)[mode]]
+    strides = np.diff(light) * (-1 if mode == "light" else 1)
+    assert strides.min() > 0
+    assert strides.max() < 3 * strides.mean()
+    page = theme.lightness(CONFIG["theme"][mode]["backgroundColor"])
+    assert abs(light[0] - page) < 0.09
+    assert abs(light[0] - page) > 0.02, "nothing must still differ from absent"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_diverging_ramp_is_neutral_in_the_middle(mode):
+    colours = theme.palette("change")[mode]
+    middle = [int(colours[8][i : i + 2], 16) for i in (1, 3, 5)]
+    assert max(middle) - min(middle) < 20
+    light = [theme.lightness(c) for c in colours]
+    away = np.array(light) * (-1 if mode == "light" else 1)
+    assert all(a > b for a, b in pairwise(away[:9])) and all(a < b for a, b in pairwise(away[8:]))
+
+
+DEUTERAN = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
+PROTAN = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]])
+
+
+@pytest.mark.parametrize("vision", [np.eye(3), DEUTERAN, PROTAN], ids=["full", "deuteranope", "protanope"])
+@pytest.mark.parametrize("mode", MODES)
+def test_both_signs_stay_apart_for_colour_blind_eyes(vision, mode):
+    """Machado et al. 2009 at full severity: the arms of the change ramp differ in hue, level by level."""
+    colours = theme.palette("change")[mode]
+    seen = [vision @ theme._channels(c) for c in colours]
+    for i in range(5):
+        blueness = [s[2] - (s[0] + s[1]) / 2 for s in (seen[i], seen[16 - i])]
+        assert blueness[0] - blueness[1] > 0.08
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ramps_differ_from_each_other(mode):
+    tops = [theme.palette(name)[mode][12] for name in ("attention", "score")]
+    assert all(a != b for a, b in combinations(tops, 2))
+
+
+def test_ramp_ends_on_its_anchors():
+    assert theme.ramp(["#102030", "#ffffff"], 3)[0] == "#102030"
+    assert theme.ramp(["#102030", "#ffffff"], 3)[-1] == "#ffffff"
+    assert len(theme.ramp(["#000000", "#ffffff"], 1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "measure", "text"),
+    [
+        (0.4821, "induction", "0.482"),
+        (0.0, "previous_token", "0.000"),
+        (-0.00001, "induction", "0.000"),
+        (-0.51, "icl_score", "−0.51"),
+        (3.20649, "entropy", "3.206"),
+        (1.23456e-3, "update_ratio", "0.00123"),
+        (1.2e-5, "update_ratio", "1.20e−05"),
+        (12.3456, "grad_norm", "12.3"),
+        (1500, "step", "1,500"),
+        (1234567.0, "tokens_seen", "1,234,567"),
+        (4567.8, "speed", "4,568"),
+        (float("nan"), "induction", "–"),
+        (None, "induction", "–"),
+        (float("inf"), "train_loss", "∞"),
+        (float("-inf"), "", "−∞"),
+    ],
+)
+def test_fmt(value, measure, text):
+    assert theme.fmt(value, measure) == text
+
+
+def test_head_labels_go_both_ways():
+    assert theme.head_label(1, 4) == "L1H4"
+    for text in ("L1H4", "l1h4", " L1 H4 ", "1.4"):
+        assert theme.parse_head(text) == (1, 4)
+
+
+@pytest.mark.parametrize("text", ["", "head", "L1", "14", "H4L1", "L-1H2"])
+def test_not_a_head(text):
+    with pytest.raises(ValueError, match="write it like L1H4"):
+        theme.parse_head(text)
+
+
+def test_scale_closes_open_ranges_with_the_data():
+    measure = SimpleNamespace(
+        name="max_logit", label="Max logit", unit="", range=(0, float("inf")), chance=None, palette="sequential"
+    )
+    assert theme.scale(measure, np.array([[1.0, np.nan], [7.5, 2]])) == theme.Scale("Max logit", lo=0.0, hi=7.5)
+
+
+def test_scale_of_a_change_is_symmetric():
+    measure = SimpleNamespace(name="effect", label="Δ loss", unit="nats", range=None, chance=None, palette="diverging")
+    got = theme.scale(measure, np.array([-0.5, 2.0]))
+    assert (got.lo, got.hi, got.palette, got.unit) == (-2.0, 2.0, "change", "nats")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"), [(lambda: theme.palette("jet"), "attention"), (lambda: theme.status("lost"), "diverged")]
+)
+def test_unknown_names_list_what_exists(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_plotly_template_takes_the_page_colours():
+    template = theme.plotly_template(dark=True)
+    assert template.layout.colorway[0] == theme.LINES["dark"][0]
+    assert template.layout.font.color == CONFIG["theme"]["dark"]["textColor"]
+    assert template.layout.colorscale.diverging[8][1] == theme.palette("change")["dark"][8]
+
+
+def test_fonts_are_shipped_with_their_licences():
+    for face in CONFIG["theme"]["fontFaces"]:
+        assert (DASHBOARD / "static" / Path(face["url"]).name).read_bytes()[:4] == b"wOF2"
+    for family in ("Inter", "JetBrainsMono"):
+        assert "SIL Open Font License" in (DASHBOARD / "static" / f"{family}-OFL.txt").read_text("utf-8")
+
+
+def test_nothing_leaves_the_machine():
+    assert CONFIG["browser"]["gatherUsageStats"] is False
+    assert "http" not in (DASHBOARD / ".streamlit" / "config.toml").read_text("utf-8")
+    for source in (DASHBOARD / "components").glob("*/*.*s"):
+        text = source.read_text("utf-8")
+        assert "://" not in text and "innerHTML" not in text, source.name

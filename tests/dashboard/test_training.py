@@ -1,0 +1,187 @@
+"""Training: curves of the run, a second run, the chosen step, a diverged run, a live one, and texts."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dashboard import state
+from dashboard.facts import _duration, printable
+from tracer.store.layout import Lock
+
+BROKEN = {
+    "step": 20,
+    "replayed_from": 0,
+    "non_finite": {"step": 20, "where": "blocks.1.attn.hook_q", "layer": 1, "head": 2, "value": None},
+    "exploding": {"step": 9, "where": "unembed.W_U (gradient)", "layer": None, "head": None, "value": 67.1},
+    "text": "",
+}
+
+
+def facts(app):
+    return {metric.label: (metric.value, metric.delta) for metric in app.metric}
+
+
+def test_facts_say_how_the_run_stands(open_page, small_run):
+    shown, last = facts(open_page("training", run="tiny")), small_run.trace.isel(step=-1)
+    assert shown["Status"][0] == "✓ finished"
+    assert shown["Step"] == ("30", "of 30")
+    assert shown["Held-out loss"][0] == f"{float(last.val_loss):.3f}"
+    assert shown["Held-out loss"][1] == f"perplexity {np.exp(float(last.val_loss)):.1f}"
+    assert "Took" in shown and "Time left" not in shown
+
+
+def test_facts_follow_the_chosen_step(open_page, small_run):
+    shown = facts(open_page("training", run="tiny", step=10))
+    assert shown["Step"][0] == "10"
+    assert shown["Training loss"][0] == f"{float(small_run.trace.train_loss.sel(step=10)):.3f}"
+
+
+def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_run, sent):
+    head, arrays, cue = sent(open_page("training", run="tiny", step=10), "loss")
+    assert head["labels"] == ["train", "held-out"]
+    assert arrays["steps"].tolist() == small_run.trace.step.values.tolist()
+    assert cue["scale"]["chance"] == pytest.approx(np.log(65))
+    assert (cue["step"], cue["scale"]["unit"]) == (10, "nats")
+
+
+def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):
+    app = open_page("training", run="tiny")
+    app.session_state["loss_box"] = "perplexity"
+    app.run()
+    head, _, cue = sent(app, "loss")
+    both = np.concatenate([small_run.trace.train_loss.values, small_run.trace.val_loss.values])
+    assert (head["lo"], head["hi"]) == pytest.approx((np.exp(both.min()), np.exp(both.max())), rel=1e-4)
+    assert cue["scale"]["chance"] == pytest.approx(65)
+
+
+def test_log_steps(open_page, sent):
+    app = open_page("training", run="tiny")
+    assert sent(app, "entropy_curves")[2]["log_x"] is False
+    app.session_state["axis_box"] = "log"
+    app.run()
+    assert all(sent(app, key)[2]["log_x"] for key in ("loss", "copying", "entropy_curves", "measure_curves", "context"))
+
+
+def test_a_second_run_is_laid_over(open_page, copy_run, sent):
+    copy_run("other")
+    app = open_page("training", run="tiny", compare="other")
+    assert sent(app, "loss")[0]["labels"] == ["train · tiny", "held-out · tiny", "train · other", "held-out · other"]
+    assert sent(app, "context")[0]["labels"] == ["ICL · tiny", "ICL · other"]
+
+
+def test_choosing_and_clearing_the_second_run(open_page, copy_run, sent):
+    copy_run("other")
+    app = open_page("training", run="tiny")
+    box = next(b for b in app.selectbox if b.label == "Compare with")
+    box.set_value("other").run()
+    assert app.session_state["selection"].compare == "other"
+    assert len(sent(app, "loss")[0]["labels"]) == 4
+
+
+def test_a_second_run_that_is_gone_is_said_and_passed_over(open_page, sent):
+    app = open_page("training", run="tiny", compare="gone")
+    assert sent(app, "loss")[0]["labels"] == ["train", "held-out"]
+    assert any("gone" in text.value for text in app.text)
+
+
+def test_a_click_on_a_line_brings_its_head_into_focus_everywhere(open_page, sent):
+    app = open_page("training", run="tiny")
+    app.session_state["entropy_curves"] = {"pick": "L1H3"}
+    app.run()
+    assert app.session_state["selection"].focus == (1, 3)
+    assert [sent(app, key)[2]["value"] for key in ("entropy_curves", "measure_curves")] == ["L1H3", "L1H3"]
+
+
+@pytest.mark.parametrize("measure", ["previous_token", "max_logit", "entropy_normalised"])
+def test_every_other_measure_can_stand_beside_the_entropy(open_page, small_run, sent, measure):
+    head, arrays, _ = sent(open_page("training", run="tiny", measure=measure), "measure_curves")
+    values = small_run.trace[measure].values.reshape(-1, 8).T
+    np.testing.assert_allclose(arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"], values, atol=1e-3)
+
+
+def test_loss_by_position_ends_with_the_chosen_step(open_page, small_run, sent):
+    head, arrays, cue = sent(open_page("training", run="tiny", step=5), "positions")
+    assert "step 5" in head["labels"] and head["labels"][0] == "step 0" and head["labels"][-1] == "step 30"
+    assert arrays["steps"].tolist() == list(range(64)) and cue["x_label"] == "position"
+
+
+def test_texts_are_those_of_the_chosen_step_as_plain_code(open_page, small_run):
+    app = open_page("training", run="tiny", step=15)
+    texts = [s["text"] for s in small_run.samples() if s["step"] == 10]
+    assert [code.value for code in app.code][1:] == [printable(text) for text in texts]
+    assert all(code.language in (None, "plaintext") for code in app.code)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a\n\tb", "a\n\tb"), ("\x11", "‹U+0011›"), ("\u202e**x**", "‹U+202E›**x**"), ("<b>é</b>", "<b>é</b>")],
+)
+def test_printable(text, shown):
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(59.6, "1 min 00 s"), (7, "7 s"), (102, "1 min 42 s"), (7260, "2 h 01 min"), (np.nan, "–")]
+)
+def test_duration(seconds, shown):
+    assert _duration(seconds) == shown
+
+
+def test_a_diverged_run_says_where_and_what_grew_first(open_page, copy_run):
+    copy_run("broken", status="diverged", divergence=BROKEN)
+    app = open_page("training", run="broken")
+    said = app.error[0].value
+    for words in (
+        "not a finite number at step 20",
+        "`blocks.1.attn.hook_q` in head L1H2",
+        "`unembed.W_U (gradient)`",
+        "step 9",
+    ):
+        assert words in said
+    assert facts(app)["Status"][0] == "✕ diverged"
+    app.button(key="focus_broken").click().run()
+    assert app.session_state["selection"].focus == (1, 2)
+
+
+def test_a_divergence_without_a_place_is_still_told(open_page, copy_run):
+    copy_run("broken", status="diverged", divergence={"step": 3, "non_finite": None, "exploding": None})
+    app = open_page("training", run="broken")
+    assert "step 3" in app.error[0].value and not app.button
+
+
+def test_a_name_in_a_divergence_is_not_markdown(open_page, copy_run):
+    hostile = {**BROKEN["non_finite"], "where": "`**x**` <img src=x>", "head": None}
+    copy_run("broken", status="diverged", divergence={**BROKEN, "non_finite": hostile})
+    assert "`**x** <img src=x>` in layer 1" in open_page("training", run="broken").error[0].value
+
+
+def test_a_live_run_shows_what_is_left_and_follows_the_newest(open_page, copy_run):
+    run = copy_run("alive", status="training")
+    meta = json.loads((run.dir / "run.json").read_text())
+    meta["config"]["steps"] = 100
+    (run.dir / "run.json").write_text(json.dumps(meta))
+    lock = Lock(run.dir)
+    try:
+        app = open_page("training", run="alive")
+    finally:
+        lock.release()
+    assert facts(app)["Status"][0] == "◐ training"
+    assert "Time left" in facts(app)
+    assert app.select_slider[0].proto.options[-1] == "newest"
+
+
+def test_a_run_without_a_trace_is_refused_kindly(open_page, copy_run, workplace):
+    import shutil
+
+    run = copy_run("bare")
+    shutil.rmtree(run.dir / "trace.zarr")
+    app = open_page("training", run="bare")
+    assert any("no trace.zarr" in text.value for text in app.text)
+
+
+def test_the_link_reopens_the_same_view():
+    chosen = state.Selection(run="tiny", compare="other", step=10, layer=1, head=3, measure="first_token")
+    assert state.from_query(state.to_query(chosen)) == chosen

@@ -1,0 +1,66 @@
+"""The command line as a person types it: what it prints, and with which exit status."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def tracer(*args: str, cwd: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "tracer", *args], capture_output=True, text=True, cwd=cwd, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("trian",), ["there is no command 'trian'", "train, resume, ls, demo"]),
+        (("train",), ["name a preset", "demo", "four-blocks-rms"]),
+        (("train", "nope"), ["there is no preset 'nope'", "induction-natural"]),
+        (("train", "demo", "--model.n-heads", "3"), ["d_model=128 is not divisible by n_heads=3", "2, 4"]),
+        (("train", "demo", "--optim.name", "sdg"), ["sgd", "adamw", "muon"]),
+        (("train", "demo", "--data.corpus", "nope"), ["unknown corpus 'nope'", "python-stdlib", "hf:NAME"]),
+        (("train", "demo", "--device", "tpu"), ["auto", "cpu", "cuda"]),
+        (("train", "demo", "--no-such-field", "3"), ["no-such-field"]),
+        (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
+    ],
+)
+def test_mistakes_end_in_words(args, words, tmp_path):
+    done = tracer(*args, cwd=tmp_path)
+    output = done.stdout + done.stderr
+    assert done.returncode == 2, output
+    assert "Traceback" not in output
+    for word in words:
+        assert word in output
+
+
+def test_help_lists_the_commands_and_the_options(tmp_path):
+    done = tracer("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for command in ("train", "resume", "ls", "demo"):
+        assert f"\n  {command}" in done.stdout
+    done = tracer("train", "demo", "--help", cwd=tmp_path)
+    for option in ("--run", "--steps", "--seed", "--device", "--model.n-layers", "--optim.lr", "--record.every"):
+        assert option in done.stdout
+
+
+def test_train_ls_resume(tmp_path):
+    small = ["--model.d-model", "16", "--optim.batch-size", "4", "--record.val-rows", "2", "--device", "cpu"]
+    done = tracer("train", "induction", "--run", "mine", "--steps", "3", "--seed", "5", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finished at step 3" in done.stdout and "recording took" in done.stdout
+    again = tracer("train", "induction", "--run", "mine", "--steps", "3", *small, cwd=tmp_path)
+    assert again.returncode == 2 and "already holds a run" in again.stderr
+    longer = tracer("resume", "mine", "--steps", "5", cwd=tmp_path)
+    assert longer.returncode == 0 and "finished at step 5" in longer.stdout
+    same = tracer("resume", "mine", cwd=tmp_path)
+    assert same.returncode == 2 and "is finished at step 5" in same.stderr
+    listing = tracer("ls", cwd=tmp_path)
+    for word in ("mine", "induction", "finished", "5/5"):
+        assert word in listing.stdout

@@ -85,9 +85,10 @@ def verdict(run: Run) -> str:
     strong = [head for head in ranked if scores[last, head] > 0.4]
     layer, head = (int(i) for i in np.unravel_index(scores.argmax(), scores.shape))
     p_layer, p_head = (int(i) for i in np.unravel_index(previous.argmax(), previous.shape))
+    ahead, back = scores[layer, head], previous[p_layer, p_head]
     lines = [
-        f"strongest induction head    L{layer}H{head}  {scores[layer, head]:.2f} of its attention goes to what came next before",
-        f"strongest previous-token    L{p_layer}H{p_head}  {previous[p_layer, p_head]:.2f} of its attention goes one back",
+        f"strongest induction head        L{layer}H{head}  {ahead:.2f} of its attention goes to what came next before",
+        f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention goes one token back",
     ]
 
     def cost(heads: list[tuple[int, int]]) -> float:

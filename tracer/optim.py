@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from tracer.config import OptimConfig
 
-
 ADJUST = "match_rms_adamw"
 """Updates of the size of AdamW's (Liu et al. 2025, Moonlight), so that one learning rate serves both halves."""
 

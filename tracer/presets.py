@@ -1,4 +1,4 @@
-"""Every named configuration: the demo, the induction recipes, and each specimen of the tutorials behind this project."""
+"""Every named configuration: the demo, the induction recipes, and each specimen of the tutorials behind manyeyes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEMO = TrainConfig(
     ),
     data=DataConfig(corpus="python-stdlib", vocab_size=1024, mix="repeated-random", mix_share=0.1),
     optim=OptimConfig(
-        name="muon", lr=3e-3, qk_lr_factor=20 / 3, pos_lr_factor=1 / 3, momentum=0.95, beta2=0.99, weight_decay=0.3,
+        name="muon", lr=3e-3, qk_lr_factor=20 / 3, pos_lr_factor=1 / 3, momentum=0.95, beta2=0.99, weight_decay=0.2,
         warmup=50, clip=1.0, batch_size=32,
     ),
     record=RecordConfig(every=25, snapshot_every=25),

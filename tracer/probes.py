@@ -89,11 +89,12 @@ def per_token_loss(
 
     Source: transformer_lens.utils.lm_cross_entropy_loss(per_token=True). tokens may be one longer than the logits.
     """
-    targets = tokens[:, 1:]
-    logits = logits[:, : targets.shape[1]]
+    n = logits.shape[1]
+    targets = torch.nn.functional.pad(tokens[:, 1:], (0, max(0, n + 1 - tokens.shape[1])))[:, :n]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")  # classes last
-    return loss.view(targets.shape)
+    # All rows flat, the one without a target too: slicing it off first would copy every logit.
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return loss.view(targets.shape)[:, : tokens.shape[1] - 1]
 
 
 def repeat_loss(loss: Loss, period: int) -> Float[Tensor, ""]:

@@ -19,7 +19,7 @@ from tracer.record import Recorder, record_steps
 from tracer.store import Run, RunWriter
 from tracer.terminal import Terminal
 
-CHECKPOINT_SECONDS = 5.0
+CHECKPOINT_SECONDS = 10.0
 """About this much work is repeated after a kill."""
 SAMPLE_TOKENS = 40
 TEMPERATURES = (0.5, 0.0)
@@ -45,6 +45,7 @@ class Scribe:
         self.row: dict[str, Any] | None = None
         self.last: dict[str, Any] = {}
         self.extra_seconds = 0.0
+        self.earlier: dict[str, float] = writer.meta.get("cost", {})
         self.began = self.checkpointed = time.perf_counter()
         self.start, self.step, self.mark = start, start, (start, self.began)
 
@@ -76,7 +77,7 @@ class Scribe:
             if step in self.snapshots:
                 self.writer.snapshot(step, self.model.state_dict())
             if force or (step in self.snapshots and time.perf_counter() - self.checkpointed > CHECKPOINT_SECONDS):
-                self.writer.checkpoint(step, state())
+                self.writer.checkpoint(step, state(), cost=self._cost())
                 self.checkpointed = time.perf_counter()
 
     def measure(self, step: int, loss: Tensor) -> None:
@@ -114,7 +115,8 @@ class Scribe:
             return Run(self.writer.dir)
         self.terminal.say(
             f"{status} at step {self.step} after {cost['seconds']:.0f} s; recording took "
-            f"{cost['recording_share']:.1%} of training time ({cost['recording_ms']:.0f} ms a record), sample texts {cost['samples_share']:.1%}"
+            f"{cost['recording_share']:.1%} of training time ({cost['recording_ms']:.0f} ms a record), "
+            f"sample texts {cost['samples_share']:.1%}"
         )
         return Run(self.writer.dir)
 
@@ -124,16 +126,25 @@ class Scribe:
         return self.close("diverged", divergence=divergence)
 
     def _cost(self) -> dict[str, float]:
-        """Seconds of training proper, and what recording and sample texts cost as a share of it."""
-        total = time.perf_counter() - self.began
-        training = max(total - self.recorder.seconds - self.extra_seconds, 1e-9)
-        done = [s for s in self.records if self.start <= s <= self.step]
+        """Seconds of training proper, and what recording and sample texts cost as a share of it, over all sessions."""
+
+        def so_far(name: str, now: float) -> float:
+            return self.earlier.get(name, 0.0) + now
+
+        total = so_far("seconds", time.perf_counter() - self.began)
+        recording = so_far("recording_seconds", self.recorder.seconds)
+        samples = so_far("samples_seconds", self.extra_seconds)
+        records = so_far("records", sum(self.start <= s <= self.step for s in self.records))
+        training = max(total - recording - samples, 1e-9)
         return {
             "seconds": total,
             "training_seconds": training,
-            "recording_share": self.recorder.seconds / training,
-            "recording_ms": 1000 * self.recorder.seconds / max(len(done), 1),
-            "samples_share": self.extra_seconds / training,
+            "recording_seconds": recording,
+            "samples_seconds": samples,
+            "records": records,
+            "recording_share": recording / training,
+            "recording_ms": 1000 * recording / max(records, 1),
+            "samples_share": samples / training,
         }
 
     def _step_ms(self, step: int) -> float:

@@ -91,7 +91,7 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     assert writer.trace is not None
     was_last = start if run.meta["status"] == "finished" else None  # the row of the last step has no update yet
     writer.trace.extend(len(record_steps(config, snapshots)), from_step=was_last)
-    writer.status("training", config=to_dict(config), snapshot_steps=snapshots, **process())
+    writer.status("training", {"config": to_dict(config), "snapshot_steps": snapshots, **process()})
     recorder = Recorder(job.raw, config.record, job.data)
     return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
 
@@ -169,7 +169,10 @@ def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
             previous, pending = pending, loss
             checked = loss if loss.device.type == "cpu" else previous  # a GPU is asked one step late, so it never waits
             if checked is not None and not math.isfinite(float(checked)):
-                return scribe.diverged(_replay(job, directory, step)) if scribe else Run(directory)
+                if scribe:
+                    scribe.writer.wait()
+                    return scribe.diverged(_replay(job, directory, step))
+                return Run(directory)
             if scribe:
                 scribe.measure(step, loss)
             if step < steps:

@@ -129,7 +129,7 @@ def _draw_costs(setup: Setup) -> None:
             "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
         )
         return
-    if len(setup.off) == 1 and found["repeat"].change.mean < 0.5:
+    if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
         st.caption(REDUNDANCY)
     _draw_positions(setup, found["repeat"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Literal
+from zlib import crc32
 
 import streamlit as st
 
@@ -106,7 +107,8 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
         with progress:
             _draw_progress(run, facts)
         with loss:
-            spark(facts.losses, key=f"loss-{name}", label="training loss", share=max(facts.share, SPARK_SHARE))
+            share = max(facts.share, SPARK_SHARE)
+            spark(facts.losses, key=f"loss-{crc32(name.encode())}", label="training loss", share=share)
         with best:
             st.caption("Strongest induction head")
             score = theme.fmt(facts.score, "induction")

@@ -1,4 +1,4 @@
-"""Training started from the dashboard: a process of its own that is watched, stopped, resumed, and read when it fails."""
+"""Training started from the dashboard: a process of its own that is watched, stopped, resumed, read when it fails."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
     assert one.process.returncode == 130 and not one.failed
     assert open_run("toy").status == "stopped"
     again = processes.resume(open_run("toy"))
-    wait(lambda: open_run("toy").live)
-    assert open_run("toy").meta["pid"] == again.process.pid
+    wait(lambda: open_run("toy").live and open_run("toy").meta["pid"] == again.process.pid)
     processes.stop(open_run("toy"))
     wait(lambda: not again.alive)
     assert processes.started() == [again]
@@ -57,8 +56,8 @@ def test_what_a_failed_process_said_is_kept(place: Path) -> None:
     one = processes._start(Path("checkpoints/x"), ["train", "no-such-preset"])
     wait(lambda: not one.alive)
     assert one.failed and not one.has_run
-    assert "no-such-preset" in one.tail() and "induction" in one.tail()  # the message lists what exists
-    assert "Traceback" not in one.tail()
+    said = one.tail(100)
+    assert "no-such-preset" in said and "induction-natural" in said and "Traceback" not in said
     processes.forget(one)
     assert processes.started() == []
 

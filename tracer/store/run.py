@@ -178,4 +178,4 @@ def list_runs(root: str | Path = ROOT) -> list[Run]:
             runs.append(Run(path.parent))
         except ValueError:
             continue
-    return sorted(runs, key=lambda run: run.meta.get("created", ""), reverse=True)
+    return sorted(runs, key=lambda run: str(run.meta.get("created")), reverse=True)

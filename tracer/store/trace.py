@@ -20,6 +20,8 @@ from tracer.store.layout import UNCOMMITTED
 CHUNK_STEPS = 64
 CHUNK_BYTES = 4 << 20
 
+Rows = list[tuple[int, dict[str, np.ndarray]]]
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -59,9 +61,14 @@ class TraceWriter:
             name: array for name, array in self._group.arrays() if array.metadata.dimension_names[:1] == ("step",)
         }
         self._step = self._arrays.pop("step")
-        self._rows: list[tuple[int, dict[str, np.ndarray]]] = []
-        self._committed = int((self._step[:] != UNCOMMITTED).sum())
-        self._flushed_at, self._cost = time.perf_counter(), 0.0
+        self._rows: Rows = []
+        self._count(self._step[:])
+        self._taken_at, self._cost = time.perf_counter(), 0.0
+
+    def _count(self, steps: np.ndarray) -> None:
+        self._committed = int((steps != UNCOMMITTED).sum())
+        self.last_step = int(steps[self._committed - 1]) if self._committed else -1
+        """The last step with a row, committed or buffered; -1 when there is none."""
 
     @classmethod
     def create(cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> TraceWriter:
@@ -96,9 +103,9 @@ class TraceWriter:
         """Make room for `n_rows` in all, and take back the rows at and after `from_step`, if one is given."""
         steps = self._step[:]
         if from_step is not None:
-            self._committed = int(((steps != UNCOMMITTED) & (steps < from_step)).sum())
-            steps[self._committed :] = UNCOMMITTED
+            steps[steps >= from_step] = UNCOMMITTED
             self._step[:] = steps
+            self._count(steps)
         if n_rows != len(steps):
             self._resize(max(n_rows, self._committed))
 
@@ -107,13 +114,6 @@ class TraceWriter:
             array.resize((n_rows, *array.shape[1:]))
         _consolidate(self._group)
 
-    @property
-    def last_step(self) -> int:
-        """The last step with a row, committed or buffered; -1 when there is none."""
-        if self._rows:
-            return self._rows[-1][0]
-        return int(self._step[self._committed - 1]) if self._committed else -1
-
     def append(self, step: int, values: dict[str, np.ndarray]) -> None:
         """Buffer a row; variables that it lacks stay NaN. A step that is there already is left as it is."""
         if step <= self.last_step:  # a resumed run passes again, to the bit, through steps that were committed
@@ -121,27 +121,36 @@ class TraceWriter:
         unknown = set(values) - set(self._arrays)
         assert not unknown, f"the trace has no variable {unknown}"
         self._rows.append((step, values))
+        self.last_step = step
 
     def due(self) -> bool:
-        """Time to flush: at most every 2 seconds, and so seldom that writing stays below 0.7 % of the time."""
-        return bool(self._rows) and time.perf_counter() - self._flushed_at > max(2.0, 150 * self._cost)
+        """Time to write: at most every 2 seconds, and so seldom that it stays below 1 % of the time."""
+        return bool(self._rows) and time.perf_counter() - self._taken_at > max(2.0, 100 * self._cost)
 
     def flush(self) -> None:
-        """Write the buffered rows, one block a variable, then commit them."""
-        if not self._rows:
+        """Write what is buffered, now."""
+        self.write(self.take())
+
+    def take(self) -> Rows:
+        """The buffered rows, for `write`, which may run in another thread."""
+        rows, self._rows, self._taken_at = self._rows, [], time.perf_counter()
+        return rows
+
+    def write(self, rows: Rows) -> None:
+        """Write rows, one block a variable, then commit them."""
+        if not rows:
             return
         began = time.perf_counter()
-        at = slice(self._committed, self._committed + len(self._rows))
+        at = slice(self._committed, self._committed + len(rows))
         if at.stop > self._step.shape[0]:
             self._resize(at.stop)
         for name, array in self._arrays.items():
-            if any(name in values for _, values in self._rows):
+            if any(name in values for _, values in rows):
                 empty = np.full(array.shape[1:], np.nan, array.dtype)
-                array[at] = np.stack([np.asarray(values.get(name, empty), array.dtype) for _, values in self._rows])
-        self._step[at] = np.array([step for step, _ in self._rows])
-        self._committed, self._rows = at.stop, []
-        self._flushed_at = time.perf_counter()
-        self._cost = self._flushed_at - began
+                array[at] = np.stack([np.asarray(values.get(name, empty), array.dtype) for _, values in rows])
+        self._step[at] = np.array([step for step, _ in rows])
+        self._committed = at.stop
+        self._cost = time.perf_counter() - began
 
     def close(self) -> None:
         """Flush, and cut off rows that were reserved and never used."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracer.store.background import Background
 from tracer.store.layout import Lock, append_line, resume_path, snapshot_path, steps_in, write_bytes, write_json
 from tracer.store.run import Run
 from tracer.store.trace import TraceWriter, Variable
@@ -22,6 +23,7 @@ class RunWriter:
         self.dir, self.meta, self._lock = directory, meta, lock
         self.trace: TraceWriter | None = None
         self._logged = self._sampled = -1
+        self._background = Background()
 
     @classmethod
     def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer) -> RunWriter:
@@ -52,9 +54,9 @@ class RunWriter:
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
         self.trace = TraceWriter.create(self.dir / "trace.zarr", n_rows, variables, coords)
 
-    def status(self, status: str, **facts: Any) -> None:
+    def status(self, status: str, facts: dict[str, Any] | None = None) -> None:
         """Say in run.json how the run stands."""
-        self.meta = {**self.meta, **facts, "status": status}
+        self.meta = {**self.meta, **(facts or {}), "status": status}
         write_json(self.dir / "run.json", self.meta)
 
     def record(self, step: int, values: dict[str, np.ndarray]) -> None:
@@ -65,22 +67,30 @@ class RunWriter:
             self.flush()
 
     def flush(self) -> None:
+        """Hand the buffered rows to the writing thread."""
         assert self.trace is not None
-        self.trace.flush()
+        self._background.later(self.trace.write, self.trace.take())
 
     def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
         """Keep the weights of a step."""
-        write_bytes(snapshot_path(self.dir, step), _pack(weights))
+        self._background.later(write_bytes, snapshot_path(self.dir, step), _pack(weights))
 
-    def checkpoint(self, step: int, state: dict[str, Tensor]) -> None:
+    def checkpoint(self, step: int, state: dict[str, Tensor], **facts: Any) -> None:
         """Commit the trace, then keep what `tracer resume` needs; the previous point goes once the new one is there."""
         self.flush()
+        self._background.later(self._replace_resume_point, step, _pack(state))
+        self._background.later(self.status, self.meta["status"], facts | {"step": step})
+
+    def _replace_resume_point(self, step: int, content: bytes) -> None:
         old = steps_in(self.dir / "resume")
-        write_bytes(resume_path(self.dir, step), _pack(state))
+        write_bytes(resume_path(self.dir, step), content)
         for other in old:
             if other != step:
                 resume_path(self.dir, other).unlink(missing_ok=True)
-        self.status(self.meta["status"], step=step)
+
+    def wait(self) -> None:
+        """Until everything handed over is on the disk."""
+        self._background.wait()
 
     def log(self, row: dict[str, Any]) -> None:
         """Append a line, unless a run that was resumed logged this step before."""
@@ -95,14 +105,17 @@ class RunWriter:
     def close(self, status: str, **facts: Any) -> None:
         """Commit everything, say how it ended, let go of the lock."""
         try:
+            self._background.wait()
             if self.trace is not None:
                 self.trace.close()
-            self.status(status, **facts)
+            self.status(status, facts)
         finally:
+            self._background.stop()
             self._lock.release()
 
     def abandon(self) -> None:
         """Let go of the lock without writing: the disk may be full."""
+        self._background.stop()
         self._lock.release()
 
 

@@ -1,7 +1,7 @@
-// The invisible half of a part: hands what changes often (selection, measure, colours) to the part in the same box.
+// The invisible half of a part: hands what changes often (selection, measure, colours) to the part of the same key.
 export default function ({ data, parentElement }) {
-  const box = boxOf(parentElement);
-  HUB.cues.set(box, data);
-  HUB.apply.get(box)?.(data);
+  const key = keyOf(parentElement).replace(/-cue$/, "");
+  HUB.cues.set(key, data);
+  HUB.parts.get(key)?.forEach((take) => take(data));
   return () => {};
 }

@@ -1,3 +1,4 @@
-// How the two halves of a part find each other: by the Streamlit container they share.
-const HUB = (globalThis.manyeyes ??= { cues: new WeakMap(), apply: new WeakMap() });
-const boxOf = (parent) => (parent.host ?? parent).closest('[class*="st-key-me-"]') ?? parent;
+// How the two halves of a part find each other: by the key that Streamlit writes into the class of the element around each.
+// The container they share would not do: while a list shifts, React lets the halves of two parts stand in one for a moment.
+const HUB = (globalThis.manyeyes ??= { cues: new Map(), parts: new Map() });
+const keyOf = (parent) => (parent.host ?? parent).closest('[class*="st-key-"]')?.className.match(/st-key-(\S+)/)[1] ?? "";

@@ -102,7 +102,7 @@ function tableOf(node, summary, columns, rows) { // the picture as a table, buil
 }
 
 async function live({ data, parentElement, setStateValue }, make) {
-  const root = parentElement.querySelector(".part"), host = parentElement.host ?? parentElement, box = boxOf(parentElement);
+  const root = parentElement.querySelector(".part"), host = parentElement.host ?? parentElement, key = keyOf(parentElement);
   let me = PARTS.get(root);
   if (!me) {
     me = { root, sent: 0, frame: 0, width: 0, timer: 0 };
@@ -124,8 +124,9 @@ async function live({ data, parentElement, setStateValue }, make) {
     document.fonts?.ready.then(me.draw);
   }
   me.state = setStateValue; me.theme = themeOf(host); root.dataset.mode = me.theme.mode;
-  HUB.apply.set(box, me.take);
-  if (HUB.cues.has(box)) me.take(HUB.cues.get(box));
+  const takes = HUB.parts.get(key) ?? new Set();
+  HUB.parts.set(key, takes.add(me.take));
+  if (HUB.cues.has(key)) me.take(HUB.cues.get(key));
   if (!(data instanceof Uint8Array)) me.ready = true;
   else {
     const { head, body } = headerOf(data);
@@ -136,5 +137,5 @@ async function live({ data, parentElement, setStateValue }, make) {
     }
   }
   me.draw();
-  return () => { me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); if (HUB.apply.get(box) === me.take) HUB.apply.delete(box); };
+  return () => { me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); takes.delete(me.take); };
 }

@@ -1,0 +1,212 @@
+"""The Ablate page: choosing heads changes the numbers, and the numbers are `tracer.ablate`'s."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from dashboard import ablating, headsets, state, theme
+from dashboard.ablating import Setup
+from dashboard.components.headmap import headmap
+from dashboard.components.tokens import tokens
+from tracer import ablate, data, probes
+from tracer.store import Run
+
+Open = Callable[..., AppTest]
+
+
+def metrics(app: AppTest) -> list[tuple[str, str]]:
+    return [(metric.label, metric.value) for metric in app.metric]
+
+
+def written(app: AppTest) -> str:
+    return "\n".join(
+        str(e.value) for kind in (app.text, app.caption, app.markdown, app.info, app.warning) for e in kind
+    )
+
+
+def test_with_every_head_on_the_page_says_what_to_do(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny")
+    assert [label for label, _ in metrics(app)] == ["All heads on", "All heads on"]
+    assert "Switch one off" in written(app)
+    assert app.button(key="preset As many others").disabled
+    assert app.button(key="preset Induction heads").disabled  # 30 steps are too few for one
+
+
+def test_the_numbers_are_those_of_an_ablation(open_page: Open, small_run: Run) -> None:
+    app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
+    config = small_run.config
+    repeat = probes.repeated(small_run.meta["d_vocab"], 64, batch=config.record.repeat_rows)
+    text = data.build(config.data, 64, config.seed).val(config.record.val_rows)
+    on_repeat = ablate.effect(small_run.model(), repeat.tokens, [(0, 1), (1, 2)]).over(repeat.predictable).mean
+    on_text = ablate.effect(small_run.model(), text, [(0, 1), (1, 2)]).mean
+    changes = [value for label, value in metrics(app) if label == "Change"]
+    assert [float(v.replace("−", "-")) for v in changes] == pytest.approx([on_repeat, on_text], abs=6e-4)
+    befores = [float(value) for label, value in metrics(app) if label == "Before"]
+    trace = small_run.trace.isel(step=-1)
+    assert befores == pytest.approx([float(trace["repeat_loss"]), float(trace["val_loss"])], abs=6e-4)
+    assert "95 % interval" in written(app) and "(32 sequences)" in written(app) and "(4 sequences)" in written(app)
+
+
+def test_a_click_on_the_grid_is_kept_and_changes_the_numbers(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", off=((1, 0),))
+    before = metrics(app)
+    app.session_state["ablate"] = {"pick": [[1, 2], [0, 3]]}
+    app.run()
+    assert app.session_state["selection"].off == ((0, 3), (1, 2))
+    assert metrics(app) != before and not app.exception
+
+
+@pytest.mark.parametrize("mode", list(ablate.MODES))
+@pytest.mark.parametrize("frozen", [False, True])
+def test_every_mode_draws(mode: str, frozen: bool, open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", off=((0, 0),), mode=mode, frozen=frozen)
+    assert len(app.metric) == 6 and not app.error
+    assert ("Patterns are held" in written(app)) == frozen
+    if mode == "mean":
+        app.segmented_control(key="mode_box").set_value("zero").run()
+        app.toggle(key="frozen_box").set_value(not frozen).run()
+        selection = app.session_state["selection"]
+        assert (selection.mode, selection.frozen) == ("zero", not frozen) and not app.exception
+
+
+def test_presets_choose_sets(open_page: Open, small_run: Run) -> None:
+    app = open_page("ablate", run="tiny", off=((1, 0), (1, 1)))
+    scores = small_run.trace["induction"][-1].values
+    app.button(key="preset As many others").click().run()
+    assert app.session_state["selection"].off == ((1, 2), (1, 3))
+    app.button(key="preset Previous-token head").click().run()
+    back = headsets.previous_token_head(small_run.trace["previous_token"][-1].values)
+    assert app.session_state["selection"].off == back
+    assert scores.shape == (2, 4)
+
+
+def test_sets_of_heads_from_scores() -> None:
+    scores = np.array([[0.1, 0.0, 0.2, np.nan], [0.9, 0.41, 0.4, 0.3]])
+    assert headsets.induction_heads(scores) == ((1, 0), (1, 1))
+    assert headsets.previous_token_head(scores) == ((1, 0),)
+    assert headsets.others(((1, 0), (1, 1)), scores) == ((1, 2), (1, 3))
+    assert headsets.others(((0, 0), (1, 0)), scores) == ((0, 1), (1, 3))
+    assert headsets.others(((1, 0), (1, 1), (1, 2)), scores) == ()  # one is left for three
+    assert headsets.others((), scores) == ()
+
+
+def test_a_link_carries_everything() -> None:
+    chosen = state.Selection(run="tiny", step=20, off=((1, 0), (1, 2)), mode="mean", frozen=True)
+    query = state.to_query(chosen)
+    assert query["off"] == "L1H0 L1H2" and query["frozen"] == "True"
+    assert state.from_query(query) == chosen
+    assert state.from_query({"frozen": "no", "mode": "loud"}) == state.Selection()
+
+
+def test_heads_of_another_model_are_left_out(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", off=((1, 0), (7, 3)))
+    assert "This model has no L7H3: left out." in written(app) and len(app.metric) == 6
+
+
+def test_small_effects_of_one_head_come_with_a_warning(open_page: Open) -> None:
+    one, two = (open_page("ablate", run="tiny", off=off) for off in (((1, 0),), ((1, 0), (1, 1))))
+    assert written(one).count("does not mean that it is unused") == 2  # beside the number, and with the sweep
+    assert written(two).count("does not mean that it is unused") == 1
+
+
+def test_the_first_step_can_be_ablated(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", step=0, off=((0, 0),))
+    assert len(app.metric) == 6
+
+
+def test_choosing_a_token_shows_what_comes_after_it(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0),))
+    assert "What comes after token 5" in written(app)
+    app.session_state["prompt_tokens"] = {"pick": 2}
+    app.run()
+    assert "What comes after token 2" in written(app) and not app.exception
+    app.text_area(key="prompt_box").set_value("7 8 7").run()
+    assert "What comes after token 3" in written(app)  # another text: its end again
+
+
+def test_the_prompt_numbers_are_those_of_the_model(workplace: object, small_run: Run) -> None:
+    setup = Setup.of(small_run, 30, ((1, 1),), "zero", False)
+    prompt = (0, 5, 6, 7, 5)
+    found = ablating.on_prompt(setup, prompt, 3)
+    effect = ablate.effect(small_run.model(30), torch.tensor([prompt]), [(1, 1)])
+    assert np.isnan(found["loss_before"][0])
+    np.testing.assert_allclose(found["loss_after"][1:], effect.ablated[0].numpy(), atol=1e-5)
+    assert found["next_after"].sum() == pytest.approx(1, abs=1e-5)
+    assert -np.log(found["next_before"][5]) == pytest.approx(float(effect.clean[0, 3]), abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", list(ablate.MODES))
+def test_patterns_before_and_after(mode: str, open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0), (0, 1)), mode=mode)
+    app.toggle(key="ablate_patterns").set_value(True).run()
+    app.selectbox(key="ablate_focus").set_value((1, 3)).run()
+    assert app.session_state["selection"].focus == (1, 3) and not app.exception
+
+
+def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> None:
+    free, held = (
+        ablating.patterns(Setup.of(small_run, 30, ((0, 0), (0, 1)), "zero", frozen), (0, 5, 6, 5), (1, 0))
+        for frozen in (False, True)
+    )
+    np.testing.assert_array_equal(held[0], held[1])
+    assert np.abs(free[0] - free[1]).max() > 1e-6
+
+
+@pytest.mark.parametrize("prompt", [" ", "not in the vocabulary"])
+def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", prompt=prompt, off=((0, 0),))
+    assert len(app.metric) == 6
+    assert [e.value for e in app.subheader] == [
+        "Switch heads off",
+        "On your own text",
+        "What the other heads do then",
+        "Every head by itself",
+    ]
+
+
+def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    other = copy_run(
+        "other", corpus={"name": "repeated-random", "hash": "another"}, created="2026-01-01T00:00:00+00:00"
+    )
+    app = open_page("ablate", run="other", off=((0, 0),))
+    assert "the text it was trained on has changed since" in written(app)
+    assert "1 sequence, so no interval" in written(app)
+    app = open_page("ablate", run="other", off=((0, 0),), mode="resample")
+    assert "resampling needs at least 2 sequences" in written(app) and not app.exception
+    assert other.name == "other"
+
+
+def test_a_missing_corpus_is_said(open_page: Open, copy_run: Callable[..., Run], small_run: Run) -> None:
+    config = json.loads((small_run.dir / "run.json").read_text())["config"]
+    config["data"]["corpus"] = "/nowhere/at/all"
+    copy_run("other", config=config, created="2026-01-02T00:00:00+00:00")
+    assert "is not on this machine" in written(open_page("ablate", run="other", off=((0, 0),)))
+
+
+def test_a_broken_snapshot_is_said(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    other = copy_run("other", created="2026-01-03T00:00:00+00:00")
+    (other.dir / "snapshots" / "000030.safetensors").write_bytes(b"cut off")
+    app = open_page("ablate", run="other", off=((0, 0),))
+    assert re.search(r"cannot be read .* it is cut off or damaged; other steps here: 0, 10, 20", written(app), re.S)
+
+
+def test_nothing_recorded_yet(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    other = copy_run("other", created="2026-01-04T00:00:00+00:00")
+    shutil.rmtree(other.dir / "trace.zarr")
+    app = open_page("ablate", run="other")
+    assert "no trace.zarr" in written(app) and not app.metric
+
+
+def test_components_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"values must be \[layer head\], got shape \(3,\)"):
+        headmap(np.zeros(3), key="x", title="", scale=theme.Scale("x"))
+    with pytest.raises(ValueError, match="2 tokens, but values of shape"):
+        tokens(["a", "b"], [1.0], [1.0, 2.0], key="x", selected=0, scale=theme.Scale("x"))

@@ -1,0 +1,274 @@
+"""The Runs page in every state: none, one, several, live, diverged, damaged, starting, failed."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import processes
+from dashboard.processes import Started
+from dashboard.summaries import POINTS, summary, thinned, when
+from dashboard.views import runs
+from tracer.store import Run
+
+APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+Open = Callable[..., AppTest]
+
+
+class Ended:
+    """A process that has ended, or has not."""
+
+    def __init__(self, status: int | None) -> None:
+        self.status = status
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+@pytest.fixture(autouse=True)
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_STARTED", {})
+
+
+def words(app: AppTest) -> str:
+    """Everything that is written on the page."""
+    return "\n".join(str(e.value) for kind in (app.text, app.markdown, app.caption, app.code) for e in kind)
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def test_one_run_is_a_card(open_page: Open) -> None:
+    app = open_page("runs")
+    assert "tiny" in [e.value for e in app.text]
+    said = words(app)
+    assert "finished" in said and "30 steps" in said and "induction · " in said and "Strongest induction head" in said
+    assert labels(app) == ["Open", "Train", "Open"]  # nothing to compare with, nothing to stop or resume
+    assert not app.error
+
+
+def test_summary_says_what_the_files_say(small_run: Run) -> None:
+    found, trace = summary(small_run), small_run.trace
+    assert (found.preset, found.step, found.steps, found.share) == ("induction", 30, 30, 1.0)
+    assert found.score == pytest.approx(float(trace["induction"][-1].max()))
+    assert found.best is not None and float(trace["induction"][-1][found.best]) == found.score
+    assert found.losses[0] == pytest.approx(float(trace["train_loss"][0]))
+    assert found.n_params == small_run.meta["n_params"] and found.megabytes > 0.1
+    assert math.isfinite(found.step_ms) and found.seconds_left == 0
+
+
+def test_thinned_keeps_the_ends_and_leaves_out_gaps() -> None:
+    assert thinned(np.array([3.0, np.nan, 2.0, 1.0])) == (3.0, 2.0, 1.0)
+    many = thinned(np.arange(1000.0))
+    assert len(many) == POINTS and many[0] == 0 and many[-1] == 999 and list(many) == sorted(many)
+    assert thinned(np.array([np.nan])) == () and thinned(np.array([])) == ()
+
+
+def test_a_time_that_is_none() -> None:
+    assert when("yesterday") is None and when(None) is None  # type: ignore[arg-type]
+    found = when("2026-11-21T02:34:37+00:00")
+    assert found is not None and found.timestamp() == 1795228477
+
+
+COUNTS = [(950, "950"), (45_376, "45.4k"), (401_792, "402k"), (23_094_272, "23.1M")]
+
+
+@pytest.mark.parametrize(("count", "text"), COUNTS)
+def test_parameters_in_short(count: int, text: str) -> None:
+    assert runs._short(count) == text
+
+
+@pytest.mark.parametrize("status", ["stopped", "interrupted", "diverged"])
+def test_a_run_that_ended_early(status: str, open_page: Open, copy_run: Callable[..., Run]) -> None:
+    # a process that died left "training" behind, and nobody holds the lock
+    copy_run("other", status="training" if status == "interrupted" else status)
+    app = open_page("runs")
+    assert status in words(app) and "Step 30 of 30" in words(app)
+    assert ("Resume" in labels(app)) == (status != "diverged")
+    assert labels(app).count("Compare") == 2
+
+
+def test_resume_starts_a_process(
+    open_page: Open, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_run("other", status="stopped")
+    asked: list[str] = []
+    monkeypatch.setattr(processes, "resume", lambda run: asked.append(run.name))
+    app = open_page("runs")
+    app.button(key="resume other").click().run()
+    assert asked == ["other"]
+
+
+def test_a_live_run_can_be_stopped(
+    open_page: Open, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_run("other", status="training")
+    monkeypatch.setattr(Run, "live", property(lambda self: self.name == run.name))
+    asked: list[str] = []
+    monkeypatch.setattr(processes, "stop", lambda run: asked.append(run.name))
+    app = open_page("runs")
+    assert "training" in words(app)
+    app.button(key="stop other").click().run()
+    assert asked == ["other"] and app.button(key="stop other").disabled
+
+
+def test_a_run_that_cannot_be_stopped_says_why(
+    open_page: Open, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_run("other", status="training", host="another-machine", pid=1)
+    monkeypatch.setattr(Run, "live", property(lambda self: self.name == "other"))
+    app = open_page("runs")
+    app.button(key="stop other").click().run()
+    assert "other trains on another-machine: stop it there with Ctrl-C" in words(app)
+    assert not app.exception
+
+
+def test_open_goes_to_heads(workplace: Path) -> None:
+    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app.button(key="open tiny").click().run()
+    assert app.session_state["selection"].run == "tiny"
+    assert [title.value for title in app.title] == ["Heads"] and not app.exception
+
+
+def test_the_first_page_does_without_torch(workplace: Path) -> None:
+    script = (
+        "import sys\nfrom streamlit.testing.v1 import AppTest\n"
+        f"app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()\n"
+        "assert not app.exception and len(app.button) == 3, app\n"
+        "sys.exit(', '.join({'torch', 'transformer_lens', 'datasets'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_compare_takes_two_clicks_and_goes_to_training(workplace: Path, copy_run: Callable[..., Run]) -> None:
+    copy_run("other")
+    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app.button(key="compare tiny").click().run()
+    assert "Compare tiny with which other run?" in [e.value for e in app.text]
+    app.button(key="compare_cancel").click().run()
+    assert "Compare with this one" not in labels(app)
+    app.button(key="compare tiny").click().run()
+    app.button(key="with other").click().run()
+    selection = app.session_state["selection"]
+    assert (selection.run, selection.compare) == ("tiny", "other")
+    assert [title.value for title in app.title] == ["Training"] and not app.exception
+
+
+DAMAGE: list[tuple[str, Any]] = [("config", None), ("n_params", "many"), ("created", None), ("config", {"steps": "x"})]
+
+
+@pytest.mark.parametrize(("field", "value"), DAMAGE)
+def test_a_damaged_run_does_not_take_the_page_down(
+    field: str, value: Any, open_page: Open, copy_run: Callable[..., Run]
+) -> None:
+    copy_run("broken", **{field: value})
+    app = open_page("runs")
+    assert "broken" in [e.value for e in app.text] and "tiny" in [e.value for e in app.text]
+    assert not app.exception
+
+
+def test_names_and_presets_of_strangers_are_never_markup(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    evil = "<img src=x onerror=alert(1)> **b**"
+    copy_run(evil, preset="<script>x</script>")
+    app = open_page("runs")
+    assert evil in [e.value for e in app.text]
+    markup = "\n".join(str(e.value) for kind in (app.markdown, app.caption) for e in kind)
+    assert "onerror" not in markup and "<script>" not in markup and "own configuration" in markup
+
+
+def test_with_no_run_the_page_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = open_page("runs")
+    assert "induction heads" in words(app) and "Train the demo" in labels(app)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(processes, "train", lambda *arguments: asked.append(arguments))
+    app.button(key="train_demo").click().run()
+    assert asked == [("demo", "demo-0", 0, 1300)]
+
+
+def test_any_preset_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(processes, "train", lambda *arguments: asked.append(arguments))
+    app = open_page("runs")
+    app.selectbox(key="new_preset").set_value("many-eyes").run()
+    assert "6 heads, context 256" in words(app)
+    app.number_input(key="new_seed").set_value(3).run()
+    app.number_input(key="new_steps many-eyes").set_value(50).run()
+    app.button(key="train_new").click().run()
+    app.text_input(key="new_name").set_value("mine").run()
+    app.button(key="train_new").click().run()
+    assert asked == [("many-eyes", "many-eyes-3", 3, 50), ("many-eyes", "mine", 3, 50)]
+
+
+def test_a_bad_name_is_said_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = open_page("runs")
+    app.text_input(key="new_name").set_value("../elsewhere").run()
+    app.button(key="train_new").click().run()
+    assert any("a run's name is made of letters" in e.value for e in app.text)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_is_shown_before_its_run_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "log"
+    log.write_text("reading the text\n")
+    process = Ended(None)
+    one = Started("new", tmp_path / "new", log, process)  # type: ignore[arg-type]
+    monkeypatch.setitem(processes._STARTED, tmp_path / "new", one)
+    app = open_page("runs")
+    assert "starting" in words(app) and "reading the text" in words(app)
+    process.status = 2
+    log.write_text("there is no corpus <b>x</b>\n")
+    app.run()
+    assert "failed" in words(app) and [e.value for e in app.code] == ["there is no corpus <b>x</b>"]
+    monkeypatch.setitem(processes._STARTED, (tmp_path / "new").resolve(), processes._STARTED.pop(tmp_path / "new"))
+    app.button(key="dismiss new").click().run()
+    assert "Train the demo" in labels(app)
+
+
+OPENED = [("nowhere", "does not exist"), (".", "has no run.json, so it is not a run directory"), ("\0", "")]
+
+
+@pytest.mark.parametrize(("path", "message"), OPENED)
+def test_a_directory_that_is_no_run(path: str, message: str, workplace: Path) -> None:
+    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app.text_input(key="open_path").set_value(path).run()
+    app.button(key="open_other").click().run()
+    assert [title.value for title in app.title] == ["Runs"] and not app.exception
+    assert any(message in e.value for e in app.text)
+
+
+def test_a_newer_format_says_upgrade(workplace: Path, copy_run: Callable[..., Run]) -> None:
+    newer = copy_run("newer")
+    (newer.dir / "run.json").write_text(json.dumps({**newer.meta, "format": 99}))
+    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    assert "newer" not in [e.value for e in app.text]
+    app.text_input(key="open_path").set_value(str(newer.dir)).run()
+    app.button(key="open_other").click().run()
+    assert any("upgrade manyeyes" in e.value for e in app.text)
+
+
+def test_a_run_from_elsewhere_opens(
+    workplace: Path, small_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app.text_input(key="open_path").set_value(str(small_run.dir)).run()
+    app.button(key="open_other").click().run()
+    assert [title.value for title in app.title] == ["Heads"] and not app.exception
+    assert app.session_state["selection"].run == str(small_run.dir)

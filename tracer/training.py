@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from tracer import data as data_module
 from tracer import optim
+from tracer.allocator import keep_freed_memory
 from tracer.config import TrainConfig, to_dict
 from tracer.diverge import Watch
 from tracer.edits import recording
@@ -100,6 +101,7 @@ def prepare(config: TrainConfig) -> Job:
     """Data, model and optimisers on their device."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but torch sees no GPU here; use --device auto or cpu")
+    keep_freed_memory()
     accelerator = Accelerator(cpu=config.device == "cpu")
     data = data_module.build(config.data, config.model.n_ctx, config.seed)
     wanted = config.model.d_vocab

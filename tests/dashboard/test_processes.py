@@ -37,7 +37,7 @@ def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
     one = processes.train("induction", "toy", seed=0, steps=100_000)
     assert one.alive and not one.failed and processes.started() == [one]
     assert os.getsid(one.process.pid) == one.process.pid  # not of our session: it outlives the server
-    wait(lambda: one.has_run and open_run("toy").live and bool(open_run("toy").steps))
+    wait(lambda: one.has_run and len(open_run("toy").steps) > 1)
     assert open_run("toy").status == "training"
     with pytest.raises(ValueError, match="already holds a run"):
         processes.train("induction", "toy", seed=0, steps=10)
@@ -45,8 +45,10 @@ def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
     wait(lambda: not one.alive)
     assert one.process.returncode == 130 and not one.failed
     assert open_run("toy").status == "stopped"
+    kept = len(open_run("toy").steps)
     again = processes.resume(open_run("toy"))
-    wait(lambda: open_run("toy").live and open_run("toy").meta["pid"] == again.process.pid)
+    wait(lambda: len(open_run("toy").steps) > kept)
+    assert open_run("toy").live and open_run("toy").meta["pid"] == again.process.pid
     processes.stop(open_run("toy"))
     wait(lambda: not again.alive)
     assert processes.started() == [again]

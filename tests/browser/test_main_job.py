@@ -1,0 +1,185 @@
+"""The main job in a real browser: a real run, the real server. Look at a head, type a prompt, switch heads off."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tracer.presets import preset
+from tracer.training import train
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with one real run: the toy, trained until its induction heads have formed."""
+    folder = tmp_path_factory.mktemp("browser")
+    train(replace(preset("induction").config, run=str(folder / "checkpoints" / "toy"), device="cpu"), quiet=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    app = str(ROOT / "dashboard" / "app.py")
+    command = [sys.executable, "-m", "streamlit", "run", app, "--server.headless", "true", "--server.port", str(port),
+               "--server.fileWatcherType", "none"]  # fmt: skip
+    with (folder / "server.txt").open("w") as output:
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ))
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(f"{url}/_stcore/health"):
+                break
+        except OSError:
+            time.sleep(0.2)
+    yield url
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, server):
+    """A tab that may talk to the server and to nobody else, and that must not log an error or open a dialog."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(30_000)
+    elsewhere, problems = [], []
+
+    def only_here(route):
+        if route.request.url.startswith((server, "data:", "blob:")):
+            return route.continue_()
+        elsewhere.append(route.request.url)
+        return route.abort()
+
+    page.route("**/*", only_here)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: (problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    yield page
+    assert elsewhere == [] and problems == []
+    context.close()
+
+
+def settle(page: Page) -> None:
+    """Until the script has run and the browser has drawn."""
+    page.wait_for_timeout(300)
+    page.wait_for_selector(READY)
+    page.wait_for_timeout(200)
+
+
+def query(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlparse(page.url).query)
+
+
+def number(text: str) -> float:
+    return float(re.sub(r"[^\d.+-]", "", text.replace("−", "-")))
+
+
+def test_look_choose_prompt_ablate(page, server, folder):
+    page.goto(f"{server}/heads?run=toy")
+    settle(page)
+    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+
+    # The strongest induction head is in focus; the arrow keys move to another one, and the address remembers it.
+    atlas = page.get_by_role("application", name=re.compile("attention heads"))
+    atlas.focus()
+    first = page.get_by_role("heading", name=re.compile(r"L\dH\d on this prompt")).inner_text()
+    page.keyboard.press("ArrowUp")
+    settle(page)
+    second = page.get_by_role("heading", name=re.compile(r"L\dH\d on this prompt")).inner_text()
+    assert first.startswith("L1") and second.startswith("L0")
+    assert query(page)["layer"] == ["0"]
+
+    # A prompt of one's own: every token is there, and the pattern is of that length.
+    page.get_by_role("textbox", name="Prompt").fill("5 7 9 11 5 7 9")
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    settle(page)
+    expect(page.get_by_role("application", name=re.compile("8 query rows, 8 key columns"))).to_be_visible()
+    assert query(page)["prompt"] == ["5 7 9 11 5 7 9"]
+
+    # A word outside the vocabulary, and a hostile one: said in words, never run.
+    page.get_by_role("textbox", name="Prompt").fill('5 <img src=x onerror="alert(1)"> 7')
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    settle(page)
+    expect(page.get_by_text("not in the vocabulary")).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
+    page.get_by_role("textbox", name="Prompt").fill("5 7 9 11 5 7 9")
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    settle(page)
+
+    # Ablate: everything is on; off go the induction heads, and the loss on repeated tokens goes up.
+    page.get_by_role("link", name="Ablate").click()
+    settle(page)
+    expect(page.get_by_text("All heads on").first).to_be_visible()
+    before = metrics(page)
+    page.get_by_role("button", name="Induction heads").click()
+    settle(page)
+    after = metrics(page)
+    assert before["All heads on"] < 0.5
+    assert after["After"] > after["Before"] + 1
+    assert query(page)["off"][0].startswith("L1H")
+
+    # One more by hand, through the grid: the numbers change again.
+    page.get_by_role("button", name=re.compile("^Switch off L0H0")).click()
+    settle(page)
+    assert "L0H0" in query(page)["off"][0]
+    assert metrics(page)["After"] != after["After"]
+
+    # The link opens the same view in another tab.
+    link, shown = page.url, metrics(page)
+    page.goto("about:blank")
+    page.goto(link)
+    settle(page)
+    assert metrics(page) == shown
+
+
+def metrics(page: Page) -> dict[str, float]:
+    """The first of each labelled number on the page: those of the repeated tokens."""
+    page.wait_for_selector('[data-testid="stMetric"]')
+    found: dict[str, float] = {}
+    for box in page.get_by_test_id("stMetric").all():
+        label = box.get_by_test_id("stMetricLabel").inner_text()
+        found.setdefault(label, number(box.get_by_test_id("stMetricValue").inner_text()))
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["", "heads", "training", "gradients", "ablate"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_page_fits_and_shows_no_error(browser, server, tmp_path, name, scheme, width):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(f"{server}/{name}?run=toy")
+    settle(page)
+    page.wait_for_timeout(500)
+    assert page.get_by_test_id("stException").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    background = page.evaluate("getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor")
+    light = np.mean([int(x) for x in re.findall(r"\d+", background)[:3]]) > 128
+    assert light == (scheme == "light")
+    context.close()

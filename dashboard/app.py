@@ -10,10 +10,12 @@ import streamlit as st
 # `streamlit run dashboard/app.py` puts dashboard/ on the path, not the folder that holds both packages
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from dashboard import theme  # noqa: E402
 from dashboard.views import ablate, gradients, heads, runs, training  # noqa: E402
 
 st.set_page_config(page_title="manyeyes", page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
 
+theme.apply()
 st.navigation(
     [
         st.Page(runs.page, title="Runs", url_path="runs", default=True),

@@ -57,13 +57,6 @@ def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
     return payload.head_curves(recorded["step"].values, recorded[measure].values)
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def stored_patterns(directory: str, step: int, prompt: str) -> np.ndarray:
-    """Attention matrices recorded while training, [layer head query_pos key_pos], for one of the run's own prompts."""
-    chosen = open_run(directory).trace["pattern"].sel(step=step, prompt=prompt)
-    return np.asarray(chosen.values, np.float32)
-
-
 def model(opened: Run, step: int) -> Transformer:
     """The model after `step` updates, in eval mode; shared, never changed."""
     return _model(str(opened.dir.resolve()), step, opened.meta["created"])
@@ -111,15 +104,6 @@ def _look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> d
     from tracer.inspect import look as compute
 
     return compute(_model(directory, step, created), torch.tensor([tokens]))
-
-
-def exists(name: str) -> bool:
-    """Is there something of this name to open?"""
-    try:
-        open_run(name)
-    except ValueError:
-        return False
-    return True
 
 
 def size_mb(opened: Run) -> float:

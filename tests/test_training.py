@@ -77,6 +77,7 @@ def test_recorded_numbers_are_those_of_the_snapshot(finished):
     loss = probes.per_token_loss(logits, probe.tokens)
     np.testing.assert_allclose(row["repeat_loss"], loss[:, probe.predictable].mean(), rtol=1e-5)
     L = probe.period
+    assert L is not None
     for layer in range(2):
         pattern = cache["pattern", layer].double().numpy()
         rows = np.arange(L + 1, 2 * L + 1)
@@ -313,6 +314,7 @@ def test_the_toy_forms_induction_heads(tmp_path):
     model = run.model()
     for head in range(4):
         attn = model.blocks[1].attn
+        assert attn.W_O is not None
         values = torch.linalg.eigvals((attn.W_O[head] @ model.W_U @ model.embed.W_E @ attn.W_V[head]).double())
         assert float(values.sum().real / values.abs().sum()) > 0.8
 

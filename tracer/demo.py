@@ -75,7 +75,10 @@ def verdict(run: Run) -> str:
     import torch
 
     from tracer import ablate, probes
+    from tracer.phases import phase_change
 
+    induction = run.trace["induction"]
+    formed = phase_change(induction["step"].values, induction.max(["layer", "head"]).values)
     scores = run.trace["induction"].isel(step=-1).values
     previous = run.trace["previous_token"].isel(step=-1).values
     model = run.model()
@@ -90,6 +93,11 @@ def verdict(run: Run) -> str:
         f"strongest induction head        L{layer}H{head}  {ahead:.2f} of its attention goes to what came next before",
         f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention goes one token back",
     ]
+
+    if formed is not None:
+        lines.append(
+            f"it formed between step {formed.onset} and step {formed.end}, half of the way at {formed.midpoint}"
+        )
 
     def cost(heads: list[tuple[int, int]]) -> float:
         with torch.inference_mode():

@@ -29,7 +29,7 @@ SWEEP_AT_ONCE = 128
 
 def page() -> None:
     parts.heading("Ablate", "What breaks when these heads are switched off?")
-    chooser, stepper = st.columns([2, 5], gap="large")
+    chooser, stepper = st.columns([2, 5])
     with chooser:
         run = parts.choose_run()
     with stepper:

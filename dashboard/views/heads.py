@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import streamlit as st
 
@@ -13,24 +15,38 @@ from dashboard.components.pattern import pattern
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.store import Run
 
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.data import Encoded
+
 PATTERN_SIZE = 620
 
 
 def page() -> None:
     parts.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    chooser, stepper, colour = st.columns([2, 4, 2], vertical_alignment="bottom")
+    chooser, colour = st.columns([3, 2])
     with chooser:
         run = parts.choose_run()
-    with stepper:
-        step = parts.choose_step(run)
     with colour:
         measure = _choose_measure()
     encoded = parts.choose_prompt(run)
+    parts.tick(run, lambda: _draw(run, measure, encoded))
+    with st.expander(f"What is “{MEASURES[measure].label}”?"):
+        parts.explain(measure, run)
+
+
+def _draw(run: Run, measure: str, encoded: Encoded) -> None:
+    """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    step = parts.choose_step(run)
     try:
         seen = loading.look(run, step, encoded.tokens)
     except ValueError as error:
         parts.refuse(str(error))
-    trace = loading.trace(run)
+        return
     recorded = _recorded(trace, step)
     focus = parts.focus(run, recorded["induction"])
     left, right = st.columns([1, 1], gap="large")
@@ -39,8 +55,6 @@ def page() -> None:
         _draw_history(run, trace, measure, focus, step)
     with right:
         _draw_pattern(seen, encoded.strings, focus)
-    with st.expander(f"What is “{MEASURES[measure].label}”?"):
-        parts.explain(measure, run)
 
 
 def _choose_measure() -> str:
@@ -52,7 +66,7 @@ def _choose_measure() -> str:
     )  # fmt: skip
 
 
-def _recorded(trace, step: int) -> dict[str, np.ndarray]:  # noqa: ANN001 - xr.Dataset
+def _recorded(trace: xr.Dataset, step: int) -> dict[str, np.ndarray]:
     """Each head measure on the run's own probes at the recorded step nearest to the snapshot, [layer head]."""
     row = trace.sel(step=step, method="nearest")
     return {name: row[name].values for name in HEAD_MEASURES}
@@ -77,11 +91,15 @@ def _draw_pattern(seen: dict[str, np.ndarray], tokens: list[str], focus: tuple[i
     pattern(payload.pattern(seen["pattern"][focus], tokens, label=label), key="pattern", max_size=PATTERN_SIZE)
 
 
-def _draw_history(run: Run, trace, measure: str, focus: tuple[int, int], step: int) -> None:  # noqa: ANN001 - xr.Dataset
+def _draw_history(run: Run, trace: xr.Dataset, measure: str, focus: tuple[int, int], step: int) -> None:
     st.subheader(f"{MEASURES[measure].label} over training", anchor=False)
-    values = trace[measure].values
     curves(
-        payload.head_curves(trace["step"].values, values), key="history", selected=theme.head_label(*focus), step=step,
-        scale=parts.scale(measure, run, values), height=240,
-        on_change=lambda label: state.update(**dict(zip(("layer", "head"), theme.parse_head(label), strict=True))),
+        loading.head_curves(run, measure), key="history", selected=theme.head_label(*focus), step=step,
+        scale=parts.scale(measure, run, trace[measure].values), height=240, on_change=_choose_head,
     )  # fmt: skip
+
+
+def _choose_head(label: str | None) -> None:
+    if label is not None:  # None: the chosen line was clicked again, and some head stays in focus
+        layer, head = theme.parse_head(label)
+        state.update(layer=layer, head=head)

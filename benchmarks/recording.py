@@ -1,0 +1,40 @@
+"""What recording costs: the demo trained with everything recorded, against the same loop with nothing around it.
+
+A record is two forward passes without gradients, of 16 x 64 and 32 x 51 tokens: 2656 tokens against 25 steps of 2048
+tokens forward and backward, so its floor is 2656 / (25 * 3 * 2048) = 1.7 % of the time, plus writing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.measure import in_turn, ratio
+from tracer.presets import preset
+from tracer.training import forward_backward, prepare, train, update
+
+STEPS = 300
+
+
+def main() -> None:
+    config = replace(preset("demo").config, steps=STEPS, device="cpu")
+    shares = []
+    with tempfile.TemporaryDirectory() as folder:
+
+        def recorded() -> None:
+            run = train(replace(config, run=str(Path(folder) / str(len(shares)))), quiet=True)
+            shares.append(run.meta["cost"]["recording_share"])
+
+        def bare() -> None:
+            job = prepare(config)
+            job.raw.train()
+            for step in range(STEPS + 1):
+                forward_backward(job, step)
+                update(job, step)
+
+        times = in_turn({"recorded": recorded, "bare": bare}, rounds=3)
+    print(f"\nrecording while the demo trains, {STEPS} steps, three rounds in turn")
+    print(f"recorded / bare loop, samples and set-up included: {ratio(times['recorded'], times['bare']):.3f}")
+    print(f"share that the run itself reports for recording: {statistics.median(shares):.1%}")

@@ -96,23 +96,27 @@ def verdict(run: Run) -> str:
 
     if formed is not None:
         lines.append(
-            f"it formed between step {formed.onset} and step {formed.end}, half of the way at {formed.midpoint}"
+            f"the induction head formed between step {formed.onset} and step {formed.end}, "
+            f"half of the way at {formed.midpoint}"
         )
 
     def cost(heads: list[tuple[int, int]]) -> float:
         with torch.inference_mode():
             return float(ablate.effect(model, probe.tokens, heads).delta[:, probe.predictable].mean())
 
+    others = [(last, h) for h in reversed(ranked) if h not in strong][: max(len(strong), 1)]
     sets = {
         "the previous-token head": [(p_layer, p_head)],
-        "that one induction head": [(layer, head)],
-        "all induction heads of that layer": [(last, h) for h in strong],
+        "the strongest induction head": [(layer, head)],
+        "all induction heads of the last layer": [(last, h) for h in strong],
+        "as many other heads of that layer": others,
     }
-    for name, heads in sets.items():
-        if heads:
-            labels = " ".join(f"L{a}H{b}" for a, b in heads)
-            lines.append(f"without {name:34} {cost(heads):+6.2f} nats on repeated tokens   ({labels})")
-    lines.append("A small effect of one head does not mean it is unused: the others may do the same work.")
+    costs = {name: cost(heads) for name, heads in sets.items() if heads}
+    for name, change in costs.items():
+        labels = " ".join(f"L{a}H{b}" for a, b in sets[name])
+        lines.append(f"without {name:38} {change:+6.2f} nats on repeated tokens   ({labels})")
+    if costs["the strongest induction head"] < 0.5:
+        lines.append("A small effect of one head does not mean that it is unused: others may do the same work.")
     return "\n".join(lines)
 
 

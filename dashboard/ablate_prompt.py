@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import ablating, parts, state, theme
-from dashboard.ablating import Setup
+from dashboard import parts, state, theme
 from dashboard.components import payload
 from dashboard.components.bars import bars
 from dashboard.components.pattern import pattern
 from dashboard.components.tokens import tokens
+from dashboard.loading import ablating
+from dashboard.loading.ablating import Setup
 from tracer.store import Run
 
 TOP = 8

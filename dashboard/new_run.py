@@ -6,7 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import loading, processes, state
+from dashboard import loading, navigation, processes, state
 from tracer.presets import PRESETS
 
 
@@ -65,10 +65,8 @@ def draw_open() -> None:
     except (ValueError, OSError) as error:
         st.text(str(error))
         return
-    from dashboard.views import heads
-
     state.open_run(str(directory))
-    st.switch_page(st.Page(heads.page, title="Heads", url_path="heads"))
+    st.switch_page(navigation.page("heads"))
 
 
 def _start(preset: str, seed: int, steps: int, name: str) -> None:

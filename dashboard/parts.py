@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, state, theme
+from dashboard import loading, navigation, state, theme
 from tracer.measures import MEASURES, PROBES, Measure, Setting
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def choose_run() -> Run:
             "There is no run yet. Train the demo from the Runs page: it takes about two minutes.",
             icon=":material/school:",
         )
-        st.page_link(_runs_page(), label="Go to Runs", icon=":material/arrow_forward:")
+        st.page_link(navigation.page("runs"), label="Go to Runs", icon=":material/arrow_forward:")
         st.stop()
     current = selection.run if selection.run in names else names[0]
     if selection.run != current:
@@ -47,12 +47,6 @@ def choose_run() -> Run:
     except ValueError as error:
         refuse(str(error))
         raise AssertionError from error  # refuse stops the page
-
-
-def _runs_page():  # noqa: ANN202 - StreamlitPage
-    from dashboard.views import runs
-
-    return st.Page(runs.page, title="Runs", url_path="runs", default=True)
 
 
 def choose_step(run: Run, steps: list[int] | None = None) -> int:

@@ -20,7 +20,7 @@ def demo(tmp_path_factory):
     """The demo, trained by the command line from an empty folder, with its dashboard beside it."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        [sys.executable, "-m", "tracer", "demo", "--no-stay"], cwd=folder, capture_output=True, text=True,
+        [sys.executable, "-m", "tracer", "demo", "--stay", "False"], cwd=folder, capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

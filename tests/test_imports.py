@@ -134,12 +134,13 @@ def test_views_never_import_views() -> None:
 
 def test_only_loading_caches() -> None:
     caching = [name for name, path in SOURCES.items() if "st.cache_" in path.read_text()]
-    assert caching == ["dashboard.loading"]
+    assert [name for name in caching if not within(name, "dashboard.loading")] == []
 
 
 def test_only_store_touches_the_files_of_a_run() -> None:
-    # data/ may cache a corpus; a component reads its own .js and .css, next to its .py
-    exempt = ("tracer.store", "tracer.data", "dashboard.components")
+    # data/ may cache a corpus; a component reads its own .js and .css, next to its .py; processes keeps what the
+    # trainings it started have printed
+    exempt = ("tracer.store", "tracer.data", "dashboard.components", "dashboard.processes")
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}
     assert {name: found for name, found in touching.items() if found} == {}
 

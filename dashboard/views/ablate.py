@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import ablating, headsets, parts, state, theme
+from dashboard import headsets, parts, state, theme
 from dashboard.ablate_prompt import draw_prompt
-from dashboard.ablating import Setup
 from dashboard.components import payload
 from dashboard.components.ablation_grid import ablation_grid
 from dashboard.components.curves import curves
 from dashboard.components.headmap import headmap
+from dashboard.loading import ablating
+from dashboard.loading.ablating import Setup
 from tracer.store import Run
 
 MODES = {

@@ -8,11 +8,11 @@ from zlib import crc32
 
 import streamlit as st
 
-from dashboard import loading, parts, processes, state, theme
+from dashboard import loading, navigation, parts, processes, state, theme
 from dashboard.components.spark import spark
+from dashboard.loading.summaries import Summary, summary
 from dashboard.new_run import draw_new, draw_open, draw_welcome
 from dashboard.processes import Started
-from dashboard.summaries import Summary, summary
 from tracer.presets import PRESETS
 from tracer.store import Run
 
@@ -145,11 +145,11 @@ def _draw_actions(run: Run, comparing: str | None, several: bool) -> None:
                 st.session_state.pop("comparing", None)
                 state.open_run(comparing)
                 state.update(compare=name)
-                st.switch_page(_training())
+                st.switch_page(navigation.page("training"))
             return
         if st.button("Open", key=f"open {name}", icon=":material/grid_view:"):
             state.open_run(name)
-            st.switch_page(_heads())
+            st.switch_page(navigation.page("heads"))
         if several:
             st.button(
                 "Compare", key=f"compare {name}", icon=":material/compare_arrows:", disabled=bool(comparing),
@@ -200,15 +200,3 @@ def _left(facts: Summary) -> str:
     if not math.isfinite(seconds):
         return ""
     return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
-
-
-def _heads():  # noqa: ANN202 - StreamlitPage
-    from dashboard.views import heads
-
-    return st.Page(heads.page, title="Heads", url_path="heads")
-
-
-def _training():  # noqa: ANN202 - StreamlitPage
-    from dashboard.views import training
-
-    return st.Page(training.page, title="Training", url_path="training")

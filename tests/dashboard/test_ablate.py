@@ -12,10 +12,11 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard import ablating, headsets, state, theme
-from dashboard.ablating import Setup
+from dashboard import headsets, state, theme
 from dashboard.components.headmap import headmap
 from dashboard.components.tokens import tokens
+from dashboard.loading import ablating
+from dashboard.loading.ablating import Setup
 from tracer import ablate, data, probes
 from tracer.store import Run
 

@@ -15,8 +15,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import processes
+from dashboard.loading.summaries import POINTS, summary, thinned, when
 from dashboard.processes import Started
-from dashboard.summaries import POINTS, summary, thinned, when
 from dashboard.views import runs
 from tracer.store import Run
 

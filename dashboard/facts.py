@@ -35,7 +35,7 @@ def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
             loss = float(row[name])
             _fact(label, _loss(loss), f"perplexity {_loss(float(rows.perplexity(loss)), digits=1)}")
         _fact(
-            "Best induction head",
+            "Strongest induction head",
             theme.head_label(*map(int, best)),
             f"score {theme.fmt(float(induction[best]), 'induction')}",
         )

@@ -13,8 +13,12 @@ TITLES = {"runs": "Runs", "heads": "Heads", "training": "Training", "gradients":
 def page(name: str) -> Page:
     """A page by its address; runs is where one lands."""
     view = importlib.import_module(f"dashboard.views.{name}")
-    return st.Page(view.page, title=TITLES[name], url_path=name, default=name == "runs")
+    landing = name == "runs"
+    return st.Page(view.page, title=TITLES[name], url_path="landing" if landing else name, default=landing)
 
 
 def pages() -> list[Page]:
-    return [page(name) for name in TITLES]
+    """The menu, and a page that it does not show: Streamlit serves the default page at / only, so /runs needs one."""
+    landing = importlib.import_module("dashboard.views.runs")
+    hidden = st.Page(landing.page, title=TITLES["runs"], url_path="runs", visibility="hidden")
+    return [*(page(name) for name in TITLES), hidden]

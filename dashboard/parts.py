@@ -44,7 +44,7 @@ def choose_run() -> Run:
     st.selectbox("Run", names, key="run_box", on_change=lambda: state.open_run(st.session_state["run_box"]))
     try:
         return loading.run(current)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: a name too long for the file system
         refuse(str(error))
         raise AssertionError from error  # refuse stops the page
 

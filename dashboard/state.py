@@ -15,6 +15,8 @@ from dashboard.theme import head_label, parse_head
 
 Head = tuple[int, int]
 MODES = ("zero", "mean", "resample")
+LARGEST = 2**31 - 1
+"""No step or head is beyond it, and numpy can still compare with it."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def from_query(query: dict[str, str]) -> Selection:
             elif field.name == "frozen":
                 found["frozen"] = text == "True"
             elif field.name in ("step", "layer", "head"):
-                found[field.name] = max(0, int(text))
+                found[field.name] = min(max(0, int(text)), LARGEST)
             else:
                 found[field.name] = text
         except ValueError:

@@ -1,5 +1,6 @@
 """The command line as a person types it: what it prints, and with which exit status."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,10 +11,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def tracer(*args: str, cwd: Path) -> subprocess.CompletedProcess:
+def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "tracer", *args], capture_output=True, text=True, cwd=cwd, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **env},
     )  # fmt: skip
 
 
@@ -22,6 +23,8 @@ def tracer(*args: str, cwd: Path) -> subprocess.CompletedProcess:
     [
         (("trian",), ["there is no command 'trian'", "train, resume, ls, demo"]),
         (("train",), ["name a preset", "demo", "four-blocks-rms"]),
+        (("train", "--seed", "3", "demo"), ["name a preset before --seed", "induction-natural"]),
+        (("train", "demo", "--optim.lr", "nan"), ["lr=nan must be positive and finite"]),
         (("train", "nope"), ["there is no preset 'nope'", "induction-natural"]),
         (("train", "demo", "--model.n-heads", "3"), ["d_model=128 is not divisible by n_heads=3", "2, 4"]),
         (("train", "demo", "--optim.name", "sdg"), ["sgd", "adamw", "muon"]),
@@ -61,6 +64,11 @@ def test_train_ls_resume(tmp_path):
     assert longer.returncode == 0 and "finished at step 5" in longer.stdout
     same = tracer("resume", "mine", cwd=tmp_path)
     assert same.returncode == 2 and "is finished at step 5" in same.stderr
-    listing = tracer("ls", cwd=tmp_path)
-    for word in ("mine", "induction", "finished", "5/5"):
+    (tmp_path / "checkpoints" / "mine").rename(tmp_path / "checkpoints" / "mine-with-a-name-that-is-long")
+    (tmp_path / "checkpoints" / "broken").mkdir()
+    meta = json.loads((tmp_path / "checkpoints" / "mine-with-a-name-that-is-long" / "run.json").read_text())
+    (tmp_path / "checkpoints" / "broken" / "run.json").write_text(json.dumps({**meta, "config": None}))
+    listing = tracer("ls", cwd=tmp_path, COLUMNS="60")
+    assert listing.returncode == 0, listing.stderr
+    for word in ("mine-with-a-name-that-is-long ", "induction", "finished", "5/5", "broken", "unreadable"):
         assert word in listing.stdout

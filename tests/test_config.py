@@ -61,6 +61,13 @@ ROOT = Path(__file__).resolve().parent.parent
             lambda: from_dict(TrainConfig, {"model": {"heads": 1, "a": 2}}),
             ["ModelConfig has no field a, heads", "n_heads"],
         ),
+        (lambda: OptimConfig(lr=float("nan")), ["lr=nan", "positive and finite"]),
+        (lambda: OptimConfig(clip=-1.0), ["clip=-1.0", "positive"]),
+        (lambda: OptimConfig(warmup=-5), ["warmup=-5", "not be negative"]),
+        (lambda: DataConfig(max_mb=0.0), ["max_mb=0.0", "positive"]),
+        (lambda: RecordConfig(pattern_ctx=0), ["record.pattern_ctx=0", "at least 1"]),
+        (lambda: RecordConfig(text_prompts=-1), ["record.text_prompts=-1", "not be negative"]),
+        (lambda: TrainConfig(seed=2**32), ["seed=4294967296", "below 2**32"]),
         (lambda: from_dict(TrainConfig, {"model": {"d_model": 10}}), ["d_model=10", "n_heads=4", "2, 5"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -44,11 +45,13 @@ def run(trained, tmp_path):
         ("[]", NotARun, "'format'"),
         ('{"config": {}}', NotARun, "'format'"),
         ('{"format": 99}', NewerFormat, "upgrade manyeyes"),
+        ('{"format": 1, "status": "finished"}', NotARun, "has no config, created"),
+        ("\xff\xfe", NotARun, "not readable JSON"),
     ],
 )
 def test_what_is_not_a_run(tmp_path, content, error, words):
     if content is not None:
-        (tmp_path / "run.json").write_text(content)
+        (tmp_path / "run.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(error, match=words):
         open_run(tmp_path)
     assert list_runs(tmp_path.parent) == []
@@ -127,6 +130,23 @@ def test_torn_last_line_is_left_out(tmp_path):
     assert read_lines(tmp_path / "none.jsonl") == []
 
 
+def test_a_line_after_a_torn_one_is_kept(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_line(path, {"step": 1})
+    with path.open("a") as f:
+        f.write('{"step": 2, "te')
+    append_line(path, {"step": 3})
+    assert [row["step"] for row in read_lines(path)] == [1, 3]
+
+
+def test_a_line_is_strict_json_whatever_the_text(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_line(path, {"loss": float("nan"), "entropy": {"0": [1.0, float("inf")]}, "text": "a\u2028b\x85c\x0cd\re"})
+    line = path.read_bytes().decode()
+    assert "NaN" not in line and "Infinity" not in line
+    assert read_lines(path) == [{"loss": None, "entropy": {"0": [1.0, None]}, "text": "a\u2028b\x85c\x0cd\re"}]
+
+
 def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
     path = tmp_path / "f"
     write_bytes(path, b"old")
@@ -161,6 +181,50 @@ def test_a_lock_lives_as_long_as_its_process(tmp_path):
     process.join()
     assert not is_locked(tmp_path)
     Lock(tmp_path).release()
+
+
+def test_readers_never_keep_a_writer_out(tmp_path):
+    """The dashboard asks every second or two whether a run is live; a trainer that starts then must get the lock."""
+    Lock(tmp_path).release()
+    done = threading.Event()
+
+    def ask():
+        while not done.is_set():
+            is_locked(tmp_path)
+
+    readers = [threading.Thread(target=ask) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(100):
+            Lock(tmp_path).release()
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+
+
+def test_a_run_that_cannot_be_written_can_be_read(run):
+    """Another person's, or on read-only media; permissions do not bind root, for whom this shows nothing."""
+    for path in (run.dir / "lock", run.dir):
+        path.chmod(0o555)
+    try:
+        assert run.status == "finished" and not run.live and run.trace["step"].size == 4
+    finally:
+        run.dir.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "words"),
+    [
+        ("tokenizer", "tokenizer.json", "cut off or damaged"),
+        ("trace", "trace.zarr/zarr.json", "the snapshots are untouched"),
+    ],
+)
+def test_a_damaged_file_is_named(run, part, name, words):
+    (run.dir / name).write_text("{")
+    with pytest.raises(NotARun, match=f"cannot be read.*{words}"):
+        getattr(run, part)
 
 
 VARIABLES = {

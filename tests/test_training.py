@@ -15,10 +15,11 @@ import pytest
 import torch
 import xarray as xr
 
-from tracer import ablate, probes, training
+from tracer import ablate, demo, probes, training
 from tracer.config import ModelConfig, OptimConfig, RecordConfig, TrainConfig
+from tracer.diverge import Watch
 from tracer.presets import PRESETS, preset
-from tracer.store import list_runs, open_run
+from tracer.store import NotARun, list_runs, open_run
 
 TOY = preset("induction").config
 
@@ -101,8 +102,22 @@ def test_the_update_ratio_is_the_true_step(tmp_path):
 def test_logs_and_samples(finished):
     log = finished.log()
     assert [row["step"] for row in log] == [0, 20]
-    for key in ("epoch", "tokens_seen", "entropy", "step_ms", "train_loss", "val_loss", "gradients", "best_head"):
+    for key in (
+        "epoch",
+        "epochs",
+        "train_perplexity",
+        "val_perplexity",
+        "tokens_seen",
+        "entropy",
+        "step_ms",
+        "train_loss",
+        "val_loss",
+        "gradients",
+        "best_head",
+    ):
         assert key in log[-1]
+    assert log[0]["step_ms"] is None, "no step was taken yet"
+    assert log[-1]["train_perplexity"] == pytest.approx(np.exp(log[-1]["train_loss"]))
     assert set(log[-1]["gradients"]) == set(finished.trace["param"].values)
     assert {(s["step"], s["temperature"]) for s in finished.samples()} == {(0, 0.5), (0, 0.0), (20, 0.5), (20, 0.0)}
 
@@ -216,20 +231,40 @@ def test_divergence_is_located(tmp_path):
         training.resume(run.dir, quiet=True)
 
 
+def test_a_gradient_that_is_not_finite_is_that_of_a_head():
+    gradient = torch.zeros(4, 8, 2)
+    gradient[3, 0, 0] = float("inf")
+    watch = Watch()
+    assert not watch.look(7, {"blocks.1.attn.W_Q (gradient)": gradient})
+    assert watch.non_finite is not None
+    assert str(watch.non_finite) == "step 7: blocks.1.attn.W_Q (gradient) (layer 1, head 3) is not finite"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "step"),
+    [
+        ("blocks.0.attn.b_O (weight)", [0.0, 1e-3, 1.0], None),  # a bias starts at 0 and grows, in every healthy run
+        ("blocks.0.hook_attn_out", [0.0, 1.0, 50.0], None),
+        ("blocks.0.hook_attn_out", [1.0, 50.0, 101.0], 2),
+        ("blocks.0.attn.W_V (gradient)", [0.1, 11.0, 50.0], 1),
+    ],
+)
+def test_what_counts_as_exploding(name, values, step):
+    watch = Watch()
+    for i, value in enumerate(values):
+        assert watch.look(i, {name: torch.full((4, 2), value)})
+    assert (watch.exploding.step if watch.exploding else None) == step
+
+
 def test_a_full_disk_keeps_what_was_committed(tmp_path):
     """A file system of 3 MB that really fills up."""
     mount = tmp_path / "small"
     mount.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True)
-    if done.returncode:  # not root: a limit on file size has the same effect on a snapshot
-        command = [
-            "bash",
-            "-c",
-            f"ulimit -f 40; exec {sys.executable} -m tracer train induction --run {mount}/run --steps 60",
-        ]
-    else:
-        command = [sys.executable, "-m", "tracer", "train", "induction", "--run", f"{mount}/run", "--steps", "400",
-                   "--record.every", "5", "--record.snapshot-every", "5", "--optim.batch-size", "4"]  # fmt: skip
+    command = [sys.executable, "-m", "tracer", "train", "induction", "--run", f"{mount}/run", "--steps", "400",
+               "--record.every", "5", "--record.snapshot-every", "5", "--optim.batch-size", "4"]  # fmt: skip
+    if done.returncode:  # not root: with a limit on the size of a file, a resume point does not fit
+        command = ["bash", "-c", f"ulimit -f 300; exec {' '.join(command)}"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
         assert run.returncode == 2, run.stdout + run.stderr
@@ -247,6 +282,85 @@ def test_a_run_is_never_overwritten(finished):
         training.train(tiny(finished.dir), quiet=True)
 
 
+def test_other_files_are_never_mixed_with_a_run(tmp_path):
+    (tmp_path / "thesis.txt").write_text("all I have")
+    with pytest.raises(ValueError, match=r"holds other files \(thesis.txt\)"):
+        training.train(tiny(tmp_path), quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("start_again", [training.train, demo._train_or_continue])
+def test_a_run_that_ended_before_its_first_step_starts_again(finished, tmp_path, start_again):
+    """Killed during set-up: there is a run.json, and nothing to go on from."""
+    directory = tmp_path / "early"
+    directory.mkdir()
+    meta = {**json.loads((finished.dir / "run.json").read_text()), "status": "training", "step": 0}
+    (directory / "run.json").write_text(json.dumps(meta))
+    (directory / "trace.zarr").mkdir()
+    assert open_run(directory).status == "interrupted"
+    with pytest.raises(NotARun, match="not laid out yet"):
+        open_run(directory).trace  # noqa: B018 - the property raises
+    with pytest.raises(ValueError, match="start it again with `tracer train`"):
+        training.resume(directory, quiet=True)
+    assert start_again(tiny(directory, steps=2)).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": {"d_vocab": 100}}, "model.d_vocab=100 is not the tokenizer's vocabulary, 65"),
+        ({"model": {"n_ctx": 2}, "data": {"corpus": "markov"}}, "leave no room for a repeat"),
+    ],
+)
+def test_a_mistake_leaves_no_run_behind(tmp_path, changes, words):
+    config = tiny(tmp_path / "r")
+    config = replace(config, **{part: replace(getattr(config, part), **fields) for part, fields in changes.items()})
+    with pytest.raises(ValueError, match=words):
+        training.train(config, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_cannot_be_shortened_to_before_its_resume_point(tmp_path):
+    run = training.train(tiny(tmp_path / "r", steps=4), quiet=True)
+    meta = {**run.meta, "status": "stopped", "error": "OSError: once"}
+    (run.dir / "run.json").write_text(json.dumps(meta))
+    with pytest.raises(ValueError, match="is at step 4 already: steps=3 cannot be less"):
+        training.resume(run.dir, steps=3, quiet=True)
+    again = training.resume(run.dir, steps=6, quiet=True)
+    assert run.config.steps == 6 and again.meta["error"] is None
+    assert np.isfinite(again.trace["update_ratio"].sel(step=4)).all(), "the row of the old last step has its update"
+
+
+def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):
+    """A loss that is finite, and an update that ruins the weights: the replay must start before it."""
+    update = training.update
+
+    def ruin(job, step):
+        result = update(job, step)
+        if step == 3:
+            with torch.no_grad():
+                job.raw.blocks[1].attn.W_V[2, 0, 0] = float("nan")
+        return result
+
+    monkeypatch.setattr(training, "update", ruin)
+    monkeypatch.setattr("tracer.scribe.CHECKPOINT_SECONDS", 0.0)
+    run = training.train(tiny(tmp_path / "r", steps=8), quiet=True)
+    assert run.status == "diverged" and run.resume_step() in range(4)
+    found = run.meta["divergence"]
+    assert found["step"] == 4 and found["exploding"] is None
+    where = {"step": 3, "where": "blocks.1.attn.W_V (weight)", "layer": 1, "head": 2, "value": None}
+    assert found["non_finite"] == where
+
+
+def test_resume_points_do_not_wait_for_snapshots(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracer.scribe.CHECKPOINT_SECONDS", 0.0)
+    kept = []
+    monkeypatch.setattr("tracer.store.RunWriter.checkpoint", lambda self, step, state, **facts: kept.append(step))
+    record = RecordConfig(every=50, snapshot_every=50, val_rows=2)
+    training.train(tiny(tmp_path / "r", steps=200, record=record), quiet=True)
+    assert set(kept) - {0, 50, 100, 150, 200}
+
+
 def test_two_processes_cannot_train_one_run(tmp_path):
     directory = tmp_path / "busy"
     process = start(directory, "--steps", "100000")
@@ -259,30 +373,32 @@ def test_two_processes_cannot_train_one_run(tmp_path):
         process.wait()
 
 
-def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path):
-    options = [
-        "--steps",
-        "6",
-        "--record.every",
-        "1",
-        "--model.d-model",
-        "32",
-        "--optim.batch-size",
-        "8",
-        "--device",
-        "cpu",
-    ]
-    for name, launch in (
-        ("one", [sys.executable]),
-        ("two", [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2",
-                 "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-                 "--main_process_port", "0"]),
-    ):  # fmt: skip
-        command = [*launch, "-m", "tracer", "train", "induction", "--run", str(tmp_path / name), *options]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
+def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
+    """One of `world` processes, as a launcher starts it; `accelerate launch --cpu` starts only one."""
+    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tracer", *args], cwd=Path(__file__).parent.parent, text=True,
+        env={**os.environ, **{name: str(value) for name, value in env.items()}},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path, free_port):
+    def train(name: str, world: int, batch_size: int = 8) -> str:
+        args = ["train", "induction", "--run", str(tmp_path / name), "--steps", "6", "--record.every", "1",
+                "--model.d-model", "32", "--optim.batch-size", str(batch_size), "--optim.accumulate", "2",
+                "--device", "cpu"]  # fmt: skip
+        processes = [launch(free_port, rank, world, *args) for rank in range(world)]
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        assert {process.returncode for process in processes} == {0 if batch_size % 4 == 0 else 2}, outputs
+        return outputs[0]
+
+    train("one", 1)
+    train("two", 2)
     one, two = (open_run(tmp_path / name).trace["train_loss"].values for name in ("one", "two"))
     np.testing.assert_allclose(two, one, rtol=1e-5)
+    assert "batch_size=6 is not divisible by 2 processes x accumulate=2" in train("odd", 2, batch_size=6)
+    assert not (tmp_path / "odd").exists()
 
 
 def test_listing(finished):

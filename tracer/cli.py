@@ -31,7 +31,7 @@ def main(args: list[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _say("interrupted; what was committed is kept, and `tracer resume RUN` goes on from there")
+        _say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")
         status = EXIT_STOPPED
     sys.exit(status)
 
@@ -43,7 +43,9 @@ def _train(args: list[str]) -> int:
 
     names = {"-h", "--help", *PRESETS}
     if not args or args[0] not in names:
-        what = f"there is no preset {args[0]!r}" if args else "name a preset"
+        what = "name a preset" if not args else f"there is no preset {args[0]!r}"
+        if args and args[0].startswith("-"):
+            what = f"name a preset before {args[0]}"
         _fail(f"{what}; there are:\n" + "\n".join(f"  {name:22} {p.description}" for name, p in PRESETS.items()))
     choices = {name: (p.description, p.config) for name, p in PRESETS.items()}
     config = tyro.extras.overridable_config_cli(choices, prog="tracer train", args=args)
@@ -87,14 +89,18 @@ def _ls(args: list[str]) -> int:
         if not runs:
             _say(f"no runs below {root}; `tracer demo` trains one")
             return
-        table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created", box=None, pad_edge=False)
+        table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
         for run in runs:
             meta = run.meta
-            table.add_row(
-                run.name, meta["preset"] or "-", run.status, f"{meta['step']}/{run.config.steps}", str(len(run.steps)),
-                f"{meta['n_params']:,}", meta["created"],
-            )  # fmt: skip
-        Console().print(table)
+            try:
+                cells = (
+                    meta["preset"] or "-", run.status, f"{meta['step']}/{run.config.steps}", str(len(run.steps)),
+                    f"{meta['n_params']:,}", meta["created"][:16].replace("T", " "),
+                )  # fmt: skip
+            except (TypeError, ValueError):  # run.json was damaged by hand, or has fields of a later version
+                cells = ("-", "unreadable")
+            table.add_row(run.name, *cells)
+        Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
 
     tyro.cli(ls, prog="tracer ls", args=args)
     return 0

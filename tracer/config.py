@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from dataclasses import dataclass, field
@@ -156,6 +157,8 @@ class DataConfig:
             raise ValueError(f"mix={self.mix!r} and mix_share={self.mix_share} go together: set both or neither")
         if not 0 < self.val_share < 1:
             raise ValueError(f"val_share={self.val_share} must be between 0 and 1")
+        if not self.max_mb > 0:
+            raise ValueError(f"max_mb={self.max_mb} must be positive")
         if not 2 <= self.period_min <= self.period_max:
             raise ValueError(f"period_min={self.period_min} and period_max={self.period_max}: need 2 <= min <= max")
 
@@ -199,8 +202,13 @@ class OptimConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.batch_size % self.accumulate:
             raise ValueError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
-        if self.lr <= 0:
-            raise ValueError(f"lr={self.lr} must be positive")
+        for name in ("lr", "adam_lr", "qk_lr_factor", "pos_lr_factor", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be positive and finite")
+        for name in ("warmup", "weight_decay", "momentum", "beta2"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise ValueError(f"{name}={value} must not be negative")
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,7 @@ class RecordConfig:
     every: int = 10
     """Head measures, losses and gradients every this many steps (and at 1, 2, 4, 8, ... before)."""
     snapshot_every: int = 25
-    """Weights, patterns and validation every this many steps."""
+    """Weights and patterns every this many steps."""
     snapshot_mb: float = 2000.0
     """Snapshots are thinned out beforehand so that all of them fit in this many megabytes."""
     log_every: int = 100
@@ -227,9 +235,12 @@ class RecordConfig:
     """Patterns are kept for the first this many positions."""
 
     def __post_init__(self) -> None:
-        for name in ("every", "snapshot_every", "log_every", "val_rows", "repeat_rows"):
+        for name in ("every", "snapshot_every", "log_every", "val_rows", "repeat_rows", "pattern_ctx"):
             if getattr(self, name) < 1:
                 raise ValueError(f"record.{name}={getattr(self, name)} must be at least 1")
+        for name in ("text_prompts", "repeat_prompts", "snapshot_mb"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"record.{name}={getattr(self, name)} must not be negative")
 
 
 @dataclass(frozen=True)
@@ -253,8 +264,8 @@ class TrainConfig:
         _check_choices(self)
         if self.steps < 1:
             raise ValueError(f"steps={self.steps} must be at least 1")
-        if self.seed < 0:
-            raise ValueError(f"seed={self.seed} must not be negative")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed} must be at least 0 and below 2**32")
 
 
 def _check_choices(config: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import socket
 import subprocess
@@ -46,10 +47,9 @@ def demo(
             _print(verdict(trained))
         if server is not None and (sys.stdin.isatty() if stay is None else stay):
             _print("The dashboard stays open; Ctrl-C ends it.")
-            server.wait()
+            with contextlib.suppress(KeyboardInterrupt):
+                server.wait()
         return trained.status
-    except KeyboardInterrupt:
-        return "finished"
     finally:
         if server is not None:
             server.terminate()
@@ -61,13 +61,16 @@ def _train_or_continue(config: TrainConfig) -> Run:
     from tracer.training import resume, train
 
     directory = resolve(config.run or "demo")
-    if not (directory / "run.json").exists():
+    existing = open_run(directory) if (directory / "run.json").exists() else None
+    if existing is None or (existing.resume_step() is None and not existing.live):  # ended before its first step
         return train(config, preset="demo")
-    existing = open_run(directory)
-    if existing.status == "finished" or existing.live:
-        _print(f"{existing.name} is there already ({existing.status}); remove {directory} to train it again")
+    if existing.live:
+        _print(f"{existing.name} is being trained by another process")
         return existing
-    return resume(directory) if existing.resume_step() is not None else existing
+    if existing.status == "finished":
+        _print(f"{existing.name} is there already (finished); remove {directory} to train it again")
+        return existing
+    return resume(directory)
 
 
 def verdict(run: Run) -> str:

@@ -1,9 +1,10 @@
 """Why a run went non-finite: train again from the last resume point with every tap watched.
 
 1. The caller rewinds weights and optimiser, and replays the same batches (they are a pure function of seed and step).
-2. Each replayed forward records the largest magnitude at every tap, per head where the tap has heads.
-3. The first non-finite value in (step, order of computation) is the place; the first value that grew GROWTH-fold since
-   the first replayed step is the warning that came before it.
+2. Each replayed step records the largest magnitude at every tap, of every gradient and of every weight, per head where
+   there are heads.
+3. The first non-finite value in (step, order of computation) is the place; the first activation or gradient that grew
+   GROWTH-fold since it was first not zero is the warning that came before it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from tracer.edits import HEAD_AXIS
 
+GRADIENT, WEIGHT = " (gradient)", " (weight)"
+"""Ends of the names of what is no activation."""
 GROWTH = 100.0
 """Ours: activations of a healthy run stay within a factor of ten or so over a few dozen steps."""
 
@@ -54,6 +57,8 @@ class Watch:
                 if not math.isfinite(value):
                     self.non_finite = Finding(step, name, layer, head, None)
                     return False
+                if name.endswith(WEIGHT) or not value:  # a bias that starts at 0 may well grow
+                    continue
                 start = self.first_seen.setdefault((name, head), value)
                 if self.exploding is None and value > GROWTH * max(start, 1e-6):
                     self.exploding = Finding(step, name, layer, head, value)
@@ -73,7 +78,7 @@ class Watch:
 
 def _magnitudes(name: str, tensor: Tensor) -> list[tuple[int | None, float]]:
     """The largest magnitude, per head where there is a head axis; masked scores (-inf) do not count."""
-    suffix = name.rpartition(".")[2]
+    suffix = name.removesuffix(GRADIENT).removesuffix(WEIGHT).rpartition(".")[2]
     magnitude = tensor.detach().float()
     if suffix == "hook_attn_scores":
         magnitude = torch.where(magnitude == -torch.inf, 0.0, magnitude)

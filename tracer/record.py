@@ -103,13 +103,14 @@ class Recorder:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """What runs inside counts as the cost of recording."""
-        began = self._now()
+        began = self.now()
         try:
             yield
         finally:
-            self.seconds += self._now() - began
+            self.seconds += self.now() - began
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """Seconds, once the device has done what it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()

@@ -17,14 +17,18 @@ from tracer.gradients import fetch
 from tracer.model import Transformer
 from tracer.record import Recorder, record_steps
 from tracer.store import Run, RunWriter
-from tracer.terminal import Terminal
+from tracer.terminal import Terminal, perplexity
 
 CHECKPOINT_SECONDS = 10.0
-"""About this much work is repeated after a kill."""
+"""About this much work is repeated after a kill; more where leaving a resume point takes over 1 % of it."""
 SAMPLE_TOKENS = 40
 TEMPERATURES = (0.5, 0.0)
 GRADIENTS_EVERY = 5
 """A table of gradients with every fifth log line, as in the tutorials (100 and 500 batches)."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space, or a quota or a limit on file sizes has been reached."""
 
 
 class DiskFull(OSError):
@@ -47,6 +51,7 @@ class Scribe:
         self.extra_seconds = 0.0
         self.earlier: dict[str, float] = writer.meta.get("cost", {})
         self.began = self.checkpointed = time.perf_counter()
+        self.checkpoint_seconds = 0.0
         self.start, self.step, self.mark = start, start, (start, self.began)
 
     def __enter__(self) -> Scribe:
@@ -61,7 +66,7 @@ class Scribe:
         self.terminal.__exit__()
         if error is None:
             return
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        if isinstance(error, OSError) and error.errno in FULL:
             self.writer.abandon()
             raise DiskFull(
                 errno.ENOSPC,
@@ -71,14 +76,28 @@ class Scribe:
         self.close("stopped", error=f"{type(error).__name__}: {error}")
 
     def keep(self, step: int, state: Callable[[], dict[str, Tensor]], force: bool) -> None:
-        """Snapshot the weights when it is their turn; leave a resume point when forced or when the last one is old."""
+        """Snapshot the weights when it is their turn; leave a resume point when forced or when the last one is old.
+
+        Weights that are not finite never replace a resume point: a divergence is replayed from the last healthy one.
+        """
         self.step = step
+        self.terminal.update(step)
+        age = time.perf_counter() - self.checkpointed
+        due = force or age > max(CHECKPOINT_SECONDS, 100 * self.checkpoint_seconds)
+        if not due and step not in self.snapshots:
+            return
         with self.recorder.timed():
+            began = self.recorder.now()
             if step in self.snapshots:
                 self.writer.snapshot(step, self.model.state_dict())
-            if force or (step in self.snapshots and time.perf_counter() - self.checkpointed > CHECKPOINT_SECONDS):
-                self.writer.checkpoint(step, state(), cost=self._cost())
-                self.checkpointed = time.perf_counter()
+            if due:
+                if step == self.start or self._healthy():
+                    self.writer.checkpoint(step, state(), cost=self._cost())
+                self.checkpointed = self.recorder.now()
+                self.checkpoint_seconds = self.checkpointed - began
+
+    def _healthy(self) -> bool:
+        return bool(torch.stack([p.isfinite().all() for p in self.model.parameters()]).all())
 
     def measure(self, step: int, loss: Tensor) -> None:
         """On a record step: head statistics, losses, g and w, while the gradients of the step are there."""
@@ -122,6 +141,7 @@ class Scribe:
 
     def diverged(self, divergence: dict[str, Any]) -> Run:
         """End the run as diverged and say where it began."""
+        self.step = divergence["step"]
         self.terminal.say(f"the loss is not finite at step {divergence['step']}. {divergence['text']}")
         return self.close("diverged", divergence=divergence)
 
@@ -149,7 +169,7 @@ class Scribe:
 
     def _step_ms(self, step: int) -> float:
         """Mean milliseconds of a step since the last record, without recording and sampling."""
-        now = time.perf_counter() - self.recorder.seconds - self.extra_seconds
+        now = self.recorder.now() - self.recorder.seconds - self.extra_seconds
         (mark, then), self.mark = self.mark, (step, now)
         return 1000 * (now - then) / (step - mark) if step > mark else float("nan")
 
@@ -171,18 +191,23 @@ class Scribe:
         """Everything a log line of the tutorials carries, and the best induction head."""
         last, induction = self.last, self.last["induction"]
         layer, head = divmod(int(induction.argmax()), induction.shape[1])
-        n_train, ratios = self.data.n_train_tokens, last.get("update_ratio", [float("nan")] * len(last["grad_norm"]))
+        ratios = last.get("update_ratio", [float("nan")] * len(last["grad_norm"]))
+        from_corpus = self.config.optim.batch_size * self.config.model.n_ctx * (1 - self.config.data.mix_share)
+        epochs_a_step = from_corpus / self.data.n_train_tokens if self.data.n_train_tokens else None
+        train_loss, val_loss = float(last["train_loss"]), float(last["val_loss"])
         return {
             "step": step, "steps": self.config.steps,
-            "epoch": last["tokens_seen"] / n_train if n_train else None,
+            "epoch": None if epochs_a_step is None else step * epochs_a_step,
+            "epochs": None if epochs_a_step is None else self.config.steps * epochs_a_step,
             "tokens_seen": int(last["tokens_seen"]),
             "entropy": {str(i): [round(float(x), 4) for x in row] for i, row in enumerate(last["entropy"])},
-            "step_ms": _finite(last["step_ms"]) or 0.0,
-            "train_loss": last["train_loss"], "val_loss": float(last["val_loss"]),
+            "step_ms": last["step_ms"],
+            "train_loss": train_loss, "train_perplexity": perplexity(train_loss),
+            "val_loss": val_loss, "val_perplexity": perplexity(val_loss),
             "icl_score": float(last["icl_score"]), "repeat_loss": float(last["repeat_loss"]),
             "best_head": f"L{layer}H{head}", "best_induction": float(induction.max()),
             "gradients": {
-                name: [float(g), float(w), _finite(u)]
+                name: [float(g), float(w), float(u)]
                 for name, g, w, u in zip(
                     self.recorder.params, last["grad_norm"], last["weight_norm"], ratios, strict=True
                 )
@@ -201,7 +226,3 @@ class Scribe:
             start = self.data.tokenizer.decode(prompt[1:])
             self.writer.sample({"step": step, "temperature": temperature, "prompt": start, "text": text})
             self.terminal.say(f"  sample at temperature {temperature}: {text[:100]!r}")
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if value == value and abs(value) != float("inf") else None

@@ -38,12 +38,13 @@ class Terminal:
 
     def log(self, row: dict[str, Any], with_gradients: bool) -> None:
         """A log line: progress, entropies by block, losses and perplexities, then (sometimes) a row per tensor."""
-        epoch = "" if row["epoch"] is None else f"  epoch {row['epoch']:.2f}"
+        epoch = "" if row["epoch"] is None else f"  epoch {row['epoch']:.2f}/{row['epochs']:.2f}"
+        ms = "" if math.isnan(row["step_ms"]) else f"  {row['step_ms']:.0f} ms/batch"
         entropy = "  ".join(f"{layer}: {_row(values)}" for layer, values in row["entropy"].items())
         self.say(
-            f"batch {row['step']}/{row['steps']}{epoch}  {row['tokens_seen']:,} tokens  {row['step_ms']:.0f} ms/batch  "
-            f"train loss {row['train_loss']:.3f} (ppl {perplexity(row['train_loss']):.1f})  "
-            f"held-out {row['val_loss']:.3f} (ppl {perplexity(row['val_loss']):.1f})\n"
+            f"batch {row['step']}/{row['steps']}{epoch}  {row['tokens_seen']:,} tokens{ms}  "
+            f"train loss {row['train_loss']:.3f} (ppl {row['train_perplexity']:.1f})  "
+            f"held-out {row['val_loss']:.3f} (ppl {row['val_perplexity']:.1f})\n"
             f"  entropy by block  {entropy}\n"
             f"  best induction head {row['best_head']} {row['best_induction']:.3f}  "
             f"repeated-token loss {row['repeat_loss']:.3f}"
@@ -51,7 +52,7 @@ class Terminal:
         if with_gradients and row["gradients"]:
             table = Table("tensor", "g", "w", "u", box=None, pad_edge=False, header_style="dim")
             for name, (g, w, u) in row["gradients"].items():
-                table.add_row(f"  {name}", f"{g:.1e}", f"{w:.1e}", "-" if u is None else f"{u:.1e}")
+                table.add_row(f"  {name}", f"{g:.1e}", f"{w:.1e}", "-" if math.isnan(u) else f"{u:.1e}")
             self.console.print(table)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from tracer import data as data_module
 from tracer import optim
 from tracer.allocator import keep_freed_memory
 from tracer.config import TrainConfig, to_dict
-from tracer.diverge import Watch
+from tracer.diverge import GRADIENT, WEIGHT, Watch
 from tracer.edits import recording
 from tracer.model import Transformer
 from tracer.provenance import process, provenance
@@ -53,14 +54,14 @@ def train(config: TrainConfig, preset: str | None = None, quiet: bool = False) -
     if not job.accelerator.is_main_process:
         return _loop(job, None, 0, directory)
     snapshots = snapshot_steps(config, _bytes(job.raw))
+    recorder = Recorder(job.raw, config.record, job.data)
     meta = {
-        "format": FORMAT, "name": directory.name, "preset": preset, "config": to_dict(config), "seed": config.seed,
+        "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": 0, "snapshot_steps": snapshots, "parent": None, **provenance(), **process(),
+        "step": 0, "snapshot_steps": snapshots, **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer)
-    recorder = Recorder(job.raw, config.record, job.data)
     writer.create_trace(len(record_steps(config, snapshots)), *recorder.layout())
     return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, 0, quiet), 0, directory)
 
@@ -76,6 +77,8 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
         )
     if run.status == "finished" and config.steps <= run.config.steps:
         raise ValueError(f"{run.name} is finished at step {run.config.steps}; `--steps N` with a larger N goes on")
+    if start is not None and config.steps < start:
+        raise ValueError(f"{run.name} is at step {start} already: steps={config.steps} cannot be less")
     state = run.resume_state()
     job = prepare(config)
     if job.data.hash != run.meta["corpus"]["hash"]:
@@ -87,13 +90,14 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     assert start is not None
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
-    writer = RunWriter.reopen(run)
-    snapshots = snapshot_steps(config, _bytes(job.raw))
-    assert writer.trace is not None
-    was_last = start if run.meta["status"] == "finished" else None  # the row of the last step has no update yet
-    writer.trace.extend(len(record_steps(config, snapshots)), from_step=was_last)
-    writer.status("training", {"config": to_dict(config), "snapshot_steps": snapshots, **process()})
     recorder = Recorder(job.raw, config.record, job.data)
+    snapshots = snapshot_steps(config, _bytes(job.raw))
+    writer = RunWriter.reopen(run)
+    assert writer.trace is not None
+    was_last = run.config.steps if config.steps > run.config.steps else None  # its row, if it is there, has no update
+    writer.trace.extend(len(record_steps(config, snapshots)), from_step=was_last)
+    facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
+    writer.status("training", facts)
     return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
 
 
@@ -102,12 +106,22 @@ def prepare(config: TrainConfig) -> Job:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device=cuda, but torch sees no GPU here; use --device auto or cpu")
     keep_freed_memory()
-    accelerator = Accelerator(cpu=config.device == "cpu")
+    accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision="no")  # precision is optim.precision's
+    share = accelerator.num_processes * config.optim.accumulate
+    if config.optim.batch_size % share:
+        raise ValueError(
+            f"batch_size={config.optim.batch_size} is not divisible by {accelerator.num_processes} processes x "
+            f"accumulate={config.optim.accumulate}: the nearest that is, is "
+            f"{max(1, round(config.optim.batch_size / share)) * share}"
+        )
     data = data_module.build(config.data, config.model.n_ctx, config.seed)
     wanted = config.model.d_vocab
-    if wanted is not None and wanted < data.d_vocab:
-        raise ValueError(f"model.d_vocab={wanted} is smaller than the tokenizer's vocabulary, {data.d_vocab}")
-    raw = Transformer(replace(config.model, d_vocab=wanted or data.d_vocab), config.seed).to(accelerator.device)
+    if wanted is not None and wanted != data.d_vocab:
+        raise ValueError(
+            f"model.d_vocab={wanted} is not the tokenizer's vocabulary, {data.d_vocab}: leave it out, and set "
+            f"data.vocab_size instead"
+        )
+    raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
     raw.tokenizer = data.tokenizer
     model = accelerator.prepare(raw)
     optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
@@ -155,7 +169,7 @@ def update(job: Job, step: int) -> tuple[float, Tensor]:
 
 def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
     """From step `start` to the end; the process without a scribe (not the main one) only trains."""
-    steps, pending = job.config.steps, None
+    steps, losses = job.config.steps, Losses()
     job.raw.train()
     with contextlib.ExitStack() as stack:
         if scribe:
@@ -168,12 +182,10 @@ def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
             if stop:
                 return scribe.close("stopped") if scribe else Run(directory)
             loss = forward_backward(job, step)
-            previous, pending = pending, loss
-            checked = loss if loss.device.type == "cpu" else previous  # a GPU is asked one step late, so it never waits
-            if checked is not None and not math.isfinite(float(checked)):
+            if (failed := losses.failed(step, loss, wait=step == steps)) is not None:
                 if scribe:
                     scribe.writer.wait()
-                    return scribe.diverged(_replay(job, directory, step))
+                    return scribe.diverged(_replay(job, directory, failed))
                 return Run(directory)
             if scribe:
                 scribe.measure(step, loss)
@@ -185,6 +197,27 @@ def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
             scribe.write(steps, None, None)
             return scribe.close("finished")
     return Run(directory)
+
+
+class Losses:
+    """Is every loss finite? A GPU is asked one step late, by a copy on its way since, so that nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._copies: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
+
+    def failed(self, step: int, loss: Tensor, wait: bool) -> int | None:
+        """The step whose loss is known not to be finite; `wait`: there is no later call, so ask about all."""
+        copied = torch.cuda.Event() if loss.device.type == "cuda" else None
+        self._copies.append((step, loss.to("cpu", non_blocking=True), copied))
+        if copied is not None:
+            copied.record()
+        while len(self._copies) > (copied is not None and not wait):
+            asked, value, copied_then = self._copies.popleft()
+            if copied_then is not None:
+                copied_then.synchronize()
+            if not math.isfinite(float(value)):
+                return asked
+        return None
 
 
 def _any_process(job: Job, asked: bool) -> bool:
@@ -231,13 +264,15 @@ def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
         if not watch.look(step, {**seen, "loss": loss}):
             break
         backwards = reversed(list(job.raw.named_parameters()))  # the order in which gradients are computed
-        gradients = {f"{n} (gradient)": p.grad for n, p in backwards if p.grad is not None}
+        gradients = {n + GRADIENT: p.grad for n, p in backwards if p.grad is not None}
         if not watch.look(step, gradients):
             break
         update(job, step)
-        if not watch.look(step, {f"{n} (weight)": p for n, p in job.raw.named_parameters()}):
+        if not watch.look(step, {n + WEIGHT: p for n, p in job.raw.named_parameters()}):
             break
-    return {"step": noticed, "replayed_from": start, **watch.report()}
+    report = watch.report()
+    report["text"] = report["text"] or f"training again from step {start} did not show where"
+    return {"step": noticed, "replayed_from": start, **report}
 
 
 @contextlib.contextmanager

@@ -49,7 +49,8 @@ def page() -> None:
         _draw_costs(setup)
     on_prompt, on_heads = st.container(), st.container()  # a refused prompt ends the page, so it is drawn last
     with on_heads:
-        _draw_induction(run, setup)
+        if off:
+            _draw_induction(run, setup)
         _draw_sweep(setup)
     with on_prompt:
         draw_prompt(run, setup, scores)
@@ -79,7 +80,8 @@ def _draw_switches(run: Run, off: tuple[headsets.Head, ...], scores: np.ndarray,
             "No head has that score at this step",
         )
         _preset("Previous-token head", back, "The head that looks most at the token before", "")
-        _preset("As many others", control, "A control: as many heads of the same layers, those with the lowest score",
+        _preset("As many other heads", control,
+                "A control: as many heads of the same layers, those with the lowest score",
                 "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
     st.session_state["mode_box"] = state.read().mode
     mode = st.segmented_control(

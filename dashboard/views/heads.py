@@ -12,7 +12,7 @@ from dashboard.components import payload
 from dashboard.components.atlas import atlas
 from dashboard.components.curves import curves
 from dashboard.components.pattern import pattern
-from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, PROBES
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def _draw_atlas(
     run: Run, patterns: np.ndarray, recorded: dict[str, np.ndarray], measure: str, focus: tuple[int, int]
 ) -> None:
     st.subheader("All heads on this prompt", anchor=False)
-    st.caption(f"Each tile is a pattern: queries down, keys across. The number is {MEASURES[measure].label.lower()}, "
-               "measured on the run's own probes.")  # fmt: skip
+    shown = MEASURES[measure]
+    st.caption("Each row is a token, each column a token that it may look at; the legend reads the colour. "
+               f"The number is {shown.label.lower()}, measured on {PROBES[shown.probe]}.")  # fmt: skip
     atlas(
         payload.atlas(patterns, recorded), key="atlas", selected=focus, measure=measure,
         scales={name: parts.scale(name, run, values) for name, values in recorded.items()},

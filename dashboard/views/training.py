@@ -57,7 +57,7 @@ def _choose_compared(run: Run) -> Run | None:
         return None
     try:
         return loading.run(name)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         st.text(str(error))
         return None
 
@@ -111,7 +111,10 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
             required=True,
             label_visibility="collapsed",
         )
-    st.caption("On the training batch of each step, and on held-out text that is never trained on.")
+    st.caption(
+        "On the training batch of each step, and on held-out text that is never trained on. Nats: minus the "
+        "natural logarithm of the probability given to the token that came; 0 is certain. Perplexity: e to that power."
+    )
     lift = rows.perplexity if shown == "perplexity" else np.asarray
     scale = parts.scale("val_loss", run)
     label = "Perplexity" if shown == "perplexity" else "Loss"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import processes
+from dashboard import processes, state
 from dashboard.loading.summaries import POINTS, summary, thinned, when
 from dashboard.processes import Started
 from dashboard.views import runs
@@ -272,3 +272,35 @@ def test_a_run_from_elsewhere_opens(
     app.button(key="open_other").click().run()
     assert [title.value for title in app.title] == ["Heads"] and not app.exception
     assert app.session_state["selection"].run == str(small_run.dir)
+
+
+def test_runs_has_an_address_of_its_own_beside_the_landing_page():
+    def script() -> None:
+        import streamlit as st
+
+        from dashboard import navigation
+
+        st.json({page.url_path: page.visibility for page in navigation.pages()})
+
+    app = AppTest.from_function(script).run()
+    assert not app.exception
+    found = json.loads(app.json[0].value)
+    assert found == dict.fromkeys(["", "heads", "training", "gradients", "ablate"], "visible") | {"runs": "hidden"}
+
+
+def test_a_step_too_large_for_any_number_is_cut_to_one_that_pages_can_compare():
+    assert state.from_query({"step": "9" * 20, "layer": "9" * 30}) == state.Selection(step=2**31 - 1, layer=2**31 - 1)
+
+
+@pytest.mark.parametrize("view", ["heads", "training", "gradients", "ablate"])
+def test_a_run_name_too_long_for_the_file_system_is_refused_in_words(view: str):
+    def script(view: str) -> None:
+        import importlib
+
+        importlib.import_module(f"dashboard.views.{view}").page()
+
+    app = AppTest.from_function(script, kwargs={"view": view})
+    app.query_params["run"] = "a" * 300
+    app.run()
+    assert not app.exception
+    assert app.error[0].value == "This cannot be shown."

@@ -13,11 +13,16 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 FORMAT = 1
+NEEDED = ("config", "created", "d_vocab", "n_params", "preset", "status", "step")
+"""What every run.json says, besides its format."""
+LOCK_TRIES = 10
 UNCOMMITTED = -1
 """Value of the `step` coordinate in rows that are reserved but not yet committed."""
 
@@ -67,16 +72,30 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def append_line(path: Path, content: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as f:
-        f.write(json.dumps(content, ensure_ascii=False) + "\n")
+    """Add a line of strict JSON (what is not finite becomes null), on a line of its own after a torn one."""
+    line = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
+    with path.open("ab+") as f:
+        if f.tell():
+            f.seek(-1, os.SEEK_END)
+            line = line if f.read() == b"\n" else "\n" + line
+        f.write(line.encode() + b"\n")
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no nan and no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a JSON-lines file; a torn last line (the writer was killed) is left out."""
+    """The complete lines of a JSON-lines file; a torn line (the writer was killed) is left out."""
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):  # a text may hold other ends of line
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -92,7 +111,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
         raise NotARun(f"{directory} {what}; `tracer ls` lists the runs under checkpoints/")
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise NotARun(
             f"{path} is not readable JSON ({error}); the trace and the snapshots beside it are untouched"
         ) from error
@@ -102,6 +121,8 @@ def read_meta(directory: Path) -> dict[str, Any]:
         raise NewerFormat(
             f"{directory} has format {meta['format']}, this version reads up to {FORMAT}: upgrade manyeyes to open it"
         )
+    if missing := [key for key in NEEDED if key not in meta]:
+        raise NotARun(f"{path} has no {', '.join(missing)}, so it was not written by manyeyes")
     return meta
 
 
@@ -111,11 +132,14 @@ class Lock:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._file = (directory / "lock").open("a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise RunInUse(f"{directory} is being trained by another process; stop that one first") from error
+        for _ in range(LOCK_TRIES):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:  # perhaps only a reader, which asks `is_locked` and lets go
+                time.sleep(0.01)
+        self._file.close()
+        raise RunInUse(f"{directory} is being trained by another process; stop that one first")
 
     def release(self) -> None:
         self._file.close()
@@ -126,9 +150,9 @@ def is_locked(directory: Path) -> bool:
     path = directory / "lock"
     if not path.exists():
         return False
-    with path.open("a+") as f:
+    with path.open("rb") as f:  # for reading: the run may be another person's
         try:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return True
     return False

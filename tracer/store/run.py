@@ -50,10 +50,13 @@ class Run:
         """run.json: format, config, seeds, versions, corpus name and hash, parameter count, created, status, step."""
         return read_meta(self.dir)
 
-    @cached_property
+    @property
     def config(self) -> TrainConfig:
-        """The configuration that the run was started with."""
-        return from_dict(TrainConfig, self.meta["config"])
+        """The configuration of the run; `steps` is what it was last asked to train to."""
+        try:
+            return from_dict(TrainConfig, self.meta["config"])
+        except TypeError as error:
+            raise NotARun(f"{self.dir / 'run.json'} holds a config of the wrong kind: {error}") from error
 
     @property
     def live(self) -> bool:
@@ -63,8 +66,9 @@ class Run:
     @property
     def status(self) -> str:
         """training, finished, diverged, stopped, or interrupted (its process died without a word)."""
+        live = self.live  # before run.json: a run that ends in between says so there first, then lets go of the lock
         status = self.meta["status"]
-        return "interrupted" if status == "training" and not self.live else status
+        return "interrupted" if status == "training" and not live else status
 
     @property
     def stamp(self) -> str:
@@ -81,12 +85,17 @@ class Run:
     def trace(self) -> xr.Dataset:
         """Everything measured, committed rows only, with named dimensions; each variable's attrs say what it is.
 
-        Variables that are measured on fewer steps than others are NaN in between: `trace.val_loss.dropna("step")`.
+        What is measured on fewer steps than the rest is NaN in between: `trace.pattern.dropna("step", how="all")`.
         """
         path = self.dir / "trace.zarr"
         if not path.exists():
             raise NotARun(f"{self.dir} has no trace.zarr: the run was stopped before its first record")
-        return read_trace(path)
+        try:
+            return read_trace(path)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise NotARun(
+                f"{path} cannot be read ({error}): it is damaged, or not laid out yet; the snapshots are untouched"
+            ) from error
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -95,7 +104,10 @@ class Run:
         path = self.dir / "tokenizer.json"
         if not path.is_file():
             raise NotARun(f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed")
-        return Tokenizer.from_file(str(path))
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
 
     def model(self, step: int | None = None) -> Transformer:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time."""
@@ -140,9 +152,7 @@ class Run:
         """Weights and optimiser state at `resume_step`."""
         step = self.resume_step()
         if step is None:
-            raise BrokenSnapshot(
-                f"{self.dir} was stopped before its first resume point; start it again with `tracer train`"
-            )
+            raise BrokenSnapshot(f"{self.dir} was stopped before its first step; start it again with `tracer train`")
         return load_tensors(resume_path(self.dir, step))
 
 
@@ -175,7 +185,8 @@ def list_runs(root: str | Path = ROOT) -> list[Run]:
     runs = []
     for path in Path(root).glob("*/run.json"):
         try:
-            runs.append(Run(path.parent))
-        except ValueError:
+            run = Run(path.parent)
+            runs.append((str(run.meta["created"]), run.name, run))
+        except (OSError, ValueError):
             continue
-    return sorted(runs, key=lambda run: str(run.meta.get("created")), reverse=True)
+    return [run for *_, run in sorted(runs, key=lambda entry: entry[:2], reverse=True)]

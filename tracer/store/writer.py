@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+FILES = {
+    "run.json", "tokenizer.json", "trace.zarr", "snapshots", "resume", "log.jsonl", "samples.jsonl", "lock",
+}  # fmt: skip
+"""All that a run directory holds."""
+
+
 class RunWriter:
     """The training side of a run directory."""
 
@@ -27,8 +33,13 @@ class RunWriter:
 
     @classmethod
     def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer) -> RunWriter:
-        """Start a new run directory; one that holds a run already is an error, never overwritten."""
-        if (directory / "run.json").exists():
+        """Start a new run directory; neither a run nor other files are ever overwritten.
+
+        What a run that ended before its first step left behind holds nothing yet, and is started again.
+        """
+        if others := sorted({path.name for path in directory.glob("[!.]*")} - FILES):
+            raise ValueError(f"{directory} holds other files ({', '.join(others[:3])}); choose another name with --run")
+        if steps_in(directory / "resume") or steps_in(directory / "snapshots"):
             raise ValueError(
                 f"{directory} already holds a run; continue it with `tracer resume {directory}`, "
                 f"choose another name with --run, or remove the directory"

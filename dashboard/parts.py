@@ -40,7 +40,7 @@ def choose_run() -> Run:
     current = selection.run if selection.run in names else names[0]
     if selection.run != current:
         state.open_run(current)
-    st.session_state["run_box"] = current
+    state.show("run_box", current)
     st.selectbox("Run", names, key="run_box", on_change=lambda: state.open_run(st.session_state["run_box"]))
     try:
         return loading.run(current)
@@ -59,7 +59,7 @@ def choose_step(run: Run, steps: list[int] | None = None) -> int:
     wanted = steps[-1] if selection.step is None else min(steps, key=lambda s: abs(s - (selection.step or 0)))
     if len(steps) == 1:
         return steps[0]
-    st.session_state["step_box"] = wanted
+    state.show("step_box", wanted)
 
     def moved() -> None:
         step = st.session_state["step_box"]
@@ -114,7 +114,7 @@ def choose_prompt(run: Run) -> Encoded:
     from tracer.data import PromptTooLong
 
     selection = state.read()
-    st.session_state["prompt_box"] = selection.prompt or loading.example_prompt(run)
+    state.show("prompt_box", selection.prompt or loading.example_prompt(run))
     text = st.text_area(
         "Prompt", key="prompt_box", height=100, on_change=lambda: state.update(prompt=st.session_state["prompt_box"]),
         help="Your own text. Heads that look for earlier copies show themselves when something repeats.",

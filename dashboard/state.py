@@ -6,14 +6,19 @@ clears the URL; a URL that was edited by hand, or came with a link, decides over
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard.theme import head_label, parse_head
 
 Head = tuple[int, int]
+ECHO_SECONDS = 3.0
+KEPT_ADDRESSES = 50
 MODES = ("zero", "mean", "resample")
 LARGEST = 2**31 - 1
 """No step or head is beyond it, and numpy can still compare with it."""
@@ -85,16 +90,36 @@ def read() -> Selection:
     query = st.query_params.to_dict()
     ours = {field.name for field in fields(Selection)}
     query = {name: text for name, text in query.items() if name in ours}
-    if "selection" not in st.session_state or (query and query != st.session_state.get("written_query")):
+    if "selection" not in st.session_state or (query and query != st.session_state.get("written") and not _echo(query)):
         st.session_state["selection"] = from_query(query)
     _mirror(st.session_state["selection"])
     return st.session_state["selection"]
 
 
+def _echo(query: dict[str, str]) -> bool:
+    """Is this an address of ours that the browser has not caught up from, rather than a person going back?
+
+    A rerun brings the browser's address along: for a moment after a choice that is still the one before it, and a
+    fragment that ticks by itself may bring any.
+    """
+    context = get_script_run_ctx()
+    if context is not None and context.fragment_ids_this_run:
+        return True
+    recent = time.monotonic() - st.session_state.get("updated_at", -math.inf) < ECHO_SECONDS
+    return recent and query in st.session_state.get("addresses", [])
+
+
 def update(**changes: Any) -> None:
     """Change a part of the selection, from a widget's callback or from a page."""
     st.session_state["selection"] = replace(st.session_state.get("selection", Selection()), **changes)
+    st.session_state["updated_at"] = time.monotonic()
     _mirror(st.session_state["selection"])
+
+
+def show(key: str, value: Any) -> None:
+    """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile."""
+    if key not in st.session_state or st.session_state[key] != value:
+        st.session_state[key] = value
 
 
 def open_run(run: str) -> None:
@@ -104,6 +129,8 @@ def open_run(run: str) -> None:
 
 def _mirror(selection: Selection) -> None:
     query = to_query(selection)
-    st.session_state["written_query"] = query
+    if query != st.session_state.get("written"):
+        st.session_state["written"] = query
+        st.session_state["addresses"] = [*st.session_state.get("addresses", []), query][-KEPT_ADDRESSES:]
     if st.query_params.to_dict() != query:
         st.query_params.from_dict(query)

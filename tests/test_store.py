@@ -1,9 +1,11 @@
 """The run directory: committed rows, broken files, strangers' files, locks."""
 
 import json
-import multiprocessing
+import subprocess
+import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -161,24 +163,25 @@ def test_steps_in_reads_only_complete_names(tmp_path):
     assert steps_in(tmp_path) == [2, 10]
 
 
-def _hold(directory, ready, done):
-    lock = Lock(directory)
-    ready.set()
-    done.wait(30)
-    lock.release()
+HOLD = """
+import sys, time
+from pathlib import Path
+from tracer.store.layout import Lock
+lock = Lock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
 
 
 def test_a_lock_lives_as_long_as_its_process(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(tmp_path, ready, done))
-    process.start()
-    assert ready.wait(60)
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
     assert is_locked(tmp_path)
     with pytest.raises(RunInUse, match="another process"):
         Lock(tmp_path)
     process.kill()
-    process.join()
+    process.communicate()
     assert not is_locked(tmp_path)
     Lock(tmp_path).release()
 

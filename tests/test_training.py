@@ -1,5 +1,6 @@
 """Training as a person meets it: real processes, real files, killed and continued."""
 
+import errno
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from tracer.config import ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.diverge import Watch
 from tracer.presets import PRESETS, preset
 from tracer.store import NotARun, list_runs, open_run
+from tracer.store.trace import TraceWriter
 
 TOY = preset("induction").config
 
@@ -275,6 +277,25 @@ def test_a_full_disk_keeps_what_was_committed(tmp_path):
             kept.model(step)
     finally:
         subprocess.run(["umount", str(mount)], capture_output=True)
+
+
+def test_a_failed_write_leaves_no_gap(tmp_path, monkeypatch):
+    """A disk that errs once: what was not written is recorded again by a resume, to the bit."""
+    write, calls = TraceWriter.write, []
+
+    def fail_once(self, rows):
+        calls.append(rows)
+        if len(calls) == 2:
+            raise OSError(errno.EIO, "Input/output error")
+        write(self, rows)
+
+    monkeypatch.setattr(TraceWriter, "write", fail_once)
+    monkeypatch.setattr(TraceWriter, "due", lambda self: True)
+    with pytest.raises(OSError, match="Input/output error"):
+        training.train(tiny(tmp_path / "r"), quiet=True)
+    run = open_run(tmp_path / "r")
+    assert run.status == "interrupted"
+    assert training.resume(run.dir, quiet=True).trace["step"].values.tolist() == [0, 1, 2, 4, 8, 12, 16, 20]
 
 
 def test_a_run_is_never_overwritten(finished):

@@ -66,8 +66,10 @@ class Scribe:
         self.terminal.__exit__()
         if error is None:
             return
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError):  # no more writing: rows after a lost one would leave a gap that no resume fills
             self.writer.abandon()
+            if error.errno not in FULL:
+                return
             raise DiskFull(
                 errno.ENOSPC,
                 f"the disk is full at step {self.step}: everything committed before is kept; "

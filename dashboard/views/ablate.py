@@ -83,13 +83,13 @@ def _draw_switches(run: Run, off: tuple[headsets.Head, ...], scores: np.ndarray,
         _preset("As many other heads", control,
                 "A control: as many heads of the same layers, those with the lowest score",
                 "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
-    st.session_state["mode_box"] = state.read().mode
+    state.show("mode_box", state.read().mode)
     mode = st.segmented_control(
         "Put in their place", list(MODES), key="mode_box", required=True, format_func=str.capitalize,
         on_change=lambda: state.update(mode=st.session_state["mode_box"]),
     )  # fmt: skip
     st.caption(MODES[mode or "zero"])
-    st.session_state["frozen_box"] = state.read().frozen
+    state.show("frozen_box", state.read().frozen)
     st.toggle(
         "Hold the other patterns as they were", key="frozen_box",
         on_change=lambda: state.update(frozen=st.session_state["frozen_box"]),

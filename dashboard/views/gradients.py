@@ -235,7 +235,7 @@ def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
     every = [
         theme.head_label(layer, head) for layer in range(trace.sizes["layer"]) for head in range(trace.sizes["head"])
     ]
-    st.session_state["head_box"] = theme.head_label(*focus)
+    state.show("head_box", theme.head_label(*focus))
 
     def chosen() -> None:
         layer, head = theme.parse_head(st.session_state["head_box"])

@@ -59,7 +59,7 @@ def _draw(run: Run, measure: str, encoded: Encoded) -> None:
 
 def _choose_measure() -> str:
     selection = state.read()
-    st.session_state["measure_box"] = selection.measure if selection.measure in HEAD_MEASURES else "induction"
+    state.show("measure_box", selection.measure if selection.measure in HEAD_MEASURES else "induction")
     return st.selectbox(
         "Colour heads by", HEAD_MEASURES, key="measure_box", format_func=lambda name: MEASURES[name].label,
         on_change=lambda: state.update(measure=st.session_state["measure_box"]),
@@ -77,8 +77,8 @@ def _draw_atlas(
 ) -> None:
     st.subheader("All heads on this prompt", anchor=False)
     shown = MEASURES[measure]
-    st.caption("Each row is a token, each column a token that it may look at; the legend reads the colour. "
-               f"The number is {shown.label.lower()}, measured on {PROBES[shown.probe]}.")  # fmt: skip
+    st.caption("A tile is a head: each row is a token, each column a token that it may look at. "
+               f"The number is its {shown.label.lower()}, measured on {PROBES[shown.probe]}.")  # fmt: skip
     atlas(
         payload.atlas(patterns, recorded), key="atlas", selected=focus, measure=measure,
         scales={name: parts.scale(name, run, values) for name, values in recorded.items()},

@@ -44,7 +44,7 @@ def _choose_compared(run: Run) -> Run | None:
     selection = state.read()
     if selection.compare is not None and selection.compare not in (run.name, *others):
         others.append(selection.compare)
-    st.session_state["compare_box"] = selection.compare if selection.compare in others else None
+    state.show("compare_box", selection.compare if selection.compare in others else None)
     name = st.selectbox(
         "Compare with",
         others,
@@ -191,7 +191,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> N
 def _choose_measure() -> str:
     names = [name for name in HEAD_MEASURES if name != "entropy"]
     wanted = state.read().measure
-    st.session_state["training_measure_box"] = wanted if wanted in names else "induction"
+    state.show("training_measure_box", wanted if wanted in names else "induction")
     return st.selectbox(
         "Beside the entropy",
         names,

@@ -10,7 +10,7 @@ from torch import Tensor
 from tracer.edits import recording
 from tracer.gradients import fetch
 from tracer.heads import pattern, scores, stats
-from tracer.model import Transformer
+from tracer.model import QK_TAPS, Transformer
 
 
 @torch.no_grad()
@@ -20,7 +20,7 @@ def look(model: Transformer, tokens: Int[Tensor, "1 pos"]) -> dict[str, np.ndarr
     Measures are means over the prompt's rows q >= 1, as in the trace, but on this prompt: induction and duplicate_token
     count rows without an earlier copy as 0, so they are only high where the prompt repeats itself.
     """
-    with recording("hook_q", "hook_k", "hook_rot_q", "hook_rot_k") as seen:
+    with recording(*QK_TAPS) as seen:
         logits = model(tokens)
     scale = model.config.scale
     patterns, measures = [], []
@@ -38,7 +38,7 @@ def induction(model: Transformer, tokens: Int[Tensor, "batch pos"], rows: slice)
 
     Source: Olsson et al. 2022, as `tracer.heads.scores`; it reads q and k, so patterns that an edit holds do not show.
     """
-    with recording("hook_q", "hook_k", "hook_rot_q", "hook_rot_k") as seen:
+    with recording(*QK_TAPS) as seen:
         model(tokens)
     layers = [model.qk_taps(layer) for layer in range(model.config.n_layers)]
     per_layer = [scores(stats(seen[q], seen[k], tokens, scale=model.config.scale), rows) for q, k in layers]

@@ -20,6 +20,9 @@ from transformer_lens import ActivationCache, HookedRootModule
 from tracer.config import Init, ModelConfig
 from tracer.edits import Tap, refuse_unknown_taps
 
+QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
+"""What to record so that `Transformer.qk_taps` is there, rotary or not."""
+
 
 class Norm(nn.Module):
     """RMSNorm: x / sqrt(mean(x^2) + eps); LayerNorm subtracts the mean first. The gain is optional."""

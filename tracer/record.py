@@ -21,7 +21,7 @@ from tracer.data import Data, token_strings
 from tracer.edits import recording
 from tracer.heads import pattern, probe_scores, stats
 from tracer.measures import HEAD_MEASURES, MEASURES
-from tracer.model import Transformer
+from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 
 PARAM_MEASURES = ("grad_norm", "weight_norm", "update_ratio")
@@ -120,9 +120,9 @@ class Recorder:
         """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays."""
         training = model.training
         model.eval()
-        with recording("hook_q", "hook_k", "hook_rot_q", "hook_rot_k") as text:
+        with recording(*QK_TAPS) as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
-        with recording("hook_q", "hook_k", "hook_rot_q", "hook_rot_k") as repeat:
+        with recording(*QK_TAPS) as repeat:
             repeat_loss = probes.per_token_loss(model(self.repeat_tokens), self.repeat_tokens)
         model.train(training)
         layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period

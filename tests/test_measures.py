@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ PARAM = ("step", "param")
 MATRIX = ("step", "layer", "head", "matrix")
 DIMS = {
     **dict.fromkeys(("entropy", "entropy_normalised", "previous_token", "current_token", "first_token"), HEAD),
-    **dict.fromkeys(("duplicate_token", "induction", "max_logit"), HEAD),
+    **dict.fromkeys(("attended_distance", "duplicate_token", "induction", "max_logit"), HEAD),
     **dict.fromkeys(("grad_norm", "weight_norm", "update_ratio"), PARAM),
     **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), MATRIX),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
@@ -42,22 +43,24 @@ def test_rows_are_complete(name: str) -> None:
 
 
 def test_labels_tell_head_measures_apart() -> None:
-    assert len({MEASURES[name].label for name in HEAD_MEASURES}) == len(HEAD_MEASURES) == 8
-    assert len({MEASURES[name].short for name in HEAD_MEASURES}) == 8
+    assert len({MEASURES[name].label for name in HEAD_MEASURES}) == len(HEAD_MEASURES) == 9
+    assert len({MEASURES[name].short for name in HEAD_MEASURES}) == 9
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("n_ctx", [8, 64])
-def test_chance_is_what_uniform_attention_scores(n_ctx: int) -> None:
+def test_chance_is_what_uniform_attention_scores(n_ctx: int, causal: bool) -> None:
     probe = repeated(d_vocab=100, n_ctx=n_ctx, batch=2)
     blind = torch.zeros(2, n_ctx, 1, 4)
     n = probe.tokens.shape[1]
-    text, repeat = stats(blind, blind, scale=1.0), stats(blind[:, :n], blind[:, :n], probe.tokens, scale=1.0)
+    text = stats(blind, blind, scale=1.0, causal=causal)
+    repeat = stats(blind[:, :n], blind[:, :n], probe.tokens, scale=1.0, causal=causal)
     measured = probe_scores(text, repeat, probe.second_copy)
-    setting = Setting.of(d_vocab=100, n_ctx=n_ctx)
+    setting = replace(Setting.of(d_vocab=100, n_ctx=n_ctx), causal=causal)
     for name in HEAD_MEASURES:
-        chance = MEASURES[name].chance
-        if chance:
-            assert measured[name].item() == pytest.approx(chance(setting), rel=1e-5), name
+        chance = MEASURES[name].at_chance(setting)
+        if chance is not None:
+            assert measured[name].item() == pytest.approx(chance, rel=1e-5), name
     assert [name for name in HEAD_MEASURES if MEASURES[name].chance is None] == ["max_logit"]
 
 

@@ -27,9 +27,11 @@ class Setting:
     n_ctx: int
     """Tokens of a row of held-out text."""
     period: int
-    """Length L of Probe R's repeated block."""
+    """Length L of Probe R's repeated block; 0 when it was not measured on."""
     d_vocab: int
-    """Size of the vocabulary."""
+    """Size of the vocabulary; 0 for a model that reads no tokens."""
+    causal: bool = True
+    """Does every row see the keys up to itself only? Otherwise it sees all n_ctx."""
 
     @classmethod
     def of(cls, d_vocab: int, n_ctx: int) -> Setting:
@@ -68,7 +70,12 @@ class Measure:
     chance_text: str = ""
     """What `chance` is the value of."""
     chance: Callable[[Setting], float] | None = None
-    """The value that uniform attention, or a model that knows nothing, would have."""
+    """The value that uniform attention, or a model that knows nothing, would have; nan where that is undefined."""
+
+    def at_chance(self, setting: Setting | None) -> float | None:
+        """`chance`, or None where there is no such value or the setting does not say enough."""
+        value = self.chance(setting) if self.chance and setting else float("nan")
+        return value if math.isfinite(value) else None
 
 
 PROBES = {
@@ -89,21 +96,43 @@ UNIFORM = "uniform attention to the keys each row sees"
 KNOWS_NOTHING = "a model that gives every token the same probability: ln(d_vocab)"
 
 
+def _rows(setting: Setting) -> range:
+    """The query rows that are averaged over: q >= 1."""
+    return range(1, setting.n_ctx)
+
+
+def _keys(setting: Setting, q: int, n: int) -> int:
+    """Keys that row q of n sees."""
+    return q + 1 if setting.causal else n
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values) if values else float("nan")
+
+
 def _uniform_one_key(setting: Setting) -> float:
-    return math.fsum(1 / (q + 1) for q in range(1, setting.n_ctx)) / max(1, setting.n_ctx - 1)
+    return _mean([1 / _keys(setting, q, setting.n_ctx) for q in _rows(setting)])
 
 
 def _uniform_one_copy(setting: Setting) -> float:
-    rows = range(setting.period + 1, 2 * setting.period + 1)
-    return math.fsum(1 / (q + 1) for q in rows) / len(rows)
+    n = 2 * setting.period + 1
+    return _mean([1 / _keys(setting, q, n) for q in range(setting.period + 1, n)])
 
 
 def _uniform_entropy(setting: Setting) -> float:
-    return math.lgamma(setting.n_ctx + 1) / max(1, setting.n_ctx - 1)
+    return _mean([math.log(_keys(setting, q, setting.n_ctx)) for q in _rows(setting)])
+
+
+def _uniform_distance(setting: Setting) -> float:
+    def of_row(q: int) -> float:
+        after = 0 if setting.causal else setting.n_ctx - 1 - q
+        return (q * (q + 1) + after * (after + 1)) / 2 / _keys(setting, q, setting.n_ctx)
+
+    return _mean([of_row(q) for q in _rows(setting)])
 
 
 def _knows_nothing(setting: Setting) -> float:
-    return math.log(setting.d_vocab)
+    return math.log(setting.d_vocab) if setting.d_vocab else float("nan")
 
 
 _ROWS = (
@@ -187,6 +216,22 @@ _ROWS = (
         "Where heads rest when nothing matches: high does not mean that the first token matters.",
         UNIFORM,
         _uniform_one_key,
+    ),
+    Measure(
+        "attended_distance",
+        "Mean attended distance",
+        "dist",
+        "tokens",
+        0,
+        None,
+        "sequential",
+        "sum_k A_qk |q - k|, mean over rows q >= 1 and sequences",
+        "Vig and Belinkov 2019 (1906.04284)",
+        "text",
+        HEAD,
+        "How far back a head looks on average: a mean of 20 may be all at 20, or half at 0 and half at 40.",
+        UNIFORM,
+        _uniform_distance,
     ),
     Measure(
         "duplicate_token",

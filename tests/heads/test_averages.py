@@ -17,6 +17,7 @@ ROWS = {
     "previous_token": definitions.previous_token(PATTERN),
     "current_token": definitions.current_token(PATTERN),
     "first_token": definitions.first_token(PATTERN),
+    "attended_distance": definitions.attended_distance(PATTERN),
     "duplicate_token": definitions.duplicate_token(PATTERN, TOKENS),
     "induction": definitions.induction(PATTERN, TOKENS),
 }
@@ -54,3 +55,34 @@ def test_each_measure_comes_from_its_probe() -> None:
     for name, value in both.items():
         source = scores(repeat, probe.second_copy) if name in {"duplicate_token", "induction"} else scores(text)
         assert value.tolist() == source[name].tolist()
+
+
+def test_padding_is_left_out() -> None:
+    seen = torch.arange(12) >= torch.tensor([0, 5, 12])[:, None]
+    measured = stats(Q, K, TOKENS, scale=0.5, mask=seen.view(3, 1, 1, 12))
+    got = scores(measured, slice(None))
+    for name, value in (("entropy", measured.entropy), ("attended_distance", measured.distance)):
+        kept = [value[b, :, q] for b, first in enumerate((0, 5, 12)) for q in range(first, 12)]
+        torch.testing.assert_close(got[name], torch.stack(kept).mean(0))
+    assert measured.max_logit[2].tolist() == [-float("inf")] * 2
+    assert got["max_logit"].tolist() == measured.max_logit[:2].amax(0).tolist()
+
+
+def test_a_batch_of_padding_alone_has_no_scores() -> None:
+    measured = stats(Q, K, TOKENS, scale=0.5, mask=torch.zeros(1, dtype=torch.bool))
+    assert all(value.isnan().all() for value in scores(measured).values())
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 7), (3, 5, 64), (16, 4, 63), (2, 12, 1024), (7, 1, 333)])
+def test_without_padding_it_is_the_mean_to_the_last_bit(shape: tuple[int, int, int]) -> None:
+    batch, head, pos = shape
+    q, k = torch.randn(2, batch, pos, head, 4, generator=torch.Generator().manual_seed(pos))
+    measured = stats(q, k, scale=0.5)
+    assert scores(measured)["entropy"].tolist() == measured.entropy[..., 1:].mean((0, 2)).tolist()
+    assert scores(measured)["previous_token"].tolist() == measured.previous[..., 1:].mean((0, 2)).tolist()
+
+
+def test_a_broken_row_is_not_left_out() -> None:
+    broken = K.clone()
+    broken[0, 8] = float("nan")
+    assert scores(stats(Q, broken, scale=0.5))["entropy"].isnan().all()

@@ -47,6 +47,8 @@ def oracle(q: torch.Tensor, k: torch.Tensor, tokens: torch.Tensor, causal: bool 
         "first": definitions.first_token(p),
         "duplicate": definitions.duplicate_token(p, tokens),
         "induction": definitions.induction(p, tokens),
+        "lse": scores.masked_fill(hidden, -math.inf).logsumexp(-1),
+        "distance": definitions.attended_distance(p) / p.shape[-1],
         "max_logit": scores.masked_fill(hidden, -math.inf).amax((-2, -1)),
     }
 
@@ -55,7 +57,8 @@ def check(got: HeadStats, want: dict[str, torch.Tensor], atol: float) -> None:
     for name, expected in want.items():
         value = getattr(got, name)
         assert value.dtype == torch.float32, name
-        rtol = 1e-5 if name == "max_logit" else 0
+        value = value / value.shape[-1] if name == "distance" else value
+        rtol = 1e-5 if name in ("max_logit", "lse") else 0
         torch.testing.assert_close(
             value.double(), expected, atol=atol, rtol=rtol, equal_nan=True, msg=lambda why, name=name: f"{name}: {why}"
         )
@@ -116,7 +119,8 @@ def test_float64_stays() -> None:
     q, k, tokens = inputs("peaked", 1, 130, 2)
     got, want = stats(q.double(), k.double(), tokens, scale=SCALE), oracle(q, k, tokens)
     for name, expected in want.items():
-        torch.testing.assert_close(getattr(got, name), expected, rtol=1e-12, atol=1e-13, equal_nan=True)
+        value = got.distance / 130 if name == "distance" else getattr(got, name)
+        torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-13, equal_nan=True)
 
 
 def test_without_tokens_there_are_no_copies() -> None:

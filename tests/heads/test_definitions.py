@@ -39,6 +39,9 @@ CASES = [
     ("previous_token", stripe(T, 2), [NAN, 1.0] + [0.0] * (T - 2)),
     ("first_token", uniform(T), [1 / (q + 1) for q in range(T)]),
     ("first_token", stripe(T, 0), [1.0] + [0.0] * (T - 1)),
+    ("attended_distance", uniform(T), [q / 2 for q in range(T)]),
+    ("attended_distance", stripe(T, 3), [min(q, 3) for q in range(T)]),
+    ("attended_distance", stripe(T, 1).T, [1.0] * (T - 1) + [0.0]),
 ]
 
 
@@ -114,6 +117,23 @@ def test_pattern_by_hand() -> None:
     torch.testing.assert_close(pattern(q, k, scale=0.5), expected)
     row_0 = 1 / (1 + math.exp(1.0))  # scores 1.5, 2.5
     assert pattern(q, k, scale=0.5, causal=False)[0, 0, 0].tolist() == pytest.approx([row_0, 1 - row_0])
+
+
+def test_pattern_of_grouped_heads_by_hand() -> None:
+    q = torch.zeros(1, 1, 4, 2)
+    q[..., 0] = 1.0
+    k = torch.tensor([[[[0.0, 9.0], [1.0, 9.0]], [[math.log(3), 9.0], [1.0, 9.0]]]])  # two keys, two key heads
+    got = pattern(q, k, scale=1.0, causal=False)[0, :, 0]
+    assert got.tolist() == [pytest.approx([0.25, 0.75])] * 2 + [pytest.approx([0.5, 0.5])] * 2
+
+
+def test_pattern_under_a_mask_by_hand() -> None:
+    q = k = torch.zeros(1, 3, 1, 1)
+    hidden = torch.tensor([False, True, True])
+    got = pattern(q, k, scale=1.0, mask=hidden)[0, 0]
+    assert got.tolist() == [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.5, 0.5]]
+    bias = torch.tensor([0.0, math.log(2), math.log(3)])
+    assert pattern(q, k, scale=1.0, mask=bias)[0, 0, 2].tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
 
 
 @pytest.mark.parametrize(

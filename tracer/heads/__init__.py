@@ -3,5 +3,9 @@
 from tracer.heads.averages import probe_scores, scores
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import attention_by_offset, pattern
+from tracer.heads.explicit import stats_of
+from tracer.heads.views import crop, thumbnail
 
-__all__ = ["HeadStats", "attention_by_offset", "pattern", "probe_scores", "scores", "stats"]
+__all__ = [
+    "HeadStats", "attention_by_offset", "crop", "pattern", "probe_scores", "scores", "stats", "stats_of", "thumbnail",
+]  # fmt: skip

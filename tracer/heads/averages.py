@@ -15,9 +15,10 @@ PerHead = dict[str, Float[Tensor, " head"]]
 def scores(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     """The mean over batch and the given query rows of each statistic, and the largest logit of all rows.
 
-    Source: Olsson et al. 2022, Methods (averages over examples). Row 0 sees one key only, so it is left out by default.
-    duplicate_token and induction are there when `stats` was given tokens; on text few rows have an earlier copy, so
-    read them on Probe R with `rows=probe.second_copy`.
+    Source: Olsson et al. 2022, Methods (averages over examples). Row 0 sees one key only, so it is left out by default;
+    rows that see no key (padding) always are. A head is nan where no row has a value, or where one that sees keys is
+    nan. duplicate_token and induction are there when `stats` was given tokens; on text few rows have an earlier copy,
+    so read them on Probe R with `rows=probe.second_copy`.
     """
     per_row = {
         "entropy": stats.entropy,
@@ -25,15 +26,22 @@ def scores(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
         "previous_token": stats.previous,
         "current_token": stats.current,
         "first_token": stats.first,
+        "attended_distance": stats.distance,
         "duplicate_token": stats.duplicate,
         "induction": stats.induction,
     }
-    means = {name: value[..., rows].mean((0, 2)) for name, value in per_row.items() if value is not None}
-    return {**means, "max_logit": stats.max_logit.amax(0)}
+    broken = (stats.entropy.isnan() & (stats.lse != float("-inf")))[..., rows].any(-1).any(0)
+    means = {
+        name: value[..., rows].nanmean((0, 2)).masked_fill_(broken, float("nan"))
+        for name, value in per_row.items()
+        if value is not None
+    }
+    max_logit = stats.max_logit.amax(0)
+    return {**means, "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan"))}
 
 
 def probe_scores(text: HeadStats, repeat: HeadStats, second_copy: slice) -> PerHead:
-    """The eight head measures of a trace: two of them from Probe R's second copy, the others from held-out text.
+    """The head measures of a trace: two of them from Probe R's second copy, the others from held-out text.
 
     Source: `tracer.measures`, the probe of each measure. `repeat` must have been given tokens.
     """

@@ -1,145 +1,239 @@
 """Head statistics from q and k in row blocks: exact, in linear memory.
 
-1. Take some heads (and, for short contexts, some sequences) and up to 128 query rows, so that their scores fit in
-   cache; the keys end where the rows end, so most of the causal triangle's empty half is never computed.
-2. t = scores - row maximum, e = exp(t), z = sum e. Then entropy = ln z - sum(e t) / z: both terms are at least 0 and
+1. Take a tile: some sequences, heads and query rows whose scores fit in cache (`tiles`); the keys end where the rows
+   end, so most of the causal triangle's empty half is never computed.
+2. t = scores - row maximum, e = exp(t), Z = sum e. Then entropy = ln Z - sum(e t) / Z: both terms are at least 0 and
    small together, so entropies near 0 keep their relative precision (logsumexp minus the mean score loses it).
-3. Every other statistic is an entry, or a masked sum, of e / z.
+3. Every other statistic is an entry, or a weighted sum, of e / Z; z is one more matrix product while e is in cache.
+
+Scores are kept in units of ln 2, because exp2 is four times faster than exp on a CPU.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.heads.definitions import keys_seen
+from tracer.heads import masks, pools
+from tracer.heads.definitions import group_size, keys_seen
+from tracer.heads.masks import NO_KEY, Mask
+from tracer.heads.tiles import budget, tiles
 
-CPU_SCORES = 2**18
-"""1 MB of float32: what stays in a core's cache."""
-GPU_SCORES = 2**25
-"""128 MB of float32: few launches, little memory."""
-MAX_ROWS = 128
-MASKED = -1e30
-"""The score of a hidden key; finite, because exp(-inf) * -inf is nan."""
-LOWEST = -87.0
-"""Where exp(t) is cut off: 1e-38, the smallest normal float32; for smaller results exp is 5 times slower on a CPU."""
+LN2 = math.log(2)
+LOWEST = -126.0
+"""Where exp2(t) is cut off: 1e-38, the smallest normal float32; smaller results take a CPU 4 times longer."""
+TINY = 1e-37
+"""More than a hidden key weighs."""
+ALL = slice(None)
 
 PerRow = Float[Tensor, "batch head query_pos"]
+Tile = Float[Tensor, "batch kv group rows keys"]
+Copies = Float[Tensor, "batch 1 1 rows keys"]
 
 
 @dataclass(frozen=True)
 class HeadStats:
-    """Statistics of every attention row; definitions in `definitions`, field by field."""
+    """Statistics of every attention row; definitions in `definitions`, field by field.
+
+    A row that sees no key is nan in all of them. current, previous, distance, duplicate and induction are nan in cross
+    attention, where queries and keys are counted apart.
+    """
 
     entropy: PerRow
     entropy_normalised: PerRow
-    """nan in row 0."""
+    """nan where one key can be seen."""
     max_p: PerRow
     current: PerRow
     previous: PerRow
     """nan in row 0."""
     first: PerRow
+    distance: PerRow
     duplicate: PerRow | None
     """None without tokens."""
     induction: PerRow | None
     """None without tokens."""
+    lse: PerRow
+    """ln sum_k exp(score), so that pattern = exp(score - lse); -inf in a row that sees no key."""
     max_logit: Float[Tensor, "batch head"]
-    """The largest scaled score that is not masked."""
+    """The largest scaled score that is not masked; -inf if there is none."""
+    z: Float[Tensor, "batch query_pos head d_value"] | None = None
+    """The heads' outputs, 0 in a row that sees no key; None without v."""
+    thumbs: Float[Tensor, "batch head rows cols"] | None = None
+    """The largest weight in each cell of the pattern; None unless asked for."""
+
+
+class Sums(NamedTuple):
+    """What a pass leaves of every row, before it is divided by `total`: all of them, or those of a tile."""
+
+    largest: Tensor
+    """The largest score, in units of ln 2."""
+    total: Tensor
+    """Z, the sum of e."""
+    lost: Tensor
+    """The sum of e t, in units of ln 2."""
+    first: Tensor
+    current: Tensor
+    previous: Tensor
+    distance: Tensor
+    duplicate: Tensor
+    induction: Tensor
 
 
 @torch.no_grad()
 def stats(
-    q: Float[Tensor, "batch pos head d_head"],
-    k: Float[Tensor, "batch pos head d_head"],
-    tokens: Int[Tensor, "batch pos"] | None = None,
+    q: Float[Tensor, "batch query_pos head d_head"],
+    k: Float[Tensor, "batch key_pos kv_head d_head"],
+    tokens: Int[Tensor, "batch query_pos"] | None = None,
     *,
     scale: float,
     causal: bool = True,
+    mask: Mask | None = None,
+    v: Float[Tensor, "batch key_pos kv_head d_value"] | None = None,
+    thumbs: int | None = None,
     block_scores: int | None = None,
 ) -> HeadStats:
     """Entropy, largest weight and the mass on special keys of every attention row, without storing a pattern.
 
     Source: definitions in `tracer.heads.definitions`. q and k as they enter the dot product (after rotary and norms);
-    half precision is computed in float32. Scores must be scale * q . k and nothing else (no bias, no soft cap).
+    half precision is computed in float32. Scores must be scale * q . k plus `mask` and nothing else (no soft cap).
+    Query head h reads key head h // (head // kv_head). `mask` and `causal` mean what they mean in
+    F.scaled_dot_product_attention, and may be combined. With v, the heads' outputs z come from the same pass; with
+    `thumbs`, so does the pattern, max-pooled to at most thumbs x thumbs cells (`pools`).
     """
-    batch, pos, head, _ = q.shape
+    batch, query_pos, head, _ = q.shape
+    key_pos, kv_head = k.shape[1:3]
+    group, square = group_size(head, kv_head), query_pos == key_pos
+    if tokens is not None and not square:
+        raise ValueError(f"{query_pos} queries and {key_pos} keys are not the same tokens: leave `tokens` out")
     dtype = torch.promote_types(q.dtype, torch.float32)
-    q = rearrange(q.to(dtype) * scale, "batch pos head d_head -> batch head pos d_head").contiguous()
-    k = rearrange(k.to(dtype), "batch pos head d_head -> batch head pos d_head").contiguous()
+    q = _by_head(q, dtype, group, scale / LN2)
+    k = _by_head(k, dtype, 1).squeeze(2)
+    if v is not None:
+        v = _by_head(v, dtype, 1).squeeze(2)
+    if mask is not None:
+        mask = masks.by_head(mask, (batch, head, query_pos, key_pos), group)
 
-    budget = block_scores or (CPU_SCORES if q.device.type == "cpu" else GPU_SCORES)
-    rows = max(1, min(pos, MAX_ROWS, budget // pos))
-    heads = min(head, max(1, budget // (rows * pos)))
-    sequences = min(batch, max(1, budget // (rows * pos * head)))
-    scratch_t, scratch_e = q.new_empty(2, sequences * heads * rows * pos)
-    future = torch.ones(rows, rows, dtype=torch.bool, device=q.device).triu(1)
+    cell_rows, cell_keys = (pools.factor(n, n if thumbs is None else thumbs) for n in (query_pos, key_pos))
+    cut = tiles(batch, kv_head, group, query_pos, key_pos, block_scores or budget(key_pos, q.device), cell_rows)
+    scratch_t, scratch_e = (q.new_empty(cut.largest) for _ in range(2))
+    per_row = q.new_full((len(Sums._fields), batch, kv_head, group, query_pos), float("nan"))
+    seen = keys_seen(query_pos, key_pos, causal=causal, device=q.device).expand(per_row.shape[1:]).contiguous()
+    z = scratch_z = small = None
+    if v is not None:
+        z = q.new_empty(batch, query_pos, kv_head, group, v.shape[-1])
+        scratch_z = q.new_empty(cut.largest // key_pos * v.shape[-1])
+    if thumbs is not None:
+        small = q.new_zeros(batch, kv_head, group, -(-query_pos // cell_rows), -(-key_pos // cell_keys))
 
-    entropy, total, current, first, max_score = q.new_empty(5, batch, head, pos)
-    previous = q.new_full((batch, head, pos), float("nan"))
-    duplicate, induction = q.new_empty(2, batch, head, pos)
-
-    for b in range(0, batch, sequences):
-        for start in range(0, pos, rows):
-            stop = min(start + rows, pos)
-            n_keys = stop if causal else pos
+    for b in cut.sequences:
+        for rows in cut.rows:
+            n_keys = min(rows.stop, key_pos) if causal else key_pos
+            bias = copies = None
+            if mask is not None:
+                bias = masks.as_bias(masks.part(mask, b, ALL, ALL, rows, slice(n_keys)), dtype)
+                seen[b, ..., rows] = masks.visible_keys(bias, rows, n_keys, causal=causal)
+                bias /= LN2
             if tokens is not None:
-                copies = _earlier_copies(tokens[b : b + sequences], start, stop, n_keys, dtype)
-            for h in range(0, head, heads):
-                here = (slice(b, b + sequences), slice(h, h + heads), slice(start, stop))
-                q_block, k_block = q[here], k[here[:2]][:, :, :n_keys]
-                shape = (*q_block.shape[:3], n_keys)
+                copies = _earlier_copies(tokens[b], rows, n_keys, dtype)
+            for kv, g in cut.heads:
+                q_tile, k_tile = q[b, kv, g, rows], k[b, kv, :n_keys].flatten(0, 1)
+                shape = (*q_tile.shape[:-1], n_keys)
                 t, e = (scratch[: math.prod(shape)].view(shape) for scratch in (scratch_t, scratch_e))
+                tile = Sums(*per_row[:, b, kv, g, rows].unbind())
 
-                torch.bmm(q_block.flatten(0, 1), k_block.flatten(0, 1).mT, out=t.flatten(0, 1))
+                torch.bmm(_one_product(q_tile), k_tile.mT, out=_one_product(t))
+                if bias is not None:
+                    t += masks.part(bias, ALL, kv, g, ALL, ALL)
                 if causal:
-                    t[..., start:].masked_fill_(future[: stop - start, : stop - start], MASKED)
-                maximum = t.amax(-1, keepdim=True)
-                torch.exp(t.sub_(maximum).clamp_(min=LOWEST), out=e)
-                z = e.sum(-1)
-                entropy[here] = z.log() - t.mul_(e).sum(-1) / z
-                total[here] = z
-                max_score[here] = maximum.squeeze(-1)
+                    masks.hide_future_(t[..., rows.start :])
+                _softmax_sums(tile, t, e)
+                tile.first.copy_(e[..., 0])
+                if square:
+                    _near_keys(tile, e, rows.start, causal, scratch=t)
+                if copies is not None:
+                    torch.sum(torch.mul(e, copies, out=t), -1, out=tile.duplicate)
+                    torch.sum(torch.mul(e[..., 1:], copies[..., :-1], out=t[..., 1:]), -1, out=tile.induction)
+                if v is None and small is None:
+                    continue
+                share = tile.total.reciprocal()
+                if bias is not None:
+                    share.masked_fill_(tile.largest < NO_KEY, 0)
+                share = share.unsqueeze(-1)
+                if v is not None and z is not None and scratch_z is not None:
+                    product = scratch_z[: math.prod(shape[:-1]) * v.shape[-1]].view(*shape[:-1], -1)
+                    torch.bmm(_one_product(e), v[b, kv, :n_keys].flatten(0, 1), out=_one_product(product))
+                    into = rearrange(z[b, rows, kv, g], "batch rows kv group d -> batch kv group rows d")
+                    torch.mul(product, share, out=into)
+                if small is not None:
+                    pooled = pools.max_pool(e.mul_(share), cell_rows, cell_keys)
+                    row = rows.start // cell_rows
+                    into = small[b, kv, g, row : row + pooled.shape[-2], : pooled.shape[-1]]
+                    torch.maximum(into, pooled, out=into)
 
-                current[here] = e.diagonal(offset=start, dim1=-2, dim2=-1)
-                first[here] = e[..., 0]
-                skip = int(start == 0)
-                previous[here][..., skip:] = e[..., skip:, :].diagonal(start + skip - 1, dim1=-2, dim2=-1)
-                if tokens is not None:
-                    duplicate[here], induction[here] = _copied_mass(e, copies, t)
-
-    seen = keys_seen(pos, causal=causal, device=q.device).to(dtype)
+    sums = Sums(*per_row.flatten(2, 3))
+    empty = sums.largest < NO_KEY
+    total = sums.total.masked_fill(empty, float("nan"))
+    largest = torch.where(total.isnan(), float("nan"), sums.largest * LN2).masked_fill_(empty, float("-inf"))
+    entropy = total.log() - LN2 * sums.lost / total
+    seen = seen.flatten(1, 2).to(dtype)
     return HeadStats(
         entropy=entropy,
         entropy_normalised=entropy / torch.where(seen > 1, seen.log(), float("nan")),
         max_p=1 / total,
-        current=current / total,
-        previous=previous / total,
-        first=first / total,
-        duplicate=None if tokens is None else duplicate / total,
-        induction=None if tokens is None else induction / total,
-        max_logit=max_score.amax(-1),
+        current=sums.current / total,
+        previous=sums.previous / total,
+        first=sums.first / total,
+        distance=sums.distance / total,
+        duplicate=None if tokens is None else sums.duplicate / total,
+        induction=None if tokens is None else sums.induction / total,
+        lse=torch.where(empty, largest, largest + total.log()),
+        max_logit=largest.amax(-1),
+        z=None if z is None else z.flatten(2, 3),
+        thumbs=None if small is None else small.masked_fill_(small < TINY, 0).flatten(1, 2),
     )
 
 
-def _earlier_copies(
-    tokens: Int[Tensor, "batch pos"], start: int, stop: int, n_keys: int, dtype: torch.dtype
-) -> Float[Tensor, "batch 1 query_pos key_pos"]:
-    """1 where an earlier key holds the query's token, for the query rows start .. stop; floats, to multiply with."""
-    same = tokens[:, start:stop, None] == tokens[:, None, :n_keys]
-    return rearrange(same.tril(start - 1).to(dtype), "batch query_pos key_pos -> batch 1 query_pos key_pos")
+def _by_head(
+    x: Float[Tensor, "batch pos head d"], dtype: torch.dtype, group: int, scale: float = 1.0
+) -> Float[Tensor, "batch kv group pos d"]:
+    """The scaled vectors of a head side by side in memory; query heads that share a key head together."""
+    x = rearrange(x.to(dtype), "batch pos (kv group) d -> batch kv group pos d", group=group)
+    return torch.mul(x, scale, out=x.new_empty(x.shape))
 
 
-def _copied_mass(
-    e: Float[Tensor, "batch head query_pos key_pos"],
-    copies: Float[Tensor, "batch 1 query_pos key_pos"],
-    scratch: Float[Tensor, "batch head query_pos key_pos"],
-) -> tuple[PerRow, PerRow]:
-    """Row sums of e over the earlier copies of the query's token, and over the keys right after them."""
-    duplicate = torch.mul(e, copies, out=scratch).sum(-1)
-    induction = torch.mul(e[..., 1:], copies[..., :-1], out=scratch[..., 1:]).sum(-1)
-    return duplicate, induction
+def _one_product(x: Float[Tensor, "batch kv group rows d"]) -> Float[Tensor, "products group_rows d"]:
+    """The heads that share keys one below the other, so that one matrix product serves them."""
+    return rearrange(x, "batch kv group rows d -> (batch kv) (group rows) d")
+
+
+def _softmax_sums(tile: Sums, t: Tile, e: Tile) -> None:
+    """Turn scores t into e = 2^(t - maximum), and sum up; t is lost."""
+    torch.amax(t, -1, out=tile.largest)
+    torch.exp2(t.sub_(tile.largest.unsqueeze(-1)).clamp_(min=LOWEST), out=e)
+    torch.sum(e, -1, out=tile.total)
+    torch.sum(t.mul_(e), -1, out=tile.lost)
+
+
+def _near_keys(tile: Sums, e: Tile, start: int, causal: bool, scratch: Tile) -> None:
+    """The mass on the query's own position and the one before, and sum_k e |q - k|, for the rows from `start` on."""
+    skip = int(start == 0)
+    tile.current.copy_(e.diagonal(start, -2, -1))
+    tile.previous[..., skip:].copy_(e[..., skip:, :].diagonal(start + skip - 1, -2, -1))
+    rows, keys = (torch.arange(n, dtype=e.dtype, device=e.device) for n in e.shape[-2:])
+    if causal:  # |q - k| = (q - start) + (start - k): a matrix-vector product, and no digits lost far from key 0
+        torch.addcmul(e @ (start - keys), tile.total, rows, out=tile.distance)
+    else:
+        apart = (rearrange(rows + start, "rows -> rows 1") - keys).abs_()
+        torch.sum(torch.mul(e, apart, out=scratch), -1, out=tile.distance)
+
+
+def _earlier_copies(tokens: Int[Tensor, "batch pos"], rows: slice, n_keys: int, dtype: torch.dtype) -> Copies:
+    """1 where an earlier key holds the query's token; floats, to multiply with."""
+    same = tokens[:, rows, None] == tokens[:, None, :n_keys]
+    return rearrange(same.tril(rows.start - 1).to(dtype), "batch rows keys -> batch 1 1 rows keys")

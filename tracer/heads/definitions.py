@@ -7,35 +7,53 @@ A pattern is [... query_pos key_pos], its rows sum to 1. Each function gives one
 from __future__ import annotations
 
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from tracer.heads import masks
+from tracer.heads.masks import Mask
 
 Pattern = Float[Tensor, "*batch query_pos key_pos"]
 Rows = Float[Tensor, "*batch query_pos"]
 
 
 def pattern(
-    q: Float[Tensor, "batch pos head d_head"],
-    k: Float[Tensor, "batch pos head d_head"],
+    q: Float[Tensor, "batch query_pos head d_head"],
+    k: Float[Tensor, "batch key_pos kv_head d_head"],
     *,
     scale: float,
     causal: bool = True,
-) -> Float[Tensor, "batch head pos pos"]:
-    """softmax over keys of scale * q . k, all of it at once.
+    mask: Mask | None = None,
+) -> Float[Tensor, "batch head query_pos key_pos"]:
+    """softmax over visible keys of scale * q . k (plus a mask of numbers), all of it at once.
 
-    Source: Vaswani et al. 2017, equation 1. Memory grows with pos^2 for every head: for one prompt, not for a batch.
+    Source: Vaswani et al. 2017, equation 1; `mask`, `causal` and a row that sees no key (0) as in
+    F.scaled_dot_product_attention. Memory grows with query_pos * key_pos for every head: for one prompt, not a batch.
     """
-    dtype = torch.promote_types(q.dtype, torch.float32)
+    dtype, (head, kv_head) = torch.promote_types(q.dtype, torch.float32), (q.shape[2], k.shape[2])
     scores = einsum(
-        q.to(dtype) * scale,
+        rearrange(
+            q.to(dtype) * scale, "batch pos (kv group) d -> batch pos kv group d", group=group_size(head, kv_head)
+        ),
         k.to(dtype),
-        "batch query_pos head d_head, batch key_pos head d_head -> batch head query_pos key_pos",
-    )
+        "batch query_pos kv group d, batch key_pos kv d -> batch kv group query_pos key_pos",
+    ).flatten(1, 2)
+    if mask is not None:
+        scores += masks.as_bias(masks.four_axes(mask, tuple(scores.shape)), dtype)
     if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(future, float("-inf"))
-    return scores.softmax(-1)
+        masks.hide_future_(scores)
+    return scores.softmax(-1).masked_fill_(scores.amax(-1, keepdim=True) < masks.NO_KEY, 0)
+
+
+def group_size(head: int, kv_head: int) -> int:
+    """How many query heads share each key head: query head h reads key head h // group_size.
+
+    Source: Ainslie et al. 2023 (2305.13245), grouped queries.
+    """
+    if head % kv_head:
+        raise ValueError(f"{head} query heads cannot share {kv_head} key heads: the second must divide the first")
+    return head // kv_head
 
 
 def entropy(pattern: Pattern) -> Rows:
@@ -51,8 +69,8 @@ def entropy_normalised(pattern: Pattern, *, causal: bool = True) -> Rows:
 
     Source: ours. 0 for one key, 1 for uniform; nan where only one key can be seen (row 0 of a causal pattern).
     """
-    seen = keys_seen(pattern.shape[-1], causal=causal, device=pattern.device)
-    return entropy(pattern) / seen.to(pattern.dtype).log()
+    seen = keys_seen(*pattern.shape[-2:], causal=causal, device=pattern.device).to(pattern.dtype)
+    return entropy(pattern) / torch.where(seen > 1, seen.log(), float("nan"))
 
 
 def max_p(pattern: Pattern) -> Rows:
@@ -83,6 +101,16 @@ def first_token(pattern: Pattern) -> Rows:
     Source: Xiao et al. 2023 (2309.17453), attention sinks. Always 1 in row 0 of a causal pattern.
     """
     return pattern[..., 0]
+
+
+def attended_distance(pattern: Pattern) -> Rows:
+    """sum_k A_qk |q - k|, the mean distance in tokens to what the row attends to.
+
+    Source: Vig & Belinkov 2019 (1906.04284), attention distance, here by row. q / 2 for uniform attention in a causal
+    row q.
+    """
+    positions = torch.arange(pattern.shape[-1], dtype=pattern.dtype, device=pattern.device)
+    return (pattern * (rearrange(positions, "query_pos -> query_pos 1") - positions).abs()).sum(-1)
 
 
 def duplicate_token(
@@ -123,6 +151,10 @@ def earlier_copies(tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch po
     return (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).tril(-1)
 
 
-def keys_seen(n: int, *, causal: bool, device: torch.device | None = None) -> Int[Tensor, " query_pos"]:
-    """How many keys each of n rows can see."""
-    return torch.arange(1, n + 1, device=device) if causal else torch.full((n,), n, device=device)
+def keys_seen(
+    query_pos: int, key_pos: int, *, causal: bool, device: torch.device | None = None
+) -> Int[Tensor, " query_pos"]:
+    """How many keys each row can see; query 0 stands at key 0."""
+    if causal:
+        return torch.arange(1, query_pos + 1, device=device).clamp_(max=key_pos)
+    return torch.full((query_pos,), key_pos, device=device)

@@ -1,0 +1,58 @@
+"""Statistics of a model's own weights: those of the same pattern from q and k, and what cannot be known."""
+
+import math
+
+import pytest
+import torch
+
+from tracer.heads import pattern, scores, stats, stats_of
+
+generator = torch.Generator().manual_seed(0)
+Q, K = torch.randn(2, 2, 20, 3, 8, generator=generator)
+TOKENS = torch.randint(0, 5, (2, 20), generator=generator)
+FIELDS = (
+    "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
+    "thumbs",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_same_as_from_q_and_k(causal: bool) -> None:
+    weights = pattern(Q, K, scale=0.5, causal=causal)
+    got = stats_of(weights, TOKENS, causal=causal, thumbs=6)
+    want = stats(Q, K, TOKENS, scale=0.5, causal=causal, thumbs=6)
+    for name in FIELDS:
+        torch.testing.assert_close(getattr(got, name), getattr(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
+    averages, expected = scores(got), scores(want)
+    assert averages.pop("max_logit").isnan().all()
+    for name, value in averages.items():
+        torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=1e-5)
+    assert got.lse.isnan().all()
+    assert got.z is None
+
+
+def test_weights_of_half_precision() -> None:
+    weights = pattern(Q, K, scale=0.5).bfloat16()
+    assert stats_of(weights, causal=True).entropy.dtype == torch.float32
+
+
+def test_rows_of_zeros_are_padding() -> None:
+    weights = pattern(Q, K, scale=0.5)
+    weights[:, :, 5] = 0
+    got = stats_of(weights, TOKENS, causal=True)
+    for name in FIELDS[:-1]:
+        assert getattr(got, name)[:, :, 5].isnan().all(), name
+        assert not getattr(got, name)[:, :, 6].isnan().any(), name
+    kept = [q for q in range(1, 20) if q != 5]
+    full = stats(Q, K, scale=0.5).entropy
+    torch.testing.assert_close(scores(got)["entropy"], full[:, :, kept].mean((0, 2)))
+
+
+def test_a_rectangle_has_no_diagonal() -> None:
+    got = stats_of(torch.full((1, 2, 3, 4), 0.25), causal=False)
+    assert got.entropy.flatten().tolist() == pytest.approx([math.log(4)] * 6)
+    assert got.entropy_normalised.flatten().tolist() == pytest.approx([1.0] * 6)
+    for name in ("current", "previous", "distance"):
+        assert getattr(got, name).isnan().all()
+    with pytest.raises(ValueError, match="3 queries and 4 keys"):
+        stats_of(torch.full((1, 2, 3, 4), 0.25), torch.zeros(1, 3, dtype=torch.long), causal=False)

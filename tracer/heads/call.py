@@ -1,0 +1,122 @@
+"""One layer's attention on one input, whoever wrote the model: what enters the softmax, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.heads.blocks import HeadStats, stats
+from tracer.heads.definitions import pattern
+from tracer.heads.explicit import stats_of
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """q, k and v as they enter the dot product; or, from a model that makes its pattern itself, `weights` and v."""
+
+    layer: int
+    v: Float[Tensor, "batch key_pos kv_head d_value"]
+    q: Float[Tensor, "batch query_pos head d_head"] | None = None
+    k: Float[Tensor, "batch key_pos kv_head d_head"] | None = None
+    scale: float = 1.0
+    causal: bool = True
+    mask: Tensor | None = None
+    """As in F.scaled_dot_product_attention: boolean (True: may attend), or added to the scaled scores."""
+    weights: Float[Tensor, "batch head query_pos key_pos"] | None = None
+    """What a model that computes its own pattern multiplies v with, before any dropout."""
+    first_head: int = 0
+    """Where these heads begin in their layer: a model may compute one head at a time."""
+
+    @property
+    def n_heads(self) -> int:
+        return self.weights.shape[1] if self.weights is not None else self._q.shape[2]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """batch, query positions, key positions."""
+        batch, key_pos = self.v.shape[:2]
+        return batch, self.weights.shape[2] if self.weights is not None else self._q.shape[1], key_pos
+
+    @property
+    def _q(self) -> Tensor:
+        assert self.q is not None
+        return self.q
+
+    @torch.no_grad()
+    def stats(
+        self, tokens: Int[Tensor, "batch pos"] | None = None, *, z: bool = False, thumbs: int | None = None
+    ) -> HeadStats:
+        """Statistics of every row of every head; with `z` the heads' outputs come from the same pass."""
+        with torch.autocast(self.v.device.type, enabled=False):
+            if self.weights is not None:
+                return stats_of(self.weights, tokens, causal=self.causal, thumbs=thumbs)
+            assert self.k is not None
+            return stats(
+                self._q, self.k, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
+                v=self.v if z else None, thumbs=thumbs,
+            )  # fmt: skip
+
+    @torch.no_grad()
+    def pattern(self, rows: slice = slice(None)) -> Float[Tensor, "batch head query_pos key_pos"]:
+        """The exact pattern of some query rows (default: all, which is query_pos * key_pos floats a head)."""
+        with torch.autocast(self.v.device.type, enabled=False):
+            if self.weights is not None:
+                return self.weights[:, :, rows]
+            assert self.k is not None
+            start, stop, _ = rows.indices(self._q.shape[1])
+            mask = row_block(self.mask, start, stop, self.k.shape[1], self.causal, self._q.device)
+            return pattern(self._q[:, rows], self.k, scale=self.scale, causal=False, mask=mask)
+
+    def head(self, index: int) -> AttentionCall:
+        """The same of one head alone."""
+        one = slice(index, index + 1)
+        group = index // (self.n_heads // self.v.shape[2])
+        shared = slice(group, group + 1)
+        mask = self.mask
+        if mask is not None and mask.ndim == 4 and mask.shape[1] > 1:
+            mask = mask[:, one]
+        return replace(
+            self, q=None if self.q is None else self.q[:, :, one], k=None if self.k is None else self.k[:, :, shared],
+            v=self.v[:, :, shared], weights=None if self.weights is None else self.weights[:, one], mask=mask,
+            first_head=self.first_head + index,
+        )  # fmt: skip
+
+    def first(self, n: int) -> AttentionCall:
+        """A detached copy of the first n sequences, which keeps nothing else alive."""
+
+        def cut(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.detach()[:n].clone()
+
+        mask = self.mask
+        if mask is not None:
+            mask = mask.detach()
+            mask = mask[:n].clone() if mask.ndim == 4 and mask.shape[0] == self.v.shape[0] else mask.clone()
+        v = self.v.detach()[:n].clone()
+        return replace(self, q=cut(self.q), k=cut(self.k), v=v, weights=cut(self.weights), mask=mask)
+
+
+def row_block(
+    mask: Tensor | None, start: int, stop: int, n_keys: int, causal: bool, device: torch.device
+) -> Tensor | None:
+    """The part of a mask (and of the causal triangle) that belongs to the query rows start .. stop."""
+    if mask is not None:
+        mask = mask.view((1,) * (4 - mask.ndim) + tuple(mask.shape)) if mask.ndim < 4 else mask
+        mask = mask[:, :, start:stop] if mask.shape[2] > 1 else mask
+    if not causal:
+        return mask
+    rows = torch.arange(start, stop, device=device)
+    seen = rearrange(rows, "query_pos -> query_pos 1") >= torch.arange(n_keys, device=device)
+    if mask is None:
+        return seen[None, None]
+    if mask.dtype == torch.bool:
+        return mask & seen
+    return mask.masked_fill(~seen, float("-inf"))
+
+
+Visitor = Callable[[AttentionCall], "Tensor | None"]
+"""Looks at a call; may return z [batch query_pos head d_value], which then stands for the model's own computation."""

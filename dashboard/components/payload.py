@@ -86,28 +86,119 @@ def visible(token: str, longest: int = 40) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def atlas(patterns: ArrayLike, measures: Mapping[str, ArrayLike], *, causal: bool = True, pool_to: int = 96) -> bytes:
+def atlas(
+    patterns: ArrayLike,
+    measures: Mapping[str, ArrayLike],
+    *,
+    causal: bool | Sequence[bool] = True,
+    pool_to: int = 96,
+    layer_names: Sequence[str] | None = None,
+) -> bytes:
     """Every head's pattern [layer head query_pos key_pos] as a thumbnail, with its measures [layer head]."""
     p = np.asarray(patterns)
     if p.ndim != 4 or p.shape[2] != p.shape[3]:
         raise ValueError(f"patterns must be [layer head query_pos key_pos], got shape {p.shape}")
+    thumbs, _ = max_pool(p, pool_to)
+    return atlas_thumbs(thumbs, measures, n=p.shape[2], causal=causal, layer_names=layer_names)
+
+
+def atlas_thumbs(
+    thumbs: ArrayLike,
+    measures: Mapping[str, ArrayLike],
+    *,
+    n: int | tuple[int, int],
+    causal: bool | Sequence[bool] = True,
+    layer_names: Sequence[str] | None = None,
+) -> bytes:
+    """atlas() of patterns of n x n tokens (or queries x keys) that are max-pooled already, [layer head rows cols].
+
+    A head whose thumbnail is all NaN does not exist: layers may differ in their number of heads.
+    """
+    t = np.asarray(thumbs, np.float32)
+    if t.ndim != 4:
+        raise ValueError(f"thumbs must be [layer head rows cols], got shape {t.shape}")
+    masked = [causal] * len(t) if isinstance(causal, bool) else list(causal)
     for name, values in measures.items():
-        if np.shape(values) != p.shape[:2]:
-            raise ValueError(f"measure {name!r} has shape {np.shape(values)}, patterns have {p.shape[:2]} heads")
-    thumbs, factor = max_pool(p, pool_to)
-    values = np.array([np.asarray(v, np.float32) for v in measures.values()], np.float32).reshape(-1, *p.shape[:2])
-    header = {"measures": list(measures), "causal": causal, "factor": factor, "n": p.shape[2]}
-    return pack(header, thumbs=quantise_sqrt(thumbs, levels=39), values=values)
+        if np.shape(values) != t.shape[:2]:
+            raise ValueError(f"measure {name!r} has shape {np.shape(values)}, there are {t.shape[:2]} heads")
+    for name, given in (("causal", masked), ("layer_names", layer_names)):
+        if given is not None and len(given) != len(t):
+            raise ValueError(f"{name} has {len(given)} entries, there are {len(t)} layers")
+    n_query, n_key = (n, n) if isinstance(n, int) else n
+    factors = [-(-n_query // t.shape[2]), -(-n_key // t.shape[3])]
+    values = np.array([np.asarray(v, np.float32) for v in measures.values()], np.float32).reshape(-1, *t.shape[:2])
+    header = {"measures": list(measures), "causal": [bool(c) for c in masked], "factors": factors,
+              "layers": [visible(name, 120) for name in layer_names or []]}  # fmt: skip
+    there = np.asarray(~np.isnan(t).all(axis=(2, 3)), np.uint8)
+    return pack(header, thumbs=quantise_sqrt(t, levels=39), values=values, there=there)
 
 
-def pattern(pattern: ArrayLike, tokens: Sequence[str], *, label: str = "", causal: bool = True) -> bytes:
-    """One head's pattern [query_pos key_pos] to 1/131068, with the tokens of both axes."""
+def pattern(
+    pattern: ArrayLike,
+    tokens: Sequence[str],
+    *,
+    key_tokens: Sequence[str] | None = None,
+    label: str = "",
+    causal: bool = True,
+    query_start: int = 0,
+    key_start: int = 0,
+) -> bytes:
+    """A window of one head's pattern [query_pos key_pos] to 1/131068, with the tokens of both axes.
+
+    Row i is query `query_start` + i, column j key `key_start` + j; without `key_tokens` both axes are the same tokens.
+    """
     p = np.asarray(pattern)
-    if p.shape != (len(tokens), len(tokens)):
-        raise ValueError(f"pattern has shape {p.shape}, there are {len(tokens)} tokens")
-    breaks = [i for i, t in enumerate(tokens) if "\n" in t]
-    header = {"label": label, "causal": causal, "tokens": [visible(t) for t in tokens], "breaks": breaks}
+    keys = tokens if key_tokens is None else key_tokens
+    if p.shape != (len(tokens), len(keys)):
+        raise ValueError(
+            f"pattern has shape {p.shape}, there are {len(tokens)} query tokens and {len(keys)} key tokens"
+        )
+    if key_tokens is None and query_start != key_start:
+        raise ValueError(f"query_start={query_start} and key_start={key_start} differ; pass key_tokens as well")
+    same = query_start == key_start and list(tokens) == list(keys)
+    header = {
+        "label": label,
+        "causal": causal,
+        "starts": [query_start, key_start],
+        "tokens": [visible(t) for t in tokens],
+        "breaks": _breaks(tokens),
+        "keys": None if same else [visible(t) for t in keys],
+        "key_breaks": [] if same else _breaks(keys),
+    }
     return pack(header, shares=quantise_linear(np.nan_to_num(np.asarray(p, np.float64)), 0, 1))
+
+
+def _breaks(tokens: Sequence[str]) -> list[int]:
+    return [i for i, t in enumerate(tokens) if "\n" in t]
+
+
+def overview(
+    pooled: ArrayLike,
+    *,
+    n_query: int,
+    n_key: int,
+    factor_q: int,
+    factor_k: int,
+    label: str = "",
+    causal: bool = True,
+    pool: str = "max",
+) -> bytes:
+    """A whole pattern of n_query x n_key tokens as blocks of factor_q x factor_k, each its largest or its mean share.
+
+    Means are small (1 / n_key where attention is even), so they are coded and coloured up to the largest of them.
+    """
+    p = np.asarray(pooled, np.float32)
+    blocks = (-(-n_query // factor_q), -(-n_key // factor_k))
+    if p.shape != blocks:
+        raise ValueError(
+            f"pooled has shape {p.shape}; {n_query} x {n_key} tokens in blocks of {factor_q} x {factor_k} make {blocks}"
+        )
+    if pool not in ("max", "mean"):
+        raise ValueError(f"pool={pool!r}; known: 'max', 'mean'")
+    top = float(np.nanmax(p, initial=0)) or 1.0 if pool == "mean" else 1.0
+    header = {"label": label, "causal": causal, "pool": pool, "sizes": [n_query, n_key],
+              "factors": [factor_q, factor_k], "top": top}  # fmt: skip
+    return pack(header, blocks=quantise_sqrt(p / top))
 
 
 def curves(

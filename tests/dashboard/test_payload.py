@@ -128,11 +128,36 @@ def test_atlas_holds_thumbnails_and_measures():
     patterns[1, 2, 3, 0] = 1
     header, arrays = payload.unpack(payload.atlas(patterns, {"induction": np.arange(6).reshape(2, 3)}))
     assert header["measures"] == ["induction"]
-    assert (header["n"], header["factor"], header["causal"]) == (4, 1, True)
+    assert (header["factors"], header["causal"], header["layers"]) == ([1, 1], [True, True], [])
     assert arrays["thumbs"].shape == (2, 3, 4, 4)
     assert arrays["thumbs"][1, 2, 3, 0] == 255
     assert arrays["thumbs"].sum() == 255
     assert arrays["values"][0, 1].tolist() == [3, 4, 5]
+    assert arrays["there"].tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_atlas_is_its_own_pooled_thumbnails():
+    patterns = np.random.default_rng(0).random((2, 3, 21, 21))
+    thumbs, factor = payload.max_pool(patterns, 8)
+    measures = {"entropy": np.full((2, 3), np.nan)}
+    assert factor == 3
+    assert payload.atlas(patterns, measures, pool_to=8) == payload.atlas_thumbs(thumbs, measures, n=21)
+
+
+def test_thumbnails_of_layers_that_differ():
+    """Two heads and one, causal and not, 40 queries over 9 keys: what is missing is told from what is zero."""
+    thumbs = np.zeros((2, 2, 4, 3), np.float32)
+    thumbs[1, 1] = np.nan
+    thumbs[0, 1, 2] = np.nan  # a row without keys is not a head without a pattern
+    measures = {"entropy": np.array([[0.5, np.nan], [1.0, np.nan]])}
+    names = ["encoder.<b>0</b>", "decoder\n"]
+    blob = payload.atlas_thumbs(thumbs, measures, n=(40, 9), causal=[False, True], layer_names=names)
+    header, arrays = payload.unpack(blob)
+    assert (header["factors"], header["causal"]) == ([10, 3], [False, True])
+    assert header["layers"] == ["encoder.<b>0</b>", "decoder⏎"]
+    assert arrays["there"].tolist() == [[1, 1], [1, 0]]
+    assert arrays["thumbs"].sum() == 0
+    np.testing.assert_array_equal(arrays["values"][0], measures["entropy"])
 
 
 def test_atlas_without_measures():
@@ -152,6 +177,53 @@ def test_pattern_is_exact_to_three_decimals():
     assert header["tokens"] == ["a", "b⏎"]
     assert header["breaks"] == [1]
     np.testing.assert_allclose(arrays["shares"] / 65534, pattern, atol=1 / 131068)
+
+
+def test_pattern_of_a_square_names_its_tokens_once():
+    header, _ = payload.unpack(payload.pattern(np.eye(2), ["a", "b"], query_start=7, key_start=7))
+    assert (header["starts"], header["keys"], header["key_breaks"]) == ([7, 7], None, [])
+    twice = payload.pattern(np.eye(2), ["a", "b"], key_tokens=["a", "b"], query_start=7, key_start=7)
+    assert payload.unpack(twice)[0]["keys"] is None
+
+
+def test_pattern_of_a_window_names_both_axes():
+    window = np.array([[0.25, 0.5, 0.0]])
+    blob = payload.pattern(window, ["q"], key_tokens=["a", "b\n", " c"], causal=False, query_start=900, key_start=3)
+    header, arrays = payload.unpack(blob)
+    assert (header["tokens"], header["keys"]) == (["q"], ["a", "b⏎", "·c"])
+    assert (header["breaks"], header["key_breaks"]) == ([], [1])
+    assert (header["starts"], header["causal"]) == ([900, 3], False)
+    np.testing.assert_allclose(arrays["shares"] / 65534, window, atol=1 / 131068)
+
+
+def test_pattern_of_equal_words_in_two_places_is_a_window():
+    blob = payload.pattern(np.eye(2), ["a", "b"], key_tokens=["a", "b"], query_start=2, key_start=0)
+    assert payload.unpack(blob)[0]["keys"] == ["a", "b"]
+
+
+def test_overview_of_largest_shares():
+    blocks = np.array([[0.25, np.nan, 0.0], [1.0, 0.01, 0.5]])
+    blob = payload.overview(blocks, n_query=7, n_key=11, factor_q=4, factor_k=4, label="L0H1", causal=False)
+    header, arrays = payload.unpack(blob)
+    assert (header["sizes"], header["factors"]) == ([7, 11], [4, 4])
+    assert (header["label"], header["causal"], header["pool"], header["top"]) == ("L0H1", False, "max", 1.0)
+    assert arrays["blocks"].tolist() == [[128, 0, 0], [255, 26, 180]]
+
+
+@pytest.mark.parametrize(
+    ("means", "top", "codes"), [([[0.001, 0.004]], 0.004, [[128, 255]]), ([[0.0, 0.0]], 1.0, [[0, 0]])]
+)
+def test_overview_of_means_reaches_to_the_largest(means, top, codes):
+    blob = payload.overview(means, n_query=1, n_key=2, factor_q=1, factor_k=1, pool="mean")
+    header, arrays = payload.unpack(blob)
+    assert header["top"] == pytest.approx(top)
+    assert arrays["blocks"].tolist() == codes
+
+
+def test_overview_of_noise_fits_its_budget():
+    """512 x 512 blocks under 200 kB even where nothing can be compressed but the masked half."""
+    shares = np.tril(np.random.default_rng(0).random((512, 512)))
+    assert len(payload.overview(shares, n_query=16384, n_key=16384, factor_q=32, factor_k=32)) < 200_000
 
 
 def test_curves_keep_gaps_and_range():
@@ -188,7 +260,14 @@ def test_head_curves_name_and_group_heads():
     [
         (lambda: payload.atlas(np.zeros((2, 3, 4)), {}), r"\(2, 3, 4\)"),
         (lambda: payload.atlas(np.zeros((2, 3, 4, 4)), {"x": np.zeros((3, 2))}), "'x' has shape"),
-        (lambda: payload.pattern(np.zeros((2, 2)), ["a"]), "1 tokens"),
+        (lambda: payload.atlas_thumbs(np.zeros((3, 4, 4)), {}, n=4), r"\(3, 4, 4\)"),
+        (lambda: payload.atlas_thumbs(np.zeros((2, 3, 4, 4)), {}, n=4, causal=[True]), "causal has 1 entries"),
+        (lambda: payload.atlas_thumbs(np.zeros((2, 3, 4, 4)), {}, n=4, layer_names=["a"]), "there are 2 layers"),
+        (lambda: payload.pattern(np.zeros((2, 2)), ["a"]), "1 query tokens and 1 key tokens"),
+        (lambda: payload.pattern(np.zeros((2, 3)), ["a", "b"], key_tokens=["a"]), "2 query tokens and 1 key tokens"),
+        (lambda: payload.pattern(np.eye(2), ["a", "b"], query_start=5), "query_start=5 and key_start=0"),
+        (lambda: payload.overview(np.eye(2), n_query=9, n_key=8, factor_q=4, factor_k=4), r"make \(3, 2\)"),
+        (lambda: payload.overview(np.eye(2), n_query=2, n_key=2, factor_q=1, factor_k=1, pool="sum"), "'sum'"),
         (lambda: payload.curves([0, 1], [[1, 2, 3]], ["a"]), "2 steps"),
         (lambda: payload.curves([0], [[1], [2]], ["a", "a"]), "repeat"),
     ],

@@ -1,4 +1,4 @@
-"""One head's pattern: queries down, keys across, the prompt beside it shaded by where the token in focus looks."""
+"""One head's pattern, or a window of it: queries down, keys across, the tokens beside it shaded by the one in focus."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,10 @@ def pattern(
     max_size: int = 640,
     on_change: Callable[[Cell | None], None] | None = None,
 ) -> Cell | None:
-    """Draw payload.pattern(...); returns the locked (query, key) in force, None when nothing is locked."""
+    """Draw payload.pattern(...); returns the locked (query, key) in force, None when nothing is locked.
+
+    Positions are those of the sequence, so a lock outlives a move of the window: it shows again when it is inside.
+    """
     cue = {"max_size": max_size}
     current = tuple(locked) if locked is not None else None
     return controlled(

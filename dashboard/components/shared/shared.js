@@ -67,6 +67,29 @@ function sized(canvas, width, height) {
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   return ctx;
 }
+function heat(rows, cols, f, code, lut) { // one pixel for f x f cells, the brightest; code is 0..255, or -1 for a cell that stays clear
+  const h = Math.ceil(rows / f), w = Math.ceil(cols / f), top = new Int16Array(h * w).fill(-1), px = new ImageData(w, h);
+  for (let q = 0; q < rows; q++) for (let k = 0; k < cols; k++) {
+    const i = Math.floor(q / f) * w + Math.floor(k / f), c = code(q, k);
+    if (c > top[i]) top[i] = c;
+  }
+  top.forEach((c, i) => { if (c >= 0) px.data.set([lut.table[3 * c], lut.table[3 * c + 1], lut.table[3 * c + 2], 255], 4 * i); });
+  const image = new OffscreenCanvas(w, h);
+  image.getContext("2d").putImageData(px, 0, 0);
+  return image;
+}
+function drawHeat(ctx, image, x, y, w, h) { // crisp cells, as even as the screen allows: uneven zooms go through a larger copy
+  const ratio = devicePixelRatio || 1, whole = [(w * ratio) / image.width, (h * ratio) / image.height];
+  const even = whole.every((zoom) => Math.abs(zoom - Math.round(zoom)) < 1e-6), z = 2 * Math.ceil(Math.max(...whole));
+  let from = image;
+  if (!even) {
+    from = new OffscreenCanvas(image.width * z, image.height * z);
+    const big = from.getContext("2d");
+    big.imageSmoothingEnabled = false; big.drawImage(image, 0, 0, from.width, from.height);
+  }
+  ctx.imageSmoothingEnabled = !even; ctx.imageSmoothingQuality = "high";
+  ctx.drawImage(from, x, y, w, h);
+}
 function clipped(ctx, text, width) { // the text isolated from its neighbours' writing direction, cut to the width
   if (ctx.measureText(text).width <= width) return `\u2068${text}\u2069`;
   const chars = [...text];

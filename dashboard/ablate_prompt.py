@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import streamlit as st
 
-from dashboard import parts, state, theme
+from dashboard import measured, parts, prompts, state, theme
 from dashboard.components import payload
 from dashboard.components.bars import bars
 from dashboard.components.pattern import pattern
 from dashboard.components.tokens import tokens
-from dashboard.loading import ablating
+from dashboard.loading import ablating, prompting
 from dashboard.loading.ablating import Setup
 from tracer.store import Run
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 TOP = 8
+LONGEST = 1024
+"""Tokens of a prompt whose losses are shown one by one."""
+WINDOW = 256
+"""Tokens of a pattern that is drawn."""
 
 
-def draw_prompt(run: Run, setup: Setup, scores: np.ndarray) -> None:
+def draw_prompt(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Ends the page when the text cannot be read, so it is drawn last."""
     st.subheader("On your own text", anchor=False)
-    encoded = parts.choose_prompt(run)
+    encoded = prompts.choose_text(run, LONGEST)
     prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
     position = min(st.session_state.get("ablate_position", (prompt, last))[1], last)
     if st.session_state.get("ablate_position", (prompt,))[0] != prompt:
@@ -43,12 +52,10 @@ def draw_prompt(run: Run, setup: Setup, scores: np.ndarray) -> None:
     with right:
         _draw_next(run, found, prompt, position, bool(setup.off))
     if st.toggle("Show a head's pattern with these heads off", key="ablate_patterns"):
-        _draw_patterns(run, setup, prompt, encoded.strings, scores)
+        _draw_patterns(setup, prompt, encoded.strings, trace)
 
 
 def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], position: int, ablated: bool) -> None:
-    from tracer.data import token_strings
-
     before, after = found["next_before"], found["next_after"]
     ids = [int(i) for i in np.argsort(-np.maximum(before, after), kind="stable")[:TOP]]
     ids.sort(key=lambda i: -before[i])
@@ -58,22 +65,26 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
     st.caption(f"What comes after token {position}, with every head on (grey) and with these off (blue)."
                if ablated else f"What comes after token {position}.")  # fmt: skip
     bars(
-        token_strings(run.tokenizer, ids), before[ids].tolist(), after[ids].tolist(), key="next_tokens",
+        prompting.strings(run, ids), before[ids].tolist(), after[ids].tolist(), key="next_tokens",
         true=ids.index(following) if following is not None else None,
     )  # fmt: skip
 
 
-def _draw_patterns(run: Run, setup: Setup, prompt: tuple[int, ...], strings: list[str], scores: np.ndarray) -> None:
-    heads = [(layer, head) for layer in range(scores.shape[0]) for head in range(scores.shape[1])]
-    st.session_state["ablate_focus"] = parts.focus(run, scores)
+def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], trace: xr.Dataset) -> None:
+    heads = [(int(layer), int(head)) for layer, head in np.argwhere(measured.there(trace))]
+    st.session_state["ablate_focus"] = parts.focus(trace, setup.step)
     head = st.selectbox(
         "Head", heads, key="ablate_focus", format_func=lambda h: theme.head_label(*h), width=160,
         on_change=lambda: state.update(**dict(zip(("layer", "head"), st.session_state["ablate_focus"], strict=True))),
     )  # fmt: skip
-    before, after = ablating.patterns(setup, prompt, head)
+    start = max(0, len(prompt) - WINDOW)
+    if start:
+        st.caption(f"Shown are the last {WINDOW} tokens; Heads shows any part of the prompt.")
+    before, after = ablating.patterns(setup, prompt, head, WINDOW)
     for column, name, values in zip(st.columns(2, gap="large"), ("Before", "After"), (before, after), strict=True):
         with column:
             st.markdown(f"**{name}**")
-            pattern(
-                payload.pattern(values, strings, label=theme.head_label(*head)), key=f"pattern_{name}", max_size=460
+            blob = payload.pattern(
+                values, strings[start:], label=theme.head_label(*head), query_start=start, key_start=start
             )
+            pattern(blob, key=f"pattern_{name}", max_size=460)

@@ -8,46 +8,67 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from dashboard import state, theme
+from dashboard import measured, state, theme
 from dashboard.figures import rows
-from tracer.store import Run
+from dashboard.loading.summaries import recent_ms, status_word
+from tracer.store import About, Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-RECENT = 8
-"""Speed is the median over this many records."""
-
 
 def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
-    """Status, speed, and what is left; losses and best induction head at the chosen step."""
-    status, meta, planned = theme.status(run.status), run.meta, run.config.steps
-    row = trace.isel(step=-1) if chosen is None else trace.sel(step=chosen, method="nearest")
-    induction = row["induction"].values
-    best = np.unravel_index(int(np.nan_to_num(induction, nan=-1.0).argmax()), induction.shape)
-    ms = trace["step_ms"].values[-RECENT:]
-    ms = float(np.median(ms[np.isfinite(ms)])) if np.isfinite(ms).any() else float("nan")
-    rate = 1000 * run.config.optim.batch_size * run.config.model.n_ctx / ms
+    """Status, speed, and what is left; losses and best head at the chosen step. What nobody knows is left out."""
+    status, about = theme.status(run.status), run.about
+    row = measured.nearest(trace, chosen)
     with st.container(horizontal=True):
-        _fact("Status", f"{status.icon} {status.text}", None)
-        _fact("Step", f"{int(row['step']):,}", f"of {planned:,}")
-        for label, name in (("Training loss", "train_loss"), ("Held-out loss", "val_loss")):
-            loss = float(row[name])
-            _fact(label, _loss(loss), f"perplexity {_loss(float(rows.perplexity(loss)), digits=1)}")
-        _fact(
-            "Strongest induction head",
-            theme.head_label(*map(int, best)),
-            f"score {theme.fmt(float(induction[best]), 'induction')}",
-        )
+        _fact("Status", f"{status.icon} {status.text if about.kind == 'trained' else status_word(run)}", None)
+        _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
+        nats = measured.predicts_tokens(trace)
+        on_text = "Held-out loss" if about.kind == "trained" else "Loss on text"
+        for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
+            if measured.holds(trace, name):
+                loss = _latest(trace, name, row) if about.kind != "trained" else float(trace[name][row])
+                perplexity = _loss(float(rows.perplexity(loss)), digits=1)
+                _fact(label, _loss(loss), f"perplexity {perplexity}" if nats else None)
+        _draw_striking(trace, row)
+        _draw_pace(run, trace, about)
+
+
+def _latest(trace: xr.Dataset, name: str, row: int) -> float:
+    """The last value up to a row: the last row of a loop that others wrote comes after its last batch."""
+    values = trace[name].values[: row % trace.sizes["step"] + 1]
+    return float(values[np.isfinite(values)][-1]) if np.isfinite(values).any() else float("nan")
+
+
+def _draw_striking(trace: xr.Dataset, row: int) -> None:
+    step = int(trace["step"][row])
+    for label, name in (("Strongest induction head", "induction"), ("Sharpest head", "entropy_normalised")):
+        if measured.holds(trace, name):
+            best = measured.striking(trace, step)
+            value = theme.fmt(float(trace[name].values[row][best]), name)
+            _fact(label, theme.head_label(*best), f"score {value}" if name == "induction" else f"entropy {value} of 1")
+            return
+
+
+def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
+    """Tokens a second, or milliseconds a step where nobody counts tokens; the time that is left, or that it took."""
+    ms = recent_ms(trace)
+    if about.batch_tokens is not None:
+        rate = 1000 * about.batch_tokens / ms
         _fact(
             "Tokens a second",
             f"{rate:,.0f}" if np.isfinite(rate) else "–",
             f"{ms:,.0f} ms a step" if np.isfinite(ms) else None,
         )
-        if run.live:
-            _fact("Time left", _duration((planned - int(trace["step"][-1])) * ms / 1000), "at this speed")
-        elif seconds := meta.get("cost", {}).get("seconds"):
-            _fact("Took", _duration(float(seconds)), f"{meta['cost']['recording_share']:.1%} more by recording")
+    elif np.isfinite(ms):
+        _fact("Time of a step", f"{ms:,.0f} ms", None)
+    cost = run.meta.get("cost", {})
+    if run.live and about.steps is not None:
+        _fact("Time left", _duration((about.steps - int(trace["step"][-1])) * ms / 1000), "at this speed")
+    elif not run.live and (seconds := cost.get("seconds")):
+        share = cost.get("recording_share")
+        _fact("Took", _duration(float(seconds)), None if share is None else f"{share:.1%} more by recording")
 
 
 def _fact(label: str, value: str, detail: str | None) -> None:
@@ -67,9 +88,13 @@ def _duration(seconds: float) -> str:
 
 
 def draw_divergence(run: Run) -> None:
-    """At which step and where training broke, and what grew before."""
-    found: dict[str, Any] | None = run.meta.get("divergence")
+    """At which step and where training broke, and what grew before; or why nothing is recorded any more."""
+    meta = run.meta
+    found: dict[str, Any] | None = meta.get("divergence")
     if not found:
+        if meta.get("recording_stopped"):
+            st.warning("Recording ended before the training did.", icon=":material/warning:")
+            st.text(str(meta["recording_stopped"]))
         return
     first, before = found.get("non_finite"), found.get("exploding")
     lines = [f"The loss was not a finite number at step {int(found['step'])}. Everything recorded before is kept."]
@@ -98,12 +123,12 @@ def _focus(layer: int, head: int) -> None:
 
 
 def _remedy(run: Run) -> str:
-    """What usually helps, beginning with what this run did without."""
-    lacks = []
-    if run.config.optim.clip is None:
-        lacks.append("clipping of gradients")
-    if run.config.model.norm == "none":
-        lacks.append("a norm in front of every sublayer")
+    """What usually helps, beginning with what this run did without, as far as its configuration is known."""
+    lacks = ["clipping of gradients"]
+    if run.about.kind == "trained":
+        config = run.config
+        lacks = ["clipping of gradients"] if config.optim.clip is None else []
+        lacks += ["a norm in front of every sublayer"] if config.model.norm == "none" else []
     return f"What usually helps: {', or '.join([*lacks, 'a lower learning rate'])}."
 
 

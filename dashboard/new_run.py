@@ -29,6 +29,8 @@ def draw_welcome() -> None:
     left, right = st.columns(2, gap="large")
     with left, st.expander("Train something else", icon=":material/tune:"):
         draw_new()
+    with right, st.expander("Open a Hugging Face model", icon=":material/deployed_code:"):
+        draw_hugging_face()
     with right, st.expander("Open a run directory", icon=":material/folder_open:"):
         draw_open()
 
@@ -45,7 +47,7 @@ def draw_new() -> None:
             "Steps", min_value=1, value=PRESETS[preset].config.steps, step=100, key=f"new_steps {preset}"
         )
     with name_box:
-        suggested = processes.free_name(preset, int(seed))
+        suggested = processes.free_name(f"{preset}-{int(seed)}")
         name = st.text_input("Name", placeholder=suggested, key="new_name")
     st.button(
         "Train", icon=":material/play_arrow:", key="train_new", on_click=_start,
@@ -67,6 +69,55 @@ def draw_open() -> None:
         return
     state.open_run(str(directory))
     st.switch_page(navigation.page("heads"))
+
+
+def draw_hugging_face() -> None:
+    """A model in a directory or on the hub, at one state or at several that training left behind."""
+    model = st.text_input(
+        "Directory, or name on the hub", key="hf_model", placeholder="/path/to/model or EleutherAI/pythia-14m"
+    ).strip()
+    directory, revisions = Path(model).expanduser(), []
+    if model and _is_directory(directory):
+        st.caption(_found(processes.checkpoints(directory)))
+    else:
+        typed = st.text_input(
+            "Revisions, apart by spaces", key="hf_revisions", placeholder="step1000 step10000 step100000",
+            help="Branches or tags whose numbers are steps: one step of the run each. Empty: the model as it is.",
+        )  # fmt: skip
+        revisions = typed.split()
+        st.caption("From the hub it is downloaded first. Code that comes with a model is never run.")
+    suggested = processes.free_name(processes.model_name(str(directory) if model else "model"))
+    name = st.text_input("Name", placeholder=suggested, key="hf_name").strip() or suggested
+    st.button(
+        "Open", icon=":material/deployed_code:", key="open_hf", disabled=not model, on_click=_open_model,
+        args=(str(directory), revisions, name),
+    )  # fmt: skip
+    if message := st.session_state.get("hf_problem"):
+        st.text(message)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
+        return False
+
+
+def _found(checkpoints: list[int]) -> str:
+    if not checkpoints:
+        return "One state of a model: its heads are measured once."
+    steps = [f"{step:,}" for step in checkpoints]
+    shown = ", ".join(steps if len(steps) <= 6 else [*steps[:3], "…", *steps[-2:]])
+    return f"{len(steps)} checkpoints, of steps {shown}: its heads are measured at each."
+
+
+def _open_model(model: str, revisions: list[str], name: str) -> None:
+    try:
+        processes.open_model(model, revisions, name)
+        st.session_state.pop("hf_problem", None)
+        st.session_state["hf_name"] = ""
+    except (ValueError, OSError) as error:
+        st.session_state["hf_problem"] = str(error)
 
 
 def _start(preset: str, seed: int, steps: int, name: str) -> None:

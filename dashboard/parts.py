@@ -1,4 +1,4 @@
-"""What several pages draw: the heading with its question, the chooser of a run, a step and a prompt, and refusals."""
+"""What several pages draw: the heading with its question, the chooser of a run and a step, and refusals."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, navigation, state, theme
-from tracer.measures import MEASURES, PROBES, Measure, Setting
+from dashboard import loading, measured, navigation, state, theme
+from tracer.measures import MEASURES, PROBES, Measure
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from tracer.data import Encoded
     from tracer.store import Run
+
+
+TEXT_OF = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
+"""What stands for held-out text in the runs of other people's models."""
 
 
 def heading(title: str, question: str) -> None:
@@ -109,31 +112,6 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
     st.fragment(again, run_every=2.0)()
 
 
-def choose_prompt(run: Run) -> Encoded:
-    """A text box; refuses what the model cannot read and says what to do."""
-    from tracer.data import PromptTooLong
-
-    selection = state.read()
-    state.show("prompt_box", selection.prompt or loading.example_prompt(run))
-    text = st.text_area(
-        "Prompt", key="prompt_box", height=100, on_change=lambda: state.update(prompt=st.session_state["prompt_box"]),
-        help="Your own text. Heads that look for earlier copies show themselves when something repeats.",
-    )  # fmt: skip
-    try:
-        return loading.encode(run, text)
-    except PromptTooLong as error:
-        encoded = loading.encode(run, text, cut=True)
-        st.warning(
-            f"The prompt is {error.n_tokens} tokens, the context holds {error.n_ctx}: "
-            f"shown are the first {error.n_ctx}, the last {encoded.n_dropped} are left out.",
-            icon=":material/content_cut:",
-        )
-        return encoded
-    except ValueError as error:
-        refuse(str(error))
-        raise AssertionError from error
-
-
 def refuse(message: str) -> None:
     """Say what is wrong and what to do, as text (never as HTML or Markdown), and stop the page."""
     st.error("This cannot be shown.", icon=":material/block:")
@@ -141,18 +119,12 @@ def refuse(message: str) -> None:
     st.stop()
 
 
-def focus(run: Run, scores: np.ndarray) -> tuple[int, int]:
-    """The head in focus, or the one with the highest score when none was chosen or it does not exist here."""
-    chosen = state.read().focus
-    if chosen and chosen[0] < scores.shape[0] and chosen[1] < scores.shape[1]:
+def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
+    """The head in focus, or the most striking one when none was chosen or it does not exist here."""
+    chosen, there = state.read().focus, measured.there(trace)
+    if chosen and chosen[0] < there.shape[0] and chosen[1] < there.shape[1] and there[chosen]:
         return chosen
-    layer, head = np.unravel_index(int(np.nan_to_num(scores, nan=-np.inf).argmax()), scores.shape)
-    return int(layer), int(head)
-
-
-def setting(run: Run) -> Setting:
-    """What the values at chance depend on."""
-    return Setting.of(run.meta["d_vocab"], run.config.model.n_ctx)
+    return measured.striking(trace, step)
 
 
 def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
@@ -165,18 +137,25 @@ def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
     return theme.Scale(
         label=measure.label, unit=measure.unit, lo=low, hi=high if high > low else low + 1.0,
         palette="change" if measure.palette == "diverging" else "score",
-        chance=measure.chance(setting(run)) if measure.chance else None,
+        chance=measure.at_chance(run.about.setting),
     )  # fmt: skip
+
+
+def probe(run: Run, name: str) -> str:
+    """What a measure was taken on, in words; of the models of others no text was held out."""
+    where = MEASURES[name].probe
+    return TEXT_OF.get(run.about.kind, PROBES[where]) if where == "text" else PROBES[where]
 
 
 def explain(name: str, run: Run) -> None:
     """What a measure is: formula, probe, range, value at chance, source."""
     measure: Measure = MEASURES[name]
-    lines = [f"**{measure.label}**: {measure.formula}", f"Measured on {PROBES[measure.probe]}."]
+    lines = [f"**{measure.label}**: {measure.formula}", f"Measured on {probe(run, name)}."]
     if measure.low is not None or measure.high is not None:
         lines.append(f"Range {_end(measure.low)} to {_end(measure.high)} {measure.unit}.")
-    if measure.chance:
-        lines.append(f"At chance {theme.fmt(measure.chance(setting(run)), measure)} ({measure.chance_text}).")
+    chance = measure.at_chance(run.about.setting)
+    if chance is not None:
+        lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
     if measure.note:
         lines.append(measure.note)
     lines.append(f"Source: {measure.source}.")

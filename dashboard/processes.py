@@ -19,17 +19,21 @@ from tracer.store import ROOT, Run, resolve
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 130)
 """Exit statuses of a run that finished, diverged or was stopped: all of these are said in its run.json."""
+CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
+"""Of the folders that `tracer open` takes as steps."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)
 class Started:
-    """A training process that this server started."""
+    """A process that this server started: a training, or the opening of a model."""
 
     name: str
     directory: Path
     log: Path
     process: subprocess.Popen[bytes]
+    command: str = "train"
+    """Of the command line: train, resume or open."""
 
     @property
     def alive(self) -> bool:
@@ -57,13 +61,20 @@ _STARTED: dict[Path, Started] = {}
 
 def train(preset: str, name: str, seed: int, steps: int) -> Started:
     """Start `tracer train` for a new run under checkpoints/; a ValueError says what is wrong with the name."""
-    if not NAME.fullmatch(name):
-        raise ValueError("a run's name is made of letters, digits, '.', '_' and '-', and starts with a letter or digit")
-    directory = ROOT / name
-    if (directory / "run.json").exists() or (directory.resolve() in _STARTED and _STARTED[directory.resolve()].alive):
-        raise ValueError(f"{directory} already holds a run: choose another name, or remove the directory")
+    directory = _new(name)
     options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps)]
     return _start(directory, ["train", preset, *options])
+
+
+def open_model(model: str, revisions: list[str], name: str) -> Started:
+    """Start `tracer open` for a Hugging Face model: a local directory, or a name on the hub with some revisions."""
+    if not model or model.startswith("-"):
+        raise ValueError("name a directory of this machine, or a model of the hub such as gpt2")
+    if wrong := [one for one in revisions if one.startswith("-")]:
+        raise ValueError(f"{wrong[0]!r} is no revision: a branch, a tag or a commit does not begin with a dash")
+    directory = _new(name)
+    chosen = ["--revisions", *revisions] if revisions else []
+    return _start(directory, ["open", model, *chosen, "--run", str(directory)])
 
 
 def resume(run: Run) -> Started:
@@ -100,14 +111,35 @@ def forget(one: Started) -> None:
     _STARTED.pop(one.directory.resolve(), None)
 
 
-def free_name(preset: str, seed: int) -> str:
-    """preset-seed, or with a letter behind it, whichever is not taken."""
+def free_name(wanted: str) -> str:
+    """A name for a run, or with a number behind it, whichever is not taken."""
     taken = {path.resolve() for path in _STARTED}
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
-        name = f"{preset}-{seed}{suffix}"
+        name = f"{wanted}{suffix}"
         if not (ROOT / name).exists() and resolve(name).resolve() not in taken:
             return name
-    raise ValueError(f"there are a thousand runs named {preset}-{seed}: give a name of your own")
+    raise ValueError(f"there are a thousand runs named {wanted}: give a name of your own")
+
+
+def model_name(model: str) -> str:
+    """What a run of a Hugging Face model is called: the last part of its path, in the letters of a run's name."""
+    last = re.sub(r"[^A-Za-z0-9._-]+", "-", model.strip().rstrip("/").rpartition("/")[2]).lstrip("._-")
+    return last[:60] or "model"
+
+
+def checkpoints(directory: Path) -> list[int]:
+    """Steps of the folders checkpoint-500, checkpoint-1000, ... that a training with transformers leaves behind."""
+    return sorted(int(found[1]) for path in directory.iterdir() if (found := CHECKPOINT.fullmatch(path.name)))
+
+
+def _new(name: str) -> Path:
+    """Where a new run of this name goes."""
+    if not NAME.fullmatch(name):
+        raise ValueError("a run's name is made of letters, digits, '.', '_' and '-', and starts with a letter or digit")
+    directory = ROOT / name
+    if (directory / "run.json").exists() or (directory.resolve() in _STARTED and _STARTED[directory.resolve()].alive):
+        raise ValueError(f"{directory} already holds a run: choose another name, or remove the directory")
+    return directory
 
 
 def _start(directory: Path, arguments: list[str]) -> Started:
@@ -122,7 +154,7 @@ def _start(directory: Path, arguments: list[str]) -> Started:
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
-    one = Started(directory.resolve().name, directory, log, process)
+    one = Started(directory.resolve().name, directory, log, process, arguments[0])
     _STARTED.pop(directory.resolve(), None)
     _STARTED[directory.resolve()] = one
     return one

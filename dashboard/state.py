@@ -20,6 +20,8 @@ Head = tuple[int, int]
 ECHO_SECONDS = 3.0
 KEPT_ADDRESSES = 50
 MODES = ("zero", "mean", "resample")
+LONGEST_PROMPT = 4000
+"""Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
 LARGEST = 2**31 - 1
 """No step or head is beyond it, and numpy can still compare with it."""
 
@@ -36,6 +38,8 @@ class Selection:
     """A snapshot; None means the last one."""
     prompt: str = ""
     """The person's own text; empty means the run's example prompt."""
+    kept: str = ""
+    """A prompt kept in the run, where its model cannot be run; empty means the first."""
     layer: int | None = None
     head: int | None = None
     """The head in focus; None means the strongest induction head."""
@@ -53,11 +57,11 @@ class Selection:
 
 
 def to_query(selection: Selection) -> dict[str, str]:
-    """The parts that differ from the default, as text."""
+    """The parts that differ from the default, as text; a prompt that is too long for an address is left out."""
     query = {}
     for field in fields(Selection):
         value = getattr(selection, field.name)
-        if value != field.default:
+        if value != field.default and not (field.name == "prompt" and len(value) > LONGEST_PROMPT):
             query[field.name] = " ".join(head_label(*h) for h in value) if field.name == "off" else str(value)
     return query
 

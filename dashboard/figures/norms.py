@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 RULE_OF_THUMB = -3.0
 """The middle of the update ratio's colours: 10 to this power."""
+LABEL = 13
+"""Pixels that a row's label needs; of thinner rows not every one has a label."""
+TALLEST = 1080
+"""Pixels of all rows together, as long as none gets too thin."""
 REACH = 2.0
 """Colours of the update ratio end this many powers of ten from the middle."""
 
@@ -40,7 +44,7 @@ def history(
     import plotly.graph_objects as go
 
     steps, values = np.asarray(steps), np.asarray(values, np.float32)
-    columns = [str(s) for s in steps]
+    columns, row = [str(s) for s in steps], row_height(len(names))
     figure = go.Figure(
         go.Heatmap(
             x=columns,
@@ -54,19 +58,25 @@ def history(
     )
     figure.update_layout(
         template=theme.plotly_template(dark),
-        height=136 + (30 if len(names) <= 16 else 18) * len(names),
+        height=136 + row * len(names),
         coloraxis=_colours(values, label, ratio, dark),
         margin={"l": 8, "r": 8, "t": 8, "b": 48},
     )
     figure.update_xaxes(title=_title("recorded step"), type="category", showgrid=False, nticks=8, tickangle=0)
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO, tickmode="linear")
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO)
+    figure.update_yaxes(tickmode="array", tickvals=list(names[:: -(-LABEL // row)]))
     if chosen is not None and chosen in names:
-        row = list(names).index(chosen)
-        _frame(figure, -0.5, row - 0.5, len(columns) - 0.5, row + 0.5, dark)
+        at = list(names).index(chosen)
+        _frame(figure, -0.5, at - 0.5, len(columns) - 0.5, at + 0.5, dark)
     if step is not None and str(step) in columns:
         column = columns.index(str(step))
         _frame(figure, column - 0.5, -0.5, column + 0.5, len(names) - 0.5, dark)
     return figure
+
+
+def row_height(n: int) -> int:
+    """Pixels of a tensor's row: fewer when there are many, down to 4, so that the picture stays on a page."""
+    return 30 if n <= 16 else max(4, min(18, TALLEST // n))
 
 
 def heads(

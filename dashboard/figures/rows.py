@@ -61,32 +61,62 @@ def wide_range(values: ArrayLike, factor: float = 100.0) -> bool:
 
 
 def short_names(params: Sequence[str]) -> list[str]:
-    """Names that fit beside a picture: blocks.0.attn.W_Q is L0 W_Q, embed.W_E is W_E; all stay distinct."""
+    """Names that fit beside a picture, all distinct: blocks.0.attn.W_Q is L0 W_Q, model.h.3.ln.weight is L3 ln."""
     short = []
+    stacks = _stacks(params)
+    shared = len(_common([name.split(".") for name in params]))
     for name in params:
-        parts = name.split(".")
-        if parts[0] == "blocks" and len(parts) > 2:
-            inner = parts[3:] if parts[2] == "attn" else parts[2:]
-            short.append(f"L{parts[1]} {'.'.join(inner)}")
+        stem, layer, rest = _place(name)
+        if layer:
+            rest = rest[1:] if rest[0] == "attn" and len(rest) == 2 else rest
+            short.append(" ".join(filter(None, [stacks[stem], f"L{layer}", ".".join(_bare(rest))])))
         else:
-            short.append(parts[-1] if parts[-1] in ("W_E", "W_pos", "W_U") else name)
+            short.append(rest[-1] if rest[-1] in ("W_E", "W_pos", "W_U") else ".".join(_bare(rest[shared:])))
     return short if len(set(short)) == len(short) else list(params)
 
 
 def families(params: Sequence[str]) -> tuple[list[int], list[str]]:
-    """A colour group for each tensor (embeddings, one a block, output), and the names of the groups."""
-    names = []
+    """A colour group for each tensor (embeddings, one a layer, output), and the names of the groups in their order."""
+    stacks = _stacks(params)
+    names: list[str] = []
     for name in params:
-        parts = name.split(".")
-        block = parts[0] == "blocks" and len(parts) > 2
-        names.append(
-            f"layer {parts[1]}"
-            if block
-            else "embeddings"
-            if parts[0].endswith("embed") and parts[0] != "unembed"
-            else "output"
-        )
-    order = sorted(
-        set(names), key=lambda n: (n == "output", n != "embeddings", int(n.split()[1]) if n[:5] == "layer" else 0)
-    )
+        stem, layer, _ = _place(name)
+        if layer:
+            names.append(f"{stacks[stem]} layer {layer}".strip())
+        else:
+            names.append("output" if any("layer" in n for n in names) else "embeddings")
+    layers = [name for name in dict.fromkeys(names) if name not in ("embeddings", "output")]
+    order = [name for name in ("embeddings", *layers, "output") if name in names]
     return [order.index(name) for name in names], order
+
+
+def _place(name: str) -> tuple[str, str, list[str]]:
+    """Where a tensor is: the path of its stack of layers, its number in it, and the rest; no number outside of one."""
+    parts = name.split(".")
+    at = next((i for i, part in enumerate(parts[:-1]) if part.isdigit()), None)
+    return ("", "", parts) if at is None else (".".join(parts[:at]), parts[at], parts[at + 1 :])
+
+
+def _stacks(params: Sequence[str]) -> dict[str, str]:
+    """What tells the stacks of layers apart, by path: nothing where there is one, `encoder` and `decoder` of two."""
+    stems = list(dict.fromkeys(stem for stem, layer, _ in map(_place, params) if layer))
+    parts = [stem.split(".") for stem in stems]
+    lead, tail = len(_common(parts)), len(_common([part[::-1] for part in parts]))
+    return {
+        stem: ".".join(part[lead : len(part) - tail]) if len(stems) > 1 else ""
+        for stem, part in zip(stems, parts, strict=True)
+    }
+
+
+def _common(paths: Sequence[list[str]]) -> list[str]:
+    """The parts that all paths begin with, never a whole path."""
+    found = []
+    for parts in zip(*(path[:-1] for path in paths), strict=False):
+        if len(set(parts)) > 1:
+            break
+        found.append(parts[0])
+    return found
+
+
+def _bare(parts: list[str]) -> list[str]:
+    return parts[:-1] if parts[-1] == "weight" and len(parts) > 1 else parts

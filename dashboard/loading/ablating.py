@@ -12,6 +12,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from tracer.measures import MAX_PERIOD
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tracer.probes import Probe
 
 Head = tuple[int, int]
+SMALL = 20_000_000
+"""Parameters of a model that reads dozens of sequences in a moment."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,11 @@ class Batches:
     """The sequences that ablations are measured on."""
 
     repeat: Probe
-    text: Tensor
+    text: Tensor | None
+    """None where the run kept no text of equal length."""
     note: str
-    """Empty, or why the text is not the run's held-out text."""
+    """Empty, or why it is not all of the run's held-out text."""
+    title: str = "Held-out text"
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,15 @@ def batches(run: str, created: str) -> Batches:
 
 @st.cache_resource(max_entries=16, show_spinner="Reading the held-out text …")
 def _batches(run: str, created: str) -> Batches:
-    import torch
-
     from tracer import data, probes
 
     opened = open_run(run)
+    about = opened.about
+    if about.kind != "trained":
+        assert about.d_vocab is not None  # only models of tokens are rebuilt
+        n_ctx = about.n_ctx or 2 * MAX_PERIOD + 1
+        repeat = probes.repeated(about.d_vocab, n_ctx, about.bos or 0, batch=_rows(opened))
+        return Batches(repeat, _kept_text(opened), "the text it was trained on is not in the run", "Kept text")
     config = opened.config
     repeat = probes.repeated(opened.meta["d_vocab"], config.model.n_ctx, batch=config.record.repeat_rows)
     try:
@@ -84,9 +93,31 @@ def _batches(run: str, created: str) -> Batches:
         note = "the text it was trained on has changed since"
     except (ValueError, OSError):
         note = "the text it was trained on is not on this machine"
-    kept = opened.trace["prompt_tokens"]
-    kept = kept.sel(prompt=[name for name in kept["prompt"].values if str(name).startswith("text")]).values
-    return Batches(repeat, torch.from_numpy(np.asarray(kept, np.int64)), note)
+    return Batches(repeat, _kept_text(opened), note)
+
+
+def _rows(run: Run) -> int:
+    """Sequences of repeated tokens: fewer for a model whose forward pass takes seconds."""
+    return 32 if run.meta["n_params"] <= SMALL else 8
+
+
+def _kept_text(run: Run) -> Tensor | None:
+    """The text among the kept prompts, cut to the shortest of them."""
+    import torch
+
+    trace = run.trace
+    if "prompt_tokens" not in trace:
+        return None
+    names = [name for name in trace["prompt"].values if str(name).startswith("text")]
+    tokens = np.asarray(trace["prompt_tokens"].sel(prompt=names).values, np.int64)
+    shortest = int((tokens >= 0).sum(axis=1).min(initial=tokens.shape[1])) if names else 0
+    return torch.from_numpy(tokens[:, :shortest].copy()) if shortest > 1 else None
+
+
+def _sequences(found: Batches) -> list[tuple[str, Tensor, slice]]:
+    """What is measured: name, tokens and loss positions."""
+    text = [] if found.text is None else [("text", found.text, slice(None))]
+    return [("repeat", found.repeat.tokens, found.repeat.predictable), *text]
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -96,10 +127,7 @@ def costs(setup: Setup) -> dict[str, Cost]:
 
     found, model = batches(setup.run, setup.created), setup.model
     results = {}
-    for name, tokens, where in (
-        ("repeat", found.repeat.tokens, found.repeat.predictable),
-        ("text", found.text, slice(None)),
-    ):
+    for name, tokens, where in _sequences(found):
         e = effect(model, tokens, setup.off, setup.mode, frozen=setup.frozen)
         clean, ablated = e.clean.numpy(), e.ablated.numpy()
         results[name] = Cost(
@@ -123,10 +151,7 @@ def clean(run: str, created: str, step: int) -> dict[str, float]:
     def loss(tokens: Tensor, where: slice) -> float:
         return float(averaged([[]], lambda: per_token_loss(model(inputs(model, tokens)), tokens)[:, where].mean()))
 
-    return {
-        "repeat": loss(found.repeat.tokens, found.repeat.predictable),
-        "text": loss(found.text, slice(None)),
-    }
+    return {name: loss(tokens, where) for name, tokens, where in _sequences(found)}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -163,16 +188,17 @@ def on_prompt(setup: Setup, prompt: tuple[int, ...], position: int) -> dict[str,
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def patterns(setup: Setup, prompt: tuple[int, ...], head: Head) -> tuple[np.ndarray, np.ndarray]:
-    """One head's pattern on a prompt before and after, [query_pos key_pos]."""
+def patterns(setup: Setup, prompt: tuple[int, ...], head: Head, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """One head's pattern on the last tokens of a prompt before and after, [query_pos key_pos]."""
     import torch
 
     from tracer.ablate import averaged
     from tracer.inspect import look
 
     tokens, model = torch.tensor([prompt]), setup.model
+    shown = slice(max(0, len(prompt) - last), None)
     before, after = (
-        averaged(edits, lambda: torch.from_numpy(look(model, tokens)["pattern"][head])).numpy()
+        averaged(edits, lambda: torch.from_numpy(look(model, tokens).window(*head, shown, shown))).numpy()
         for edits in ([[]], _prompt_plans(setup, prompt))
     )
     return (before, before) if setup.frozen else (before, after)
@@ -196,8 +222,7 @@ def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[st
     from tracer.ablate import sweep as compute
 
     found, model = batches(run, created), loading.model(open_run(run), step)
-    repeat = found.repeat
     return {
-        "repeat": compute(model, repeat.tokens, mode, positions=repeat.predictable, frozen=frozen).values,
-        "text": compute(model, found.text, mode, frozen=frozen).values,
+        name: compute(model, tokens, mode, positions=where, frozen=frozen).values
+        for name, tokens, where in _sequences(found)
     }

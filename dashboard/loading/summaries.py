@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
-from dashboard import loading
+from dashboard import loading, measured
 from tracer.store import Run, open_run
+from tracer.store.about import Kind
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 POINTS = 80
 """Points of a sparkline."""
@@ -19,14 +24,20 @@ RECENT = 8
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in a few numbers; nan and () for what is not recorded yet."""
+    """A run in a few numbers; nan, None and () for what is unknown or not recorded yet."""
 
+    kind: Kind
     preset: str | None
+    author: str
+    """Class of a model that others wrote."""
     step: int
-    steps: int
+    steps: int | None
     losses: tuple[float, ...]
     best: tuple[int, int] | None
+    """The strongest induction head, or where that is not measured the sharpest one."""
+    induction: bool
     score: float
+    """Its induction score, or its normalised entropy."""
     n_params: int
     megabytes: float
     created: datetime | None
@@ -39,7 +50,7 @@ class Summary:
 
     @property
     def seconds_left(self) -> float:
-        return (self.steps - self.step) * self.step_ms / 1000
+        return (self.steps - self.step) * self.step_ms / 1000 if self.steps else float("nan")
 
 
 def summary(run: Run) -> Summary:
@@ -55,24 +66,35 @@ def summary(run: Run) -> Summary:
 @st.cache_data(max_entries=256, show_spinner=False)
 def _summary(directory: str, stamp: str) -> Summary:
     run = open_run(directory)
-    meta, config = run.meta, run.config
-    step, losses, best, score, step_ms = int(meta["step"]), (), None, float("nan"), float("nan")
+    meta, about = run.meta, run.about
+    step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
     try:
         trace = loading.trace(run)
     except ValueError:  # stopped before the first record
         trace = None
     if trace is not None and trace.sizes["step"]:
         step = max(step, int(trace["step"][-1]))
-        losses = thinned(trace["train_loss"].values)
-        induction = trace["induction"].values[-1]
-        layer, head = np.unravel_index(int(np.nan_to_num(induction, nan=-1.0).argmax()), induction.shape)
-        best, score = (int(layer), int(head)), float(induction[layer, head])
-        ms = trace["step_ms"].values[-RECENT:]
-        step_ms = float(np.median(ms[np.isfinite(ms)])) if np.isfinite(ms).any() else float("nan")
+        losses = thinned(trace["train_loss"].values) if "train_loss" in trace else ()
+        induction, step_ms = measured.holds(trace, "induction"), recent_ms(trace)
+        if measured.head_measures(trace):
+            best = measured.striking(trace)
+            score = float(measured.scores(trace, "induction" if induction else "entropy_normalised")[best])
     return Summary(
-        meta.get("preset"), step, config.steps, losses, best, score, int(meta["n_params"]), loading.size_mb(run),
-        when(meta["created"]), step_ms,
+        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score,
+        int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms,
     )  # fmt: skip
+
+
+def status_word(run: Run) -> str:
+    """How the run stands; an opened model is not trained: its heads are measured, and then it is open."""
+    words = {"training": "measuring", "finished": "opened"} if run.meta.get("kind") == "opened" else {}
+    return words.get(run.status, run.status)
+
+
+def recent_ms(trace: xr.Dataset) -> float:
+    """Milliseconds of a step lately; nan where nobody timed them."""
+    ms = trace["step_ms"].values[-RECENT:] if "step_ms" in trace else np.array([])
+    return float(np.median(ms[np.isfinite(ms)])) if np.isfinite(ms).any() else float("nan")
 
 
 def thinned(values: np.ndarray) -> tuple[float, ...]:

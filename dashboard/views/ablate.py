@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import headsets, parts, state, theme
+from dashboard import headsets, measured, parts, prompts, state, theme
 from dashboard.ablate_prompt import draw_prompt
 from dashboard.components import payload
 from dashboard.components.ablation_grid import ablation_grid
@@ -26,6 +26,10 @@ REDUNDANCY = (
 )
 SWEEP_AT_ONCE = 128
 """Forward passes of a sweep that are not worth a question."""
+SNIPPET = """with tracer.watch(model) as watcher:
+    before = model(inputs)
+    with watcher.ablate({{({layer}, {head})}}):
+        after = model(inputs)"""
 
 
 def page() -> None:
@@ -33,17 +37,19 @@ def page() -> None:
     chooser, stepper = st.columns([2, 5])
     with chooser:
         run = parts.choose_run()
+    if not prompts.can_read(run):
+        _draw_elsewhere(run)
+        return
     with stepper:
         step = parts.choose_step(run)
     trace = parts.recorded(run)
     if trace is None:
         return
-    selection, at_step = state.read(), trace.sel(step=step, method="nearest")
-    scores = at_step["induction"].values
-    off = _existing(selection.off, scores)
+    selection, scores = state.read(), measured.scores(trace, "induction", step)
+    off = _existing(selection.off, measured.there(trace))
     controls, results = st.columns([5, 8], gap="large")
     with controls:
-        _draw_switches(run, off, scores, at_step["previous_token"].values)
+        _draw_switches(run, off, scores, measured.scores(trace, "previous_token", step))
     setup = Setup.of(run, step, off, selection.mode, selection.frozen)
     with results:
         _draw_costs(setup)
@@ -51,16 +57,27 @@ def page() -> None:
     with on_heads:
         if off:
             _draw_induction(run, setup)
-        _draw_sweep(setup)
+        _draw_sweep(run, setup)
     with on_prompt:
-        draw_prompt(run, setup, scores)
+        draw_prompt(run, setup, trace)
 
 
-def _existing(off: tuple[headsets.Head, ...], scores: np.ndarray) -> tuple[headsets.Head, ...]:
-    there = tuple(h for h in off if h[0] < scores.shape[0] and h[1] < scores.shape[1])
-    if gone := [theme.head_label(*h) for h in off if h not in there]:
+def _draw_elsewhere(run: Run) -> None:
+    """What to do where the model is, with the head in focus."""
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    layer, head = parts.focus(trace)
+    st.info(f"{prompts.why_not(run)}, so its heads cannot be switched off here.", icon=":material/code_off:")
+    st.markdown(f"Where the model is, this does it; {theme.head_label(layer, head)} is the head in focus:")
+    st.code(SNIPPET.format(layer=layer, head=head), language="python")
+
+
+def _existing(off: tuple[headsets.Head, ...], there: np.ndarray) -> tuple[headsets.Head, ...]:
+    kept = tuple(h for h in off if h[0] < there.shape[0] and h[1] < there.shape[1] and there[h])
+    if gone := [theme.head_label(*h) for h in off if h not in kept]:
         st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")
-    return there
+    return kept
 
 
 def _draw_switches(run: Run, off: tuple[headsets.Head, ...], scores: np.ndarray, previous: np.ndarray) -> None:
@@ -115,17 +132,15 @@ def _draw_costs(setup: Setup) -> None:
         raise AssertionError from error
     note = ablating.batches(setup.run, setup.created).note
     text = (
-        f"Only {note}: measured on the text kept with the run."
+        f"{note[0].upper()}{note[1:]}: measured on the text kept with the run."
         if note
         else "Text that it was not trained on: all tokens."
     )
-    for column, name, title, what in zip(
-        st.columns(2), ("repeat", "text"), ("Repeated tokens", "Held-out text"),
-        ("Random tokens, said twice: the loss where copying gives the answer.", text), strict=True,
-    ):  # fmt: skip
+    said = {"repeat": "Random tokens, said twice: the loss where copying gives the answer.", "text": text}
+    for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch"):
-            st.markdown(f"**{title}**")
-            st.caption(what)
+            st.markdown(f"**{_title(name, setup)}**")
+            st.caption(said[name])
             _draw_cost(before[name], found[name] if found else None)
     if found is None:
         st.info(
@@ -135,6 +150,10 @@ def _draw_costs(setup: Setup) -> None:
     if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
         st.caption(REDUNDANCY)
     _draw_positions(setup, found["repeat"])
+
+
+def _title(name: str, setup: Setup) -> str:
+    return "Repeated tokens" if name == "repeat" else ablating.batches(setup.run, setup.created).title
 
 
 def _draw_cost(before: float, cost: ablating.Cost | None) -> None:
@@ -188,20 +207,20 @@ def _draw_induction(run: Run, setup: Setup) -> None:
         headmap(after, key="induction_after", title="After", scale=scale, off=setup.off)
 
 
-def _draw_sweep(setup: Setup) -> None:
+def _draw_sweep(run: Run, setup: Setup) -> None:
     st.subheader("Every head by itself", anchor=False)
     st.caption(f"The change in loss when only that head is off. {REDUNDANCY}")
-    config = setup.model.config
-    passes = config.n_layers * config.n_heads * (5 if setup.mode == "resample" else 1)
-    if passes > SWEEP_AT_ONCE and not st.session_state.get(f"sweep {setup.run}"):
-        st.button(f"Measure {config.n_layers * config.n_heads} heads", icon=":material/play_arrow:",
+    model = setup.model
+    n_heads = model.n_layers * model.n_heads
+    passes = n_heads * (5 if setup.mode == "resample" else 1)
+    slow = passes > SWEEP_AT_ONCE or run.about.kind != "trained" and run.meta["n_params"] > ablating.SMALL
+    if slow and not st.session_state.get(f"sweep {setup.run}"):
+        st.button(f"Measure {n_heads} heads", icon=":material/play_arrow:",
                   on_click=lambda: st.session_state.update({f"sweep {setup.run}": True}))  # fmt: skip
         return
     found = ablating.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
-    for column, name, title in zip(
-        st.columns(2, gap="large"), found, ("Repeated tokens", "Held-out text"), strict=True
-    ):
+    for column, name in zip(st.columns(2, gap="large"), found, strict=False):
         size = float(np.nanmax(np.abs(found[name])))
         scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
         with column:
-            headmap(found[name], key=f"sweep_{name}", title=title, scale=scale, off=setup.off)
+            headmap(found[name], key=f"sweep_{name}", title=_title(name, setup), scale=scale, off=setup.off)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from dashboard import parts, state, theme
+from dashboard import loading, measured, parts, state, theme
 from dashboard.components import payload
 from dashboard.components.curves import curves
 from dashboard.figures import norms, rows
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 QUANTITIES = {"update_ratio": "update ratio u", "grad_norm": "gradient g", "weight_norm": "weight w"}
+LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
 HEIGHT = 260
+LONGEST_NAME = 24
+"""Letters of a tensor's path that fit in the table."""
 
 
 def page() -> None:
@@ -28,14 +31,19 @@ def page() -> None:
     chooser, stepper, switch, axis = st.columns([3, 4, 4, 2])
     with chooser:
         run = parts.choose_run()
+    offered = _offered(run)
+    if not offered:
+        if parts.recorded(run) is not None:
+            st.info(f"This run holds no gradients: {_why(run)}.", icon=":material/trending_flat:")
+        return
     with stepper:
         parts.choose_record(run)
     with switch:
         shown = st.segmented_control(
             "Show",
-            list(QUANTITIES),
+            offered,
             key="quantity_box",
-            default="update_ratio",
+            default=offered[0],
             required=True,
             format_func=QUANTITIES.__getitem__,
         )
@@ -43,7 +51,22 @@ def page() -> None:
         log_x = (
             st.segmented_control("Steps", ["linear", "log"], key="axis_box", default="linear", required=True) == "log"
         )
-    parts.tick(run, lambda: _draw(run, shown or "update_ratio", log_x))
+    parts.tick(run, lambda: _draw(run, shown or offered[0], log_x))
+
+
+def _offered(run: Run) -> list[str]:
+    """The quantities that hold something; all of them while nothing is recorded yet."""
+    try:
+        trace = loading.trace(run)
+    except ValueError:
+        return list(QUANTITIES) if run.live else []
+    return [name for name in QUANTITIES if measured.holds(trace, name)] if trace.sizes["step"] else list(QUANTITIES)
+
+
+def _why(run: Run) -> str:
+    if run.about.kind == "opened":
+        return "its steps are weights that were downloaded or saved, and nothing was trained here"
+    return "its optimiser was not watched"
 
 
 def _draw(run: Run, shown: str, log_x: bool) -> None:
@@ -52,44 +75,55 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
     if trace is None:
         return
     steps = trace["step"].values
-    row = rows.last_measured(steps, trace["update_ratio"].values, state.read().step)
+    held = [name for name in ("update_ratio", "grad_norm", "weight_norm") if measured.holds(trace, name)]
+    if not held:
+        st.info("No update has been made yet.", icon=":material/hourglass_top:")
+        return
+    row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
     row = row if row is not None else 0
     names = [str(name) for name in trace["param"].values]
     left, right = st.columns([1, 1], gap="large")
     with left:
         tensor = _draw_table(trace, names, row)
-        draw_bands()
+        if "update_ratio" in held:
+            draw_bands()
     with right:
         _draw_picture(trace, names, shown, tensor, row, run)
     left, right = st.columns([1, 1], gap="large")
     with left:
         _draw_tensors(trace, names, shown, tensor, int(steps[row]), log_x)
-    with right:
-        _draw_global(run, trace, int(steps[row]), log_x)
-    _draw_heads(run, trace, shown, row, log_x)
+    if "grad_norm" in held:
+        with right:
+            _draw_global(run, trace, int(steps[row]), log_x)
+    if measured.holds(trace, f"head_{shown}"):
+        _draw_heads(run, trace, shown, row, log_x)
     with st.expander("What do g, w and u say?"):
         for name in (*QUANTITIES, "clip_factor"):
-            parts.explain(name, run)
+            if measured.holds(trace, name):
+                parts.explain(name, run)
 
 
 def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     """g, w and u of every tensor at one step; returns the chosen tensor."""
     step = int(trace["step"].values[row])
     st.subheader(f"Every tensor at step {step:,}", anchor=False)
-    g, w, u = (trace[name].values[row] for name in ("grad_norm", "weight_norm", "update_ratio"))
+    held = [(letter, name) for letter, name in LETTERS.items() if measured.holds(trace, name)]
     chosen = st.session_state.get("tensor")
     chosen = chosen if chosen in names else _first(names)
     asked = state.read().step
     newest = int(trace["step"].values[-1]) if asked is None else asked
     missing = f" No update has followed step {newest:,}." if newest > step else ""
-    st.caption(f"{count(u)}.{missing} Choose a row to follow its tensor; followed now: {_code(chosen)}.")
-    table: dict[str, Any] = {"tensor": names, "pace": [verdict(float(x)) for x in u]}
-    config: dict[str, Any] = {
-        "tensor": st.column_config.TextColumn(width=132),
-        "pace": st.column_config.TextColumn(help="how u reads; see below", width=86),
-    }
-    for letter, name, values in (("u", "update_ratio", u), ("g", "grad_norm", g), ("w", "weight_norm", w)):
-        table[letter], config[letter] = _column(values, MEASURES[name].formula)
+    paced = "u" in dict(held)
+    pace = f"{count(trace['update_ratio'].values[row])}.{missing} " if paced else ""
+    st.caption(f"{pace}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
+    fits = max(map(len, names)) <= LONGEST_NAME
+    table: dict[str, Any] = {"tensor": names if fits else rows.short_names(names)}
+    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=132 if paced else None)}
+    if paced:
+        table["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
+        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=86)
+    for letter, name in held:
+        table[letter], config[letter] = _column(trace[name].values[row], MEASURES[name].formula)
     st.dataframe(
         table,
         hide_index=True,
@@ -99,7 +133,7 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
         height=37 + 35 * min(len(names), 22),
         row_height=35,
         column_config=config,
-        alt=f"Gradient norm g, weight norm w and update ratio u of {len(names)} tensors at step {step}",
+        alt=f"{', '.join(QUANTITIES[name] for _, name in held)} of {len(names)} tensors at step {step}",
     )
     return chosen
 
@@ -180,11 +214,13 @@ def _scale(shown: str) -> theme.Scale:
 
 def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     st.subheader("All gradients together", anchor=False)
-    limit = run.config.optim.clip
+    known = run.about.kind == "trained"
+    limit = run.config.optim.clip if known else None
     steps, total = trace["step"].values, rows.total_norm(trace["grad_norm"].values)
     row = int(np.searchsorted(steps, step))
     if limit is None:
-        st.caption("The norm of the whole gradient. This run does not clip, so a spike goes straight into the weights.")
+        clips = " This run does not clip, so a spike goes straight into the weights." if known else ""
+        st.caption(f"The norm of the whole gradient.{clips}")
     else:
         norm, factor = theme.fmt(total[row], "norm"), theme.fmt(float(trace["clip_factor"].values[row]))
         st.caption(
@@ -217,7 +253,7 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
 def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) -> None:
     """Q and K move the pattern, V and O what is written: each head's four matrices, at a step and over training."""
     name, label, step = f"head_{shown}", QUANTITIES[shown], int(trace["step"].values[row])
-    focus = parts.focus(run, trace["induction"].values[-1])
+    focus = parts.focus(trace)
     st.subheader("Head by head", anchor=False)
     st.caption("Q and K decide where a head looks, V and O what it writes there; they often move at different times.")
     left, right = st.columns([1, 1], gap="large")
@@ -232,9 +268,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
 
 
 def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
-    every = [
-        theme.head_label(layer, head) for layer in range(trace.sizes["layer"]) for head in range(trace.sizes["head"])
-    ]
+    every = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(measured.there(trace))]
     state.show("head_box", theme.head_label(*focus))
 
     def chosen() -> None:

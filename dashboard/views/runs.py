@@ -10,14 +10,19 @@ import streamlit as st
 
 from dashboard import loading, navigation, parts, processes, state, theme
 from dashboard.components.spark import spark
-from dashboard.loading.summaries import Summary, summary
-from dashboard.new_run import draw_new, draw_open, draw_welcome
+from dashboard.loading.summaries import Summary, status_word, summary
+from dashboard.new_run import draw_hugging_face, draw_new, draw_open, draw_welcome
 from dashboard.processes import Started
 from tracer.presets import PRESETS
-from tracer.store import Run
+from tracer.store import Run, broken_runs
 
 SHOWN = 20
 """Cards before the reader is asked whether to see all."""
+DOES = {
+    "train": "Reading the text and building the model: this takes a few seconds, longer the first time.",
+    "open": "Loading the model and looking at its heads: this takes a while, longer when it is downloaded first.",
+}
+"""What a process does before there is a run to show, by its command."""
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
 Colour = Literal["blue", "green", "gray", "orange", "red"]
@@ -27,6 +32,8 @@ BADGES: dict[str, tuple[str, Colour]] = {
     "stopped": (theme.status("stopped").icon, "gray"),
     "interrupted": (theme.status("interrupted").icon, "orange"),
     "diverged": (theme.status("diverged").icon, "red"),
+    "measuring": (theme.status("training").icon, "blue"),
+    "opened": (theme.status("finished").icon, "green"),
     "starting": (theme.status("training").icon, "blue"),
     "failed": (theme.status("bad").icon, "red"),
 }
@@ -41,14 +48,32 @@ def page() -> None:
     state.read()
     if _is_empty():
         draw_welcome()
+        _draw_broken()
         return
     st.fragment(_draw_runs, run_every=2.0)()
     st.space("small")
     left, right = st.columns(2, gap="large")
     with left, st.expander("Train another run", icon=":material/add:"):
         draw_new()
+    with right, st.expander("Open a Hugging Face model", icon=":material/deployed_code:"):
+        draw_hugging_face()
     with right, st.expander("Open a run directory", icon=":material/folder_open:"):
         draw_open()
+    with left:
+        _draw_broken()
+
+
+def _draw_broken() -> None:
+    """Folders that hold a run.json and cannot be opened, with the reason: names and reasons are never Markdown."""
+    broken = broken_runs()
+    if not broken:
+        return
+    many = f"{len(broken)} folders here" if len(broken) > 1 else "A folder here"
+    with st.expander(f"{many} cannot be opened", icon=":material/warning:"):
+        for name, reason in broken.items():
+            with st.container(gap=None, key=f"name-broken-{crc32(name.encode())}"):
+                st.text(name)
+            st.text(reason)
 
 
 def _is_empty() -> bool:
@@ -82,7 +107,7 @@ def _draw_process(one: Started) -> None:
     with st.container(border=True, key=f"process-{one.name}"):
         if one.alive:
             _draw_name(one.name, "starting")
-            st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
+            st.caption(DOES.get(one.command, DOES["train"]))
         else:
             _draw_name(one.name, "failed")
             st.caption("It ended before it was done. Its last words:")
@@ -97,7 +122,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
     with st.container(border=True, key=f"run-{name}"):
         about, progress, loss, best, actions = st.columns([6, 3, 4, 3, 4], gap="medium", vertical_alignment="center")
         with about:
-            _draw_name(name, run.status)
+            _draw_name(name, status_word(run))
         try:
             facts = summary(run)
         except ValueError as error:
@@ -108,13 +133,21 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
             _draw_progress(run, facts)
         with loss:
             share = max(facts.share, SPARK_SHARE)
-            spark(facts.losses, key=f"loss-{crc32(name.encode())}", label="training loss", share=share)
+            if facts.losses or facts.kind == "trained":
+                spark(facts.losses, key=f"loss-{crc32(name.encode())}", label="training loss", share=share)
         with best:
-            st.caption("Strongest induction head")
-            score = theme.fmt(facts.score, "induction")
-            st.markdown(f"**{theme.head_label(*facts.best)}** scores {score}" if facts.best else "not measured yet")
+            _draw_best(facts)
         with actions:
             _draw_actions(run, comparing, several)
+
+
+def _draw_best(facts: Summary) -> None:
+    st.caption("Strongest induction head" if facts.induction else "Sharpest head")
+    if facts.best is None:
+        st.markdown("not measured yet")
+        return
+    score = theme.fmt(facts.score, "induction")
+    st.markdown(f"**{theme.head_label(*facts.best)}** {'scores' if facts.induction else 'entropy'} {score}")
 
 
 def _draw_name(name: str, status: str) -> None:
@@ -126,11 +159,16 @@ def _draw_name(name: str, status: str) -> None:
 
 
 def _draw_progress(run: Run, facts: Summary) -> None:
+    if facts.kind == "opened":
+        n = len(run.steps)
+        st.caption(f"{n} checkpoints" if n > 1 else "One set of weights")
+        return
     if run.status == "finished":
         st.caption(f"{facts.step:,} steps")
         return
-    st.caption(f"Step {facts.step:,} of {facts.steps:,}")
-    st.progress(facts.share)
+    st.caption(f"Step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}"))
+    if facts.steps is not None:
+        st.progress(facts.share)
     if run.live and (left := _left(facts)):
         st.caption(left)
     if run.status == "diverged":
@@ -155,12 +193,13 @@ def _draw_actions(run: Run, comparing: str | None, several: bool) -> None:
                 "Compare", key=f"compare {name}", icon=":material/compare_arrows:", disabled=bool(comparing),
                 on_click=lambda: st.session_state.update(comparing=name),
             )  # fmt: skip
-        if run.live:
+        own = run.meta.get("kind", "trained") == "trained"  # others are somebody's program: not ours to stop or resume
+        if own and run.live:
             asked = st.session_state.get(f"stopping {name}") == run.meta["step"]
             st.button("Stopping …" if asked else "Stop", key=f"stop {name}", icon=":material/stop:", disabled=asked,
                       help="Stops after this step and keeps everything; Resume goes on from there.",
                       on_click=_stop, args=(run,))  # fmt: skip
-        elif run.status in ("stopped", "interrupted") and (step := run.resume_step()) is not None:
+        elif own and run.status in ("stopped", "interrupted") and (step := run.resume_step()) is not None:
             st.button(
                 "Resume", key=f"resume {name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
                 help=f"Goes on from step {step:,}, to the bit.",
@@ -184,7 +223,10 @@ def _resume(run: Run) -> None:
 
 def _about(facts: Summary) -> str:
     """Only words of ours and numbers: a preset that is not ours is not printed."""
-    words = [facts.preset if facts.preset in PRESETS else "own configuration", f"{_short(facts.n_params)} parameters"]
+    what = facts.preset if facts.preset in PRESETS else "own configuration"
+    if facts.kind != "trained":
+        what = f"{facts.kind} {facts.author if facts.author.isidentifier() else 'model'}"
+    words = [what, f"{_short(facts.n_params)} parameters"]
     words.append(f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB")
     if facts.created:
         words.append(f"{facts.created:%-d %b %H:%M}")

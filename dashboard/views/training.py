@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, parts, state, theme
+from dashboard import loading, measured, parts, state, theme
 from dashboard.components import payload
 from dashboard.components.curves import curves
 from dashboard.facts import draw_divergence, draw_facts, draw_samples
 from dashboard.figures import rows
-from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures import MEASURES
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 
 HEIGHT = 260
 POSITION_LINES = 6
+LOSSES = {"train_loss": "train", "val_loss": "held-out"}
+COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
+CONTEXT = {"icl_score": "ICL"}
+OFTEN_MISSING = {
+    "training loss": ["train_loss"], "held-out loss": ["val_loss"], "copying": list(COPYING),
+    "use of context": list(CONTEXT), "loss by position": ["loss_by_position"],
+}  # fmt: skip
+"""Variables that runs of other people's models may lack, in the words of the page."""
+Section = tuple[Iterable[str], Callable[[], None]]
+"""The variables that a section shows, one of which must hold something, and what draws it."""
 
 
 def page() -> None:
@@ -77,18 +88,34 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
     if compared is not None:
         traces |= _readable(compared)
     step = state.read().step
-    left, right = st.columns(2, gap="large")
-    with left:
-        _draw_loss(run, traces, log_x, step)
-    with right:
-        _draw_copying(run, traces, log_x, step)
-    _draw_heads(run, trace, log_x, step)
-    left, right = st.columns(2, gap="large")
-    with left:
-        _draw_context(run, traces, log_x, step)
-    with right:
-        _draw_positions(run, trace, step)
+
+    def row(*sections: Section) -> None:
+        """Sections side by side, those that hold something."""
+        held = [draw for names, draw in sections if any(measured.holds(t, n) for t in traces.values() for n in names)]
+        for column, draw in zip(st.columns(len(held), gap="large") if held else (), held, strict=True):
+            with column:
+                draw()
+
+    row(
+        (LOSSES, lambda: _draw_loss(run, traces, log_x, step)),
+        (COPYING, lambda: _draw_copying(run, traces, log_x, step)),
+    )
+    if measured.head_measures(trace):
+        _draw_heads(run, trace, log_x, step)
+    row(
+        (CONTEXT, lambda: _draw_context(run, traces, log_x, step)),
+        (("loss_by_position",), lambda: _draw_positions(run, trace, step)),
+    )
+    _draw_missing(trace)
     draw_samples(run, step)
+
+
+def _draw_missing(trace: xr.Dataset) -> None:
+    """One sentence on what the page has no numbers for, where a reader may look for it."""
+    offered = OFTEN_MISSING if measured.predicts_tokens(trace) else {"training loss": ["train_loss"]}
+    missing = [what for what, names in offered.items() if not any(measured.holds(trace, n) for n in names)]
+    if missing:
+        st.caption(f"Not measured in this run: {', '.join(missing)}.")
 
 
 def _readable(compared: Run) -> dict[str, xr.Dataset]:
@@ -101,28 +128,34 @@ def _readable(compared: Run) -> dict[str, xr.Dataset]:
 
 
 def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+    nats = all(measured.predicts_tokens(trace) for trace in traces.values())
+    shown = None
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         st.subheader("Loss", anchor=False, width="content")
-        shown = st.segmented_control(
-            "Unit of the loss",
-            ["nats", "perplexity"],
-            key="loss_box",
-            default="nats",
-            required=True,
-            label_visibility="collapsed",
-        )
+        if nats:
+            shown = st.segmented_control(
+                "Unit of the loss",
+                ["nats", "perplexity"],
+                key="loss_box",
+                default="nats",
+                required=True,
+                label_visibility="collapsed",
+            )
+    said = (
+        "Nats: minus the natural logarithm of the probability given to the token that came; 0 is certain. "
+        "Perplexity: e to that power."
+    )
     st.caption(
-        "On the training batch of each step, and on held-out text that is never trained on. Nats: minus the "
-        "natural logarithm of the probability given to the token that came; 0 is certain. Perplexity: e to that power."
+        f"{_measured_on(run, traces)} {said if nats else 'The loss is the one that its own training loop computes.'}"
     )
     lift = rows.perplexity if shown == "perplexity" else np.asarray
-    scale = parts.scale("val_loss", run)
     label = "Perplexity" if shown == "perplexity" else "Loss"
-    unit = "" if shown == "perplexity" else "nats"
-    chance = float(lift(scale.chance)) if scale.chance is not None else None
+    unit = "nats" if nats and shown != "perplexity" else ""
+    known = parts.scale("val_loss", run).chance if nats else None
+    chance = None if known is None else float(lift(known))
     _lines(
         traces,
-        {"train_loss": "train", "val_loss": "held-out"},
+        LOSSES if run.about.kind == "trained" else LOSSES | {"val_loss": "text"},
         "loss",
         theme.Scale(label, unit, chance=chance, mark="knows nothing"),
         log_x,
@@ -131,19 +164,26 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
     )
 
 
+def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
+    """Which losses there are, in a sentence."""
+    has = {name for trace in traces.values() for name in LOSSES if measured.holds(trace, name)}
+    text = "held-out text that is never trained on" if run.about.kind == "trained" else parts.probe(run, "val_loss")
+    said = {"train_loss": "the training batch of each step", "val_loss": text}
+    return f"On {', and on '.join(said[name] for name in LOSSES if name in has)}."
+
+
 def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
     st.subheader("Copying", anchor=False)
     st.caption("Random tokens, then the same again: only a model that copies does better the second time.")
-    names = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
     chance = parts.scale("repeat_loss", run).chance
-    _lines(traces, names, "copying", theme.Scale("Loss", "nats", chance=chance, mark="knows nothing"), log_x, step)
+    _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="knows nothing"), log_x, step)
 
 
 def _draw_context(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
     st.subheader("Use of context", anchor=False)
     st.caption("Loss late in the context minus loss early in it, on held-out text. Negative: what came before helps.")
     scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
-    _lines(traces, {"icl_score": "ICL"}, "context", scale, log_x, step)
+    _lines(traces, CONTEXT, "context", scale, log_x, step)
 
 
 def _lines(
@@ -157,8 +197,9 @@ def _lines(
 ) -> None:
     """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it."""
     several = len(traces) > 1
-    labels = [f"{label} · {_cut(run)}" if several else label for run in traces for label in names.values()]
-    series = [(trace["step"].values, lift(trace[name].values)) for trace in traces.values() for name in names]
+    held = [(run, name) for run, trace in traces.items() for name in names if measured.holds(trace, name)]
+    labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
+    series = [(traces[run]["step"].values, lift(traces[run][name].values)) for run, name in held]
     steps, values = rows.merge(series)
     if len(set(labels)) < len(labels):
         labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
@@ -171,27 +212,30 @@ def _cut(name: str, longest: int = 14) -> str:
 
 
 def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> None:
-    focus = theme.head_label(*parts.focus(run, trace["induction"].values[-1]))
+    focus = theme.head_label(*parts.focus(trace))
+    offered = measured.head_measures(trace)
     left, right = st.columns(2, gap="large", vertical_alignment="bottom")
     with left:
         st.subheader("Every head", anchor=False)
         st.caption(f"One line a head; {focus} is in focus. Click a line to bring its head into focus on every page.")
+    first, *others = sorted(offered, key=lambda name: name != "entropy")
     with right:
-        measure = _choose_measure()
+        measure = _choose_measure(others) if others else first
     left, right = st.columns(2, gap="large")
     with left:
-        _head_curves(run, trace, "entropy", focus, log_x, step)
-    with right:
-        _head_curves(run, trace, measure, focus, log_x, step)
+        _head_curves(run, trace, first, focus, log_x, step)
+    if others:
+        with right:
+            _head_curves(run, trace, measure, focus, log_x, step)
     with st.expander("What do these measures say?"):
-        for name in dict.fromkeys(["entropy", measure, "val_loss", "repeat_loss", "icl_score"]):
-            parts.explain(name, run)
+        for name in dict.fromkeys([first, measure, "val_loss", "repeat_loss", "icl_score"]):
+            if measured.holds(trace, name):
+                parts.explain(name, run)
 
 
-def _choose_measure() -> str:
-    names = [name for name in HEAD_MEASURES if name != "entropy"]
-    wanted = state.read().measure
-    state.show("training_measure_box", wanted if wanted in names else "induction")
+def _choose_measure(names: list[str]) -> str:
+    wanted = [state.read().measure, "induction", *names]
+    state.show("training_measure_box", next(name for name in wanted if name in names))
     return st.selectbox(
         "Beside the entropy",
         names,
@@ -231,7 +275,8 @@ def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:
     st.caption("At the chosen step and on the way: the further right, the more the model has read.")
     steps, values = trace["step"].values, trace["loss_by_position"].values
     chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())
-    at = sorted({*rows.stages(trace["val_loss"].values, POSITION_LINES - 1), chosen})
+    loss = trace["val_loss"].values if measured.holds(trace, "val_loss") else values.mean(axis=1)
+    at = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
     colours = np.linspace(0, 8, len(at)).round().astype(int).tolist()
     blob = payload.curves(
         np.arange(values.shape[1]),

@@ -12,8 +12,10 @@ from urllib.parse import parse_qs, urlparse
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import Page, expect, sync_playwright
 
+import tracer
 from tracer.presets import preset
 from tracer.training import train
 
@@ -24,9 +26,24 @@ READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with one real run: the toy, trained until its induction heads have formed."""
+    """A folder with real runs: the toy until its induction heads have formed, a long context, somebody else's model."""
     folder = tmp_path_factory.mktemp("browser")
-    train(replace(preset("induction").config, run=str(folder / "checkpoints" / "toy"), device="cpu"), quiet=True)
+    toy = preset("induction").config
+    train(replace(toy, run=str(folder / "checkpoints" / "toy"), device="cpu"), quiet=True)
+    long = replace(toy, run=str(folder / "checkpoints" / "long"), steps=2, device="cpu")
+    batch, record = replace(toy.optim, batch_size=1), replace(toy.record, val_rows=1, every=1, snapshot_every=1)
+    train(replace(long, model=replace(toy.model, n_ctx=600), optim=batch, record=record), quiet=True)
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
+    recorder, optimizer = (
+        tracer.watch(model, run=folder / "checkpoints" / "theirs", every=1),
+        torch.optim.SGD(model.parameters()),
+    )
+    for _ in range(4):
+        loss = model(torch.randn(32, 9, 16)).square().mean()
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
     return folder
 
 
@@ -156,6 +173,40 @@ def test_look_choose_prompt_ablate(page, server, folder):
     page.goto(link)
     settle(page)
     assert metrics(page) == shown
+
+
+def test_a_long_prompt_is_dragged_over_and_read_exactly(page, server):
+    page.goto(f"{server}/heads?run=long")
+    settle(page)
+    page.get_by_role("textbox", name="Prompt").fill(" ".join(str(1 + i * i % 61) for i in range(599)))
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    settle(page)
+    overview = page.get_by_role("application", name=re.compile("600 queries, 600 keys"))
+    overview.scroll_into_view_if_needed()
+    expect(page.get_by_text("Queries 472 to 599 look at keys 472 to 599.")).to_be_visible()
+    box = overview.bounding_box()
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.5 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    page.mouse.up()
+    settle(page)
+    said = page.get_by_text(re.compile(r"^Queries \d+ to \d+ look at keys \d+ to \d+\.$")).inner_text()
+    first_query, last_query, first_key, last_key = map(int, re.findall(r"\d+", said))
+    assert 200 < first_query < last_query < 400 and 20 < first_key < last_key < 250
+    rows, columns = last_query - first_query + 1, last_key - first_key + 1
+    expect(
+        page.get_by_role("application", name=re.compile(f"{rows} query rows, {columns} key columns"))
+    ).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("name", ["heads", "training", "gradients", "ablate"])
+def test_every_page_of_somebody_elses_model_fits(page, server, name, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{server}/{name}?run=theirs")
+    settle(page)
+    assert page.get_by_test_id("stException").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def metrics(page: Page) -> dict[str, float]:

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
+from torch import nn
 
+import tracer
 from dashboard.components import payload
 from dashboard.state import Selection
+from tracer.data.tokenizer import BOS, train_bpe
 from tracer.presets import PRESETS
 from tracer.store import Run
 from tracer.training import train
@@ -67,8 +71,10 @@ def copy_run(small_run: Run, workplace: Path) -> Iterator[Callable[..., Run]]:
 
 
 @pytest.fixture
-def open_page(workplace: Path) -> Callable[..., AppTest]:
+def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
     """open_page("training", run="tiny", step=10): a page, run once without a traceback, with this selection."""
+    if "elsewhere" not in request.fixturenames:
+        request.getfixturevalue("workplace")
 
     def opened(page: str, **selection: Any) -> AppTest:
         script = (
@@ -93,3 +99,76 @@ def sent() -> Callable[[AppTest, str], tuple[dict[str, Any], dict[str, np.ndarra
         return *payload.unpack(parts[key].bytes), json.loads(parts[f"{key}:cue"].json)
 
     return unpacked
+
+
+class Patches(nn.Module):
+    """A transformer over 9 vectors: no tokens, no mask, a wide layer and a narrow one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(16, n, 32, 0.0, batch_first=True) for n in (4, 2)])
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x.mean(1))
+
+
+def gpt(d_vocab: int = 60) -> Any:
+    """A Hugging Face model of 2 layers and 2 heads, random."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": d_vocab, "n_positions": 48}
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0, initializer_range=0.4))
+
+
+def watched(model: nn.Module, directory: Path, loss: Callable[[int], torch.Tensor], steps: int = 6) -> Run:
+    """A few updates in a loop of one's own, recorded at every second of them."""
+    recorder = tracer.watch(model, run=directory, every=2)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for step in range(steps):
+        value = loss(step)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        recorder.step(value)
+    recorder.close()
+    assert recorder.off is None, recorder.off
+    return Run(directory)
+
+
+@pytest.fixture(scope="session")
+def patches() -> Patches:
+    torch.manual_seed(1)
+    return Patches()
+
+
+@pytest.fixture(scope="session")
+def others(tmp_path_factory: pytest.TempPathFactory, patches: Patches) -> Path:
+    """A folder with runs of models that other people wrote: `patches` and `gpt` watched, `opened` from checkpoints."""
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("others")
+    draw = torch.Generator().manual_seed(2)
+    inputs = torch.randn(32, 9, 16, generator=draw)
+    answers = torch.randint(3, (32,), generator=draw)
+    watched(
+        patches, folder / "checkpoints" / "patches", lambda _: nn.functional.cross_entropy(patches(inputs), answers)
+    )
+    model, ids = gpt(), torch.randint(60, (32, 24), generator=draw)
+    watched(model, folder / "checkpoints" / "gpt", lambda _: model(input_ids=ids, labels=ids).loss)
+    words = PreTrainedTokenizerFast(tokenizer_object=train_bpe(["def f(x):\n    return x\n"] * 9, 257), bos_token=BOS)
+    for step in (10, 20):
+        gpt(257).save_pretrained(folder / "saved" / f"checkpoint-{step}")
+        words.save_pretrained(folder / "saved" / f"checkpoint-{step}")
+    tracer.open_hf(folder / "saved", str(folder / "checkpoints" / "opened"), rows=2)
+    return folder
+
+
+@pytest.fixture
+def elsewhere(others: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The dashboard started where only runs of other people's models are."""
+    monkeypatch.chdir(others)
+    return others

@@ -154,7 +154,7 @@ def test_patterns_before_and_after(mode: str, open_page: Open) -> None:
 
 def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> None:
     free, held = (
-        ablating.patterns(Setup.of(small_run, 30, ((0, 0), (0, 1)), "zero", frozen), (0, 5, 6, 5), (1, 0))
+        ablating.patterns(Setup.of(small_run, 30, ((0, 0), (0, 1)), "zero", frozen), (0, 5, 6, 5), (1, 0), 256)
         for frozen in (False, True)
     )
     np.testing.assert_array_equal(held[0], held[1])
@@ -178,7 +178,7 @@ def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, co
         "other", corpus={"name": "repeated-random", "hash": "another"}, created="2026-01-01T00:00:00+00:00"
     )
     app = open_page("ablate", run="other", off=((0, 0),))
-    assert "the text it was trained on has changed since" in written(app)
+    assert "The text it was trained on has changed since: measured on the text kept with the run" in written(app)
     assert "1 sequence, so no interval" in written(app)
     app = open_page("ablate", run="other", off=((0, 0),), mode="resample")
     assert "resampling needs at least 2 sequences" in written(app) and not app.exception

@@ -96,6 +96,29 @@ def test_short_names_and_families():
     assert groups == [0, 0, 1, 2, 1, 3, 3]
 
 
+def test_short_names_of_the_models_of_others():
+    gpt = [
+        "transformer.wte.weight",
+        "transformer.h.0.ln_1.weight",
+        "transformer.h.11.attn.c_attn.bias",
+        "transformer.ln_f.bias",
+    ]
+    assert rows.short_names(gpt) == ["wte", "L0 ln_1", "L11 attn.c_attn.bias", "ln_f.bias"]
+    assert rows.families(gpt) == ([0, 1, 2, 3], ["embeddings", "layer 0", "layer 11", "output"])
+    both = ["e.weight", "t.encoder.layers.0.norm.weight", "t.decoder.layers.0.norm.weight", "o.weight"]
+    assert rows.short_names(both) == ["e", "encoder L0 norm", "decoder L0 norm", "o"]
+    assert rows.families(both)[1] == ["embeddings", "encoder layer 0", "decoder layer 0", "output"]
+    assert rows.short_names(["weight", "0.weight"]) == ["weight", "L0 weight"]
+
+
+def test_many_tensors_stay_on_a_page_with_as_many_labels_as_fit():
+    names = [f"h.{i}.w" for i in range(300)]
+    figure = layout(norms.history([0], np.ones((1, 300)), names, label="weight w"))
+    assert figure.height == 136 + 4 * 300 and list(figure.yaxis.tickvals) == names[::4]
+    few = layout(norms.history([0], np.ones((1, 5)), names[:5], label="weight w"))
+    assert few.height == 136 + 30 * 5 and list(few.yaxis.tickvals) == names[:5]
+
+
 def test_short_names_stay_distinct():
     clash = ["blocks.0.attn.b", "blocks.0.b"]
     assert len(set(rows.short_names(clash))) == 2

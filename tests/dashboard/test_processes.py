@@ -79,10 +79,56 @@ def test_names_that_are_no_names(place: Path, name: str) -> None:
 
 
 def test_free_names(place: Path) -> None:
-    assert processes.free_name("demo", 3) == "demo-3"
+    assert processes.free_name("demo-3") == "demo-3"
     for taken in ("demo-3", "demo-3-2"):
         (place / "checkpoints" / taken).mkdir(parents=True)
-    assert processes.free_name("demo", 3) == "demo-3-3"
+    assert processes.free_name("demo-3") == "demo-3-3"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("gpt2", "gpt2"), ("EleutherAI/pythia-14m", "pythia-14m"), ("/a/b c/", "b-c"), ("..", "model"), ("", "model")],
+)
+def test_a_run_is_named_after_its_model(model: str, name: str) -> None:
+    assert processes.model_name(model) == name
+
+
+def test_checkpoint_folders_are_found(tmp_path: Path) -> None:
+    for name in ("checkpoint-1000", "checkpoint-500", "step20", "checkpoint-last", "runs"):
+        (tmp_path / name).mkdir()
+    assert processes.checkpoints(tmp_path) == [20, 500, 1000]
+
+
+@pytest.mark.parametrize(
+    ("model", "revisions", "name", "message"),
+    [
+        ("", [], "x", "name a directory"),
+        ("--help", [], "x", "name a directory"),
+        ("gpt2", ["-h"], "x", "'-h' is no revision"),
+        ("gpt2", [], "../x", "a run's name is made of"),
+    ],
+)
+def test_a_model_is_not_opened_under_odd_names(
+    model: str, revisions: list[str], name: str, message: str, place: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        processes.open_model(model, revisions, name)
+    assert processes.started() == []
+
+
+def test_a_model_that_is_not_there_says_so(place: Path) -> None:
+    one = processes.open_model(str(place / "nowhere"), [], "x")
+    assert one.command == "open"
+    wait(lambda: not one.alive)
+    assert one.failed and "nowhere" in one.tail() and "Traceback" not in one.tail()
+
+
+def test_a_model_is_opened_from_its_checkpoints(place: Path, others: Path) -> None:
+    one = processes.open_model(str(others / "saved"), [], "again")
+    wait(lambda: not one.alive)
+    assert not one.failed, one.tail()
+    run = open_run("again")
+    assert (run.about.kind, run.status, run.steps) == ("opened", "finished", [10, 20])
 
 
 def test_a_tail_has_no_control_characters(place: Path) -> None:

@@ -53,7 +53,7 @@ def test_one_run_is_a_card(open_page: Open) -> None:
     assert "tiny" in [e.value for e in app.text]
     said = words(app)
     assert "finished" in said and "30 steps" in said and "induction · " in said and "Strongest induction head" in said
-    assert labels(app) == ["Open", "Train", "Open"]  # nothing to compare with, nothing to stop or resume
+    assert labels(app) == ["Open", "Train", "Open", "Open"]  # nothing to compare with, nothing to stop or resume
     assert not app.error
 
 
@@ -144,7 +144,7 @@ def test_the_first_page_does_without_torch(workplace: Path) -> None:
     script = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
         f"app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()\n"
-        "assert not app.exception and len(app.button) == 3, app\n"
+        "assert not app.exception and len(app.button) == 4, app\n"
         "sys.exit(', '.join({'torch', 'transformer_lens', 'datasets'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -241,6 +241,45 @@ def test_a_process_is_shown_before_its_run_is_there(
     assert "Train the demo" in labels(app)
 
 
+def test_folders_that_cannot_be_opened_are_named_with_the_reason(
+    open_page: Open, copy_run: Callable[..., Run], workplace: Path
+) -> None:
+    assert not any("cannot be opened" in e.label for e in open_page("runs").expander)
+    evil = copy_run("**x** <img src=x>")
+    (evil.dir / "run.json").write_text("{")
+    newer = copy_run("newer")
+    (newer.dir / "run.json").write_text('{"format": 99}')
+    app = open_page("runs")
+    assert "2 folders here cannot be opened" in [e.label for e in app.expander]
+    said = [e.value for e in app.text]
+    assert "**x** <img src=x>" in said and any("is not readable JSON" in text for text in said)
+    assert any("upgrade manyeyes" in text for text in said)
+    assert "<img" not in "".join(str(e.value) for kind in (app.markdown, app.caption) for e in kind)
+
+
+def test_a_hugging_face_model_is_opened_by_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(processes, "open_model", lambda *arguments: asked.append(arguments))
+    app = open_page("runs")
+    assert app.button(key="open_hf").disabled
+    app.text_input(key="hf_model").set_value("EleutherAI/pythia-14m").run()
+    app.text_input(key="hf_revisions").set_value(" step0  step1000 ").run()
+    app.button(key="open_hf").click().run()
+    for step in (500, 1000, 9):
+        (tmp_path / "saved" / f"checkpoint-{step}").mkdir(parents=True)
+    app.text_input(key="hf_model").set_value(str(tmp_path / "saved")).run()
+    assert "3 checkpoints, of steps 9, 500, 1,000" in words(app) and "Revisions" not in str(app.text_input)
+    app.text_input(key="hf_name").set_value("mine").run()
+    app.button(key="open_hf").click().run()
+    assert asked == [
+        ("EleutherAI/pythia-14m", ["step0", "step1000"], "pythia-14m"),
+        (str(tmp_path / "saved"), [], "mine"),
+    ]
+
+
 OPENED = [("nowhere", "does not exist"), (".", "has no run.json, so it is not a run directory"), ("\0", "")]
 
 
@@ -257,7 +296,7 @@ def test_a_newer_format_says_upgrade(workplace: Path, copy_run: Callable[..., Ru
     newer = copy_run("newer")
     (newer.dir / "run.json").write_text(json.dumps({**newer.meta, "format": 99}))
     app = AppTest.from_file(str(APP), default_timeout=30).run()
-    assert "newer" not in [e.value for e in app.text]
+    assert "A folder here cannot be opened" in [e.label for e in app.expander]
     app.text_input(key="open_path").set_value(str(newer.dir)).run()
     app.button(key="open_other").click().run()
     assert any("upgrade manyeyes" in e.value for e in app.text)

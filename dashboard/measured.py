@@ -1,0 +1,62 @@
+"""What a trace holds: runs of other people's models lack some variables, and older runs lack newer ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracer.measures import HEAD_MEASURES
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Head = tuple[int, int]
+
+
+def holds(trace: xr.Dataset, name: str) -> bool:
+    """Is there a finite value of this variable?"""
+    return name in trace and bool(np.isfinite(trace[name].values).any())
+
+
+def predicts_tokens(trace: xr.Dataset) -> bool:
+    """Is its loss that of the next token? Of a model that gives no logits for every token, only its author knows."""
+    return holds(trace, "val_loss") or holds(trace, "repeat_loss")
+
+
+def head_measures(trace: xr.Dataset) -> list[str]:
+    """The head measures that can be shown, in the order of the registry."""
+    return [name for name in HEAD_MEASURES if holds(trace, name)]
+
+
+def there(trace: xr.Dataset) -> np.ndarray:
+    """Which heads exist, [layer head]: where layers differ in width, the missing ones are nan at every step."""
+    shape = (trace.sizes["layer"], trace.sizes["head"])
+    found = np.zeros(shape, bool)
+    for name in head_measures(trace):
+        found |= np.isfinite(trace[name].values).any(axis=0)
+    return found if found.any() else np.ones(shape, bool)
+
+
+def nearest(trace: xr.Dataset, step: int | None) -> int:
+    """The row recorded nearest to a step; the last one when there is none."""
+    return -1 if step is None else int(np.abs(trace["step"].values - step).argmin())
+
+
+def scores(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndarray:
+    """A head measure at the row nearest to a step, [layer head]; nan where the run has not measured it."""
+    if name not in trace:
+        return np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
+    return trace[name].values[nearest(trace, step)]
+
+
+def striking(trace: xr.Dataset, step: int | None = None) -> Head:
+    """The strongest induction head; without that score, the head that looks most sharply."""
+    exist = there(trace)
+    for name, sign in (("induction", 1), ("entropy_normalised", -1)):
+        found = np.where(exist, sign * scores(trace, name, step), np.nan)
+        if np.isfinite(found).any():
+            layer, head = np.unravel_index(int(np.nan_to_num(found, nan=-np.inf).argmax()), found.shape)
+            return int(layer), int(head)
+    layer, head = np.argwhere(exist)[0]
+    return int(layer), int(head)

@@ -1,0 +1,172 @@
+"""The Heads page: whole patterns of short prompts, an overview and an exact window of long ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from streamlit.testing.v1 import AppTest
+
+from dashboard import measured, state
+from dashboard.components import payload
+from dashboard.loading import kept, prompting
+from tracer.edits import recording
+from tracer.presets import PRESETS
+from tracer.store import Run
+from tracer.training import train
+
+Open = Callable[..., AppTest]
+LONG = " ".join(str(1 + i * i % 61) for i in range(599))
+"""600 tokens with the one in front."""
+
+
+@pytest.fixture(scope="module")
+def long_run(small_run: Run) -> Iterator[Run]:
+    """Like `tiny`, beside it, with room for 600 tokens and two updates."""
+    toy = PRESETS["induction"].config
+    record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, text_prompts=1, repeat_prompts=1)
+    config = replace(
+        toy, run=str(small_run.dir.with_name("long")), steps=2, device="cpu", record=record,
+        model=replace(toy.model, n_ctx=600), optim=replace(toy.optim, batch_size=1),
+    )  # fmt: skip
+    yield train(config, preset="induction", quiet=True)
+    shutil.rmtree(small_run.dir.with_name("long"))
+
+
+def explicit(run: Run, layer: int, head: int) -> np.ndarray:
+    """The whole pattern on LONG, from the explicit matrices."""
+    tokens = torch.tensor([prompting.encode(run, LONG).tokens])
+    with torch.no_grad(), recording(f"blocks.{layer}.attn.hook_pattern") as seen:
+        run.model()(tokens)
+    return seen[f"blocks.{layer}.attn.hook_pattern"][0, head].numpy()
+
+
+def shares(sent: Any, app: AppTest) -> np.ndarray:
+    return sent(app, "pattern")[1]["shares"] / 65534
+
+
+def captions(app: AppTest) -> str:
+    return "\n".join(caption.value for caption in app.caption)
+
+
+def test_a_short_prompt_is_drawn_whole(open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="tiny", prompt="3 4 5 3 4", layer=1, head=2)
+    assert [s.value for s in app.subheader][-1] == "L1H2 on this prompt"
+    assert shares(sent, app).shape == (6, 6) and "overview" not in str(app.get("bidi_component"))
+    np.testing.assert_allclose(shares(sent, app).sum(1), 1, atol=1e-4)
+
+
+def test_a_long_prompt_is_an_overview_and_an_exact_window(long_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="long", prompt=LONG, layer=1, head=0)
+    whole = explicit(long_run, 1, 0)
+    np.testing.assert_allclose(shares(sent, app), whole[472:600, 472:600], atol=1e-5)
+    assert sent(app, "pattern")[0]["starts"] == [472, 472]
+    header, arrays, cue = sent(app, "overview")
+    assert (header["sizes"], header["factors"], header["pool"]) == ([600, 600], [2, 2], "max")
+    pooled = whole.reshape(300, 2, 300, 2).max((1, 3))
+    np.testing.assert_allclose((arrays["blocks"] / 255) ** 2, pooled, atol=0.005)
+    assert cue["value"] == [472, 600, 472, 600] and "Queries 472 to 599 look at keys 472 to 599." in captions(app)
+
+
+def test_a_window_is_kept_until_the_prompt_changes(long_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="long", prompt=LONG, layer=0, head=1)
+    app.session_state["overview"] = {"pick": [300, 400, 10, 90]}
+    app.run()
+    np.testing.assert_allclose(shares(sent, app), explicit(long_run, 0, 1)[300:400, 10:90], atol=1e-5)
+    app.select_slider(key="step_box").set_value(0).run()
+    assert sent(app, "pattern")[0]["starts"] == [300, 10]
+    app.text_area(key="prompt_box").set_value(LONG[:1500]).run()
+    assert sent(app, "pattern")[0]["starts"] != [300, 10] and not app.exception
+
+
+def test_blocks_can_show_their_average(long_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="long", prompt=LONG, layer=1, head=3)
+    app.segmented_control(key="pool_box").set_value("mean").run()
+    header, arrays, _ = sent(app, "overview")
+    mean = explicit(long_run, 1, 3).reshape(300, 2, 300, 2).mean((1, 3))
+    np.testing.assert_allclose((arrays["blocks"] / 255) ** 2 * header["top"], mean, atol=0.005 * header["top"] + 1e-6)
+
+
+def test_ablate_takes_a_long_prompt_and_draws_the_end_of_a_pattern(long_run: Run, open_page: Open, sent: Any) -> None:
+    app = open_page("ablate", run="long", prompt=LONG, off=((0, 0),), layer=1, head=1)
+    app.toggle(key="ablate_patterns").set_value(True).run()
+    assert not app.exception and "Shown are the last 256 tokens" in captions(app)
+    before = sent(app, "pattern_Before")
+    np.testing.assert_allclose(before[1]["shares"] / 65534, explicit(long_run, 1, 1)[344:, 344:], atol=1e-5)
+    assert before[0]["starts"] == [344, 344]
+
+
+def test_a_prompt_too_long_for_a_link_stays_in_the_session(long_run: Run, open_page: Open) -> None:
+    app = open_page("heads", run="long", prompt=LONG * 3)
+    assert "too long for a link" in captions(app) and app.text_area(key="prompt_box").value == LONG * 3
+    assert "prompt" not in state.to_query(state.Selection(prompt="x" * 4001))
+    assert state.to_query(state.Selection(prompt="x" * 4000))["prompt"] == "x" * 4000
+
+
+def test_without_weights_the_kept_prompts_are_shown(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
+    run = copy_run("bare")
+    for path in (run.dir / "snapshots").iterdir():
+        path.unlink()
+    app = open_page("heads", run="bare", kept="repeat 0", layer=0, head=3, step=10)
+    assert "This run keeps no weights" in captions(app) and not app.text_area
+    expected = run.trace["pattern"].sel(step=10, prompt="repeat 0").values[0, 3].astype(np.float32)
+    n = int(np.isfinite(expected).any(1).sum())
+    np.testing.assert_allclose(shares(sent, app), expected[:n, :n], atol=1e-5)
+    assert state.from_query(state.to_query(app.session_state["selection"])).kept == "repeat 0"
+    assert "cannot be switched off here" in "".join(e.value for e in open_page("ablate", run="bare").info)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 10, 96])
+def test_pooled_blocks(size: int) -> None:
+    p = np.random.default_rng(0).random((2, 10, 10), np.float32)
+    np.testing.assert_array_equal(kept.pooled(p, size, "max"), payload.max_pool(p, size)[0])
+    f = -(-10 // size)
+    by_hand = [[p[:, i : i + f, j : j + f].mean((1, 2)) for j in range(0, 10, f)] for i in range(0, 10, f)]
+    np.testing.assert_allclose(kept.pooled(p, size, "mean"), np.moveaxis(np.array(by_hand), -1, 0), rtol=1e-6)
+
+
+NAN = float("nan")
+
+
+def a_trace(**measures: list[list[list[float]]]) -> xr.Dataset:
+    steps = len(next(iter(measures.values())))
+    return xr.Dataset(
+        {n: (("step", "layer", "head"), v) for n, v in measures.items()}, {"step": range(0, 10 * steps, 10)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("measures", "expected"),
+    [
+        ({"induction": [[[0.1, 0.9], [0.2, 0.3]]], "entropy_normalised": [[[0.1, 0.9], [0.0, 0.3]]]}, (0, 1)),
+        ({"induction": [[[NAN, NAN], [NAN, NAN]]], "entropy_normalised": [[[0.1, 0.9], [0.05, 0.3]]]}, (1, 0)),
+        ({"entropy_normalised": [[[0.1, NAN], [0.5, 0.3]]]}, (0, 0)),
+        ({"induction": [[[NAN, 0.2], [NAN, 0.1]]]}, (0, 1)),
+        ({"previous_token": [[[NAN, 0.2], [0.3, 0.1]]]}, (0, 1)),
+        ({"induction": [[[NAN, NAN], [NAN, NAN]]]}, (0, 0)),
+    ],
+)
+def test_the_head_to_begin_with(measures: dict[str, Any], expected: tuple[int, int]) -> None:
+    assert measured.striking(a_trace(**measures)) == expected
+
+
+def test_what_a_trace_holds() -> None:
+    trace = a_trace(entropy=[[[1.0, NAN]], [[NAN, NAN]]], induction=[[[NAN, NAN]], [[NAN, NAN]]])
+    assert measured.head_measures(trace) == ["entropy"]
+    assert not measured.holds(trace, "val_loss") and not measured.predicts_tokens(trace)
+    assert measured.there(trace).tolist() == [[True, False]]
+    assert [measured.nearest(trace, step) for step in (None, 0, 4, 6, 99)] == [-1, 0, 0, 1, 1]
+    assert np.isnan(measured.scores(trace, "previous_token", 3)).all()
+    np.testing.assert_array_equal(measured.scores(trace, "entropy", 3), [[1.0, NAN]])
+
+
+def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("heads", run="tiny", layer=9, head=1)
+    best = np.unravel_index(int(small_run.trace["induction"].values[-1].argmax()), (2, 4))
+    assert sent(app, "atlas")[2]["value"] == [int(i) for i in best]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import heads, recording
+from benchmarks import heads, models, recording, sweeps, watching
 
-ALL = {"heads": heads.main, "recording": recording.main}
+ALL = {
+    "heads": heads.main, "models": models.main, "recording": recording.main, "sweeps": sweeps.main,
+    "watching": watching.main,
+}  # fmt: skip
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:

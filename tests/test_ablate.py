@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tracer import ablate, probes
-from tracer.ablate import MODES, derangement, effect, estimate, planner, sweep
+from tracer.ablate import MLP, MODES, Attention, Edge, Path, derangement, effect, estimate, planner, sweep
+from tracer.ablate.parts import name
 from tracer.config import ModelConfig
-from tracer.edits import Edit, applied
+from tracer.edits import Edit, applied, recording
 from tracer.inspect import induction, next_token
 from tracer.model import Transformer
 
@@ -87,7 +88,7 @@ def test_a_sequence_resampled_from_itself_is_unchanged(
     model: Transformer, tokens: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert effect(model, tokens, BOTH, "resample").delta.abs().max() > 1e-4
-    monkeypatch.setattr(ablate, "derangement", lambda n, seed: torch.arange(n))
+    monkeypatch.setattr("tracer.ablate.replace.derangement", lambda n, seed: torch.arange(n))
     close(effect(model, tokens, BOTH, "resample").delta, torch.zeros(6, 15).double())
 
 
@@ -191,6 +192,70 @@ def test_an_effect_over_positions(model: Transformer, tokens: torch.Tensor) -> N
     assert over.low < over.mean < over.high
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_head_off_at_some_positions(
+    mode: ablate.Mode, frozen: bool, model: Transformer, tokens: torch.Tensor
+) -> None:
+    some, every = effect(model, tokens, FIRST, mode, positions=[9, 5], frozen=frozen).delta, range(16)
+    assert some[:, :5].abs().max() < 1e-12 and some[:, 5].abs().min() > 1e-6
+    close(
+        effect(model, tokens, FIRST, mode, positions=every, frozen=frozen).ablated,
+        effect(model, tokens, FIRST, mode, frozen=frozen).ablated,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_layer_is_all_of_its_heads(mode: ablate.Mode, model: Transformer, tokens: torch.Tensor) -> None:
+    heads = [(0, head) for head in range(4)]
+    close(effect(model, tokens, [Attention(0)], mode).ablated, effect(model, tokens, heads, mode).ablated)
+    both = [Attention(0), (1, 2)]
+    close(effect(model, tokens, both, mode).ablated, effect(model, tokens, [*heads, (1, 2)], mode).ablated)
+
+
+@pytest.fixture(scope="module")
+def with_mlps() -> Transformer:
+    config = ModelConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=16, d_vocab=40, mlp_hidden=(24,))
+    return Transformer(config, seed=1).double().eval().requires_grad_(False)
+
+
+def test_an_mlp_off_writes_nothing(with_mlps: Transformer, tokens: torch.Tensor) -> None:
+    twin = Transformer(with_mlps.config, seed=1).double().eval().requires_grad_(False)
+    twin.get_parameter("blocks.0.mlp.W_out").zero_()
+    twin.get_parameter("blocks.0.mlp.b_out").zero_()
+    found = effect(with_mlps, tokens, [MLP(0)])
+    close(found.ablated, probes.per_token_loss(twin(tokens), tokens))
+    assert found.delta.abs().max() > 0.01
+
+
+def test_the_mean_and_other_sequences_can_stand_in_for_an_mlp(with_mlps: Transformer, tokens: torch.Tensor) -> None:
+    tap = "blocks.1.hook_mlp_out"
+    with recording(tap) as seen:
+        with_mlps(tokens)
+    for mode, instead in (("mean", seen[tap].mean(0, keepdim=True)), ("resample", seen[tap][derangement(6, 2)])):
+        with applied([Edit(tap, positions=(4, 5), instead=instead)]):
+            expected = probes.per_token_loss(with_mlps(tokens), tokens)
+        close(effect(with_mlps, tokens, [MLP(1)], mode, positions=[4, 5], draws=1, seed=2).ablated, expected)
+    same = tokens[:1].repeat(4, 1)
+    close(effect(with_mlps, same, [MLP(0), MLP(1)], "mean").delta, torch.zeros(4, 15).double())
+
+
+def test_parts_of_every_kind_at_once(with_mlps: Transformer, tokens: torch.Tensor) -> None:
+    parts = [(0, 1), Attention(1), MLP(0), Edge(0, 2, 7, 3), Path((0, 0), (1, 1), "v")]
+    together = effect(with_mlps, tokens, parts)
+    close(together.ablated, effect(with_mlps, tokens, parts[::-1] * 2).ablated)
+    # layer 1 is off, so what its head would have read makes no difference
+    close(together.ablated, effect(with_mlps, tokens, parts[:-1]).ablated)
+    assert (together.ablated - effect(with_mlps, tokens, parts[1:]).ablated).abs().max() > 1e-4
+
+
+def test_names_of_parts() -> None:
+    parts = [(1, 2), Attention(0), MLP(1), Edge(0, 1, 9, 4), Path((0, 3), (1, 2), "k")]
+    assert [name(part) for part in parts] == [
+        "L1H2", "attention of layer 0", "MLP of layer 1", "L0H1 from 9 to 4", "L0H3 -> keys of L1H2",
+    ]  # fmt: skip
+
+
 BAD = [
     ({"heads": []}, "the set of heads is empty"),
     ({"heads": [(2, 0)]}, "L2H0 does not exist: this model has layers 0 to 1 and heads 0 to 3"),
@@ -198,6 +263,11 @@ BAD = [
     ({"heads": [(0, -1)]}, "L0H-1 does not exist"),
     ({"heads": LAST, "mode": "mean", "reference": slice(0, 5)}, "the reference batch has 5 positions, the input 16"),
     ({"heads": LAST, "mode": "resample", "rows": 1}, "needs at least 2 sequences"),
+    ({"heads": LAST, "positions": [3, 16]}, "position 16 does not exist: the input has positions 0 to 15"),
+    ({"heads": LAST, "positions": []}, "the set of positions is empty"),
+    ({"heads": [Attention(2)]}, "layer 2 does not exist: this model has layers 0 to 1"),
+    ({"heads": [MLP(-1)]}, "layer -1 does not exist"),
+    ({"heads": [MLP(1)]}, "this model is attention only: it has no MLP to switch off"),
     ({"heads": LAST, "mode": "resample", "draws": 0}, "draws=0: resampling needs at least 1"),
 ]
 

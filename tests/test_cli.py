@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tracer.store import open_run
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,7 +24,7 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("trian",), ["there is no command 'trian'", "train, resume, ls, demo"]),
+        (("trian",), ["there is no command 'trian'", "train, resume", "ls, export, demo"]),
         (("train",), ["name a preset", "demo", "four-blocks-rms"]),
         (("train", "--seed", "3", "demo"), ["name a preset before --seed", "induction-natural"]),
         (("train", "demo", "--optim.lr", "nan"), ["lr=nan must be positive and finite"]),
@@ -32,6 +35,8 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
         (("train", "demo", "--device", "tpu"), ["auto", "cpu", "cuda"]),
         (("train", "demo", "--no-such-field", "3"), ["no-such-field"]),
         (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
+        (("export", "nowhere", "out"), ["checkpoints/nowhere does not exist", "tracer ls"]),
+        (("export", "nowhere", "out", "--to", "elsewhere"), ["elsewhere", "huggingface"]),
     ],
 )
 def test_mistakes_end_in_words(args, words, tmp_path):
@@ -46,7 +51,7 @@ def test_mistakes_end_in_words(args, words, tmp_path):
 def test_help_lists_the_commands_and_the_options(tmp_path):
     done = tracer("--help", cwd=tmp_path)
     assert done.returncode == 0
-    for command in ("train", "resume", "ls", "demo"):
+    for command in ("train", "resume", "ls", "export", "demo"):
         assert f"\n  {command}" in done.stdout
     done = tracer("train", "demo", "--help", cwd=tmp_path)
     for option in ("--run", "--steps", "--seed", "--device", "--model.n-layers", "--optim.lr", "--record.every"):
@@ -64,11 +69,34 @@ def test_train_ls_resume(tmp_path):
     assert longer.returncode == 0 and "finished at step 5" in longer.stdout
     same = tracer("resume", "mine", cwd=tmp_path)
     assert same.returncode == 2 and "is finished at step 5" in same.stderr
+    exported = tracer("export", "mine", "out", "--step", "3", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stdout == "GPT2LMHeadModel written: AutoModelForCausalLM.from_pretrained('out') opens it\n"
+    run, prompt = open_run(tmp_path / "checkpoints" / "mine"), "5 6 7 5 6"
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "out")(prompt, return_tensors="pt")["input_ids"]
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out")(tokens).logits
+    difference = {step: (theirs - run.model(step)(tokens)).abs().max() for step in (3, 5)}
+    assert difference[3] < 2e-5 < difference[5]
+    again = tracer("export", "mine", "out", cwd=tmp_path)
+    assert again.returncode == 2 and again.stderr.startswith("error: out exists and is not an empty directory")
+    absent = tracer("export", "mine", "new", "--step", "9", cwd=tmp_path)
+    assert absent.returncode == 2 and "no snapshot of step 9; the nearest is 5" in absent.stderr
+    assert not (tmp_path / "new").exists()
     (tmp_path / "checkpoints" / "mine").rename(tmp_path / "checkpoints" / "mine-with-a-name-that-is-long")
     (tmp_path / "checkpoints" / "broken").mkdir()
     meta = json.loads((tmp_path / "checkpoints" / "mine-with-a-name-that-is-long" / "run.json").read_text())
     (tmp_path / "checkpoints" / "broken" / "run.json").write_text(json.dumps({**meta, "config": None}))
+    (tmp_path / "checkpoints" / "newer").mkdir()
+    (tmp_path / "checkpoints" / "newer" / "run.json").write_text('{"format": 99}')
     listing = tracer("ls", cwd=tmp_path, COLUMNS="60")
     assert listing.returncode == 0, listing.stderr
-    for word in ("mine-with-a-name-that-is-long ", "induction", "finished", "5/5", "broken", "unreadable"):
+    for word in (
+        "mine-with-a-name-that-is-long ",
+        "induction",
+        "finished",
+        "5/5",
+        "broken",
+        "unreadable",
+        "upgrade manyeyes",
+    ):
         assert word in listing.stdout

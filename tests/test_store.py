@@ -6,6 +6,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,20 @@ import xarray as xr
 from tracer import training
 from tracer.config import RecordConfig
 from tracer.presets import preset
-from tracer.store import BrokenSnapshot, NewerFormat, NotARun, RunInUse, Variable, list_runs, open_run, resolve
+from tracer.store import (
+    About,
+    BrokenSnapshot,
+    NewerFormat,
+    NotARun,
+    RunInUse,
+    Variable,
+    broken_runs,
+    list_runs,
+    open_run,
+    resolve,
+)
 from tracer.store.layout import Lock, append_line, is_locked, read_lines, steps_in, write_bytes
-from tracer.store.trace import TraceWriter, read_trace
+from tracer.store.trace import TraceWriter, committed, read_trace
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +69,72 @@ def test_what_is_not_a_run(tmp_path, content, error, words):
     with pytest.raises(error, match=words):
         open_run(tmp_path)
     assert list_runs(tmp_path.parent) == []
+
+
+def test_broken_runs_are_named_beside_those_that_open(run):
+    root = run.dir.parent
+    for name, content in (("cut", "{ not json"), ("later", '{"format": 99}'), ("no-run", None)):
+        (root / name).mkdir()
+        if content is not None:
+            (root / name / "run.json").write_text(content)
+    assert [one.name for one in list_runs(root)] == ["r"]
+    reasons = broken_runs(root)
+    assert list(reasons) == ["cut", "later"]
+    assert "not readable JSON" in reasons["cut"] and "upgrade manyeyes" in reasons["later"]
+
+
+def test_about_a_run_of_ours(run):
+    assert run.about == About(
+        "trained", n_ctx=64, d_vocab=65, period=25, steps=4, row=64, batch_tokens=4 * 64, bos=0, rebuilds=True
+    )
+    setting = run.about.setting
+    assert setting is not None
+    assert (setting.n_ctx, setting.period, setting.d_vocab, setting.causal) == (64, 25, 65, True)
+
+
+FOREIGN = {
+    "format": 2, "created": "2026-01-01T00:00:00+00:00", "kind": "watched", "n_params": 5, "status": "finished",
+    "step": 3, "class": "TheirModel",
+    "layers": [{"name": "enc.0.attn", "kind": "self", "causal": False, "n_heads": 2},
+               {"name": "dec.0.cross", "kind": "cross", "causal": False, "n_heads": 2},
+               {"name": "dec.0.attn", "kind": "self", "causal": True, "n_heads": 2}],
+}  # fmt: skip
+FACTS: Any = {"n_ctx": 16, "d_vocab": 9, "period": 7, "steps": 3, "row": 12, "batch_tokens": 32, "bos": 1}
+
+
+def foreign(directory: Path, **facts):
+    directory.mkdir()
+    (directory / "run.json").write_text(json.dumps(FOREIGN | facts))
+    return open_run(directory)
+
+
+def test_about_a_run_of_another_model(tmp_path):
+    layers, causal = ("enc.0.attn", "dec.0.cross (cross)", "dec.0.attn"), (False, False, True)
+    theirs: Any = {"layers": layers, "causal": causal, "author": "TheirModel"}
+    nothing_known = About(
+        "watched", n_ctx=None, d_vocab=None, period=None, steps=None, row=None, batch_tokens=None, bos=None,
+        rebuilds=False, **theirs,
+    )  # fmt: skip
+    assert foreign(tmp_path / "a").about == nothing_known and nothing_known.setting is None
+    everything = About("opened", **FACTS, rebuilds=True, **theirs)
+    assert foreign(tmp_path / "b", kind="opened", huggingface={"model_type": "gpt2"}, **FACTS).about == everything
+    setting = everything.setting
+    assert setting is not None and (setting.n_ctx, setting.period, setting.causal) == (12, 7, False)
+
+
+@pytest.mark.parametrize("layers", [None, [{}], ["attn"]])
+def test_layers_that_are_not_said_are_named(tmp_path, layers):
+    with pytest.raises(NotARun, match="does not say what its layers are"):
+        foreign(tmp_path / "a", layers=layers).about  # noqa: B018 - the property raises
+
+
+def test_a_run_of_another_model_has_no_config_of_ours(tmp_path):
+    run = foreign(tmp_path / "a", sources={"20": {}, "3": {}})
+    assert run.steps == [3, 20], "weights that stayed where they were"
+    with pytest.raises(NotARun, match="its configuration is its author's"):
+        run.config  # noqa: B018 - the property raises
+    with pytest.raises(ValueError, match="recorded from a TheirModel, whose code is not in the run"):
+        run.model(20)
 
 
 def test_a_missing_directory(tmp_path, monkeypatch):
@@ -299,6 +377,44 @@ def test_extending_takes_back_the_rows_from_a_step_on(writer, tmp_path):
     writer.append(4, row(40.0))
     writer.close()
     assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0, 1, 2, 3, 40]
+
+
+def test_a_trace_of_unknown_length_doubles(tmp_path):
+    """Nobody says how long somebody else's training will be."""
+    writer = TraceWriter.create(tmp_path / "t.zarr", 2, VARIABLES, {})
+    for step in range(5):
+        writer.append(10 * step, row(step))
+        writer.flush()
+    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == [0, 10, 20, 30, 40, -1, -1, -1]
+    assert read_trace(tmp_path / "t.zarr")["b"][:, 0, 0].values.tolist() == [0, 1, 2, 3, 4]
+    again = TraceWriter(tmp_path / "t.zarr")
+    again.append(50, row(5.0))
+    again.close()
+    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == [0, 10, 20, 30, 40, 50] and plain["a"].values[-1] == 5
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows"), [([], 0), ([-1, -1], 0), ([0, 5, 7], 3), ([0, 5, -1], 2), ([0, -1, 7], 1), ([-1, 7], 0)]
+)
+def test_committed_rows_end_at_the_first_that_is_only_reserved(steps, rows):
+    assert committed(np.array(steps, np.int64)) == rows
+
+
+def test_steps_in_any_order(tmp_path):
+    TraceWriter.create(tmp_path / "t.zarr", 3, VARIABLES, {})
+    writer = TraceWriter(tmp_path / "t.zarr", any_order=True)
+    for step in (5, 1, 5, 3):
+        writer.append(step, row(step))
+    writer.flush()
+    again = TraceWriter(tmp_path / "t.zarr", any_order=True)
+    assert again.steps == {1, 3, 5}
+    again.append(3, row(9.0))
+    again.append(0, row(0.0))
+    again.close()
+    trace = read_trace(tmp_path / "t.zarr")
+    assert trace["step"].values.tolist() == trace["a"].values.tolist() == [5, 1, 3, 0]
 
 
 def test_closing_cuts_off_what_was_reserved(writer, tmp_path):

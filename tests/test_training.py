@@ -19,8 +19,9 @@ import xarray as xr
 from tracer import ablate, demo, probes, training
 from tracer.config import ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.diverge import Watch
+from tracer.model import Transformer
 from tracer.presets import PRESETS, preset
-from tracer.store import NotARun, list_runs, open_run
+from tracer.store import NotARun, Run, list_runs, open_run
 from tracer.store.trace import TraceWriter
 
 TOY = preset("induction").config
@@ -51,6 +52,12 @@ VARIABLES = {
     "loss_by_position": ("step", "pos"),
     "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
 }  # fmt: skip
+
+
+def ours(run: Run, step: int | None = None) -> Transformer:
+    model = run.model(step)
+    assert isinstance(model, Transformer)
+    return model
 
 
 def test_the_trace_holds_what_was_promised(finished):
@@ -96,7 +103,7 @@ def test_the_update_ratio_is_the_true_step(tmp_path):
     record = RecordConfig(every=1, snapshot_every=1, val_rows=2)
     run = training.train(tiny(tmp_path / "r", steps=3, record=record), quiet=True)
     for step in range(3):
-        old, new = run.model(step), run.model(step + 1)
+        old, new = ours(run, step), ours(run, step + 1)
         moved = [float((b - a).norm() / a.norm()) for a, b in zip(old.parameters(), new.parameters(), strict=True)]
         np.testing.assert_allclose(run.trace["update_ratio"].sel(step=step), moved, rtol=1e-4)
 
@@ -141,7 +148,7 @@ def test_resume_is_exact(tmp_path, optimizer):
     for name in ("train_loss", "induction", "grad_norm", "repeat_loss"):
         joined = half.trace[name].sel(step=whole.trace["step"])
         np.testing.assert_array_equal(joined, whole.trace[name], err_msg=name)
-    for a, b in zip(whole.model().parameters(), half.model().parameters(), strict=True):
+    for a, b in zip(ours(whole).parameters(), ours(half).parameters(), strict=True):
         assert torch.equal(a, b)
 
 
@@ -448,7 +455,7 @@ def test_the_toy_forms_induction_heads(tmp_path):
     last = run.trace.isel(step=-1)
     assert float(last["induction"].max()) > 0.6
     assert float(last["repeat_loss"]) < 0.3
-    model = run.model()
+    model = ours(run)
     for head in range(4):
         attn = model.blocks[1].attn
         assert attn.W_O is not None

@@ -20,21 +20,29 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from tracer.adapters.callbacks import LightningCallback, TrainerCallback
+    from tracer.adapters.huggingface import load_hf, open_hf
+    from tracer.adapters.watch import watch
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
-    from tracer.training import resume, train
+    from tracer.sweeping import sweep_run
+    from tracer.training import fork, resume, train
 
 _HOME = {
     "DataConfig": "config", "ModelConfig": "config", "OptimConfig": "config", "RecordConfig": "config",
     "TrainConfig": "config", "Transformer": "model", "PRESETS": "presets", "preset": "presets", "Run": "store",
-    "list_runs": "store", "open_run": "store", "resume": "training", "train": "training",
+    "LightningCallback": "adapters.callbacks", "TrainerCallback": "adapters.callbacks",
+    "load_hf": "adapters.huggingface", "open_hf": "adapters.huggingface", "watch": "adapters.watch",
+    "list_runs": "store", "open_run": "store", "fork": "training", "resume": "training", "train": "training",
+    "sweep_run": "sweeping",
 }  # fmt: skip
 
 __all__ = [
-    "PRESETS", "DataConfig", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig", "Transformer",
-    "list_runs", "open_run", "preset", "resume", "train",
+    "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
+    "TrainerCallback", "Transformer", "fork", "list_runs", "load_hf", "open_hf", "open_run", "preset", "resume",
+    "sweep_run", "train", "watch",
 ]  # fmt: skip
 
 

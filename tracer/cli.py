@@ -1,14 +1,24 @@
-"""The command line: `tracer train | resume | ls | demo`."""
+"""The command line: `tracer train | resume | fork | sweep | open | ls | export | demo`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import tyro
+
+from tracer.config import TrainConfig
 
 COMMANDS = {
     "train": "train a preset: tracer train PRESET --run NAME --steps N --seed S --device auto",
     "resume": "go on with a run that was stopped or killed: tracer resume RUN",
+    "fork": "train on from a snapshot with other settings: tracer fork RUN --step N --run NAME",
+    "sweep": "switch every head off by itself, at every snapshot of a run: tracer sweep RUN",
+    "open": "measure a Hugging Face model, or all checkpoints of one: tracer open NAME_OR_DIRECTORY --run NAME",
     "ls": "list the runs under checkpoints/",
+    "export": "write a run's model for Hugging Face: tracer export RUN DIRECTORY --step N",
     "demo": "train the demo while the dashboard shows it",
 }
 EXIT_USAGE, EXIT_DIVERGED, EXIT_STOPPED = 2, 3, 130
@@ -23,7 +33,10 @@ def main(args: list[str] | None = None) -> None:
             _say(f"  {name:8} {what}")
         _say("\n`tracer COMMAND --help` lists the options of a command.")
         return
-    run: dict[str, Callable[[list[str]], int]] = {"train": _train, "resume": _resume, "ls": _ls, "demo": _demo}
+    run: dict[str, Callable[[list[str]], int]] = {
+        "train": _train, "resume": _resume, "fork": _fork, "sweep": _sweep, "open": _open, "ls": _ls,
+        "export": _export, "demo": _demo,
+    }  # fmt: skip
     if args[0] not in run:
         _fail(f"there is no command {args[0]!r}; there are: {', '.join(COMMANDS)}")
     try:
@@ -37,8 +50,6 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _train(args: list[str]) -> int:
-    import tyro
-
     from tracer.presets import PRESETS
 
     names = {"-h", "--help", *PRESETS}
@@ -56,8 +67,6 @@ def _train(args: list[str]) -> int:
 
 
 def _resume(args: list[str]) -> int:
-    import tyro
-
     def resume(run: str, /, steps: int | None = None) -> str:
         """Go on with a run from its last resume point, to the bit.
 
@@ -72,9 +81,95 @@ def _resume(args: list[str]) -> int:
     return _exit_status(tyro.cli(resume, prog="tracer resume", args=args))
 
 
+def _fork(args: list[str]) -> int:
+    from tracer.store import open_run
+
+    if not args or args[0].startswith("-"):
+        _fail("name a run: tracer fork RUN --step N --run NAME, and any option of `tracer train`")
+    parent = open_run(args[0])
+    theirs = replace(parent.config, run=None)
+
+    def fork(step: int, config: Annotated[TrainConfig, tyro.conf.arg(name="")] = theirs) -> str:
+        """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
+
+        Args:
+            step: Where to begin: a step whose weights are kept.
+        """
+        from tracer.training import fork as begin
+
+        return begin(parent, step, config).status
+
+    return _exit_status(tyro.cli(fork, prog=f"tracer fork {args[0]}", args=args[1:]))
+
+
+def _sweep(args: list[str]) -> int:
+    def sweep(
+        run: str,
+        /,
+        modes: tuple[Literal["zero", "mean", "resample"], ...] = ("zero", "mean", "resample"),
+        steps: tuple[int, ...] | None = None,
+        draws: int = 5,
+        frozen: bool = False,
+    ) -> int:
+        """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
+
+        What is there already is not computed again. `accelerate launch -m tracer sweep RUN` shares the work.
+
+        Args:
+            run: A name under checkpoints/, or a directory.
+            modes: What is put in place of a head's output.
+            steps: Only these snapshots.
+            draws: Other sequences that resample takes a replacement from, for a mean.
+            frozen: Hold every pattern at the clean run's.
+        """
+        from accelerate import PartialState
+
+        from tracer.store import open_run
+        from tracer.sweeping import sweep_run
+        from tracer.terminal import Bar
+
+        opened = open_run(run)
+        try:
+            with Bar("sweeping", "snapshots") as bar:
+                found = sweep_run(opened, modes, steps, draws, frozen, bar.update)
+        except KeyboardInterrupt:
+            if PartialState().is_main_process:
+                _say(f"stopped; `tracer sweep {run}` goes on where it stopped")
+            return EXIT_STOPPED
+        if PartialState().is_main_process:
+            _say(f"{opened.name}: {found.sizes['step']} snapshots swept, into {opened.dir / 'effects.zarr'}")
+        return 0
+
+    return tyro.cli(sweep, prog="tracer sweep", args=args)
+
+
+def _open(args: list[str]) -> int:
+    def open_model(
+        model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None
+    ) -> int:
+        """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
+
+        Args:
+            model: A local directory (its checkpoint-N folders are steps), or a name on the hub.
+            run: Name under checkpoints/, or a directory. Default: the model's name.
+            revisions: Names on the hub whose numbers are steps: step0 step1000 step143000.
+            bos: Begin every sequence with the start token. Default: when the tokenizer has one.
+        """
+        from tracer.adapters.huggingface import open_hf
+
+        def tell(done: int, of: int, step: int) -> None:
+            _say(f"step {step} measured ({done} of {of})")
+
+        made = open_hf(model, run, revisions=revisions or None, bos=bos, progress=tell)
+        _say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
+        return 0
+
+    return tyro.cli(open_model, prog="tracer open", args=args)
+
+
 def _ls(args: list[str]) -> int:
-    import tyro
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     def ls(root: str = "checkpoints", /) -> None:
@@ -83,32 +178,63 @@ def _ls(args: list[str]) -> int:
         Args:
             root: The folder.
         """
-        from tracer.store import list_runs
+        from tracer.store import broken_runs, list_runs
 
-        runs = list_runs(root)
-        if not runs:
+        runs, broken = list_runs(root), broken_runs(root)
+        if not runs and not broken:
             _say(f"no runs below {root}; `tracer demo` trains one")
             return
         table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
         for run in runs:
             meta = run.meta
             try:
+                about = run.about
+                what = meta.get("preset") or "-" if about.kind == "trained" else f"{about.kind} {about.author}".strip()
+                planned = "" if about.steps is None else f"/{about.steps}"
                 cells = (
-                    meta["preset"] or "-", run.status, f"{meta['step']}/{run.config.steps}", str(len(run.steps)),
-                    f"{meta['n_params']:,}", meta["created"][:16].replace("T", " "),
+                    what, run.status, f"{meta['step']}{planned}", str(len(run.steps)), f"{meta['n_params']:,}",
+                    meta["created"][:16].replace("T", " "),
                 )  # fmt: skip
-            except (TypeError, ValueError):  # run.json was damaged by hand, or has fields of a later version
-                cells = ("-", "unreadable")
-            table.add_row(run.name, *cells)
+            except (TypeError, ValueError) as error:  # run.json was damaged by hand, or has fields of a later version
+                broken[run.name] = str(error)
+                continue
+            table.add_row(*map(escape, (run.name, *cells)))
+        for name in broken:
+            table.add_row(escape(name), "-", "unreadable")
         Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
+        for name, reason in broken.items():
+            _say(f"{name}: {reason}")
 
     tyro.cli(ls, prog="tracer ls", args=args)
     return 0
 
 
-def _demo(args: list[str]) -> int:
-    import tyro
+def _export(args: list[str]) -> int:
+    def export(
+        run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface"
+    ) -> None:
+        """Write the model of a run for another library; its logits stay the same.
 
+        Args:
+            run: A name under checkpoints/, or a directory.
+            directory: Where to write; it must be new or empty.
+            step: The model after this many updates instead of the last snapshot.
+            to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open.
+        """
+        from transformers.utils import logging
+
+        from tracer.adapters.export import to_huggingface
+        from tracer.store import open_run
+
+        logging.disable_progress_bar()
+        model = to_huggingface(open_run(run), directory, step)
+        _say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
+
+    tyro.cli(export, prog="tracer export", args=args)
+    return 0
+
+
+def _demo(args: list[str]) -> int:
     from tracer.demo import demo
 
     return _exit_status(tyro.cli(demo, prog="tracer demo", args=args))

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from transformer_lens import ActivationCache, HookedRootModule
 
 from tracer.config import Init, ModelConfig
-from tracer.edits import Tap, refuse_unknown_taps
+from tracer.edits import Tap, active, refuse_unknown_taps
+from tracer.heads.call import AttentionCall
 
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
 """What to record so that `Transformer.qk_taps` is there, rotary or not."""
@@ -64,6 +65,12 @@ class Attention(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None
     ) -> Float[Tensor, "batch pos d_model"]:
+        return self.write(self.heads(x, pos_embed))
+
+    def heads(
+        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """What each head read, before it writes: z."""
         x_qk = x if pos_embed is None else x + pos_embed
         project = "batch pos d_model, head d_model d_head -> batch pos head d_head"
         q = self.hook_q(einsum(x_qk, self.W_Q, project))
@@ -71,7 +78,10 @@ class Attention(nn.Module):
         v = self.hook_v(einsum(x, self.W_V, project))
         if self.rotary:
             q, k = self.hook_rot_q(_rotate(q, self.rotation)), self.hook_rot_k(_rotate(k, self.rotation))
-        z = self.hook_z(self._attend(q, k, v))
+        return self.hook_z(self._attend(q, k, v))
+
+    def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
+        """The sum of what the heads write, or their outputs side by side."""
         if self.W_O is None:
             return rearrange(z, "batch pos head d_head -> batch pos (head d_head)")
         out = einsum(z, self.W_O, "batch pos head d_head, head d_head d_model -> batch pos d_model")
@@ -80,6 +90,12 @@ class Attention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "batch pos head d_head"]:
         """The fused kernel when nobody looks at scores or pattern, the explicit matrices when somebody does."""
         p = self.dropout if self.training else 0.0
+        here = active()
+        if here is not None and here.visitors:
+            layer = int(self.hook_z.name.split(".")[1])
+            z = here.visit(AttentionCall(layer, v, q, k, self.scale))
+            if z is not None and p == 0.0 and not (self.hook_attn_scores.watched or self.hook_pattern.watched):
+                return z.to(v.dtype)
         if not (self.hook_attn_scores.watched or self.hook_pattern.watched):
             q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (q, k, v))
             z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale, dropout_p=p)
@@ -138,10 +154,19 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, pos_embed: Tensor | None = None) -> Float[Tensor, "batch pos d_model"]:
         x = self.hook_resid_pre(x)
-        before, after = (self.ln1, None) if self.pre else (None, self.ln1)
-        out = self.hook_attn_out(self.dropout(self.attn(before(x) if before else x, pos_embed)))
+        return self.finish(x, self.attn(self.attn_in(x), pos_embed))
+
+    def attn_in(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """What the heads read of the stream."""
+        return self.ln1(x) if self.ln1 and self.pre else x
+
+    def finish(
+        self, x: Float[Tensor, "batch pos d_model"], attn_out: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """From what entered the block, and what its heads wrote, to its end: each position by itself."""
+        out = self.hook_attn_out(self.dropout(attn_out))
         x = x + out if self.residual else out
-        x = after(x) if after else x
+        x = self.ln1(x) if self.ln1 and not self.pre else x
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
             before, after = (self.ln2, None) if self.pre else (None, self.ln2)
@@ -253,7 +278,14 @@ class Transformer(HookedRootModule):
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         if not torch.compiler.is_compiling():
-            self._check(tokens)
+            self.check(tokens)
+        x, attn_pos = self.start(tokens)
+        for block in self.blocks:
+            x = block(x, attn_pos)
+        return self.logits(x)
+
+    def start(self, tokens: Int[Tensor, "batch pos"]) -> tuple[Tensor, Tensor | None]:
+        """What enters the first block, and what q and k of every block read on top (shortformer)."""
         x = self.hook_embed(F.embedding(tokens, self.embed.W_E))
         attn_pos = None
         if self.config.positions in ("learned", "shortformer", "sinusoidal"):
@@ -263,13 +295,15 @@ class Transformer(HookedRootModule):
                 attn_pos = pos
             else:
                 x = x + pos
-        x = self.dropout(x)
-        for block in self.blocks:
-            x = block(x, attn_pos)
+        return self.dropout(x), attn_pos
+
+    def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """From the end of the last block to the next token's logits: each position by itself."""
         x = self.ln_final(x)
         return x @ self.embed.W_E.T if self.config.tie_embeddings else self.unembed(x)
 
-    def _check(self, tokens: Tensor) -> None:
+    def check(self, tokens: Tensor) -> None:
+        """ValueError for tokens that this model cannot read, or edits of taps that it does not have."""
         refuse_unknown_taps(self.hook_dict)
         if tokens.shape[1] > self.config.n_ctx:
             raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.config.n_ctx}")
@@ -282,6 +316,20 @@ class Transformer(HookedRootModule):
         """The taps whose q and k are multiplied into scores (after the rotation, when there is one)."""
         prefix = f"blocks.{layer}.attn.hook_" + ("rot_" if self.config.positions == "rotary" else "")
         return prefix + "q", prefix + "k"
+
+    # What every model with heads answers, ours or not (`tracer.headmodel`).
+
+    @property
+    def n_layers(self) -> int:
+        return self.config.n_layers
+
+    @property
+    def n_heads(self) -> int:
+        return self.config.n_heads
+
+    @property
+    def n_ctx(self) -> int:
+        return self.config.n_ctx
 
     # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
 

@@ -15,13 +15,14 @@ from tokenizers import Tokenizer
 
 from tracer.config import DataConfig
 from tracer.data import cache, sources, text
+from tracer.data.corpora import python_passages
 from tracer.data.prompts import Encoded, PromptTooLong, encode_prompt, shorten
 from tracer.data.tokenizer import BOS, BOS_ID, token_strings, words
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BOS", "Data", "Encoded", "PromptTooLong", "build", "encode_prompt", "token_strings"]
+__all__ = ["BOS", "Data", "Encoded", "PromptTooLong", "build", "encode_prompt", "python_passages", "token_strings"]
 
 TRAIN_STREAM = 2
 PROMPT_TOKENS = 32

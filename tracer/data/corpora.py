@@ -30,6 +30,14 @@ def documents(corpus: str, text_field: str = "text", max_mb: float = 48.0) -> li
     return kept
 
 
+def python_passages(size: int = 4000) -> Iterator[str]:
+    """The first `size` characters of every source file of the standard library that is as long, in a fixed order."""
+    for path in _stdlib_files(Path(sysconfig.get_paths()["stdlib"])):
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+        if len(text) >= size:
+            yield text[:size]
+
+
 def _path_documents(corpus: str, max_bytes: int) -> list[str]:
     path = Path(corpus).expanduser()
     if path.is_file():

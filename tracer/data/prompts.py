@@ -35,14 +35,16 @@ class PromptTooLong(ValueError):
         self.n_ctx = n_ctx
 
 
-def encode_prompt(tokenizer: Tokenizer, text: str, n_ctx: int, bos: int = BOS_ID, *, cut: bool = False) -> Encoded:
-    """The start token and the tokens of a text; with `cut`, the first n_ctx of them."""
+def encode_prompt(
+    tokenizer: Tokenizer, text: str, n_ctx: int, bos: int | None = BOS_ID, *, cut: bool = False
+) -> Encoded:
+    """The start token (None: nothing) and the tokens of a text; with `cut`, the first n_ctx of them."""
     if is_words(tokenizer):
         text = _known_words(tokenizer, text)
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if not ids:
         raise ValueError("the prompt is empty: type at least one token")
-    if ids[0] != bos:
+    if bos is not None and ids[0] != bos:
         ids = [bos, *ids]
     if len(ids) > n_ctx and not cut:
         raise PromptTooLong(len(ids), n_ctx)

@@ -86,8 +86,8 @@ class AttentionCall:
             first_head=self.first_head + index,
         )  # fmt: skip
 
-    def first(self, n: int) -> AttentionCall:
-        """A detached copy of the first n sequences, which keeps nothing else alive."""
+    def first(self, n: int, values: bool = True) -> AttentionCall:
+        """A detached copy of the first n sequences, which keeps nothing else alive; v is empty without `values`."""
 
         def cut(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.detach()[:n].clone()
@@ -96,8 +96,25 @@ class AttentionCall:
         if mask is not None:
             mask = mask.detach()
             mask = mask[:n].clone() if mask.ndim == 4 and mask.shape[0] == self.v.shape[0] else mask.clone()
-        v = self.v.detach()[:n].clone()
+        v = self.v.detach()[:n, ..., : None if values else 0].clone()
         return replace(self, q=cut(self.q), k=cut(self.k), v=v, weights=cut(self.weights), mask=mask)
+
+
+def merged(calls: list[AttentionCall]) -> AttentionCall:
+    """One layer whose heads were computed by several calls, head after head, as one."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def beside(parts: list[Tensor | None], axis: int) -> Tensor | None:
+        there = [x for x in parts if x is not None]
+        return torch.cat(there, axis) if there else None
+
+    v = beside([c.v for c in calls], 2)
+    assert v is not None
+    return replace(
+        calls[0], q=beside([c.q for c in calls], 2), k=beside([c.k for c in calls], 2), v=v,
+        weights=beside([c.weights for c in calls], 1),
+    )  # fmt: skip
 
 
 def row_block(

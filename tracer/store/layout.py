@@ -5,8 +5,10 @@ tokenizer.json               Hugging Face tokenizers format
 trace.zarr/                  labelled arrays over `step` (Zarr v3, opens with xarray.open_zarr)
 snapshots/000250.safetensors weights after 250 updates
 resume/000250.safetensors    weights and optimiser state of the latest point from which training can go on
+effects.zarr/                what switching heads off costs at each snapshot (Zarr v3), from `tracer sweep`
 log.jsonl, samples.jsonl     one JSON object a line
 lock                         held (flock) by the process that trains; free means nobody does
+effects.lock                 the same for the process that sweeps
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
-NEEDED = ("config", "created", "d_vocab", "n_params", "preset", "status", "step")
+FORMAT, FOREIGN_FORMAT = 1, 2
+"""Of runs that `tracer train` made, and of those of other people's models; a reader of 1 only refuses the latter."""
+NEEDED = {
+    FORMAT: ("config", "created", "d_vocab", "n_params", "preset", "status", "step"),
+    FOREIGN_FORMAT: ("created", "kind", "layers", "n_params", "status", "step"),
+}
 """What every run.json says, besides its format."""
 LOCK_TRIES = 10
 UNCOMMITTED = -1
@@ -117,11 +123,12 @@ def read_meta(directory: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):
         raise NotARun(f"{path} has no 'format' number, so it was not written by manyeyes")
-    if meta["format"] > FORMAT:
+    if meta["format"] > FOREIGN_FORMAT:
         raise NewerFormat(
-            f"{directory} has format {meta['format']}, this version reads up to {FORMAT}: upgrade manyeyes to open it"
+            f"{directory} has format {meta['format']}, this version reads up to {FOREIGN_FORMAT}: upgrade manyeyes to "
+            f"open it"
         )
-    if missing := [key for key in NEEDED if key not in meta]:
+    if missing := [key for key in NEEDED.get(meta["format"], ()) if key not in meta]:
         raise NotARun(f"{path} has no {', '.join(missing)}, so it was not written by manyeyes")
     return meta
 
@@ -129,9 +136,9 @@ def read_meta(directory: Path) -> dict[str, Any]:
 class Lock:
     """An exclusive flock on `<run>/lock`: it vanishes with its process, however that dies."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = "lock", busy: str = "trained") -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._file = (directory / "lock").open("a+")
+        self._file = (directory / name).open("a+")
         for _ in range(LOCK_TRIES):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -139,7 +146,7 @@ class Lock:
             except BlockingIOError:  # perhaps only a reader, which asks `is_locked` and lets go
                 time.sleep(0.01)
         self._file.close()
-        raise RunInUse(f"{directory} is being trained by another process; stop that one first")
+        raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
 
     def release(self) -> None:
         self._file.close()

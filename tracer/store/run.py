@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.config import TrainConfig, from_dict
+from tracer.store import about
+from tracer.store.effects import read_effects
 from tracer.store.layout import (
+    FORMAT,
     BrokenSnapshot,
     NotARun,
     is_locked,
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from tokenizers import Tokenizer
 
-    from tracer.model import Transformer
+    from tracer.headmodel import HeadModel
 
 ROOT = Path("checkpoints")
 
@@ -53,10 +56,24 @@ class Run:
     @property
     def config(self) -> TrainConfig:
         """The configuration of the run; `steps` is what it was last asked to train to."""
+        meta = self.meta
+        if meta["format"] != FORMAT:
+            raise NotARun(f"{self.name} was not trained by `tracer train`: its configuration is its author's")
         try:
-            return from_dict(TrainConfig, self.meta["config"])
+            return from_dict(TrainConfig, meta["config"])
         except TypeError as error:
             raise NotARun(f"{self.dir / 'run.json'} holds a config of the wrong kind: {error}") from error
+
+    @property
+    def about(self) -> about.About:
+        """What every run can say of its model, whoever wrote and trained it."""
+        meta = self.meta
+        if meta["format"] == FORMAT:
+            return about.of_config(self.config, meta["d_vocab"])
+        try:
+            return about.of_meta(meta)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise NotARun(f"{self.dir / 'run.json'} does not say what its layers are ({error!r})") from error
 
     @property
     def live(self) -> bool:
@@ -74,12 +91,13 @@ class Run:
     def stamp(self) -> str:
         """Changes whenever more of the run is committed; the key for whoever caches what was read."""
         files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("*")]
+        files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/*"))
         return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
 
     @property
     def steps(self) -> list[int]:
-        """Steps whose weights are kept, in order."""
-        return steps_in(self.dir / "snapshots")
+        """Steps whose weights are kept, here or where `tracer.load_hf` found them, in order."""
+        return sorted({*steps_in(self.dir / "snapshots"), *map(int, self.meta.get("sources", {}))})
 
     @property
     def trace(self) -> xr.Dataset:
@@ -97,6 +115,21 @@ class Run:
                 f"{path} cannot be read ({error}): it is damaged, or not laid out yet; the snapshots are untouched"
             ) from error
 
+    @property
+    def effects(self) -> xr.Dataset:
+        """effect[step probe mode layer head]: change in loss when each head is switched off, from `tracer sweep`.
+
+        Committed rows only, in order of steps; NaN where a step was swept in another mode only.
+        """
+        path = self.dir / "effects.zarr"
+        try:
+            found = read_effects(path)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise NotARun(f"{path} cannot be read ({error}): remove that folder and sweep again") from error
+        if found is None:
+            raise NotARun(f"{self.name} has not been swept: `tracer sweep {self.dir}` switches every head off once")
+        return found
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         from tokenizers import Tokenizer
@@ -109,12 +142,11 @@ class Run:
         except Exception as error:  # tokenizers raises nothing narrower
             raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
 
-    def model(self, step: int | None = None) -> Transformer:
-        """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time."""
-        from dataclasses import replace
+    def model(self, step: int | None = None) -> HeadModel:
+        """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
-        from tracer.model import Transformer
-
+        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `tracer.adapters.foreign.Foreign`.
+        """
         steps = self.steps
         if not steps:
             raise BrokenSnapshot(f"{self.dir} holds no snapshot yet")
@@ -124,6 +156,25 @@ class Run:
             raise ValueError(
                 f"{self.name} has no snapshot of step {step}; the nearest is {near}, and `run.steps` lists all"
             )
+        meta = self.meta
+        if meta["format"] == FORMAT:
+            return self._own_model(step)
+        if not meta.get("huggingface"):
+            raise ValueError(
+                f"{self.name} was recorded from a {meta.get('class')}, whose code is not in the run, so its weights "
+                f"cannot be turned into a model here. Where the code is, `tracer.watch(model)` shows and ablates its "
+                f"heads"
+            )
+        from tracer.adapters.huggingface import rebuild
+
+        source = meta.get("sources", {}).get(str(step))
+        return rebuild(meta, source=source, weights=None if source else load_tensors(snapshot_path(self.dir, step)))
+
+    def _own_model(self, step: int) -> HeadModel:
+        from dataclasses import replace
+
+        from tracer.model import Transformer
+
         weights = load_tensors(snapshot_path(self.dir, step))
         config = replace(self.config.model, d_vocab=self.meta["d_vocab"])
         model = Transformer(config).eval().requires_grad_(False)
@@ -181,7 +232,7 @@ def open_run(name: str | Path) -> Run:
 
 
 def list_runs(root: str | Path = ROOT) -> list[Run]:
-    """Every readable run below a folder, newest first; what is not a run is passed over."""
+    """Every readable run below a folder, newest first; `broken_runs` names the others."""
     runs = []
     for path in Path(root).glob("*/run.json"):
         try:
@@ -190,3 +241,14 @@ def list_runs(root: str | Path = ROOT) -> list[Run]:
         except (OSError, ValueError):
             continue
     return [run for *_, run in sorted(runs, key=lambda entry: entry[:2], reverse=True)]
+
+
+def broken_runs(root: str | Path = ROOT) -> dict[str, str]:
+    """Why each directory below a folder that has a run.json cannot be opened, by its name."""
+    reasons = {}
+    for path in sorted(Path(root).glob("*/run.json")):
+        try:
+            read_meta(path.parent)
+        except (OSError, ValueError) as error:
+            reasons[path.parent.name] = str(error)
+    return reasons

@@ -55,7 +55,8 @@ def _consolidate(group: Any) -> None:
 class TraceWriter:
     """Buffers rows, writes them in blocks, commits them by their step."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, any_order: bool = False) -> None:
+        self._any_order = any_order
         self._group = _group(path, "r+")
         self._arrays = {
             name: array for name, array in self._group.arrays() if array.metadata.dimension_names[:1] == ("step",)
@@ -66,9 +67,11 @@ class TraceWriter:
         self._taken_at, self._cost = time.perf_counter(), 0.0
 
     def _count(self, steps: np.ndarray) -> None:
-        self._committed = int((steps != UNCOMMITTED).sum())
+        self._committed = committed(steps)
         self.last_step = int(steps[self._committed - 1]) if self._committed else -1
         """The last step with a row, committed or buffered; -1 when there is none."""
+        self.steps = set(steps[: self._committed].tolist())
+        """Those with a row, committed or buffered."""
 
     @classmethod
     def create(cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> TraceWriter:
@@ -115,13 +118,18 @@ class TraceWriter:
         _consolidate(self._group)
 
     def append(self, step: int, values: dict[str, np.ndarray]) -> None:
-        """Buffer a row; variables that it lacks stay NaN. A step that is there already is left as it is."""
-        if step <= self.last_step:  # a resumed run passes again, to the bit, through steps that were committed
+        """Buffer a row; variables that it lacks stay NaN. A step that is there already is left as it is.
+
+        Steps rise, unless the writer was opened with `any_order`.
+        """
+        # a resumed run passes again, to the bit, through steps that were committed
+        if step in self.steps if self._any_order else step <= self.last_step:
             return
         unknown = set(values) - set(self._arrays)
         assert not unknown, f"the trace has no variable {unknown}"
         self._rows.append((step, values))
         self.last_step = step
+        self.steps.add(step)
 
     def due(self) -> bool:
         """Time to write: at most every 2 seconds, and so seldom that it stays below 1 % of the time."""
@@ -142,8 +150,8 @@ class TraceWriter:
             return
         began = time.perf_counter()
         at = slice(self._committed, self._committed + len(rows))
-        if at.stop > self._step.shape[0]:
-            self._resize(at.stop)
+        if at.stop > self._step.shape[0]:  # nobody said how long the run would be
+            self._resize(max(at.stop, 2 * self._step.shape[0]))
         for name, array in self._arrays.items():
             if any(name in values for _, values in rows):
                 empty = np.full(array.shape[1:], np.nan, array.dtype)
@@ -166,5 +174,10 @@ def read_trace(path: Path) -> Any:
     dataset = xr.open_zarr(str(path), chunks=None, consolidated=True)
     names = str(dataset.attrs.get("coordinates", "")).split()
     dataset = dataset.set_coords([name for name in names if name in dataset])
-    committed = int((dataset["step"].values != UNCOMMITTED).sum())
-    return dataset.isel(step=slice(0, committed))
+    return dataset.isel(step=slice(0, committed(dataset["step"].values)))
+
+
+def committed(steps: np.ndarray) -> int:
+    """Rows before the first one that is only reserved."""
+    reserved = steps == UNCOMMITTED
+    return int(reserved.argmax()) if reserved.any() else len(steps)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FILES = {
     "run.json", "tokenizer.json", "trace.zarr", "snapshots", "resume", "log.jsonl", "samples.jsonl", "lock",
+    "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
 
@@ -32,7 +33,7 @@ class RunWriter:
         self._background = Background()
 
     @classmethod
-    def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer) -> RunWriter:
+    def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer | None) -> RunWriter:
         """Start a new run directory; neither a run nor other files are ever overwritten.
 
         What a run that ended before its first step left behind holds nothing yet, and is started again.
@@ -47,7 +48,8 @@ class RunWriter:
         lock = Lock(directory)
         for folder in ("snapshots", "resume"):
             (directory / folder).mkdir(exist_ok=True)
-        write_bytes(directory / "tokenizer.json", tokenizer.to_str().encode())
+        if tokenizer is not None:
+            write_bytes(directory / "tokenizer.json", tokenizer.to_str().encode())
         writer = cls(directory, meta, lock)
         writer.status("training")
         return writer

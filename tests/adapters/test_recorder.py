@@ -1,0 +1,388 @@
+"""Recording somebody's training loop: the training is the same to the bit, the run is true, and nothing crashes."""
+
+import contextlib
+import copy
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import tracer
+from tracer.gradients import gradients, tensor_norms
+from tracer.measures import HEAD_MEASURES
+from tracer.store import open_run
+
+STEPS = 60
+
+
+def batches(n: int = STEPS, size: int = 4, d_vocab: int = 20) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(n):
+        yield torch.randint(0, d_vocab, (size, 17), generator=generator)
+
+
+class Encoder(nn.Module):
+    """A toy task for torch's own encoder, sequences first: [pos batch] tokens to logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(24, 4, 32, dropout=0.2, batch_first=False)
+        self.embed, self.body, self.out = nn.Embedding(20, 24), nn.TransformerEncoder(layer, 2), nn.Linear(24, 20)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.out(self.body(self.embed(tokens)))
+
+
+def train(kind: str, gpt: Callable[..., Any], run: str | None, **options: Any) -> tuple[Any, list[Tensor]]:
+    """A loop as somebody writes it; with `run`, three lines more."""
+    torch.manual_seed(0)
+    recorder = None
+    model: Any = Encoder() if kind == "encoder" else gpt(flash="flash" in kind)
+    called: Any = model
+    if kind == "torch.compile":
+        called = torch.compile(model, backend="eager")
+    if kind == "model.compile":
+        model.compile(backend="eager")
+    if kind == "ddp":
+        called = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    if run is not None:
+        recorder = tracer.watch(called, run=run, **options)
+    losses = []
+    for batch in batches():
+        optimizer.zero_grad()
+        x, y = batch[:, :-1], batch[:, 1:]
+        if kind == "encoder":
+            loss = F.cross_entropy(called(x.T).transpose(1, 2), x.T)
+            loss.backward()
+        elif kind == "accumulation":
+            for part, target in zip(x.chunk(2), y.chunk(2), strict=True):
+                loss = called(part, target)[1] / 2
+                loss.backward()
+        else:
+            with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+                loss = called(x, y)[1]
+            loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+        if recorder is not None:
+            recorder.step(loss)
+    if recorder is not None:
+        recorder.close()
+        assert recorder.off is None
+    return model, losses
+
+
+@pytest.fixture
+def ddp(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
+@pytest.mark.parametrize(
+    "kind", ["flash", "by hand", "accumulation", "autocast", "encoder", "torch.compile", "model.compile", "ddp"]
+)
+def test_recorded_training_is_the_same_to_the_bit(
+    here: Path, gpt: Callable[..., Any], kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind == "ddp":
+        request.getfixturevalue("ddp")
+    plain, expected = train(kind, gpt, None)
+    after = torch.get_rng_state()
+    model, losses = train(kind, gpt, "r", every=8)
+    assert torch.equal(torch.get_rng_state(), after) and torch.equal(torch.stack(losses), torch.stack(expected))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+    assert model.training and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    run = open_run("r")
+    trace = run.trace
+    assert run.status == "finished" and run.meta["step"] == STEPS and run.about.kind == "watched"
+    assert trace["step"].values.tolist() == [0, 1, 2, 4, *range(8, 61, 8), 60]
+    rows = [step for step in trace["step"].values.tolist() if step < STEPS]
+    wanted = torch.stack(expected)[rows].numpy()
+    np.testing.assert_array_equal(trace["train_loss"].sel(step=rows), wanted)
+    assert np.isfinite(trace["entropy"]).all()
+    assert np.isfinite(trace["update_ratio"][:-1].where(trace["weight_norm"][:-1] > 0, 0)).all()
+    assert trace["param"].values.tolist() == [name for name, _ in model.named_parameters()]
+    if kind == "encoder":  # tokens are [pos batch]: no row of them is a sequence
+        assert run.about.causal == (False, False) and trace["induction"].isnull().all()
+        assert trace["repeat_loss"].isnull().all() and (trace["prompt_tokens"] == -1).all()
+    else:
+        assert run.about.layers == ("h.0.attn", "h.1.attn") and all(run.about.causal)
+        assert np.isfinite(trace["induction"]).all() and np.isfinite(trace["repeat_loss"]).all()
+
+
+def test_what_is_recorded_is_true(here: Path, gpt: Callable[..., Any], tokenizer_of: Callable[[int], Any]) -> None:
+    """Each number beside the same one taken from copies of the model made in the loop."""
+    model = gpt()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    copies, grads, nan = [], [], torch.tensor(float("nan"))
+    with tracer.watch(model, run="r", tokenizer=tokenizer_of(20), every=1) as recorder:
+        for batch in batches(3, size=32):
+            copies.append(copy.deepcopy(model).eval())  # as people do for averages
+            torch.save(model, io.BytesIO())
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            grads.append(tensor_norms(gradients(dict(model.named_parameters()))))
+            optimizer.step()
+            recorder.step(loss)
+            if len(copies) == 1:
+                first = batch[:2, :-1]
+    run = open_run("r")
+    trace = run.trace
+    assert [f"text {i}" for i in range(2)] + [f"repeat {i}" for i in range(2)] == trace["prompt"].values.tolist()
+    assert torch.equal(torch.from_numpy(trace["prompt_tokens"].values[:2, :16]), first)
+    assert run.tokenizer.get_vocab_size() == 20 and run.about.bos == 0 and run.about.d_vocab == 20
+    assert (
+        trace["prompt_tokens"].attrs["strings"][0][0] == ["<s>", "<unk>", "the", "a"][first[0, 0]]
+        if (first[0, 0] < 4)
+        else f"w{first[0, 0]}"
+    )
+    for step, twin in enumerate(copies):
+        with torch.no_grad(), tracer.watch(twin, keep=2) as watcher:
+            twin(first)
+        for name in ("entropy", "max_logit", "previous_token"):
+            np.testing.assert_allclose(trace[name].sel(step=step), watcher.read()[name], atol=1e-5)
+        if step == 0:
+            np.testing.assert_allclose(trace["pattern"].sel(step=0)[0, 1, 2], watcher.pattern(1, 2), atol=1e-3)
+        np.testing.assert_allclose(trace["grad_norm"].sel(step=step), grads[step], rtol=1e-6)
+        norms = tensor_norms(dict(twin.named_parameters()))
+        np.testing.assert_allclose(trace["weight_norm"].sel(step=step), norms, rtol=1e-6)
+        np.testing.assert_allclose(
+            trace["update_ratio"].sel(step=step), 0.1 * grads[step] / norms.where(norms > 0, nan), rtol=1e-2
+        )
+        assert float(trace["learning_rate"].sel(step=step)) == pytest.approx(0.1)
+    assert set(HEAD_MEASURES) <= set(trace.data_vars)
+
+
+def test_a_name_that_is_taken_is_not_overwritten(here: Path, gpt: Callable[..., Any]) -> None:
+    names = []
+    for _ in range(3):
+        model = gpt()
+        with tracer.watch(model, run="mine") as recorder:
+            model(torch.zeros(2, 5, dtype=torch.long))
+            recorder.step(0.5)
+        names.append(recorder.dir)
+    assert names == [Path("checkpoints") / name for name in ("mine", "mine-2", "mine-3")]
+    assert [open_run(name).status for name in ("mine", "mine-2", "mine-3")] == ["finished"] * 3
+
+
+# Endings.
+
+SCRIPT = """
+import sys, time, torch
+sys.path.insert(0, {folder!r})
+import tracer
+from conftest import GPT
+model = GPT()
+optimizer = torch.optim.AdamW(model.parameters())
+recorder = tracer.watch(model, run={run!r}, every=1)
+for step in range(100000):
+    ids = torch.randint(0, 20, (4, 17))
+    loss = model(ids[:, :-1], ids[:, 1:])[1]
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    recorder.step(loss)
+    {then}
+"""
+ENDINGS = {
+    "exception": ("if step == 5: raise RuntimeError('the data ended')", "stopped", "RuntimeError: the data ended"),
+    "end of the program": ("if step == 5: break", "finished", None),
+    "kill": ("", "interrupted", None),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_how_a_program_ended_is_in_its_run(tmp_path: Path, ending: str) -> None:
+    then, status, error = ENDINGS[ending]
+    run = str(tmp_path / "run")
+    script = SCRIPT.format(folder=str(Path(__file__).parent), run=run, then=then)
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    if ending == "kill":
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ValueError, OSError):
+                if len(open_run(run).trace["step"]) >= 3:
+                    break
+            time.sleep(0.1)
+        assert open_run(run).status == "training" and open_run(run).live
+        os.kill(process.pid, signal.SIGKILL)
+    _, said = process.communicate(timeout=90)
+    found = open_run(run)
+    assert found.status == status and found.meta.get("error") == error, said
+    assert "manyeyes" not in said and np.isfinite(found.trace["entropy"]).all()
+    if ending != "kill":
+        assert found.trace["step"].values.tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_loop_that_raises_inside_a_with_block(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+    with pytest.raises(KeyError, match="label"), tracer.watch(model, run="r") as recorder:
+        model(torch.zeros(2, 5, dtype=torch.long))
+        recorder.step(0.5)
+        raise KeyError("label")
+    assert open_run("r").status == "stopped" and open_run("r").meta["error"] == "KeyError: 'label'"
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [("h.1.attn.c_attn.weight", "first in h.1.attn (layer 1)"), ("lm_head.weight", "first in wte.weight")],
+)
+def test_divergence_is_told_by_its_layer(here: Path, gpt: Callable[..., Any], bad: str, says: str) -> None:
+    model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
+    recorder = tracer.watch(model, run="r", every=1)
+    model(ids)
+    recorder.step(0.5)
+    with torch.no_grad():
+        model.get_parameter(bad)[1 if bad == "lm_head.weight" else 0, 0] = float("nan")
+    with pytest.warns(RuntimeWarning, match=r"not finite at step [12], first in") as said:
+        model(ids)
+        recorder.step(float("nan") if bad == "lm_head.weight" else 0.5)
+        for _ in range(3):
+            model(ids)
+            recorder.step(0.5)
+        recorder.close()
+    run = open_run("r")
+    assert len(said) == 1 and run.status == "diverged" and not run.live, run.meta
+    assert says in run.meta["divergence"]["text"]
+
+
+# Whatever goes wrong: one warning, and the training is what it would have been.
+
+
+class NoAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.out(self.embed(idx).cumsum(1))
+        return logits, F.cross_entropy(logits.transpose(1, 2), targets)
+
+
+class Sparse(nn.Module):
+    """Its gradients of the embedding are sparse; its second call of a kind breaks when it is not training."""
+
+    def __init__(self, inner: nn.Module, brittle: bool) -> None:
+        super().__init__()
+        self.inner, self.table, self.brittle = inner, nn.Embedding(20, 1, sparse=True), brittle
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.brittle and not self.training:
+            raise KeyError("only for training")
+        logits, loss = self.inner(idx, targets)
+        return logits, loss + self.table(idx).square().mean()
+
+
+def _loop(model: nn.Module, trained: nn.Module | None, recorder: Any, early: bool = False) -> list[Tensor]:
+    optimizer = torch.optim.SGD((trained or model).parameters(), lr=0.1)
+    torch.manual_seed(1)
+    if early:
+        recorder.step()
+    for batch in batches(6):
+        optimizer.zero_grad()
+        loss = (trained or model)(batch[:, :-1], batch[:, 1:])[1]
+        loss.backward()
+        optimizer.step()
+        if recorder is not None:
+            recorder.step(loss)
+    if recorder is not None:
+        recorder.close()
+    return [p.detach().clone() for p in (trained or model).parameters()]
+
+
+TROUBLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "no attention": (lambda gpt: NoAttention(), {}, "no attention was seen in this NoAttention"),
+    "not in eval mode": (lambda gpt: Sparse(gpt(), True), {}, "KeyError: 'only for training'"),
+    "sparse gradients": (lambda gpt: Sparse(gpt(), False), {}, ""),
+    "another's tokenizer": (lambda gpt: gpt(), {"tokenizer": 30}, "30 tokens and the model's embedding 20"),
+    "early step": (lambda gpt: gpt(), {}, "step.. came before any call of the model"),
+    "a copy": (lambda gpt: gpt(), {}, "and not a copy, that is trained"),
+    "a file in the way": (lambda gpt: gpt(), {"run": "file/run"}, "NotADirectoryError|FileExistsError"),
+}
+
+
+@pytest.mark.parametrize("what", TROUBLE)
+def test_trouble_is_one_warning_and_the_training_goes_on(
+    here: Path, gpt: Callable[..., Any], tokenizer_of: Callable[[int], Any], what: str
+) -> None:
+    make, options, says = TROUBLE[what]
+    (here / "file").write_text("")
+    torch.manual_seed(0)
+    model = make(gpt)
+    twin = copy.deepcopy(model)
+    other = copy.deepcopy(model) if what == "a copy" else None
+    expected = _loop(twin, None, None)
+    if "tokenizer" in options:
+        options = {"tokenizer": tokenizer_of(options["tokenizer"])}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        recorder = tracer.watch(model, **{"run": "r", "every": 2, **options})
+        found = _loop(model, other, recorder, early=what == "early step")
+    texts = [str(one.message) for one in said if "manyeyes" in str(one.message)]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    if what == "sparse gradients":
+        assert len(texts) <= 1
+        return
+    assert len(texts) == 1 and recorder.off is not None, texts
+    with pytest.raises(RuntimeWarning, match=says):
+        warnings.warn(texts[0], RuntimeWarning, stacklevel=1)
+
+
+def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path, gpt: Callable[..., Any]) -> None:
+    """A file system that really fills up; without the right to mount one, a limit on the size of files."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(mount)], capture_output=True)
+    script = SCRIPT.format(folder=str(Path(__file__).parent), run=str(mount / "run"), then="if step == 400: break")
+    script += "\nprint('trained to the end', recorder.off is not None)"
+    command = [sys.executable, "-c", script]
+    if done.returncode:
+        command = ["bash", "-c", 'ulimit -f 40; trap "" XFSZ; exec "$0" "$@"', *command]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0 and "trained to the end True" in run.stdout, run.stderr
+        assert run.stderr.count("manyeyes") == 1 and "Traceback" not in run.stderr, run.stderr
+        assert open_run(mount / "run").status in ("interrupted", "stopped")
+    finally:
+        if not done.returncode:
+            subprocess.run(["umount", str(mount)], capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"share": 0}, "share=0"), ({"every": 0}, "every=0"), ({"tokenizer": 7}, "int is no tokenizer")],
+)
+def test_wrong_options_are_told_at_once(gpt: Callable[..., Any], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        tracer.watch(gpt(), run="r", **options)
+
+
+def test_masks_and_blanks_are_not_taken_for_tokens(here: Path, build: Callable[..., Any]) -> None:
+    """Whatever the order of the arguments."""
+    model, ids = build("llama").train(), torch.arange(2, 18).view(2, 8)
+    labels = ids.clone()
+    labels[:, :3] = -100
+    recorder = tracer.watch(model, run="r", every=1)
+    model(attention_mask=torch.ones_like(ids), labels=labels, input_ids=ids)
+    recorder.step()
+    recorder.close()
+    trace = open_run("r").trace
+    assert trace["prompt_tokens"].values[0, :8].tolist() == ids[0].tolist()
+    assert np.isfinite(trace["train_loss"][0])  # from the model's own output

@@ -1,0 +1,47 @@
+"""Switch heads off and measure what it costs, exactly: every number comes from a forward pass with the heads replaced.
+
+An ablation replaces z (a head's output before W_O) at all or some query positions:
+    zero      z = 0
+    mean      z = mean over a reference batch, at each position by itself
+    resample  z = that of another sequence of the same batch (a seeded permutation without fixed points), mean of draws
+The same is done to whole layers (`Attention`, `MLP`), to the attention mass of single query -> key edges (`Edge`), and
+to what one head reads of an earlier one (`Path`).
+`frozen=True` also holds every other pattern at the clean run's (Olsson et al. 2022, "pattern-preserving"), so that only
+what the head writes through values changes. Effects are metric[ablated] - metric[clean].
+"""
+
+from tracer.ablate.effects import Effect, effect
+from tracer.ablate.engine import losses, readings
+from tracer.ablate.estimates import BOOTSTRAPS, Estimate, estimate
+from tracer.ablate.firstorder import attribution, integrated_gradients
+from tracer.ablate.memory import BUDGET
+from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric
+from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
+from tracer.ablate.outcomes import agree, change, disagreements, head_outcomes, outcomes
+from tracer.ablate.parts import MLP, Attention, Edge, Head, Part, Path, check_heads
+from tracer.ablate.repair import Repair, self_repair
+from tracer.ablate.replace import (
+    DRAWS,
+    MODES,
+    Mode,
+    Plans,
+    averaged,
+    derangement,
+    freeze,
+    inputs,
+    plan,
+    planner,
+    reference_z,
+)  # fmt: skip
+from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
+from tracer.ablate.sweeps import pairs, sweep
+from tracer.ablate.verdict import Finding, Verdict, verdict
+
+__all__ = [
+    "BOOTSTRAPS", "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Finding", "Found",
+    "Head", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Repair",
+    "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
+    "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
+    "integrated_gradients", "knock_down", "losses", "null", "outcomes", "pairs", "plan", "planner", "random_sets",
+    "readings", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
+]  # fmt: skip

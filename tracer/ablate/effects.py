@@ -1,0 +1,69 @@
+"""What an ablation did to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate.estimates import Estimate, estimate
+from tracer.ablate.parts import Part
+from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner
+from tracer.headmodel import HeadModel
+from tracer.probes import per_token_loss
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an ablation did to a batch: the loss of every next token before and after."""
+
+    clean: Float[Tensor, "batch loss_pos"]
+    """Loss in nats of each next token, nothing ablated."""
+    ablated: Float[Tensor, "batch loss_pos"]
+    """The same with the heads off (mean over draws for resample)."""
+
+    @property
+    def delta(self) -> Float[Tensor, "batch loss_pos"]:
+        """Change in loss per token; positive means that the heads helped."""
+        return self.ablated - self.clean
+
+    @property
+    def mean(self) -> float:
+        """Mean change in next-token loss, in nats."""
+        return float(self.delta.mean())
+
+    def over(self, positions: slice = slice(None)) -> Estimate:
+        """The mean change at some loss positions, and how sure it is: other sequences could have been drawn."""
+        return estimate(self.delta[:, positions].mean(1).cpu().numpy())
+
+
+@torch.no_grad()
+def effect(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    parts: Iterable[Part],
+    mode: Mode | str = "zero",
+    *,
+    positions: Iterable[int] | None = None,
+    reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Effect:
+    """Per-token losses of a batch with a set of heads (or other parts) off, beside the clean ones.
+
+    `positions` are the query positions at which heads, layers' attention, MLPs and senders of paths are off (default:
+    all). `reference` (default: `tokens` itself) is where mean and resample take replacements; it must be as long as
+    tokens.
+    """
+    plans = planner(
+        model, tokens, mode, positions=positions, reference=reference, frozen=frozen, draws=draws, seed=seed
+    )(parts)
+
+    def losses() -> Tensor:
+        return per_token_loss(model(inputs(model, tokens)), tokens)
+
+    return Effect(losses(), averaged(plans, losses))

@@ -1,0 +1,157 @@
+"""Many sets of heads switched off on one batch, exactly, computing nothing twice and holding no more than a budget.
+
+Sets share the clean run, the way that they have in common, and one batch (`suffixes`); of the logits only a chunk of
+those that the metric reads exists at a time. Numbers are those of `effect`, but for the order of sums. A sweep of L
+layers costs about L / 2 blocks and one unembedding a head; plain forward passes cost L blocks and one unembedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate.memory import BUDGET, split
+from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, inputs, planner
+from tracer.ablate.sources import checked, sources
+from tracer.ablate.suffixes import Suffixes, Variant
+from tracer.edits import active
+from tracer.headmodel import HeadModel
+from tracer.model import Transformer
+
+Progress = Callable[[int, int], object]
+"""Told how much of the work is done, and how much there is; what it raises ends the work."""
+Sets = Sequence[tuple[Head, ...]]
+
+
+def losses(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    sets: Iterable[Iterable[Head]],
+    mode: Mode | str = "zero",
+    *,
+    reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Float[Tensor, "set batch loss_pos"]:
+    """The loss in nats of every next token with each set of heads off; an empty set is the clean run.
+
+    Arguments as in `effect`; budget and progress as in `readings`.
+    """
+    return readings(
+        model, tokens, sets, mode, reference=reference, frozen=frozen, draws=draws, seed=seed, budget=budget,
+        progress=progress,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def readings(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    sets: Iterable[Iterable[Head]],
+    mode: Mode | str = "zero",
+    *,
+    metric: Metric | None = None,
+    reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Float[Tensor, "set batch read"]:
+    """The metric (default: `Loss()`) with each set of heads off, mean over draws; an empty set is the clean run.
+
+    Arguments as in `effect`. `budget` is how many bytes the work may take beside weights and results; sets and
+    sequences are split to fit. A model that others wrote, or one that is being edited, runs once a set instead.
+    """
+    metric = metric or Loss()
+    chosen = [tuple(check_heads(model, heads)) for heads in sets]
+    if not chosen:
+        raise ValueError("there are no sets of heads to switch off: name at least one")
+    distinct = sorted(set(chosen))
+    if isinstance(model, Transformer) and active() is None:  # edits in force fit the batch, not many sets of it
+        numbers = range(seed, seed + (draws if mode == "resample" else 1))
+        source = checked(inputs(model, tokens), mode, reference, draws)
+        values = _together(model, tokens, distinct, metric, mode, source, numbers, frozen, budget, progress)
+    else:
+        plans = planner(model, tokens, mode, reference=reference, frozen=frozen, draws=draws, seed=seed)
+        values = _one_by_one(model, tokens, distinct, metric, plans, progress)
+    place = {heads: i for i, heads in enumerate(distinct)}
+    return values[[place[heads] for heads in chosen]]
+
+
+def _together(
+    model: Transformer, tokens: Tensor, sets: Sets, metric: Metric, mode: Mode | str, source: Tensor, draws: range,
+    frozen: bool, budget: int, progress: Progress | None,
+) -> Float[Tensor, "set batch read"]:  # fmt: skip
+    config, given = model.config, inputs(model, tokens)
+    if model.training and config.dropout:
+        raise ValueError(f"the model is training, with dropout={config.dropout}: call model.eval() first")
+    model.check(given)
+    model.check(source)
+    where, targets = _wanted(model, tokens, given, metric)
+    pieces = split(
+        config, given.shape[1], batch=len(given), draws=len(draws) if mode == "resample" else 0, frozen=frozen,
+        itemsize=model.embed.W_E.element_size(), budget=budget,
+    )  # fmt: skip
+    replacements = sources(model, source, mode, draws, pieces.sequences)
+    variants = [(i, Variant(heads, draw)) for i, heads in enumerate(sets) for draw in draws if heads]
+    values, done = None, 0
+    for first in range(0, len(given), pieces.sequences):
+        some = slice(first, first + pieces.sequences)
+        suffixes = Suffixes(model, given[some], where[some], replacements(some), frozen)
+
+        def read(x: Tensor, some: slice = some) -> Float[Tensor, "state batch read"]:
+            rows = x.flatten(0, 2)
+            wanted = targets[some].expand(len(x), -1, -1, -1).flatten(0, 2)
+            parts = zip(rows.split(pieces.rows), wanted.split(pieces.rows), strict=True)
+            return torch.cat([metric.of(model.logits(x[None])[0], t) for x, t in parts]).view(x.shape[:3])
+
+        clean = read(suffixes.clean())
+        if values is None:
+            values = clean.new_zeros(len(sets), *where.shape)
+        if not sets[0]:
+            values[0, some] = clean[0]
+        for start in range(0, len(variants), pieces.variants):
+            part = variants[start : start + pieces.variants]
+            found = read(suffixes.run([variant for _, variant in part]))
+            values[:, some].index_add_(0, torch.tensor([i for i, _ in part], device=found.device), found / len(draws))
+            done += len(part) * found.shape[1]
+            if progress:
+                progress(done, len(variants) * len(given))
+    assert values is not None
+    return values
+
+
+def _one_by_one(
+    model: HeadModel, tokens: Tensor, sets: Sets, metric: Metric, plans: Plans, progress: Progress | None
+) -> Float[Tensor, "set batch read"]:  # fmt: skip
+    given = inputs(model, tokens)
+    where, targets = _wanted(model, tokens, given, metric)
+    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+
+    def read() -> Tensor:
+        return metric.of(model(given)[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape)
+
+    values = []
+    for heads in sets:
+        values.append(averaged(plans(heads), read) if heads else read())
+        if progress:
+            progress(len(values), len(sets))
+    return torch.stack(values)
+
+
+def _wanted(model: HeadModel, tokens: Tensor, given: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
+    """Positions [batch read] and tokens [batch read target] that the metric asks for."""
+    where, targets = metric.where(tokens, given.shape[1]), metric.targets(tokens, given.shape[1])
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= model.d_vocab:
+        raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    return where, targets

@@ -1,0 +1,139 @@
+"""What an ablation is judged by: numbers read from the logits at some positions of each sequence.
+
+Whoever computes logits asks a metric where it reads (`where`), and unembeds nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Where = int | tuple[int, ...] | Int[Tensor, " sequence"]
+"""Positions whose next token is predicted: the same in every sequence, or one for each; negative ones from the end."""
+Tokens = int | Int[Tensor, " sequence"]
+"""A token, the same in every sequence, or one for each."""
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """A number for each sequence and position read."""
+
+    @property
+    def long_name(self) -> str: ...
+
+    @property
+    def units(self) -> str: ...
+
+    @property
+    def worse(self) -> int:
+        """1 if the number rises when a useful head is switched off, -1 if it falls."""
+        ...
+
+    def where(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read"]:
+        """The positions it reads of the first n_read, those that the model was given."""
+        ...
+
+    def targets(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read target"]:
+        """The tokens whose logits matter there."""
+        ...
+
+    def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """Cross-entropy of the next token in nats, at some loss positions (default: all)."""
+
+    positions: slice = field(default_factory=lambda: slice(None))
+    long_name = "next-token loss"
+    units = "nats"
+    worse = 1
+
+    def where(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read"]:
+        read = torch.arange(tokens.shape[1] - 1, device=tokens.device)[self.positions]
+        if not len(read):
+            raise ValueError(f"{self.positions} picks none of the {tokens.shape[1] - 1} loss positions")
+        return read.expand(len(tokens), -1)
+
+    def targets(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read target"]:
+        return tokens.gather(1, self.where(tokens, n_read) + 1)[..., None]
+
+    def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]:
+        return F.cross_entropy(_at_least_float(logits), targets[:, 0], reduction="none")
+
+
+@dataclass(frozen=True, eq=False)
+class LogProb:
+    """Log-probability of a chosen token, in nats, as the next after some positions (default: the last)."""
+
+    token: Tokens
+    positions: Where = -1
+    long_name = "log-probability"
+    units = "nats"
+    worse = -1
+
+    def where(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read"]:
+        return _where(self.positions, tokens, n_read)
+
+    def targets(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read target"]:
+        return _everywhere(self.token, self.where(tokens, n_read))[..., None]
+
+    def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]:
+        return -F.cross_entropy(_at_least_float(logits), targets[:, 0], reduction="none")
+
+
+@dataclass(frozen=True, eq=False)
+class LogitDifference:
+    """Logit of the right token minus that of a wrong one, as the next after some positions (default: the last).
+
+    Source: Wang et al. 2022, "Interpretability in the wild".
+    """
+
+    right: Tokens
+    wrong: Tokens
+    positions: Where = -1
+    long_name = "logit difference"
+    units = "logits"
+    worse = -1
+
+    def where(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read"]:
+        return _where(self.positions, tokens, n_read)
+
+    def targets(self, tokens: Int[Tensor, "batch pos"], n_read: int) -> Int[Tensor, "batch read target"]:
+        read = self.where(tokens, n_read)
+        return torch.stack([_everywhere(self.right, read), _everywhere(self.wrong, read)], -1)
+
+    def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]:
+        right, wrong = logits.gather(1, targets).unbind(1)
+        return right - wrong
+
+
+def _at_least_float(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _where(positions: Where, tokens: Tensor, n_read: int) -> Int[Tensor, "batch read"]:
+    batch = len(tokens)
+    if isinstance(positions, Tensor):
+        if len(positions) != batch:
+            raise ValueError(f"{len(positions)} positions for {batch} sequences: give one for each")
+        read = positions.to(tokens.device)[:, None]
+    else:
+        chosen = (positions,) if isinstance(positions, int) else positions
+        read = torch.tensor(chosen, dtype=torch.long, device=tokens.device).expand(batch, -1)
+    if not read.numel() or bool(((read < -n_read) | (read >= n_read)).any()):
+        raise ValueError(f"positions {read.unique().tolist()}: the input has positions 0 to {n_read - 1}")
+    return read % n_read
+
+
+def _everywhere(token: Tokens, read: Int[Tensor, "batch read"]) -> Int[Tensor, "batch read"]:
+    if isinstance(token, int):
+        return torch.full_like(read, token)
+    if len(token) != len(read):
+        raise ValueError(f"{len(token)} tokens for {len(read)} sequences: give one, or one for each")
+    return token.to(read.device)[:, None].expand_as(read)

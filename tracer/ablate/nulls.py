@@ -1,0 +1,112 @@
+"""Is an effect more than that of any other heads, and does it hold when many were tried?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import comb, prod
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate.engine import readings
+from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.replace import Mode
+from tracer.headmodel import HeadModel
+
+
+@dataclass(frozen=True)
+class Null:
+    """The effect of a set of heads beside those of other sets with as many heads in each layer."""
+
+    effect: float
+    others: Float[np.ndarray, " n"]
+    p: float
+    """(1 + others that do at least as much harm) / (1 + n): never 0, and exact when every other set was tried."""
+
+    @property
+    def percentile(self) -> float:
+        """The share of the other sets, in per cent, that do less harm."""
+        return 100 * (1 - (self.p * (1 + len(self.others)) - 1) / len(self.others))
+
+
+def random_sets(model: HeadModel, like: Iterable[Head], n: int = 200, seed: int = 0) -> list[tuple[Head, ...]]:
+    """n different sets with as many heads in each layer as `like`, never `like` itself; all there are if fewer."""
+    chosen = tuple(check_heads(model, like))
+    sizes = Counter(layer for layer, _ in chosen)
+    if not sizes:
+        raise ValueError("the set of heads is empty: name at least one (layer, head)")
+    n_others = prod(comb(model.n_heads, size) for size in sizes.values()) - 1
+    if n_others == 0:
+        raise ValueError("whole layers have nothing to be compared with: no other set has as many heads in each layer")
+    if n_others <= n:
+        by_layer = [
+            [tuple((layer, head) for head in heads) for heads in combinations(range(model.n_heads), size)]
+            for layer, size in sizes.items()
+        ]
+        return [found for parts in product(*by_layer) if (found := sum(parts, ())) != chosen]
+    rng, found = np.random.default_rng(seed), {}
+    while len(found) < n:
+        drawn = [(layer, np.sort(rng.choice(model.n_heads, size, replace=False))) for layer, size in sizes.items()]
+        one = tuple((layer, int(head)) for layer, heads in drawn for head in heads)
+        if one != chosen:
+            found[one] = True
+    return list(found)
+
+
+def null(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    heads: Iterable[Head],
+    mode: Mode | str = "zero",
+    *,
+    n: int = 200,
+    metric: Metric | None = None,
+    seed: int = 0,
+    **how: Any,
+) -> Null:
+    """The effect of a set of heads against that of n random sets with as many heads in each layer.
+
+    Further arguments as in `readings`. Harm is a rise of a loss, a fall of a logit difference or log-probability.
+    """
+    metric, heads = metric or Loss(), tuple(heads)
+    sets = [(), heads, *random_sets(model, heads, n, seed)]
+    values = readings(model, tokens, sets, mode, metric=metric, seed=seed, **how).mean((1, 2)).double().cpu().numpy()
+    effect, others = values[1] - values[0], values[2:] - values[0]
+    as_bad = int((metric.worse * others >= metric.worse * effect).sum())
+    return Null(float(effect), others, (1 + as_bad) / (1 + len(others)))
+
+
+def holm(p: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+    """p-values adjusted so that rejecting those below a makes one false rejection or more with probability a at most.
+
+    Source: Holm 1979: the i-th smallest of m times m - i + 1, never less than the one before.
+    """
+    flat = np.ravel(p).astype(np.float64)
+    order = np.argsort(flat, kind="stable")
+    adjusted = np.maximum.accumulate(flat[order] * np.arange(len(flat), 0, -1))
+    return _back(np.minimum(adjusted, 1), order, np.shape(p))
+
+
+def benjamini_hochberg(p: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
+    """p-values adjusted so that of the rejections below a, a share of a is expected to be false.
+
+    Source: Benjamini and Hochberg 1995: the i-th smallest of m times m / i, never more than the one after. Valid for
+    independent and positively dependent tests.
+    """
+    flat = np.ravel(p).astype(np.float64)
+    order = np.argsort(flat, kind="stable")
+    scaled = flat[order] * len(flat) / np.arange(1, len(flat) + 1)
+    adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
+    return _back(np.minimum(adjusted, 1), order, np.shape(p))
+
+
+def _back(adjusted: np.ndarray, order: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    found = np.empty_like(adjusted)
+    found[order] = adjusted
+    return found.reshape(shape)

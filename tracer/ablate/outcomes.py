@@ -1,0 +1,248 @@
+"""All that a batch says about an ablation: losses, chosen tokens, top tokens, divergence, and every other head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate.estimates import Estimate
+from tracer.ablate.parts import Part
+from tracer.ablate.replace import DRAWS, Mode, inputs, planner
+from tracer.edits import Edit, applied, recording, visiting
+from tracer.headmodel import HeadModel
+from tracer.heads import scores, stats_of
+from tracer.heads.averages import REPEAT_MEASURES
+from tracer.heads.call import AttentionCall
+from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.probes import Probe, per_token_loss
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+RUNS = ["clean", "ablated"]
+READ = ("sequence", "pos")
+Arrays = dict[str, Tensor]
+
+VARIABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "loss": (
+        ("run", *READ),
+        {"long_name": "loss of the next token", "units": "nats", "valid_min": 0.0,
+         "formula": "-ln p(next token); nan where the sequence ends", "source": "standard"},
+    ),
+    "kl": (
+        READ,
+        {"long_name": "divergence of the prediction", "units": "nats", "valid_min": 0.0,
+         "formula": "KL(clean || ablated) = sum_t p_clean(t) ln(p_clean(t) / p_ablated(t))",
+         "source": "Kullback and Leibler 1951"},
+    ),
+    "logit": (
+        ("run", *READ, "token"),
+        {"long_name": "logit of a chosen token", "units": "", "formula": "logits[token]", "source": "standard"},
+    ),
+    "probability": (
+        ("run", *READ, "token"),
+        {"long_name": "probability of a chosen token", "units": "", "valid_min": 0.0, "valid_max": 1.0,
+         "formula": "softmax(logits)[token]", "source": "standard"},
+    ),
+    "logit_difference": (
+        ("run", *READ),
+        {"long_name": "logit difference", "units": "", "formula": "logits[right] - logits[wrong]",
+         "source": "Wang et al. 2022 (2211.00593)"},
+    ),
+    "top_token": (
+        ("run", *READ, "rank"),
+        {"long_name": "likeliest next tokens", "units": "", "valid_min": 0,
+         "formula": "token ids by falling probability", "source": "standard"},
+    ),
+    "top_probability": (
+        ("run", *READ, "rank"),
+        {"long_name": "probability of the likeliest next tokens", "units": "", "valid_min": 0.0, "valid_max": 1.0,
+         "formula": "softmax(logits), sorted", "source": "standard"},
+    ),
+}  # fmt: skip
+"""Dimensions and attributes of what `outcomes` returns."""
+
+
+@torch.no_grad()
+def outcomes(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    parts: Iterable[Part],
+    mode: Mode | str = "zero",
+    *,
+    chosen: Iterable[int] = (),
+    pair: tuple[int, int] | None = None,
+    top: int = 5,
+    rows: slice = slice(None),
+    positions: Iterable[int] | None = None,
+    reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> xr.Dataset:
+    """What the model predicts on a batch with and without some parts: `VARIABLES`, [run sequence pos ...].
+
+    `chosen` are the tokens whose logit and probability are read, `pair` the (right, wrong) tokens of the logit
+    difference, `rows` the positions that are read; the rest as in `effect`. With resample every number is the mean over
+    draws, kl too, and the top tokens are those of the mean probabilities. Needs two arrays of logits at a time.
+    """
+    import xarray as xr
+
+    read = list(chosen)
+    for token in (*read, *(pair or ())):
+        if not 0 <= token < model.d_vocab:
+            raise ValueError(f"token {token} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    if not 1 <= top <= model.d_vocab:
+        raise ValueError(f"top={top} tokens of {model.d_vocab}: ask for 1 to {model.d_vocab}")
+    plans = planner(
+        model, tokens, mode, positions=positions, reference=reference, frozen=frozen, draws=draws, seed=seed
+    )(parts)
+    seen = inputs(model, tokens)
+    before = model(seen)
+
+    def measure(logits: Tensor) -> Arrays:
+        loss = per_token_loss(logits, tokens)
+        loss = torch.nn.functional.pad(loss, (0, seen.shape[1] - loss.shape[1]), value=float("nan"))[:, rows]
+        logits = logits[:, rows]
+        found = {"loss": loss, "softmax": logits.softmax(-1), "logit": logits[..., read]}
+        found["probability"] = found["softmax"][..., read]
+        found["kl"] = torch.stack([_divergence(*logs) for logs in zip(before[:, rows], logits, strict=True)])
+        if pair is not None:
+            found["logit_difference"] = logits[..., pair[0]] - logits[..., pair[1]]
+        return found
+
+    def ablated(edits: list[Edit]) -> Arrays:
+        with applied(edits):
+            return measure(model(seen))
+
+    runs = [measure(before), _mean(ablated(edits) for edits in plans)]
+    for run in runs:
+        run["top_probability"], run["top_token"] = run.pop("softmax").topk(top)
+    arrays = {name: torch.stack([run[name] for run in runs]) for name in runs[0]} | {"kl": runs[1]["kl"]}
+    coords = {"run": RUNS, "sequence": range(len(tokens)), "pos": range(seen.shape[1])[rows], "rank": range(top)}
+    return xr.Dataset(
+        {name: (VARIABLES[name][0], arrays[name].cpu().numpy(), VARIABLES[name][1]) for name in VARIABLES
+         if name in arrays and (read or "token" not in VARIABLES[name][0])},
+        coords | ({"token": read} if read else {}),
+        {"mode": mode, "frozen": frozen, "n_sequences": len(tokens)} | ({"pair": list(pair)} if pair else {}),
+    )  # fmt: skip
+
+
+def _divergence(clean: Float[Tensor, "pos d_vocab"], ablated: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, " pos"]:
+    """KL of two rows of logits; in float64, where it is never below 0 by more than rounding."""
+    p, q = (logits.double().log_softmax(-1) for logits in (clean, ablated))
+    return (p.exp() * (p - q)).sum(-1).clamp_min(0)
+
+
+def change(found: xr.Dataset) -> xr.Dataset:
+    """Ablated minus clean, of every variable that has both and can be subtracted."""
+    both = found[[name for name in found.data_vars if "run" in found[name].dims and not str(name).startswith("top_")]]
+    return both.sel(run="ablated", drop=True) - both.sel(run="clean", drop=True)
+
+
+def _mean(results: Iterable[Arrays]) -> Arrays:
+    """The mean over draws, one draw in memory at a time."""
+    total: Arrays = {}
+    n = 0
+    for arrays in results:
+        n += 1
+        total = {name: value + total[name] if total else value for name, value in arrays.items()}
+    return {name: value / n for name, value in total.items()}
+
+
+@torch.no_grad()
+def head_outcomes(
+    model: HeadModel,
+    parts: Iterable[Part],
+    mode: Mode | str = "zero",
+    *,
+    repeat: Probe,
+    text: Int[Tensor, "batch pos"] | None = None,
+    positions: Iterable[int] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> xr.Dataset:
+    """What the rest of the network did: every measure of every head, `[run layer head]`, with and without some parts.
+
+    duplicate_token and induction are measured on Probe R's second copy, the others on `text` (left out without it).
+    Replacements come from the same batch. Where patterns are edited (edges, frozen) measures are those of the edited
+    pattern, of which max_logit is not known (nan).
+    """
+    import xarray as xr
+
+    parts = list(parts)
+    jobs: list[tuple[Tensor, slice, list[str]]] = [(repeat.tokens, repeat.second_copy, list(REPEAT_MEASURES))]
+    if text is not None:
+        jobs.append((text, slice(1, None), [name for name in HEAD_MEASURES if name not in REPEAT_MEASURES]))
+    found: dict[str, Tensor] = {}
+    for tokens, rows, names in jobs:
+        plans = planner(model, tokens, mode, positions=positions, frozen=frozen, draws=draws, seed=seed)(parts)
+        seen = inputs(model, tokens)
+        clean, *ablated = (_measures(model, seen, rows, edits) for edits in ([], *plans))
+        for name in names:
+            found[name] = torch.stack([clean[name], torch.stack([one[name] for one in ablated]).mean(0)])
+    return xr.Dataset(
+        {
+            name: (("run", "layer", "head"), values.cpu().numpy(), _attrs(name)) for name, values in found.items()
+        },
+        {"run": RUNS, "layer": np.arange(model.n_layers), "head": np.arange(model.n_heads)},
+        {"mode": mode, "frozen": frozen},
+    )  # fmt: skip
+
+
+def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, edits: list[Edit]) -> Arrays:
+    """Every head measure, [layer head], under some edits; nan where a layer has fewer heads."""
+    found: Arrays = {}
+    patterns_edited = any(edit.tap.endswith("hook_pattern") for edit in edits)
+
+    def put(layer: int, first: int, values: Mapping[str, Float[Tensor, " head"]]) -> None:
+        for name, value in values.items():
+            table = found.setdefault(name, value.new_full((model.n_layers, model.n_heads), float("nan")))
+            table[layer, first : first + len(value)] = value
+
+    def visit(call: AttentionCall) -> None:
+        put(call.layer, call.first_head, scores(call.stats(tokens), rows))
+
+    with applied(edits):
+        if not patterns_edited:
+            with visiting(visit):
+                model(tokens)
+            return found
+        with recording("hook_pattern") as seen:
+            model(tokens)
+    for name, pattern in seen.items():
+        put(int(name.split(".")[1]), 0, scores(stats_of(pattern, tokens, causal=True), rows))
+    return found
+
+
+def _attrs(name: str) -> dict[str, Any]:
+    measure = MEASURES[name]
+    bounds = {"valid_min": measure.low, "valid_max": measure.high}
+    return {
+        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
+        "probe": measure.probe, **{key: value for key, value in bounds.items() if value is not None},
+    }  # fmt: skip
+
+
+def disagreements(effects: Mapping[str, Estimate]) -> list[tuple[str, str]]:
+    """The pairs of replacements whose intervals do not overlap: they differ by more than both are unsure of.
+
+    Source: ours. Estimates of one sequence have no interval (nan) and so never agree.
+    """
+    return [
+        (one, other)
+        for (one, a), (other, b) in combinations(effects.items(), 2)
+        if not (a.low <= b.high and b.low <= a.high)
+    ]
+
+
+def agree(effects: Mapping[str, Estimate]) -> bool:
+    """Do all replacements (zero, mean, resample) tell the same story? Where not, show them together."""
+    return not disagreements(effects)

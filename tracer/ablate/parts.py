@@ -1,0 +1,169 @@
+"""What can be switched off, as values: heads, a layer's attention, MLPs, single edges of a head, single paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tracer.edits import exist
+from tracer.headmodel import HeadModel
+from tracer.model import Transformer
+
+Head = tuple[int, int]
+"""(layer, head), counted from zero."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """All heads of a layer. Its output bias b_O, if there is one, stays."""
+
+    layer: int
+
+
+@dataclass(frozen=True)
+class MLP:
+    """What the MLP of a layer writes, its output bias included."""
+
+    layer: int
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What one head attends from one query position to one key position, in every sequence."""
+
+    layer: int
+    head: int
+    query: int
+    key: int
+    renormalise: bool = False
+    """False: the mass is gone. True: the row's other keys share it in proportion, so that it sums to 1 again."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """What one head (the receiver) reads of what an earlier head (the sender) writes, in one of its three inputs.
+
+    Source: path patching, Wang et al. 2022 (2211.00593); Goldowsky-Dill et al. 2023 (2304.05969).
+    """
+
+    sender: Head
+    receiver: Head
+    into: Literal["q", "k", "v"]
+
+
+Part = Head | Attention | MLP | Edge | Path
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is switched off, by kind, each distinct."""
+
+    heads: list[Head]
+    attentions: list[Attention]
+    mlps: list[MLP]
+    edges: list[Edge]
+    paths: list[Path]
+
+
+def name(part: Part) -> str:
+    """L1H2; attention of layer 1; MLP of layer 1; L1H2 from 9 to 4; L0H3 -> keys of L1H2."""
+    match part:
+        case Attention(layer):
+            return f"attention of layer {layer}"
+        case MLP(layer):
+            return f"MLP of layer {layer}"
+        case Edge(layer, head, query, key):
+            return f"L{layer}H{head} from {query} to {key}"
+        case Path(sender, receiver, into):
+            return f"{name(sender)} -> {INPUTS[into]} of {name(receiver)}"
+        case (layer, head):
+            return f"L{layer}H{head}"
+
+
+INPUTS = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def check_heads(model: HeadModel, heads: Iterable[Head]) -> list[Head]:
+    """The heads, sorted and distinct, or an error that names the one that does not exist."""
+    n_layers, n_heads = model.n_layers, model.n_heads
+    chosen = sorted({(int(layer), int(head)) for layer, head in heads})
+    for layer, head in chosen:
+        if not (0 <= layer < n_layers and 0 <= head < n_heads):
+            raise ValueError(
+                f"L{layer}H{head} does not exist: this model has layers 0 to {n_layers - 1} "
+                f"and heads 0 to {n_heads - 1}"
+            )
+    return chosen
+
+
+def check_parts(model: HeadModel, parts: Iterable[Part], n_pos: int) -> Parts:
+    """The parts by kind, or an error that names the one that cannot be switched off on inputs of n_pos tokens."""
+    given = list(dict.fromkeys(parts))
+    found = Parts(
+        check_heads(model, [part for part in given if isinstance(part, tuple)]),
+        [part for part in given if isinstance(part, Attention)],
+        [part for part in given if isinstance(part, MLP)],
+        [part for part in given if isinstance(part, Edge)],
+        [part for part in given if isinstance(part, Path)],
+    )
+    if not given:
+        raise ValueError("the set of heads is empty: name at least one (layer, head)")
+    exist([part.layer for part in (*found.attentions, *found.mlps)], model.n_layers, "layer", "this model has layers")
+    if found.mlps:
+        _check_mlps(model)
+    check_heads(model, [(edge.layer, edge.head) for edge in found.edges])
+    _check_edges(found.edges, n_pos)
+    check_heads(model, [head for path in found.paths for head in (path.sender, path.receiver)])
+    for path in found.paths:
+        _check_path(model, path)
+    return found
+
+
+def _check_mlps(model: HeadModel) -> None:
+    if not isinstance(model, Transformer):
+        raise ValueError(
+            f"the MLPs of a {type(model).__name__} cannot be switched off: of a model that others wrote only the "
+            f"attention is seen; its heads, layers' attention and edges can"
+        )
+    if model.config.attn_only:
+        raise ValueError("this model is attention only: it has no MLP to switch off")
+
+
+def _check_edges(edges: list[Edge], n_pos: int) -> None:
+    exist([place for edge in edges for place in (edge.query, edge.key)], n_pos, "position", "the input has positions")
+    rows: dict[tuple[int, int, int], list[Edge]] = {}
+    for edge in edges:
+        if edge.key > edge.query:
+            raise ValueError(f"{name(edge)}: a causal head does not look ahead, so there is no such edge")
+        rows.setdefault((edge.layer, edge.head, edge.query), []).append(edge)
+    for row in rows.values():
+        if len({edge.renormalise for edge in row}) > 1:
+            raise ValueError(f"{name(row[0])}: renormalise must be the same for all edges of one head and query")
+        if row[0].renormalise and len({edge.key for edge in row}) == row[0].query + 1:
+            raise ValueError(
+                f"{name(row[0])}: query {row[0].query} sees no other key to take the mass; use renormalise=False"
+            )
+
+
+def _check_path(model: HeadModel, path: Path) -> None:
+    if path.into not in INPUTS:
+        raise ValueError(f"a head has no input {path.into!r}; it has: {', '.join(INPUTS)}")
+    if path.sender[0] >= path.receiver[0]:
+        raise ValueError(f"{name(path)}: the sender must be in an earlier layer than the receiver")
+    if not isinstance(model, Transformer):
+        raise ValueError(
+            f"paths of a {type(model).__name__} cannot be switched off: of a model that others wrote the residual "
+            f"stream is not seen"
+        )
+    config = model.config
+    if not config.residual:
+        raise ValueError(
+            f"{name(path)}: this model has no residual stream (residual=False): each layer replaces what the one "
+            f"before wrote, so there is no direct path to cut"
+        )
+    if config.norm != "none" and config.norm_position == "post":
+        raise ValueError(
+            f"{name(path)}: this model normalises the stream after each layer (norm_position=post), which mixes what "
+            f"the sender wrote with everything else, so there is no direct path to cut"
+        )

@@ -1,0 +1,136 @@
+"""Why switching one head off may cost little although it does much: what the others, and the final norm, give back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate.effects import Effect
+from tracer.ablate.estimates import Estimate
+from tracer.ablate.parts import Head, check_heads, name
+from tracer.ablate.paths import write, z_tap
+from tracer.ablate.replace import DRAWS, Mode, inputs, planner
+from tracer.config import ModelConfig
+from tracer.edits import Edit, applied, recording
+from tracer.model import MLP, Norm, Transformer
+from tracer.probes import per_token_loss
+
+SMALL, LARGE = 0.25, 1.0
+"""Nats of loss below which an effect is called small, logits from which a direct effect is called large. Ours."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What one head gives the right next token directly, and what of it is missed when the head is off.
+
+    Logits are relative to the mean over the vocabulary. direct = missed + by_norm + by_others.
+    """
+
+    head: Head
+    direct: float
+    """Direct logit attribution of what is replaced, with the final norm's scale held at the clean run's."""
+    missed: float
+    """By how much the logit really falls."""
+    by_norm: float
+    """What the final norm gives back: without this head the stream is shorter, so everything else counts more."""
+    by_others: float
+    """What later heads and MLPs give back, by doing something else than before."""
+    loss: Estimate
+    """Change in loss on the same tokens."""
+
+    def words(self) -> str | None:
+        """The finding with its numbers, or None when the effect is not small or the direct effect is not large."""
+        if not (self.loss.mean < SMALL and self.direct >= LARGE):
+            return None
+        by_norm, by_others = (f"{x:.1f}".replace("-0.0", "0.0") for x in (self.by_norm, self.by_others))
+        return (
+            f"Switching {name(self.head)} off costs only {self.loss.mean:+.2f} nats, although it writes "
+            f"{self.direct:.1f} logits straight to the right token. That logit falls by {self.missed:.1f}: the final "
+            f"norm gives back {by_norm}, the other heads and MLPs {by_others}. A small effect "
+            f"of one head does not mean that it is unused: others may do the same work, so switch off sets as well."
+        )
+
+
+@torch.no_grad()
+def self_repair(
+    model: Transformer,
+    tokens: Int[Tensor, "batch pos"],
+    head: Head,
+    mode: Mode | str = "zero",
+    *,
+    loss_positions: slice = slice(None),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Repair:
+    """Direct effect of a head on the right next token against its whole effect, means over some loss positions.
+
+    Source: direct logit attribution with the clean norm scale (transformer_lens ActivationCache.logit_attrs), direction
+    W_U[token] - mean of W_U; self-repair, Rushing and Nanda 2024 (2402.15390); the split into norm and others is ours.
+    """
+    (chosen,) = check_heads(model, [head])
+    _refuse_unless_sum(model.config)
+    layer, index = chosen
+    seen = inputs(model, tokens)
+    last, tap = f"blocks.{model.n_layers - 1}.hook_resid_post", z_tap(layer)
+    plans = planner(model, tokens, mode, draws=draws, seed=seed)([chosen])
+    with recording(last, tap, "ln_final.hook_scale") as clean:
+        before = model(seen)
+
+    def centred(logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch loss_pos"]:
+        """Logit of the right next token over the mean of all."""
+        right = tokens[:, 1:, None]
+        return (logits[:, : right.shape[1]].gather(-1, right).squeeze(-1) - logits[:, : right.shape[1]].mean(-1))[
+            :, loss_positions
+        ]
+
+    def parts(edits: list[Edit]) -> Float[Tensor, "part batch loss_pos"]:
+        with applied(edits), recording(tap) as ablated:
+            after = model(seen)
+        lost = write(model, layer, index, (clean[tap] - ablated[tap])[:, :, index])
+        direct = centred(_held_norm(model, lost, clean.get("ln_final.hook_scale")) @ model.W_U)
+        norm_only = centred(model.ln_final(clean[last] - lost) @ model.W_U)
+        ours = centred(before)
+        missed = ours - centred(after)
+        return torch.stack([direct, missed, direct - (ours - norm_only), ours - norm_only - missed])
+
+    direct, missed, by_norm, by_others = (
+        float(part.mean()) for part in torch.stack([parts(edits) for edits in plans]).mean(0)
+    )
+    loss = Effect(per_token_loss(before, tokens), _losses(model, tokens, plans)).over(loss_positions)
+    return Repair(chosen, direct, missed, by_norm, by_others, loss)
+
+
+def _losses(
+    model: Transformer, tokens: Int[Tensor, "batch pos"], plans: Iterable[list[Edit]]
+) -> Float[Tensor, "batch loss_pos"]:
+    found = []
+    for edits in plans:
+        with applied(edits):
+            found.append(per_token_loss(model(inputs(model, tokens)), tokens))
+    return torch.stack(found).mean(0)
+
+
+def _held_norm(
+    model: Transformer, x: Float[Tensor, "batch pos d_model"], scale: Tensor | None
+) -> Float[Tensor, "batch pos d_model"]:
+    """A part of the stream as the final norm passes it on when its scale is that of the whole."""
+    norm = model.ln_final
+    if not isinstance(norm, Norm):
+        return x
+    assert scale is not None
+    x = (x - x.mean(-1, keepdim=True) if norm.centre else x) / scale
+    return x if norm.w is None else x * norm.w
+
+
+def _refuse_unless_sum(config: ModelConfig) -> None:
+    if not config.residual or (config.norm != "none" and config.norm_position == "post"):
+        raise ValueError(
+            f"a direct effect needs a residual stream that is the sum of its parts; here residual={config.residual} "
+            f"and norm_position={config.norm_position}"
+        )
+    if config.unembed_hidden:
+        raise ValueError(f"a direct effect needs a linear unembedding; here it is an {MLP.__name__}: it has no W_U")

@@ -1,0 +1,180 @@
+"""What is put in place of what is switched off: nothing, its mean, or that of another sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from tracer.ablate.edges import cut, pattern_tap
+from tracer.ablate.parts import Head, Part, Parts, check_parts
+from tracer.ablate.paths import reroute, z_tap
+from tracer.edits import Edit, applied, exist, recording
+from tracer.headmodel import HeadModel
+from tracer.model import Transformer
+
+Mode = Literal["zero", "mean", "resample"]
+MODES: tuple[Mode, ...] = ("zero", "mean", "resample")
+DRAWS = 5
+
+
+@torch.no_grad()
+def reference_z(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> dict[str, Tensor]:
+    """Every block's z on a batch, by tap name: what mean and resample take their replacements from."""
+    with recording("hook_z") as seen:
+        model(tokens)
+    return dict(seen)
+
+
+def plan(
+    heads: Iterable[Head],
+    mode: Mode | str,
+    z: dict[str, Tensor] | None = None,
+    n_rows: int | None = None,
+    draw: int = 0,
+    positions: tuple[int, ...] | None = None,
+) -> list[Edit]:
+    """The edits that switch heads off. mean and resample need `z` of a reference batch at least as long as the input;
+    resample pairs row b with another row of it, so for another batch give its `n_rows`."""
+    if mode not in MODES:
+        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+    by_layer: dict[int, list[int]] = {}
+    for layer, head in heads:
+        by_layer.setdefault(layer, []).append(head)
+    return [
+        Edit(z_tap(layer), tuple(which), positions, replacement(z_tap(layer), mode, z, n_rows, draw))
+        for layer, which in by_layer.items()
+    ]
+
+
+def replacement(
+    tap: str, mode: Mode | str, seen: dict[str, Tensor] | None = None, n_rows: int | None = None, draw: int = 0
+) -> float | Tensor:
+    """What stands at a tap instead: 0, the mean of what was `seen` there, or the rows of other sequences."""
+    if mode == "zero":
+        return 0.0
+    if seen is None:
+        raise ValueError(f"mode={mode!r} needs a reference batch to take the replacement from")
+    reference = seen[tap]
+    if mode == "mean":
+        return reference.mean(0, keepdim=True)
+    if len(reference) < 2:
+        raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
+    return reference[derangement(len(reference), seed=draw)[: n_rows or len(reference)]]
+
+
+def derangement(n: int, seed: int) -> Int[Tensor, "n"]:
+    """A random permutation of n in which nothing stays in place: a shuffled ring, each element moved one on."""
+    ring = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return ring.roll(1)[ring.argsort()]
+
+
+@torch.no_grad()
+def freeze(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> list[Edit]:
+    """Edits that hold every pattern at what it is on these tokens with nothing ablated."""
+    with recording("hook_pattern") as seen:
+        model(tokens)
+    return [Edit(name, instead=pattern) for name, pattern in seen.items()]
+
+
+Plans = Callable[[Iterable[Part]], list[list[Edit]]]
+
+
+def planner(
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], mode: Mode | str = "zero", *,
+    positions: Iterable[int] | None = None, reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False, draws: int = DRAWS, seed: int = 0,
+) -> Plans:  # fmt: skip
+    """From parts to the edits that switch them off on these tokens: one list, or with resample one a draw.
+
+    What the replacements of heads need (clean z, clean patterns) is computed once, here; `positions` and `reference` as
+    in `effect`.
+    """
+    if mode not in MODES:
+        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+    if draws < 1:
+        raise ValueError(f"draws={draws}: resampling needs at least 1")
+    tokens = inputs(model, tokens)
+    source = tokens if reference is None else reference
+    if source.shape[1] < tokens.shape[1]:
+        raise ValueError(
+            f"the reference batch has {source.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
+        )
+    if mode == "resample" and len(source) < len(tokens):
+        raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(source)}")
+    source = source[:, : tokens.shape[1]]
+    seen = None if mode == "zero" else reference_z(model, source)
+    held = freeze(model, tokens) if frozen else []
+    where = None if positions is None else _positions(positions, tokens.shape[1])
+
+    def plans(parts: Iterable[Part]) -> list[list[Edit]]:
+        chosen = check_parts(model, parts, tokens.shape[1])
+        _check_together(chosen, where, frozen)
+        if seen is not None:
+            seen.update(_missing(model, source, chosen, seen))
+        numbers = range(seed, seed + (draws if mode == "resample" else 1))
+        return [edits_of(chosen, number) for number in numbers]
+
+    def edits_of(chosen: Parts, draw: int) -> list[Edit]:
+        def instead(tap: str) -> float | Tensor:
+            return replacement(tap, mode, seen, len(tokens), draw)
+
+        edits = [*held, *plan(chosen.heads, mode, seen, len(tokens), draw, where)]
+        edits += [Edit(z_tap(a.layer), None, where, instead(z_tap(a.layer))) for a in chosen.attentions]
+        edits += [Edit(mlp_tap(m.layer), None, where, instead(mlp_tap(m.layer))) for m in chosen.mlps]
+        edits += cut(chosen.edges, instead)
+        if chosen.paths:
+            assert isinstance(model, Transformer)
+            edits += reroute(model, tokens, chosen.paths, instead, where, edits)
+        return edits
+
+    return plans
+
+
+def _positions(positions: Iterable[int], n_pos: int) -> tuple[int, ...]:
+    chosen = tuple(sorted({int(position) for position in positions}))
+    if not chosen:
+        raise ValueError("the set of positions is empty: name at least one, or leave `positions` out for all")
+    exist(chosen, n_pos, "position", "the input has positions")
+    return chosen
+
+
+def _check_together(parts: Parts, positions: tuple[int, ...] | None, frozen: bool) -> None:
+    if parts.edges and positions is not None:
+        raise ValueError("an edge says itself from which position: leave `positions` out")
+    if frozen and any(path.into != "v" for path in parts.paths):
+        raise ValueError("with frozen patterns queries and keys change nothing: only paths into values can be cut")
+
+
+def _missing(
+    model: HeadModel, source: Int[Tensor, "batch pos"], parts: Parts, seen: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """What the replacements of MLPs and edges are taken from, where it was not seen yet."""
+    taps = {mlp_tap(mlp.layer) for mlp in parts.mlps} | {pattern_tap(edge.layer) for edge in parts.edges}
+    if not taps - set(seen):
+        return {}
+    with torch.no_grad(), recording(*taps - set(seen)) as found:
+        model(source)
+    return found
+
+
+def mlp_tap(layer: int) -> str:
+    return f"blocks.{layer}.hook_mlp_out"
+
+
+def inputs(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch input_pos"]:
+    """What the model reads of rows that may be one longer than its context: there the last token is only a target."""
+    return tokens[:, :-1] if tokens.shape[1] == model.n_ctx + 1 else tokens
+
+
+@torch.no_grad()
+def averaged(plans: list[list[Edit]], compute: Callable[[], Tensor]) -> Tensor:
+    """The mean of what `compute` returns with each list of edits in force."""
+    results = []
+    for edits in plans:
+        with applied(edits):
+            results.append(compute())
+    return torch.stack(results).mean(0)

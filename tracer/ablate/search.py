@@ -1,0 +1,144 @@
+"""The smallest set of heads that keeps a behaviour, or whose loss kills it, one greedy choice after the other.
+
+1. Try every head that is left, in one batch, and take the one that moves the behaviour furthest; until the target.
+2. Then drop, one by one, every head that is not needed: first choices are often blind ones, because an induction head
+   without its previous-token head keeps nothing, nor the other way round.
+
+Greedy sets are small, not surely smallest, and not the only ones: heads stand in for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tracer.ablate.engine import losses
+from tracer.ablate.parts import Head
+from tracer.ablate.replace import Mode
+from tracer.headmodel import HeadModel
+from tracer.probes import predictable
+
+Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"]]
+"""From per-token losses to how much of the behaviour is there; 0 is none."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One choice, and the share of the clean behaviour after it."""
+
+    head: Head
+    taken: bool
+    """False: it was in the set, and is not needed."""
+    share: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """A set of heads, in the order in which they were taken, and how it came to be."""
+
+    heads: list[Head]
+    share: float
+    """Of the clean behaviour: with only these on (build_up), or with these off (knock_down)."""
+    reached: bool
+    start: float
+    """The share before the first choice."""
+    steps: list[Step]
+    clean: float
+    """The behaviour with every head on, in its own units."""
+
+    @property
+    def curve(self) -> list[float]:
+        """The share before the first choice and after each."""
+        return [self.start, *(step.share for step in self.steps)]
+
+
+def repeat_gain(loss: Float[Tensor, "set batch loss_pos"]) -> Float[Tensor, " set"]:
+    """How much better tokens of Probe R are predicted when seen before: first_copy_loss - repeat_loss, in nats.
+
+    Source: ours, after Olsson et al. 2022. The losses must be of whole rows of Probe R, 2 L of them.
+    """
+    period = loss.shape[-1] // 2
+    return (loss[..., 1:period].mean(-1) - loss[..., predictable(period)].mean(-1)).mean(-1)
+
+
+def build_up(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    mode: Mode | str = "zero",
+    *,
+    behaviour: Behaviour | None = None,
+    target: float = 0.9,
+    **how: Any,
+) -> Found:
+    """The heads that keep `target` of a behaviour (default: `repeat_gain`) while all others are off.
+
+    Further arguments as in `losses`.
+    """
+    return _search(model, tokens, mode, behaviour, lambda share: share >= target, keep=True, how=how)
+
+
+def knock_down(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    mode: Mode | str = "zero",
+    *,
+    behaviour: Behaviour | None = None,
+    target: float = 0.9,
+    **how: Any,
+) -> Found:
+    """The heads without which `target` of a behaviour (default: `repeat_gain`) is gone while all others are on.
+
+    Further arguments as in `losses`.
+    """
+    return _search(model, tokens, mode, behaviour, lambda share: share <= 1 - target, keep=False, how=how)
+
+
+def _search(
+    model: HeadModel, tokens: Tensor, mode: Mode | str, behaviour: Behaviour | None,
+    good: Callable[[Float[Tensor, "*set"]], Bool[Tensor, "*set"]], keep: bool, how: dict[str, Any],
+) -> Found:  # fmt: skip
+    behaviour = behaviour or _checked_repeat_gain(tokens)
+    everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+
+    def amounts(sets: list[list[Head]]) -> Float[Tensor, " set"]:
+        off = [[head for head in everything if head not in heads] for heads in sets] if keep else sets
+        return behaviour(losses(model, tokens, off, mode, **how)).double()
+
+    clean = float(amounts([everything if keep else []]))
+    if not clean > 0:
+        raise ValueError(
+            f"with every head on the behaviour amounts to {clean:.3g}: there is nothing to keep or to kill"
+        )
+
+    def shares(sets: list[list[Head]]) -> Float[Tensor, " set"]:
+        return amounts(sets) / clean
+
+    start = share = float(shares([[]]))
+    heads, steps = [], []
+    while not good(torch.tensor(share)) and len(heads) < len(everything):
+        left = [head for head in everything if head not in heads]
+        tried = shares([[*heads, head] for head in left])
+        best = int(tried.argmax() if keep else tried.argmin())
+        share = float(tried[best])
+        heads.append(left[best])
+        steps.append(Step(left[best], True, share))
+    while good(torch.tensor(share)) and len(heads) > 1:
+        tried = shares([[kept for kept in heads if kept != head] for head in heads])
+        best = int(tried.argmax() if keep else tried.argmin())
+        if not good(tried[best]):
+            break
+        share = float(tried[best])
+        steps.append(Step(heads.pop(best), False, share))
+    return Found(heads, share, bool(good(torch.tensor(share))), start, steps, clean)
+
+
+def _checked_repeat_gain(tokens: Tensor) -> Behaviour:
+    period = (tokens.shape[1] - 1) // 2
+    if period < 2 or not torch.equal(tokens[:, 1 : period + 1], tokens[:, period + 1 :]):
+        raise ValueError("these rows are not a start token and a block twice (probes.repeated): give a behaviour=")
+    return repeat_gain

@@ -1,0 +1,78 @@
+"""Where replacements for z come from: nowhere, the reference batch's mean, or its other sequences.
+
+The same numbers as `replace.planner`, without ever holding the z of a whole reference batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate import replace
+from tracer.ablate.replace import MODES, Mode
+from tracer.ablate.suffixes import Replacement, clean_run
+from tracer.model import Transformer
+
+Sources = Callable[[slice], Replacement]
+"""From some sequences of the input to their replacements."""
+
+
+def checked(
+    tokens: Int[Tensor, "batch pos"], mode: Mode | str, reference: Int[Tensor, "reference_batch reference_pos"] | None,
+    draws: int,
+) -> Int[Tensor, "reference_batch pos"]:  # fmt: skip
+    """The reference batch (default: the input itself) as long as the input, or an error that says what is wrong."""
+    if mode not in MODES:
+        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+    if draws < 1:
+        raise ValueError(f"draws={draws}: resampling needs at least 1")
+    found = tokens if reference is None else reference
+    if found.shape[1] < tokens.shape[1]:
+        raise ValueError(
+            f"the reference batch has {found.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
+        )
+    if mode == "resample" and len(found) < len(tokens):
+        raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(found)}")
+    if mode == "resample" and len(found) < 2:
+        raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
+    return found[:, : tokens.shape[1]]
+
+
+def sources(
+    model: Transformer, reference: Int[Tensor, "reference_batch pos"], mode: Mode | str, draws: Sequence[int],
+    at_once: int,
+) -> Sources:  # fmt: skip
+    """Replacements in a mode; the reference batch is run `at_once` sequences at a time."""
+    if mode == "zero":
+        nothing = torch.zeros((), dtype=model.embed.W_E.dtype, device=model.embed.W_E.device)
+        return lambda some: lambda layer, head, draw: nothing
+    if mode == "mean":
+        mean = _mean(model, reference, at_once)
+        return lambda some: lambda layer, head, draw: mean[layer][:, head]
+    orders = torch.stack([replace.derangement(len(reference), seed=draw) for draw in draws]).to(reference.device)
+
+    def resampled(some: slice) -> Replacement:
+        needed, place = orders[:, some].unique(return_inverse=True)  # of [draw, row]
+        parts = zip(*(_z(model, rows) for rows in reference[needed].split(at_once)), strict=True)
+        z = [torch.cat(part) for part in parts]
+        return lambda layer, head, draw: z[layer][:, :, head][place[draw - draws[0]]]
+
+    return resampled
+
+
+def _z(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tensor, "batch pos head d_head"]]:
+    """By layer."""
+    return [kept.z for kept in clean_run(model, tokens)[0]]
+
+
+def _mean(
+    model: Transformer, tokens: Int[Tensor, "batch pos"], at_once: int
+) -> list[Float[Tensor, "pos head d_head"]]:  # fmt: skip
+    """By layer, each position by itself."""
+    total = [z.sum(0) for z in _z(model, tokens[:at_once])]
+    for rows in tokens[at_once:].split(at_once):
+        total = [so_far.add_(z.sum(0)) for so_far, z in zip(total, _z(model, rows), strict=True)]
+    return [z / len(tokens) for z in total]

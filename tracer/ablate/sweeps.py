@@ -1,0 +1,136 @@
+"""Every head switched off by itself, and every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
+
+from tracer.ablate.engine import Progress, readings
+from tracer.ablate.estimates import estimate
+from tracer.ablate.memory import BUDGET
+from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.replace import DRAWS, Mode
+from tracer.headmodel import HeadModel
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+MOST = 64
+"""Heads whose pairs are run without being named: 2016 pairs."""
+
+
+def sweep(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    mode: Mode | str = "zero",
+    *,
+    positions: slice | None = None,
+    metric: Metric | None = None,
+    reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    interval: bool = False,
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> Any:
+    """The change in mean next-token loss from switching off each head by itself: `effect[layer, head]`, in nats.
+
+    `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
+    `interval` a Dataset: effect, and low and high of its 95 % bootstrap interval over sequences. A small effect of one
+    head does not mean that it is unused: others may do the same work, so switch off sets as well.
+    """
+    import xarray as xr
+
+    metric = _metric(metric, positions)
+    layers, heads = range(model.n_layers), range(model.n_heads)
+    sets = [(), *(((layer, head),) for layer in layers for head in heads)]
+    change = _changes(
+        model, tokens, sets, mode, metric=metric, reference=reference, frozen=frozen, draws=draws, seed=seed,
+        budget=budget, progress=progress,
+    )  # fmt: skip
+    coords, shape = {"layer": layers, "head": heads}, (len(layers), len(heads))
+    attrs = _attrs(metric, mode, frozen, len(tokens))
+    effect = xr.DataArray(change.mean(1).reshape(shape), dims=("layer", "head"), coords=coords, attrs=attrs)
+    if not interval:
+        return effect.rename("effect")
+    bounds = [estimate(row) for row in change]
+    low, high = ([getattr(found, side) for found in bounds] for side in ("low", "high"))
+    sides = {name: (("layer", "head"), np.reshape(values, shape)) for name, values in (("low", low), ("high", high))}
+    return xr.Dataset({"effect": effect, **sides}, attrs=attrs)
+
+
+def pairs(
+    model: HeadModel,
+    tokens: Int[Tensor, "batch pos"],
+    mode: Mode | str = "zero",
+    *,
+    heads: Iterable[Head] | None = None,
+    positions: slice | None = None,
+    metric: Metric | None = None,
+    reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    frozen: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    budget: int = BUDGET,
+    progress: Progress | None = None,
+) -> xr.DataArray:
+    """The change from switching off each two heads together: `effect[head_a, head_b]`; the diagonal is one head alone.
+
+    An effect above the sum of the two on the diagonal says that each stood in for the other. `heads` narrows it.
+    """
+    import xarray as xr
+
+    everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+    chosen = everything if heads is None else check_heads(model, heads)
+    if not chosen:
+        raise ValueError("the set of heads is empty: name at least one (layer, head)")
+    if heads is None and len(chosen) > MOST:
+        n = len(chosen) * (len(chosen) - 1) // 2
+        runs = n * (draws if mode == "resample" else 1)
+        raise ValueError(
+            f"{len(chosen)} heads make {n} pairs, about {runs // 2} forward passes of {len(tokens)} sequences: "
+            f"name at most {MOST} of them in heads=[(layer, head), ...], or all if you mean it"
+        )
+    metric = _metric(metric, positions)
+    singles, doubles = [(head,) for head in chosen], list(combinations(chosen, 2))
+    change = _changes(
+        model, tokens, [(), *singles, *doubles], mode, metric=metric, reference=reference, frozen=frozen, draws=draws,
+        seed=seed, budget=budget, progress=progress,
+    ).mean(1)  # fmt: skip
+    table = np.diag(change[: len(singles)])
+    upper = np.triu_indices(len(chosen), 1)
+    table[upper] = change[len(singles) :]
+    table.T[upper] = change[len(singles) :]
+    names = [f"L{layer}H{head}" for layer, head in chosen]
+    return xr.DataArray(
+        table, dims=("head_a", "head_b"), coords={"head_a": names, "head_b": names}, name="effect",
+        attrs=_attrs(metric, mode, frozen, len(tokens)),
+    )  # fmt: skip
+
+
+def _metric(metric: Metric | None, positions: slice | None) -> Metric:
+    if metric is not None and positions is not None:
+        raise ValueError(f"positions={positions} and metric={metric}: a metric knows its positions, leave one out")
+    return metric or Loss(positions or slice(None))
+
+
+def _changes(
+    model: HeadModel, tokens: Tensor, sets: list[tuple[Head, ...]], mode: Mode | str, **how: Any
+) -> np.ndarray:
+    """metric[ablated] - metric[clean], mean of each sequence, [set batch]; the first set is the empty one."""
+    values = readings(model, tokens, sets, mode, **how).mean(2).double()
+    return (values[1:] - values[0]).cpu().numpy()
+
+
+def _attrs(metric: Metric, mode: Mode | str, frozen: bool, n: int) -> dict[str, Any]:
+    return {
+        "long_name": f"change in {metric.long_name}", "units": metric.units, "mode": mode, "frozen": frozen,
+        "n_sequences": n,
+    }  # fmt: skip

@@ -1,0 +1,514 @@
+"""See and edit every attention of a model that nobody prepared.
+
+1. A `TorchFunctionMode` is handed every torch function that runs inside it, in its thread only.
+2. Fused attention is a call of F.scaled_dot_product_attention: q, k, v, mask and scale are its arguments.
+   nn.MultiheadAttention hides it behind F.multi_head_attention_forward, which is torch's own code run again with the
+   mode on.
+3. Attention by hand is a softmax over the last axis whose result, perhaps after a cast or a dropout, is multiplied with
+   v by matmul, bmm or einsum: that result is the pattern, whatever scores, biases or caps it came from.
+4. `tracer.edits` then speaks as it does to our own models: taps `blocks.<layer>.attn.hook_q|k|v|z|pattern`, visitors.
+   When nobody asks for anything, the model's own call runs with its own arguments, to the bit.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from tracer.adapters.sites import CROSS, Key, Layer, Place, Sites, arrange
+from tracer.edits import HEAD_AXIS, Active, active
+from tracer.heads.call import AttentionCall
+
+# torch's own function, in which nothing asks for a mode again: else it would come back here before its first line
+_mha = F.multi_head_attention_forward
+_MHA = types.FunctionType(
+    _mha.__code__, {**vars(F), "has_torch_function": lambda _: False}, _mha.__name__, _mha.__defaults__
+)
+_MHA.__kwdefaults__ = _mha.__kwdefaults__
+_MHA_ARGUMENTS = inspect.signature(_mha)
+
+SAME_WEIGHTS = {"dropout", "to", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"}
+"""Functions after which a pattern is still the one before: casts, copies, and dropout, which is not part of it."""
+RESHAPES = {"view", "reshape", "flatten", "unflatten"}
+"""Functions that may fold heads into the batch axis, or unfold them."""
+PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
+
+
+class CannotWatch(ValueError):
+    """What this model does cannot be measured truthfully; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class _Soft:
+    """A softmax on its way to the values, kept beside the tensor that it has become."""
+
+    weights: Tensor | None
+    """Before any dropout; None: that tensor itself, which this must not keep alive."""
+    axis: int | None
+    """The one that sums to 1."""
+
+
+@dataclass
+class Map:
+    """What was found so far: attentions in order, and the rows of heads that they make."""
+
+    keys: list[Key] = field(default_factory=list)
+    kinds: dict[Key, Layer] = field(default_factory=dict)
+    beside: set[Key] = field(default_factory=set)
+    places: dict[Key, Place] = field(default_factory=dict)
+    layers: list[Layer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    checked: set[Key] = field(default_factory=set)
+    _last_input: Any = None
+
+    def add(self, key: Key, layer: Layer, x: Any) -> None:
+        self.keys.append(key)
+        self.kinds[key] = layer
+        if isinstance(x, Tensor):
+            if self._last_input is not None and self._last_input() is x:
+                self.beside.add(key)
+            self._last_input = weakref.ref(x)
+        self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
+
+    def problem(self, text: str) -> None:
+        if text not in self.problems:
+            self.problems.append(text)
+
+
+class Eye(TorchFunctionMode):
+    """Inside `with Eye(sites, map):` every attention of the watched model passes through `attend`."""
+
+    def __init__(self, sites: Sites, found: Map) -> None:
+        super().__init__()
+        self.sites, self.map = sites, found
+        self.tokens: Tensor | None = None
+        """Token ids of the current forward pass: the first matrix of integers that was looked up in an embedding, or
+        what was looked up in that one since."""
+        self.d_vocab: int | None = None
+        self._table: Tensor | None = None
+        self._soft: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._in_mha: tuple[int, bool] | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.sites.running:
+            return func(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            return self._fused(func, args, kwargs)
+        if func is F.multi_head_attention_forward:
+            return self._multi_head(args, kwargs)
+        if func is F.embedding:
+            self._look_up(args, kwargs)
+        name = getattr(func, "__name__", "")
+        if name == "softmax":
+            return self._softmax(func, args, kwargs)
+        if len(self._soft):
+            if name in PRODUCTS:
+                return self._product(func, name, args, kwargs)
+            return self._follow(func, name, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ids = args[0] if args else kwargs["input"]
+        table = args[1] if len(args) > 1 else kwargs["weight"]
+        if ids.ndim == 2 and (self.tokens is None or table is self._table):  # a decoder looks up in its encoder's table
+            self.tokens, self._table, self.d_vocab = ids, table, table.shape[0]
+
+    def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = _MHA_ARGUMENTS.bind(*args, **kwargs).arguments
+        outer, self._in_mha = self._in_mha, (given["num_heads"], given["query"] is not given["key"])
+        try:
+            with self:
+                return _MHA(*args, **kwargs)
+        finally:
+            self._in_mha = outer
+
+    # Attention through the fused kernel.
+
+    def _fused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        q, k, v, mask, dropout, causal, scale = _sdpa_arguments(*args, **kwargs)
+        if q.ndim not in (3, 4) or k.ndim != q.ndim:
+            self.map.problem(f"{self.sites.name()}: F.scaled_dot_product_attention takes 3 or 4 axes, not {q.ndim}")
+            return func(*args, **kwargs)
+        heads_out = q.ndim == 3  # no axis of heads: one head
+        if heads_out and self._folded(len(q)):
+            return func(*args, **kwargs)
+        q, k, v = (_heads_last(t) for t in (q, k, v))
+        mask = _four_axes(mask, heads_out)
+        call = AttentionCall(0, v, q, k, q.shape[-1] ** -0.5 if scale is None else scale, causal, mask)
+        kept: list[Tensor] = []
+
+        def own() -> Tensor:
+            kept.append(func(*args, **kwargs))
+            return _heads_last(kept[0])
+
+        z = self._attend(call, own, dropout)
+        if z is None:
+            return kept[0]
+        z = z.to(v.dtype)
+        return z.squeeze(2) if heads_out else rearrange(z, "batch pos head d -> batch head pos d")
+
+    # Attention by hand.
+
+    def _softmax(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and result.ndim in (3, 4) and result.is_floating_point():
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            self._soft[result] = _Soft(None, None if axis is None else axis % result.ndim)
+        return result
+
+    def _follow(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        first = args[0] if args else kwargs.get("input")
+        if not isinstance(first, Tensor) or not isinstance(result, Tensor):
+            return result
+        soft = self._soft.get(first)
+        if soft is None or result is first or not result.is_floating_point():
+            return result
+        weights = first if soft.weights is None else soft.weights
+        if result.shape == first.shape:
+            self._soft[result] = _Soft(weights if name in SAME_WEIGHTS else None, soft.axis)
+        elif name in RESHAPES and soft.axis == first.ndim - 1 and _same_matrices(first, result):
+            folded = result.ndim == 3
+            self._soft[result] = _Soft(weights if folded else weights.reshape(result.shape), result.ndim - 1)
+        return result
+
+    def _product(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        equation = args[0] if name == "einsum" else None
+        operands = list(args[1:] if equation is not None else args)
+        if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+            operands = list(operands[0])
+        at = next((i for i, x in enumerate(operands) if isinstance(x, Tensor) and self._soft.get(x) is not None), None)
+        if at is None or len(operands) != 2 or (equation is None and at != 0) or kwargs.get("out") is not None:
+            return func(*args, **kwargs)
+        soft = self._soft[operands[at]]
+        weights = operands[at] if soft.weights is None else soft.weights
+        layout = _Layout.of(equation, operands, at, self._fold(operands[at], weights), self._batch())
+        if layout is None:
+            return func(*args, **kwargs)
+        if soft.axis != layout.w_axes.index("k"):
+            self.map.problem(
+                f"{self.sites.name()}: softmax runs over an axis that is not the keys, so the attention of a query "
+                f"does not sum to 1; softmax(dim=-1) is meant for scores [..., query, key]"
+            )
+            return func(*args, **kwargs)
+        if not layout.has_heads and layout.fold is None and self._folded(len(operands[at])):
+            return func(*args, **kwargs)
+        call = AttentionCall(0, layout.v(operands[1 - at]), weights=layout.weights(weights), causal=False)
+        kept: list[Tensor] = []
+
+        def own() -> Tensor:
+            kept.append(func(*args, **kwargs))
+            return layout.z(kept[0])
+
+        z = self._attend(call, own, 0.0)
+        if z is None:
+            return kept[0]
+        return layout.back(z.to(operands[1 - at].dtype))
+
+    def _fold(self, operand: Tensor, weights: Tensor) -> int | None:
+        """Heads that are folded into the batch axis of [batch * head, query, key]; None: there is one head."""
+        if operand.ndim == 4:
+            return None
+        if weights.ndim == 4:
+            return weights.shape[1]
+        return self._in_mha[0] if self._in_mha else None
+
+    def _batch(self) -> int | None:
+        """Sequences of this forward pass, as far as anything says so."""
+        if self.tokens is not None:
+            return len(self.tokens)
+        x = self.sites.input()
+        return len(x) if isinstance(x, Tensor) and x.ndim == 3 else None
+
+    def _folded(self, n: int) -> bool:
+        """Are n scores [query key] more than there are sequences? Whose heads they are, nobody can know."""
+        x = self.tokens if self.tokens is not None else self.sites.input()
+        if not isinstance(x, Tensor) or x.ndim < 2 or n in x.shape[:2]:
+            return False
+        self.map.problem(
+            f"{self.sites.name()}: {n} patterns [query, key] for an input {list(x.shape)}: heads are folded into the "
+            f"batch axis, in an order that cannot be known; write the softmax over scores [batch, head, query, key]"
+        )
+        return True
+
+    # Both ways.
+
+    def _attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> Tensor | None:
+        """Show the call, edit it, and return z; None: what `own` returned stands, untouched."""
+        key = self.sites.next_key()
+        if key not in self.map.kinds:
+            self.map.add(key, self._layer(key, call), self.sites.input())
+        here = active()
+        if here is None:
+            own()
+            return None
+        if call.n_heads != (n := self.map.kinds[key].n_heads):
+            text = f"{key[0]}: {call.n_heads} heads now and {n} before, so that it cannot be known which is which"
+            if here.edits:
+                raise CannotWatch(text)
+            self.map.problem(text)
+            own()
+            return None
+        place = self.map.places[key]
+        total = self.map.layers[place.layer].n_heads
+        taps = Taps(here, place.layer, place.offset, total, call.n_heads == total)
+        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and _is_causal(call)
+        call = replace(call, layer=place.layer, first_head=place.offset, causal=causal)
+        edited = taps.inputs(call)
+        changed = edited is not call
+        z = here.visit(edited)
+        if here.visitors and key not in self.map.checked and not changed:
+            z = self._checked(key, call, z, own, dropout)
+        if taps.wants("pattern"):
+            weights = edited.pattern()
+            pattern = taps.at("pattern", weights)
+            if changed or pattern is not weights:
+                z, changed = _values(pattern, edited.v), True
+        if changed and z is None:
+            z = _values(edited.pattern(), edited.v)
+        elif not changed and (z is None or dropout or torch.is_grad_enabled()):
+            z = own()
+            after = taps.at("z", z)
+            return None if after is z else after
+        assert z is not None
+        return taps.at("z", z)  # of the edited call, or from the same pass as the statistics
+
+    @torch.no_grad()
+    def _checked(
+        self, key: Key, call: AttentionCall, z: Tensor | None, own: Callable[[], Tensor], dropout: float
+    ) -> Tensor | None:
+        """z, once it was compared with what the model's own kernel makes of the same call; later calls are trusted."""
+        try:
+            if call.weights is not None:
+                self._check_weights(key, call.first(1))
+            elif z is not None and not dropout:
+                self._compare(key, z, own())
+            else:  # the model's own z holds dropout, or nobody made one: the first sequence again, without it
+                self._compare(key, *_twice(call.first(1)))
+        except Exception as error:  # somebody's forward pass is under way: it goes on, and `Map.problems` tells
+            self.map.problem(f"{key[0]} could not be checked ({type(error).__name__}: {error})")
+        return z
+
+    def _check_weights(self, key: Key, one: AttentionCall) -> None:
+        assert one.weights is not None
+        if not bool(one.weights.isfinite().all()):
+            return
+        self.map.checked.add(key)
+        total, least = one.weights.float().sum(-1), float(one.weights.min())
+        if least < 0 or float((total - 1).abs().max()) > (1e-3 if one.weights.dtype == torch.float32 else 2e-2):
+            self.map.problem(
+                f"{key[0]}: what is multiplied with the values sums to {float(total.min()):.3g} to "
+                f"{float(total.max()):.3g} over the keys of a query, not to 1, so it is no attention pattern; is "
+                f"something masked or scaled after the softmax?"
+            )
+
+    def _compare(self, key: Key, ours: Tensor, theirs: Tensor) -> None:
+        ours, theirs = ours.float(), theirs.detach()
+        precise = theirs.dtype in (torch.float32, torch.float64)
+        theirs = theirs.float()
+        largest = float(theirs.nan_to_num(0.0).abs().max())
+        if math.isinf(largest) or not bool(ours.isfinite().all()):
+            return
+        self.map.checked.add(key)
+        error = float((ours - theirs).nan_to_num(0.0).abs().max())  # nan in theirs: a row that sees no key, ours is 0
+        if error > (1e-4 if precise else 3e-2) * max(1.0, largest):
+            self.map.problem(
+                f"{key[0]}: heads recomputed from q, k and v differ from the model's own by {error:.2g}; its "
+                f"attention is not softmax(scale * q k + mask) v"
+            )
+
+    def _layer(self, key: Key, call: AttentionCall) -> Layer:
+        _, query_pos, key_pos = call.shape
+        named = any(word in key[0].lower() for word in CROSS)
+        cross = self._in_mha[1] if self._in_mha else named or query_pos != key_pos
+        causal = not cross and _is_causal(call, but_for_padding=True)
+        return Layer(key[0], "cross" if cross else "self", causal, call.n_heads)
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The taps of one attention, whose heads may be some of a layer's."""
+
+    here: Active
+    layer: int
+    offset: int
+    total: int
+    whole: bool
+    """Are these all the heads of the layer?"""
+
+    def wants(self, what: str) -> bool:
+        return self.here.wants(f"blocks.{self.layer}.attn.hook_{what}")
+
+    def at(self, what: str, x: Tensor) -> Tensor:
+        """x as it is recorded and edited; the same object when no edit touches it."""
+        name, axis = f"blocks.{self.layer}.attn.hook_{what}", HEAD_AXIS[f"hook_{what}"]
+        if not self.here.wants(name):
+            return x
+        n = x.shape[axis]
+        if self.whole:
+            return self.here.at(name, x)
+        full = x.new_zeros([self.total if i == axis else size for i, size in enumerate(x.shape)])
+        full.narrow(axis, self.offset, n).copy_(x)
+        after = self.here.edit(name, full)
+        after = x if after is full else after.narrow(axis, self.offset, n)
+        self.here.record(name, after, axis, self.offset, self.total)
+        return after
+
+    def inputs(self, call: AttentionCall) -> AttentionCall:
+        """The call with edited q, k and v; the same object when no edit touches them."""
+        before = {"v": call.v} if call.q is None or call.k is None else {"q": call.q, "k": call.k, "v": call.v}
+        after = {what: self.at(what, x) for what, x in before.items()}
+        return call if all(after[what] is x for what, x in before.items()) else replace(call, **after)
+
+
+def _twice(one: AttentionCall) -> tuple[Tensor, Tensor]:
+    """z as the row blocks and as torch's kernel compute it, without dropout."""
+    assert one.q is not None and one.k is not None
+    ours = one.stats(z=True).z
+    assert ours is not None
+    q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (one.q, one.k, one.v))
+    theirs = F.scaled_dot_product_attention(
+        q, k, v, one.mask, 0.0, one.causal and one.mask is None, scale=one.scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return ours, rearrange(theirs, "batch head pos d -> batch pos head d")
+
+
+def _values(pattern: Tensor, v: Tensor) -> Tensor:
+    """z from a pattern [batch head query_pos key_pos] and v, whose heads may be shared by groups."""
+    groups = pattern.shape[1] // v.shape[2]
+    v = repeat(v, "batch key_pos kv_head d -> batch (kv_head groups) key_pos d", groups=groups)
+    return rearrange(pattern.to(v.dtype) @ v, "batch head query_pos d -> batch query_pos head d")
+
+
+def _is_causal(call: AttentionCall, but_for_padding: bool = False) -> bool:
+    """Does no query see a later key? Read from the flag, the mask, or the weights.
+
+    Padding that may see nothing is often spread evenly over all keys: such rows are forgiven, where z does not come
+    from it, unless all rows are like that.
+    """
+    _, n, n_keys = call.shape
+    if n != n_keys:
+        return False
+    if call.causal or n == 1:
+        return True
+    if call.weights is not None:
+        weights = call.weights.detach()
+        return _none_ahead(weights.triu(1).any(-1), weights.amax(-1) == weights.amin(-1))
+    if call.mask is None or call.mask.shape[2] == 1:
+        return False
+    future = torch.ones(n, n, dtype=torch.bool, device=call.mask.device).triu(1)
+    seen = call.mask if call.mask.dtype == torch.bool else call.mask > torch.finfo(call.mask.dtype).min / 2
+    return _none_ahead((seen & future).any(-1), seen.all(-1) & but_for_padding)
+
+
+def _none_ahead(ahead: Tensor, forgiven: Tensor) -> bool:
+    return not bool((ahead & ~forgiven).any() if not bool(forgiven.all()) else ahead.any())
+
+
+def _sdpa_arguments(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool, float | None]:  # fmt: skip
+    return query, key, value, attn_mask, dropout_p, is_causal, scale
+
+
+def _heads_last(x: Tensor) -> Tensor:
+    """[batch head pos d] or [batch pos d] to [batch pos head d]."""
+    return x.unsqueeze(2) if x.ndim == 3 else rearrange(x, "batch head pos d -> batch pos head d")
+
+
+def _four_axes(mask: Tensor | None, no_heads: bool) -> Tensor | None:
+    """A mask as [batch head query_pos key_pos]; where q has no axis of heads, one of three axes has none either."""
+    if mask is None or mask.ndim == 4:
+        return mask
+    return mask.unsqueeze(1) if mask.ndim == 3 and no_heads else mask.view((1,) * (4 - mask.ndim) + tuple(mask.shape))
+
+
+def _same_matrices(before: Tensor, after: Tensor) -> bool:
+    """Were only the axes in front of [query, key] folded or unfolded?"""
+    return {before.ndim, after.ndim} == {3, 4} and before.shape[-2:] == after.shape[-2:]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How an implementation by hand orders the axes of weights, v and z."""
+
+    fold: int | None
+    w_axes: str
+    v_axes: str
+    z_axes: str
+    has_heads: bool
+
+    @classmethod
+    def of(
+        cls, equation: str | None, operands: list[Any], at: int, fold: int | None, batch: int | None
+    ) -> _Layout | None:  # fmt: skip
+        weights, v = operands[at], operands[1 - at]
+        if not isinstance(v, Tensor) or v.ndim != weights.ndim:
+            return None
+        heads = weights.ndim == 4
+        if equation is None:
+            if v.shape[-2] != weights.shape[-1]:
+                return None
+            front = "bh" if heads else "b"
+            return cls(fold, f"{front}qk", f"{front}kd", f"{front}qd", heads)
+        inputs, _, out = equation.replace(" ", "").partition("->")
+        if "..." in equation:
+            front = "XY"[: weights.ndim - 2]
+            inputs, out = inputs.replace("...", front), out.replace("...", front)
+        terms = inputs.split(",")
+        if len(terms) != 2 or [len(set(t)) for t in (*terms, out)] != [weights.ndim] * 3:
+            return None
+        w, v_term = terms[at], terms[1 - at]
+        shared = [letter for letter in w if letter in v_term and letter in out]
+        sums, queries = set(w) & set(v_term) - set(out), set(w) & set(out) - set(v_term)
+        if len(shared) != weights.ndim - 2 or len(sums) != 1 or len(queries) != 1:
+            return None
+        if heads and _head_first(shared, [weights.shape[w.index(letter)] for letter in shared], batch):
+            shared.reverse()
+        names = dict.fromkeys(sums, "k") | dict.fromkeys(queries, "q") | dict(zip(shared, "bh", strict=False))
+        w, v_term, out = ("".join(names.get(letter, "d") for letter in term) for term in (w, v_term, out))
+        return cls(None, w, v_term, out, heads)
+
+    def weights(self, x: Tensor) -> Tensor:
+        if self.has_heads:
+            return rearrange(x, f"{' '.join(self.w_axes)} -> b h q k")
+        if x.ndim == 4:
+            return x
+        return rearrange(x, f"{' '.join(self.w_axes).replace('b', '(b h)')} -> b h q k", h=self.fold or 1)
+
+    def v(self, x: Tensor) -> Tensor:
+        return self._heads(x, self.v_axes, "k")
+
+    def z(self, x: Tensor) -> Tensor:
+        return self._heads(x, self.z_axes, "q")
+
+    def _heads(self, x: Tensor, axes: str, pos: str) -> Tensor:
+        if self.has_heads:
+            return rearrange(x, f"{' '.join(axes)} -> b {pos} h d")
+        pattern = " ".join(axes).replace("b", "(b h)")
+        return rearrange(x, f"{pattern} -> b {pos} h d", h=self.fold or 1)
+
+    def back(self, z: Tensor) -> Tensor:
+        if self.has_heads:
+            return rearrange(z, f"b q h d -> {' '.join(self.z_axes)}")
+        return rearrange(z, f"b q h d -> {' '.join(self.z_axes).replace('b', '(b h)')}")
+
+
+def _head_first(letters: list[str], sizes: list[int], batch: int | None) -> bool:
+    """Of the two axes that weights, v and z share: is the first one the heads? By its letter, else by its size."""
+    named = [letter in "hH" for letter in letters]
+    return named[0] if named[0] != named[1] else sizes[0] != batch and sizes[1] == batch

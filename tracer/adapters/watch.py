@@ -1,0 +1,385 @@
+"""`tracer.watch(model)`: see, measure and switch off the heads of a model that nobody prepared.
+
+with tracer.watch(model) as watcher:
+    model(ids)
+watcher.read().entropy              # an xarray.Dataset on [layer, head], the measures of a trace
+watcher.pattern(layer=3, head=5)    # the exact pattern
+with watcher.ablate({(3, 5)}):
+    model(ids)                      # that head writes nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from tracer.ablate import Head, Mode, plan
+from tracer.adapters.eye import CannotWatch, Eye, Map
+from tracer.adapters.sites import Layer, Sites
+from tracer.edits import active, applied, recording, visiting
+from tracer.heads import HeadStats, scores
+from tracer.heads.call import AttentionCall
+from tracer.measures import HEAD_MEASURES, MEASURES
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.adapters.recorder import Recorder
+
+FIRST_ROW_ON = slice(1, None)
+"""Query rows q >= 1: row 0 of a causal pattern sees one key only."""
+KEPT_BYTES = 256 * 2**20
+"""A model that makes its own patterns has them kept for `pattern` up to this size; of others q and k are kept."""
+UNSEEN = {
+    "flash_attention_2": "a kernel of the flash-attn package",
+    "flash_attention_3": "a kernel of the flash-attn package",
+    "flex_attention": "torch's flex attention, compiled into one kernel",
+}  # fmt: skip
+
+
+@overload
+def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
+
+
+@overload
+def watch(
+    model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
+    rows: int = 8, snapshot_mb: float = 500.0,
+) -> Recorder: ...  # fmt: skip
+
+
+def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **options: Any) -> Watcher | Recorder:
+    """See the heads of any PyTorch model: once, or all through a training loop that records a run directory.
+
+    Without `run`: a context manager whose forward passes are measured (`Watcher`); `keep` is the number of sequences
+    whose patterns can be asked for afterwards.
+    With `run`: call `.step(loss)` once an update (`Recorder`), and `checkpoints/<run>` fills up and can be looked at
+    live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
+    `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
+    first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models.
+    Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, and softmax-times-values written by hand; what
+    cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning.
+    """
+    if run is None:
+        if options:
+            raise TypeError(f"{', '.join(options)}: only with run=, for recording a training loop")
+        return Watcher(model, keep)
+    from tracer.adapters.recorder import Recorder
+
+    return Recorder(model, run, **options)
+
+
+class Watcher:
+    """A context manager; inside it, in this thread, each forward pass of the model is measured.
+
+    With gradients off, the heads' outputs come from the same pass as the statistics: they equal the model's own to
+    rounding (1e-6 in float32). With gradients on the model's own kernel runs as well, and its outputs are untouched.
+    Afterwards the model is as it was: nothing of it is replaced, hooks are removed, compiled parts are compiled again.
+    """
+
+    def __init__(self, model: nn.Module, keep: int = 1) -> None:
+        self.model = bare(model)
+        self.keep = keep
+        self.map, self.sites = Map(), Sites(self.model)
+        self.rows = FIRST_ROW_ON
+        """The query rows that measures are means over."""
+        self.tokens: Tensor | None = None
+        """Token ids of the last forward pass, where the model looked some up and attention runs over these."""
+        self.d_vocab: int | None = None
+        """Rows of the table that they were looked up in."""
+        self._stack = contextlib.ExitStack()
+        self._inside = False
+        self._calls: dict[int, list[AttentionCall]] = {}
+        self._measures: dict[int, dict[str, list[Tensor]]] = {}
+        self._real: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._fresh = True
+        self.eye: Eye | None = None
+
+    def __enter__(self) -> Watcher:
+        self._look()
+        self._stack.enter_context(visiting(self._see))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+        self._inside = False
+
+    def _look(self) -> None:
+        """Eyes open: hooks that name modules, the mode, and compiled parts run as they were written."""
+        if self._inside:
+            raise CannotWatch("this watcher is in use already: one `with` at a time; for two threads make two watchers")
+        self._inside = True
+        self.sites.begin = self._begin
+        self.sites.attach()
+        self._stack.callback(self.sites.detach)
+        self.eye = Eye(self.sites, self.map)
+        self._stack.enter_context(torch.compiler.set_stance("force_eager"))
+        self._stack.enter_context(self.eye)
+
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if active() is None:  # another thread runs the model
+            return
+        assert self.eye is not None
+        self._fresh, self.eye.tokens = True, None  # what was seen before stands until attention is seen again
+        self._real = _real_rows(module, args, kwargs)
+
+    def _see(self, call: AttentionCall) -> Tensor | None:
+        try:
+            return self._measure(call)
+        except Exception as error:  # somebody's forward pass is under way: it goes on, and `check` will tell
+            self.map.problem(f"layer {call.layer} could not be measured ({type(error).__name__}: {error})")
+            return None
+
+    def _measure(self, call: AttentionCall) -> Tensor | None:
+        assert self.eye is not None
+        if self._fresh:
+            self._fresh, self._calls, self._measures = False, {}, {}
+            self.tokens, self.d_vocab = None, self.eye.d_vocab
+        batch, query_pos, key_pos = call.shape
+        tokens = self.eye.tokens
+        layer = self.map.layers[call.layer]
+        cross = layer.kind == "cross"
+        fits = not cross and tokens is not None and tokens.shape == (batch, query_pos) and query_pos == key_pos
+        found = call.stats(tokens if fits else None, z=not torch.is_grad_enabled())
+        if cross:  # queries and keys are counted apart, even where there are as many
+            nowhere = torch.full_like(found.entropy, float("nan"))
+            found = replace(found, current=nowhere, previous=nowhere, distance=nowhere)
+        if fits:
+            self.tokens = tokens
+        real = self._real[cross or layer.causal]
+        if real is not None and real.shape == (batch, query_pos):
+            found = _without_padding(found, real)
+        means = self._measures.setdefault(call.layer, {})
+        for name, values in scores(found, self.rows).items():
+            means.setdefault(name, []).append(values)
+        size = self.keep * call.n_heads * query_pos * key_pos * 4 if call.weights is not None else 0
+        if size <= KEPT_BYTES:
+            self._calls.setdefault(call.layer, []).append(call.first(self.keep, values=False))
+        return found.z
+
+    @property
+    def layers(self) -> list[Layer]:
+        """What was seen so far, in the order in which it runs: name, self or cross, causal or not, heads."""
+        return list(self.map.layers)
+
+    def check(self) -> None:
+        """A CannotWatch that says why, when what was seen cannot be trusted or nothing was seen."""
+        if self.map.problems:
+            raise CannotWatch("; ".join(self.map.problems))
+        if not self.map.layers:
+            raise CannotWatch(_nothing(self.model))
+
+    def read(self) -> xr.Dataset:
+        """The head measures of the last forward pass, on [layer, head]: means over its sequences and rows q >= 1.
+
+        Names and definitions are those of a trace (`tracer.measures`), measured on the tokens that the model was given:
+        induction and duplicate_token count rows whose token did not occur before as 0, and are nan without tokens.
+        nan also where a layer has fewer heads than others.
+        """
+        import xarray as xr
+
+        values, layers = self.arrays(), self.layers
+        if (where := self.first_broken()) is not None:
+            warnings.warn(
+                f"activations are not finite; first seen in layer {where}, {layers[where].name}", stacklevel=2
+            )
+        return xr.Dataset(
+            {name: (("layer", "head"), value, _attrs(name)) for name, value in values.items()},
+            coords={
+                "layer": range(len(layers)), "head": range(values["entropy"].shape[1]),
+                "module": ("layer", [one.name for one in layers]), "kind": ("layer", [one.kind for one in layers]),
+                "causal": ("layer", [one.causal for one in layers]),
+            },
+        )  # fmt: skip
+
+    def arrays(self) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """What `read` returns, without the labels."""
+        self.check()
+        if not self._measures:
+            raise CannotWatch(
+                "no forward pass has run inside the watch: call the model inside `with tracer.watch(...)`"
+            )
+        shape = (len(self.layers), max(layer.n_heads for layer in self.layers))
+        values = {name: np.full(shape, np.nan, np.float32) for name in HEAD_MEASURES}
+        for index, means in self._measures.items():
+            for name in set(HEAD_MEASURES) & set(means):
+                row = torch.cat(means[name]).float().cpu().numpy()
+                values[name][index, : len(row)] = row
+        return values
+
+    def pictures(self, n: int, width: int) -> Float[np.ndarray, "prompt layer head query_pos key_pos"]:
+        """The first rows and columns of every head's pattern of the first n kept sequences; nan where there is none."""
+        heads = max(layer.n_heads for layer in self.layers)
+        found = np.full((min(n, self.n_kept), len(self.layers), heads, width, width), np.nan, np.float16)
+        for layer, calls in self._calls.items():
+            for call in calls:
+                part = call.pattern(slice(0, width))[: len(found), :, :, :width].float().cpu().numpy()
+                at = slice(call.first_head, call.first_head + call.n_heads)
+                found[: len(part), layer, at, : part.shape[2], : part.shape[3]] = part
+        return found
+
+    @property
+    def n_kept(self) -> int:
+        """Sequences of the last forward pass that `pattern` knows."""
+        return max((call.shape[0] for calls in self._calls.values() for call in calls), default=0)
+
+    @property
+    def n_positions(self) -> int:
+        """The largest number of queries in the last forward pass."""
+        return max((call.shape[1] for calls in self._calls.values() for call in calls), default=0)
+
+    def first_broken(self) -> int | None:
+        """The first layer of the last forward pass whose attention was not finite, or None."""
+        broken = [i for i, means in self._measures.items() if not all(m.isfinite().all() for m in means["entropy"])]
+        return min(broken, default=None)
+
+    def call(self, layer: int, head: int) -> AttentionCall:
+        """One head's q, k and v (or its own weights) of the last forward pass, for its first `keep` sequences."""
+        self.check()
+        layers = self.layers
+        if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].n_heads:
+            there = f"0 to {layers[layer].n_heads - 1}" if 0 <= layer < len(layers) else "none"
+            raise ValueError(
+                f"L{layer}H{head} does not exist: this model has layers 0 to {len(layers) - 1}, and in that layer "
+                f"heads {there}"
+            )
+        for call in self._calls.get(layer, []):
+            if call.first_head <= head < call.first_head + call.n_heads:
+                return call.head(head - call.first_head)
+        raise CannotWatch(
+            f"layer {layer} makes its own patterns, which for this input are over {KEPT_BYTES >> 20} MB: watch a "
+            f"shorter input, or use F.scaled_dot_product_attention in the model"
+        )
+
+    def pattern(
+        self, layer: int, head: int, rows: slice = slice(None), cols: slice = slice(None), sequence: int = 0
+    ) -> Float[Tensor, "query_pos key_pos"]:
+        """One head's exact pattern of the last forward pass, or a window of it; rows are queries, columns keys."""
+        if not 0 <= sequence < self.keep:
+            raise ValueError(f"sequence {sequence} is not kept: watch(model, keep={sequence + 1}) keeps it")
+        return self.call(layer, head).pattern(rows)[sequence, 0, :, cols].cpu()
+
+    @contextlib.contextmanager
+    def ablate(
+        self,
+        heads: Iterable[Head],
+        mode: Mode | str = "zero",
+        reference: Callable[[], Any] | None = None,
+        draw: int = 0,
+    ) -> Iterator[None]:
+        """Inside this block the model runs, in this thread, with z of these heads (before W_O) replaced.
+
+        zero: z = 0. mean: z averaged over the sequences of a reference batch, at each position. resample: z of another
+        sequence of that batch (the `draw`-th seeded shuffle). `reference` runs the model on that batch, which has the
+        same number of positions, and for resample of sequences, as the input: `lambda: model(batch)`.
+        """
+        with contextlib.ExitStack() as stack:
+            if not self._inside:
+                self._look()
+                stack.callback(self.__exit__)
+            if not self.map.layers:
+                raise CannotWatch("its heads are not known yet: run the model once inside `with tracer.watch(model)`")
+            chosen = self._checked(heads)
+            z: dict[str, Tensor] | None = None
+            if mode != "zero":
+                if reference is None:
+                    raise ValueError(f"mode={mode!r} needs reference=, a function that runs the model on a batch")
+                with torch.no_grad(), recording(*(f"blocks.{layer}.attn.hook_z" for layer, _ in chosen)) as seen:
+                    reference()
+                z = dict(seen)
+            stack.enter_context(applied(plan(chosen, mode, z, draw=draw)))
+            yield
+
+    def _checked(self, heads: Iterable[Head]) -> list[Head]:
+        self.check()
+        chosen = sorted({(int(layer), int(head)) for layer, head in heads})
+        if not chosen:
+            raise ValueError("the set of heads is empty: name at least one (layer, head)")
+        layers = self.layers
+        for layer, head in chosen:
+            if not (0 <= layer < len(layers) and 0 <= head < layers[layer].n_heads):
+                heads_there = layers[layer].n_heads if 0 <= layer < len(layers) else 0
+                raise ValueError(
+                    f"L{layer}H{head} does not exist: this model has layers 0 to {len(layers) - 1}"
+                    + (f", layer {layer} has heads 0 to {heads_there - 1}" if heads_there else "")
+                )
+        return chosen
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The model inside torch.compile's and DistributedDataParallel's wrappers."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def _real_rows(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Bool[Tensor, "batch pos"] | None, Bool[Tensor, "batch pos"] | None]:  # fmt: skip
+    """Which tokens are no padding, where the caller said so in the words of Hugging Face or of torch: of an encoder,
+    and of a decoder that has one beside it; the same twice for a model with one kind of layers."""
+    try:
+        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {}
+    given = {**given, **kwargs}
+
+    def first(names: dict[str, bool]) -> Tensor | None:
+        for name, says in names.items():
+            mask = given.get(name)
+            if isinstance(mask, Tensor) and mask.ndim == 2 and mask.dtype in (torch.bool, torch.int64, torch.int32):
+                real = mask.bool() == says
+                return None if bool(real.all()) else real
+        return None
+
+    own = first({"attention_mask": True, "src_key_padding_mask": False, "key_padding_mask": False})
+    if isinstance(model, nn.Transformer) or getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        return own, first({"decoder_attention_mask": True, "tgt_key_padding_mask": False})
+    return own, own
+
+
+def _without_padding(found: HeadStats, real: Bool[Tensor, "batch query_pos"]) -> HeadStats:
+    """The same, with padding marked as rows that see nothing, which every mean leaves out."""
+    rows = real[:, None]
+    fields = (
+        "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
+    )  # fmt: skip
+    values = {name: value for name in fields if (value := getattr(found, name)) is not None}
+    kept = {name: value.where(rows, value.new_tensor(float("nan"))) for name, value in values.items()}
+    return replace(found, **kept, lse=found.lse.where(rows, found.lse.new_tensor(float("-inf"))))
+
+
+def _nothing(model: nn.Module) -> str:
+    kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
+    if kernel in UNSEEN:
+        return (
+            f"the attention of this {type(model).__name__} runs in {UNSEEN[kernel]}, which nothing can look into: load "
+            f"it with attn_implementation='sdpa', which computes the same"
+        )
+    return (
+        f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "
+        f"over keys that is multiplied with values (matmul, bmm, einsum). Did a forward pass run inside the watch? "
+        f"Attention inside a custom kernel cannot be watched"
+    )
+
+
+def _attrs(name: str) -> dict[str, Any]:
+    measure = MEASURES[name]
+    return {
+        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
+        "probe": "the tokens that the model was given",
+    }  # fmt: skip

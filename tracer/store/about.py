@@ -1,0 +1,68 @@
+"""What a page needs to know about a run's model, whoever wrote and trained it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tracer.config import TrainConfig
+from tracer.measures import Setting, period
+
+Kind = Literal["trained", "watched", "opened"]
+"""Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`."""
+
+
+@dataclass(frozen=True)
+class About:
+    """The same few facts for every run; None where nobody knows."""
+
+    kind: Kind
+    n_ctx: int | None
+    """Tokens the model takes; of an unknown model, those it was seen to take."""
+    d_vocab: int | None
+    """None for a model that reads no tokens."""
+    period: int | None
+    """Block length of Probe R; None when it was not measured on it."""
+    steps: int | None
+    """Planned updates."""
+    row: int | None
+    """Tokens of a row of the text that measures are means over."""
+    batch_tokens: int | None
+    """Tokens of one update."""
+    bos: int | None
+    """The token put in front of a prompt; None: nothing is."""
+    rebuilds: bool
+    """Can the weights of a snapshot be turned into a model again? Not when only its author has the code."""
+    layers: tuple[str, ...] = ()
+    """Path of each layer's attention module, with "(cross)" where it is cross attention; empty for our own models."""
+    causal: tuple[bool, ...] = ()
+    """By layer; empty means all."""
+    author: str = ""
+    """Class of a model that others wrote."""
+
+    @property
+    def setting(self) -> Setting | None:
+        """What values at chance depend on; None when the sizes are not known."""
+        if self.row is None:
+            return None
+        return Setting(self.row, self.period or 0, self.d_vocab or 0, causal=all(self.causal))
+
+
+def of_config(config: TrainConfig, d_vocab: int) -> About:
+    """About a run that `tracer train` made."""
+    n_ctx = config.model.n_ctx
+    return About(
+        "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, 0, True
+    )
+
+
+def of_meta(meta: dict[str, Any]) -> About:
+    """About a run of another's model, from its run.json."""
+    layers = meta["layers"]
+    return About(
+        kind=meta["kind"], n_ctx=meta.get("n_ctx"), d_vocab=meta.get("d_vocab"), period=meta.get("period"),
+        steps=meta.get("steps"), row=meta.get("row"), batch_tokens=meta.get("batch_tokens"), bos=meta.get("bos"),
+        rebuilds=bool(meta.get("huggingface")), author=meta.get("class", ""),
+        layers=tuple(one["name"] + (" (cross)" if one["kind"] == "cross" else "") for one in layers),
+        causal=tuple(bool(one["causal"]) for one in layers),
+    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass, field
@@ -243,6 +244,52 @@ class RecordConfig:
                 raise ValueError(f"record.{name}={getattr(self, name)} must not be negative")
 
 
+CLAMP = re.compile(r"L(\d+)(?:H(\d+))? (off|no-previous|previous)(?: (\d*):(\d*))?")
+CLAMP_GRAMMAR = (
+    'write "L0H1 off" (the head writes nothing), "L0 no-previous" (no head of layer 0 may attend to the token before) '
+    'or "L0H2 previous" (it attends to nothing else), and a window of steps if it is not held throughout: '
+    '"L0H1 off 200:600", "L0H1 off 200:", "L0H1 off :600"'
+)
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """One intervention that is held while a model trains, in the words of `TrainConfig.clamp`."""
+
+    layer: int
+    head: int | None
+    """None: every head of the layer."""
+    what: Literal["off", "no-previous", "previous"]
+    start: int = 0
+    stop: int | None = None
+    """Held at the steps start <= t < stop; None: to the end."""
+
+    @classmethod
+    def parse(cls, text: str) -> Clamp:
+        """Read one clamp; ValueError with the grammar when it is none."""
+        found = CLAMP.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(f"clamp {text!r} is not understood: {CLAMP_GRAMMAR}")
+        layer, head, what, start, stop = found.groups()
+        what = typing.cast(Literal["off", "no-previous", "previous"], what)
+        clamp = cls(int(layer), int(head) if head else None, what, int(start or 0), int(stop) if stop else None)
+        if clamp.stop is not None and clamp.stop <= clamp.start:
+            raise ValueError(f"clamp {text!r} is never held: its window ends at step {clamp.stop}, before it begins")
+        return clamp
+
+    def heads(self, n_heads: int) -> tuple[int, ...]:
+        return tuple(range(n_heads)) if self.head is None else (self.head,)
+
+    def held(self, step: int) -> bool:
+        return self.start <= step and (self.stop is None or step < self.stop)
+
+    def meets(self, other: Clamp) -> bool:
+        """Do both act on the same head at the same step?"""
+        heads = self.layer == other.layer and (None in (self.head, other.head) or self.head == other.head)
+        later = max(self.start, other.start)
+        return heads and self.held(later) and other.held(later)
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """Everything that decides a run."""
@@ -255,6 +302,8 @@ class TrainConfig:
     """Of the initial weights and the order of the data."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU when there is one."""
+    clamp: tuple[str, ...] = ()
+    """Interventions held while training: "L0H1 off", "L0 no-previous", "L0H2 previous 200:600" (a window of steps)."""
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -266,6 +315,28 @@ class TrainConfig:
             raise ValueError(f"steps={self.steps} must be at least 1")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} must be at least 0 and below 2**32")
+        self._check_clamps()
+
+    @property
+    def clamps(self) -> tuple[Clamp, ...]:
+        """`clamp`, read."""
+        return tuple(map(Clamp.parse, self.clamp))
+
+    def _check_clamps(self) -> None:
+        n_layers, n_heads, clamps = self.model.n_layers, self.model.n_heads, self.clamps
+        for text, clamp in zip(self.clamp, clamps, strict=True):
+            if clamp.layer >= n_layers or (clamp.head or 0) >= n_heads:
+                raise ValueError(
+                    f"clamp {text!r}: this model has layers 0 to {n_layers - 1} and heads 0 to {n_heads - 1}"
+                )
+            for other, wanted in zip(self.clamp, clamps, strict=True):
+                if {clamp.what, wanted.what} == {"previous", "no-previous"} and clamp.meets(wanted):
+                    raise ValueError(f"clamps {text!r} and {other!r} leave a head nothing to attend to: drop one")
+        if clamps and self.optim.compile:
+            raise ValueError(
+                f"clamp={', '.join(self.clamp)} and optim.compile=True exclude each other: a compiled forward passes "
+                f"by the places where a clamp acts; train with --no-optim.compile"
+            )
 
 
 def _check_choices(config: Any) -> None:

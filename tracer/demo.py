@@ -74,7 +74,7 @@ def _train_or_continue(config: TrainConfig) -> Run:
 
 
 def verdict(run: Run) -> str:
-    """Which heads are induction heads, and what repeated-token loss does without them, in words and numbers."""
+    """Which heads are induction heads, what repeated-token loss does without them, and the card of the strongest."""
     import torch
 
     from tracer import ablate, probes
@@ -85,9 +85,9 @@ def verdict(run: Run) -> str:
     scores = run.trace["induction"].isel(step=-1).values
     previous = run.trace["previous_token"].isel(step=-1).values
     model = run.model()
-    probe = probes.repeated(model.config.d_vocab or 0, model.config.n_ctx)
-    last = model.config.n_layers - 1
-    ranked = sorted(range(model.config.n_heads), key=lambda head: -scores[last, head])
+    probe = probes.repeated(model.d_vocab, model.n_ctx)
+    last = model.n_layers - 1
+    ranked = sorted(range(model.n_heads), key=lambda head: -scores[last, head])
     strong = [head for head in ranked if scores[last, head] > 0.4]
     layer, head = (int(i) for i in np.unravel_index(scores.argmax(), scores.shape))
     p_layer, p_head = (int(i) for i in np.unravel_index(previous.argmax(), previous.shape))
@@ -120,7 +120,7 @@ def verdict(run: Run) -> str:
         lines.append(f"without {name:38} {change:+6.2f} nats on repeated tokens   ({labels})")
     if costs["the strongest induction head"] < 0.5:
         lines.append("A small effect of one head does not mean that it is unused: others may do the same work.")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", str(ablate.verdict(run, layer, head))])
 
 
 def _serve(run: str, port: int | None) -> subprocess.Popen[bytes]:

@@ -7,8 +7,9 @@ gradients of training batch t, and the size of the update that follows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,12 @@ SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
 )  # fmt: skip
+
+Visible = Callable[[int, int, torch.device], Tensor | None]
+
+
+def no_mask(layer: int, n: int, device: torch.device) -> None:
+    """Every key that the causal mask leaves."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -116,8 +123,11 @@ class Recorder:
         return time.perf_counter()
 
     @torch.inference_mode()
-    def measure(self, model: Transformer, with_patterns: bool) -> dict[str, np.ndarray]:
-        """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays."""
+    def measure(self, model: Transformer, with_patterns: bool, visible: Visible = no_mask) -> dict[str, np.ndarray]:
+        """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays.
+
+        `visible` gives the keys that a clamp leaves to a layer's heads on so many tokens.
+        """
         training = model.training
         model.eval()
         with recording(*QK_TAPS) as text:
@@ -130,8 +140,9 @@ class Recorder:
         per_layer = []
         for layer in layers:
             q, k = model.qk_taps(layer)
-            on_text = stats(text[q], text[k], scale=scale)
-            on_repeat = stats(repeat[q], repeat[k], self.repeat_tokens, scale=scale)
+            of_text, of_repeat = (visible(layer, seen[q].shape[1], self.device) for seen in (text, repeat))
+            on_text = stats(text[q], text[k], scale=scale, mask=of_text)
+            on_repeat = stats(repeat[q], repeat[k], self.repeat_tokens, scale=scale, mask=of_repeat)
             per_layer.append(probe_scores(on_text, on_repeat, self.repeat.second_copy))
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
         row |= {
@@ -143,7 +154,8 @@ class Recorder:
         }
         if with_patterns:
             row["pattern"] = torch.stack(
-                [self._patterns(text, repeat, *model.qk_taps(layer)) for layer in layers], dim=1
+                [self._patterns(text, repeat, *model.qk_taps(layer), partial(visible, layer)) for layer in layers],
+                dim=1,
             )
         return gradients.fetch(row)
 
@@ -151,12 +163,15 @@ class Recorder:
         """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""
         return [*self.val[: self.n_text, : self.width], *self.repeat_tokens[: self.n_repeat, : self.width]]
 
-    def _patterns(self, text: dict[str, Tensor], repeat: dict[str, Tensor], q: str, k: str) -> Tensor:
+    def _patterns(
+        self, text: dict[str, Tensor], repeat: dict[str, Tensor], q: str, k: str, visible: Callable[..., Tensor | None]
+    ) -> Tensor:
         """One layer's patterns of the kept prompts, [prompt head query_pos key_pos]; NaN beyond a prompt's end."""
         scale, n = self.config.scale, self.width
         parts = []
         for seen, count in ((text, self.n_text), (repeat, self.n_repeat)):
-            p = pattern(seen[q][:count, :n], seen[k][:count, :n], scale=scale)
+            first_q, first_k = seen[q][:count, :n], seen[k][:count, :n]
+            p = pattern(first_q, first_k, scale=scale, mask=visible(first_q.shape[1], self.device))
             full = p.new_full((count, p.shape[1], n, n), float("nan"))
             full[..., : p.shape[-2], : p.shape[-1]] = p
             parts.append(full)

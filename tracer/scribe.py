@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tracer import clamp
 from tracer.config import TrainConfig
 from tracer.data import Data
 from tracer.generate import generate
@@ -108,7 +110,8 @@ class Scribe:
         step_ms = self._step_ms(step)
         with self.recorder.timed():
             self.norms = self.recorder.before_update()
-            self.row = self.recorder.measure(self.model, with_patterns=step in self.snapshots)
+            visible = partial(clamp.masks, self.config, step)
+            self.row = self.recorder.measure(self.model, with_patterns=step in self.snapshots, visible=visible)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
 
@@ -222,7 +225,8 @@ class Scribe:
         prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: max(1, n_ctx // 2)]
         device = self.model.embed.W_E.device
         tokens = torch.tensor([prompt] * len(TEMPERATURES), device=device)
-        texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
+        with clamp.held(self.config, step):
+            texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
         for temperature, ids in zip(TEMPERATURES, texts.tolist(), strict=True):
             text = self.data.tokenizer.decode(ids)
             start = self.data.tokenizer.decode(prompt[1:])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+LINE_SECONDS = 10.0
+"""Between two plain lines of progress."""
 
 
 class Terminal:
@@ -54,6 +58,35 @@ class Terminal:
             for name, (g, w, u) in row["gradients"].items():
                 table.add_row(f"  {name}", f"{g:.1e}", f"{w:.1e}", "-" if math.isnan(u) else f"{u:.1e}")
             self.console.print(table)
+
+
+class Bar:
+    """Progress through a known number of things, with the time that is left; plain lines where there is no terminal."""
+
+    def __init__(self, doing: str, things: str) -> None:
+        self._doing, self._things, self._said = doing, things, 0.0
+        self._console = Console(highlight=False)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(things),
+            TimeRemainingColumn(), console=self._console, transient=True, disable=not self._console.is_terminal,
+        )  # fmt: skip
+        self._task = self._progress.add_task(doing, total=None)
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, done: int, of: int) -> None:
+        self._progress.update(self._task, completed=done, total=of)
+        now, left = time.monotonic(), self._progress.tasks[0].time_remaining
+        if self._console.is_terminal or (done < of and now - self._said < LINE_SECONDS):
+            return
+        self._said = now
+        eta = "" if left is None or done == of else f", about {left:.0f} s to go"
+        self._console.print(f"{self._doing}: {done} of {of} {self._things}{eta}", markup=False, soft_wrap=True)
 
 
 def perplexity(loss: float) -> float:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import signal
-import threading
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,8 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from tracer import clamp, optim
 from tracer import data as data_module
-from tracer import optim
 from tracer.allocator import keep_freed_memory
 from tracer.config import TrainConfig, to_dict
 from tracer.diverge import GRADIENT, WEIGHT, Watch
@@ -31,6 +28,7 @@ from tracer.model import Transformer
 from tracer.provenance import process, provenance
 from tracer.record import Recorder, record_steps, snapshot_steps
 from tracer.scribe import Scribe
+from tracer.stopping import any_process, interrupts
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 
 
@@ -49,21 +47,77 @@ class Job:
 
 def train(config: TrainConfig, preset: str | None = None, quiet: bool = False) -> Run:
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there."""
+    return _begin(prepare(config), resolve(config.run or f"{preset or 'run'}-{config.seed}"), preset, 0, None, quiet)
+
+
+def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False) -> Run:
+    """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
+
+    `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
+    unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
+    """
+    parent = run if isinstance(run, Run) else open_run(run)
+    theirs = parent.config
+    config = replace(theirs, run=None) if config is None else config
+    _refuse_another_model(parent.name, theirs, config)
+    if config.steps <= step:
+        raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
+    goes_on = step == parent.resume_step() and all(
+        getattr(theirs.optim, name) == getattr(config.optim, name) for name in GROUPS
+    )
+    state = (
+        parent.resume_state()
+        if goes_on
+        else {f"model.{name}": tensor for name, tensor in parent.model(step).state_dict().items()}  # type: ignore[attr-defined]
+    )
     job = prepare(config)
-    directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
+    if job.data.tokenizer.to_str() != parent.tokenizer.to_str():
+        raise ValueError(
+            f"the tokens of data.corpus={config.data.corpus!r} are not those that {parent.name} knows: a fork can "
+            f"change what is mixed in (data.mix, data.mix_share), not the tokenizer"
+        )
+    load_state(job, state)
+    facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
+    directory = resolve(config.run or f"{parent.name}-from-{step}")
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet)
+
+
+GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
+"""What an optimiser's state hangs on: its kind, and which parameters share a learning rate."""
+
+
+def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> None:
+    free = {"dropout": ours.model.dropout, "init": ours.model.init}
+    before, now = to_dict(replace(theirs.model, **free)), to_dict(ours.model)
+    if changed := [field for field in now if now[field] != before[field]]:
+        differences = ", ".join(f"model.{field}={now[field]} (there {before[field]})" for field in changed)
+        raise ValueError(f"a fork keeps the model of {name}; this one differs: {differences}")
+
+
+def _begin(
+    job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool
+) -> Run:
+    """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
-        return _loop(job, None, 0, directory)
-    snapshots = snapshot_steps(config, _bytes(job.raw))
+        return _loop(job, None, start, directory)
+    config = job.config
+    snapshots, n_records = _plan(job, start)
     recorder = Recorder(job.raw, config.record, job.data)
     meta = {
-        "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed,
+        "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": 0, "snapshot_steps": snapshots, **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer)
-    writer.create_trace(len(record_steps(config, snapshots)), *recorder.layout())
-    return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, 0, quiet), 0, directory)
+    writer.create_trace(n_records, *recorder.layout())
+    return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
+
+
+def _plan(job: Job, first: int) -> tuple[list[int], int]:
+    """The steps of a run's snapshots, and how many rows its trace will have; a fork begins at its `first` step."""
+    snapshots = sorted({first, *(s for s in snapshot_steps(job.config, _bytes(job.raw)) if s >= first)})
+    return snapshots, sum(step >= first for step in record_steps(job.config, snapshots))
 
 
 def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> Run:
@@ -91,11 +145,11 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
     recorder = Recorder(job.raw, config.record, job.data)
-    snapshots = snapshot_steps(config, _bytes(job.raw))
+    snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     assert writer.trace is not None
     was_last = run.config.steps if config.steps > run.config.steps else None  # its row, if it is there, has no update
-    writer.trace.extend(len(record_steps(config, snapshots)), from_step=was_last)
+    writer.trace.extend(n_records, from_step=was_last)
     facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
     writer.status("training", facts)
     return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
@@ -174,21 +228,23 @@ def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
     with contextlib.ExitStack() as stack:
         if scribe:
             stack.enter_context(scribe)
-        interrupted = stack.enter_context(_interrupts())
+        interrupted = stack.enter_context(interrupts())
         for step in range(start, steps + 1):
-            stop = _any_process(job, interrupted())
+            stop = any_process(interrupted())
             if scribe:
                 scribe.keep(step, lambda: state_of(job), force=step in (start, steps) or stop)
             if stop:
                 return scribe.close("stopped") if scribe else Run(directory)
-            loss = forward_backward(job, step)
+            with clamp.held(job.config, step):
+                loss = forward_backward(job, step)
             if (failed := losses.failed(step, loss, wait=step == steps)) is not None:
                 if scribe:
                     scribe.writer.wait()
                     return scribe.diverged(_replay(job, directory, failed))
                 return Run(directory)
             if scribe:
-                scribe.measure(step, loss)
+                with clamp.held(job.config, step):
+                    scribe.measure(step, loss)
             if step < steps:
                 lr, clip_factor = update(job, step)
                 if scribe:
@@ -218,14 +274,6 @@ class Losses:
             if not math.isfinite(float(value)):
                 return asked
         return None
-
-
-def _any_process(job: Job, asked: bool) -> bool:
-    """Has any process been asked to stop? All must stop after the same step, or the others wait for ever."""
-    if job.accelerator.num_processes == 1:
-        return asked
-    flag = torch.tensor(float(asked), device=job.accelerator.device)
-    return bool(job.accelerator.reduce(flag, "sum") > 0)  # type: ignore[operator]
 
 
 def state_of(job: Job) -> dict[str, Tensor]:
@@ -259,7 +307,7 @@ def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
     for optimizer in job.optimizers:  # the step that failed left its gradients behind
         optimizer.zero_grad()
     for step in range(start, noticed + 1):
-        with recording(*job.raw.hook_dict) as seen:
+        with clamp.held(job.config, step), recording(*job.raw.hook_dict) as seen:
             loss = forward_backward(job, step, alone=True)
         if not watch.look(step, {**seen, "loss": loss}):
             break
@@ -273,26 +321,6 @@ def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
     report = watch.report()
     report["text"] = report["text"] or f"training again from step {start} did not show where"
     return {"step": noticed, "replayed_from": start, **report}
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[Any]:
-    """The first Ctrl-C or SIGTERM asks the loop to stop after its step; the second one is the usual interrupt."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def ask(number: int, _: Any) -> None:
-        asked.set()
-        signal.signal(number, old[signal.Signals(number)])
-
-    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 def _bytes(model: nn.Module) -> int:

@@ -1,0 +1,97 @@
+"""What heads can do by their weights alone: whose output they read (composition), and whether they copy.
+
+Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and rotations are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+In = Float[Tensor, "layer head d_model d_head"]
+Out = Float[Tensor, "layer head d_head d_model"]
+Pairs = Float[Tensor, "layer1 head1 layer2 head2"]
+
+
+def composition(into: Literal["q", "k", "v"], W_Q: In, W_K: In, W_V: In, W_O: Out) -> Pairs:
+    """How much of what head 1 writes head 2 reads: |OV1 M2|_F / (|OV1|_F |M2|_F), M2 = QK2, QK2^T or OV2 for q, k, v.
+
+    Source: Elhage et al. 2021, "Analyzing a Two-Layer Model". 0 to 1, 0 for a head that writes or reads
+    nothing; nan unless layer1 < layer2. Random heads have about 1 / sqrt(d_model) (`random_composition`): subtract it.
+    """
+    left, right = {"q": (W_Q, W_K.mT), "k": (W_K, W_Q.mT), "v": (W_V, W_O)}[into]
+    pairs = left.new_full((*left.shape[:2], *left.shape[:2]), float("nan"))
+    write_norm = _product_norm(W_V, W_O)
+    read_norm = _product_norm(left, right)
+    for layer in range(1, len(left)):
+        # |A1 B1 A2 B2|^2 = tr((A1^T A1) M (B2 B2^T) M^T), M = B1 A2: nothing is as large as d_model x d_model
+        m = einsum(W_O[:layer], left[layer], "layer1 head1 i d_model, head2 d_model j -> layer1 head1 head2 i j")
+        a = einsum(W_V[:layer], W_V[:layer], "layer1 head1 d_model i, layer1 head1 d_model j -> layer1 head1 i j")
+        b = einsum(right[layer], right[layer], "head2 i d_model, head2 j d_model -> head2 i j")
+        square = einsum(
+            a, m, b, m,
+            "layer1 head1 i k, layer1 head1 head2 k l, head2 l j, layer1 head1 head2 i j -> layer1 head1 head2",
+        )  # fmt: skip
+        norms = einsum(write_norm[:layer], read_norm[layer], "layer1 head1, head2 -> layer1 head1 head2")
+        found = square.clamp_min(0).sqrt() / norms
+        pairs[:layer, :, layer] = torch.where(norms > 0, found, 0.0)
+    return pairs
+
+
+def random_composition(d_model: int, d_head: int, n: int = 200, seed: int = 0) -> tuple[float, float]:
+    """Mean and standard deviation of `composition` between heads whose weights are independent Gaussians.
+
+    Source: Elhage et al. 2021 subtract "the empirical expected amount for random matrices of the same shapes"; the mean
+    is close to 1 / sqrt(d_model).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    side = max(2, round(n**0.5))
+    W_Q, W_K, W_V, W_O = (
+        torch.randn(2, side, *shape, generator=generator) for shape in ((d_model, d_head),) * 3 + ((d_head, d_model),)
+    )
+    found = composition("k", W_Q, W_K, W_V, W_O)[0, :, 1]
+    return float(found.mean()), float(found.std())
+
+
+def copying(
+    W_V: In, W_O: Out, W_E: Float[Tensor, "d_vocab d_model"], W_U: Float[Tensor, "d_model d_vocab"]
+) -> Float[Tensor, "layer head"]:
+    """sum(lambda) / sum|lambda| over the eigenvalues of W_E OV W_U: 1 when every token raises its own logit.
+
+    Source: Elhage et al. 2021, "Detecting Copying Behavior". -1 to 1, nan for a head that writes nothing; strong
+    evidence, not proof: eigenvectors need not be orthogonal. Computed on the d_head x d_head matrix W_O W_U W_E W_V,
+    which has the same non-zero eigenvalues.
+    """
+    around = W_U @ W_E
+    small = einsum(W_O, around, "layer head i d_model, d_model d_model2 -> layer head i d_model2") @ W_V
+    eigenvalues = torch.linalg.eigvals(small)
+    return eigenvalues.real.sum(-1) / eigenvalues.abs().sum(-1)
+
+
+def random_copying(
+    W_E: Float[Tensor, "d_vocab d_model"],
+    W_U: Float[Tensor, "d_model d_vocab"],
+    d_head: int,
+    n: int = 200,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Mean and standard deviation of `copying` for heads with independent Gaussian weights in this vocabulary.
+
+    Source: ours, the null of `copying`: about 0 and 1.6 / d_head.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    W_V = torch.randn(1, n, len(W_U), d_head, generator=generator).to(W_E)
+    W_O = torch.randn(1, n, d_head, len(W_U), generator=generator).to(W_E)
+    found = copying(W_V, W_O, W_E, W_U)
+    return float(found.mean()), float(found.std())
+
+
+def _product_norm(
+    a: Float[Tensor, "layer head d_model d_head"], b: Float[Tensor, "layer head d_head d_model"]
+) -> Float[Tensor, "layer head"]:
+    """|A B|_F through d_head x d_head matrices."""
+    return ((a.mT @ a) * (b @ b.mT).mT).sum((-2, -1)).clamp_min(0).sqrt()

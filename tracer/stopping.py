@@ -1,0 +1,42 @@
+"""Stopping cleanly: a first Ctrl-C asks, and all processes stop after the same step."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def interrupts() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C or SIGTERM only sets what this yields to True; the second one is the usual interrupt."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, _: Any) -> None:
+        asked.set()
+        signal.signal(number, old[signal.Signals(number)])
+
+    old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def any_process(asked: bool) -> bool:
+    """Has any process been asked to stop? All must stop after the same step, or the others wait for ever."""
+    from accelerate import PartialState
+    from accelerate.utils import reduce
+
+    state = PartialState()
+    if state.num_processes == 1:
+        return asked
+    return bool(reduce(torch.tensor(float(asked), device=state.device), "sum") > 0)  # type: ignore[operator]

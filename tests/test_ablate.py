@@ -289,3 +289,11 @@ def test_a_mode_that_does_not_exist_is_listed_against_those_that_do() -> None:
 def test_more_rows_than_references_to_resample_from(model: Transformer, tokens: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="resampling 6 rows needs as many reference sequences; there are 3"):
         planner(model, tokens, "resample", reference=tokens[:3])
+
+
+def test_all_heads_at_once_are_refused_and_whole_layers_are_not(model: Transformer, tokens: torch.Tensor) -> None:
+    everything = [(layer, head) for layer in range(2) for head in range(4)]
+    with pytest.raises(ValueError, match=r"all 8 heads are off.*Attention\(0\), Attention\(1\)"):
+        effect(model, tokens, everything)
+    whole = effect(model, tokens, [ablate.Attention(0), ablate.Attention(1)]).delta
+    assert whole.abs().max() > 0.01

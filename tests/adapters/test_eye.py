@@ -507,3 +507,17 @@ def test_patterns_do_not_outlive_their_layer(build: Callable[..., Any]) -> None:
         gc.collect()
         assert len(alive) == 2 and all(one() is None for one, _ in alive) and alive[1][1] == 0
         assert watcher.eye is not None and len(watcher.eye._soft) == 0
+
+
+def test_heads_that_are_mixed_after_the_softmax_have_no_pattern() -> None:
+    """Talking heads (Shazeer et al. 2020): what multiplies the values is a mixture of every head's pattern."""
+
+    def how(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1)
+        mixed = torch.einsum("bhqk,hg->bgqk", weights, torch.eye(4))
+        return torch.einsum("bgqk,bkgd->bqgd", mixed, v)
+
+    with torch.no_grad(), tracer.watch(model := ByHand(how)) as watcher:
+        model(torch.randn(2, T, 16))
+    with pytest.raises(CannotWatch, match="softmax in ByHand, but its result is changed"):
+        watcher.read()

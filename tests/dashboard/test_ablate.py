@@ -170,6 +170,9 @@ def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Op
         "On your own text",
         "What the other heads do then",
         "Every head by itself",
+        "When heads became causal",
+        "Is L1H1 an induction head?",
+        "The smallest set that copies",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -154,3 +155,37 @@ def test_only_what_trains_here_can_be_stopped(
     gone = copy_run("gone", pid=2**22 + 1)  # above the largest id that Linux gives out
     with pytest.raises(ValueError, match="cannot be asked from here"):
         processes.stop(gone)
+
+
+def test_a_fork_is_a_process_that_begins_at_a_snapshot(
+    workplace: Path, small_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_STARTED", {})
+    one = processes.fork(small_run, 20, "forked", 25, " L1H0 off, L0 no-previous 22: ,")
+    wait(lambda: not one.alive, 120)
+    try:
+        assert not one.failed, one.tail()
+        run = open_run("forked")
+        assert run.meta["parent"]["run"] == "tiny" and run.meta["parent"]["step"] == 20
+        assert run.config.clamp == ("L1H0 off", "L0 no-previous 22:") and run.config.steps == 25
+    finally:
+        shutil.rmtree("checkpoints/forked", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "clamp", "message"),
+    [
+        ("../x", 30, "", "a run's name is made of"),
+        ("tiny", 30, "", "already holds a run"),
+        ("x", 20, "", "20 steps leave nothing to train after step 20"),
+        ("x", 30, "L1H0 asleep", "clamp 'L1H0 asleep' is not understood"),
+        ("x", 30, "--help", "clamp '--help' is not understood"),
+        ("x", 30, "L9 off", "this model has layers 0 to 1"),
+    ],
+)
+def test_a_fork_that_makes_no_sense_is_refused_before_it_starts(
+    name: str, steps: int, clamp: str, message: str, workplace: Path, small_run: Run
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        processes.fork(small_run, 20, name, steps, clamp)
+    assert not (workplace / "checkpoints" / "x").exists()

@@ -53,7 +53,13 @@ def test_one_run_is_a_card(open_page: Open) -> None:
     assert "tiny" in [e.value for e in app.text]
     said = words(app)
     assert "finished" in said and "30 steps" in said and "induction · " in said and "Strongest induction head" in said
-    assert labels(app) == ["Open", "Train", "Open", "Open"]  # nothing to compare with, nothing to stop or resume
+    assert labels(app) == [
+        "Open",
+        "Train",
+        "Fork",
+        "Open",
+        "Open",
+    ]  # nothing to compare with, nothing to stop or resume
     assert not app.error
 
 
@@ -144,7 +150,7 @@ def test_the_first_page_does_without_torch(workplace: Path) -> None:
     script = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
         f"app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()\n"
-        "assert not app.exception and len(app.button) == 4, app\n"
+        "assert not app.exception and len(app.button) == 5, app\n"
         "sys.exit(', '.join({'torch', 'transformer_lens', 'datasets'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -210,6 +216,36 @@ def test_any_preset_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     app.text_input(key="new_name").set_value("mine").run()
     app.button(key="train_new").click().run()
     assert asked == [("many-eyes", "many-eyes-3", 3, 50), ("many-eyes", "mine", 3, 50)]
+
+
+def test_a_run_is_forked_from_a_step(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(processes, "fork", lambda run, *rest: asked.append((run.name, *rest)))
+    app = open_page("runs")
+    app.button(key="fork").click().run()
+    app.select_slider(key="fork_step tiny").set_value(10).run()
+    app.number_input(key="fork_steps tiny 10").set_value(60).run()
+    app.text_input(key="fork_clamp tiny").set_value("L0 no-previous").run()
+    app.text_input(key="fork_name").set_value("mine").run()
+    app.button(key="fork").click().run()
+    assert asked == [("tiny", 0, "tiny-from-0", 30, ""), ("tiny", 10, "mine", 60, "L0 no-previous")]
+    assert not app.exception
+
+
+def test_a_fork_that_is_refused_says_why(open_page: Open) -> None:
+    app = open_page("runs")
+    app.text_input(key="fork_clamp tiny").set_value("L0H1 asleep").run()
+    app.button(key="fork").click().run()
+    assert any("clamp 'L0H1 asleep' is not understood" in e.value for e in app.text)
+
+
+def test_a_forked_run_says_where_it_is_from(open_page: Open, copy_run: Callable[..., Run], small_run: Run) -> None:
+    config = {**small_run.meta["config"], "clamp": ["L0H1 off"]}
+    copy_run("child", parent={"run": "a *b*", "step": 1200, "optimizer": "fresh"}, config=config)
+    app = open_page("runs")
+    assert [e.value for e in app.text if e.value.startswith("From")] == ["From a *b* at step 1,200, holding L0H1 off"]
+    copy_run("odd", parent=["?"])
+    assert len([e for e in open_page("runs").text if e.value.startswith("From")]) == 1
 
 
 def test_a_bad_name_is_said_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:

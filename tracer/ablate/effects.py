@@ -59,6 +59,8 @@ def effect(
     all). `reference` (default: `tokens` itself) is where mean and resample take replacements; it must be as long as
     tokens.
     """
+    parts = list(parts)
+    _check_some_stay(model, parts)
     plans = planner(
         model, tokens, mode, positions=positions, reference=reference, frozen=frozen, draws=draws, seed=seed
     )(parts)
@@ -67,3 +69,14 @@ def effect(
         return per_token_loss(model(inputs(model, tokens)), tokens)
 
     return Effect(losses(), averaged(plans, losses))
+
+
+def _check_some_stay(model: HeadModel, parts: list[Part]) -> None:
+    """With every head off no token sees another: an effect of attention as a whole, which `Attention` can say."""
+    total = model.n_layers * model.n_heads
+    if 1 < total == len({part for part in parts if isinstance(part, tuple)}):
+        layers = ", ".join(f"Attention({layer})" for layer in range(model.n_layers))
+        raise ValueError(
+            f"all {total} heads are off: then no token sees another, and the effect is that of attention as a whole, "
+            f"not of heads; leave at least one on, or name whole layers: {layers}"
+        )

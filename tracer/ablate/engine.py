@@ -16,8 +16,8 @@ from torch import Tensor
 from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
-from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, inputs, planner
-from tracer.ablate.sources import checked, sources
+from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, planner
+from tracer.ablate.sources import sources
 from tracer.ablate.suffixes import Suffixes, Variant
 from tracer.edits import active
 from tracer.headmodel import HeadModel

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import readings
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.replace import DRAWS, Mode, inputs, plan, reference_z
-from tracer.ablate.sources import checked
+from tracer.ablate.replace import DRAWS, Mode, checked, inputs, plan, reference_z
 from tracer.edits import Edit, applied
 from tracer.headmodel import HeadModel
 

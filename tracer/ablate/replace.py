@@ -83,6 +83,27 @@ def freeze(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> list[Edit]:
 Plans = Callable[[Iterable[Part]], list[list[Edit]]]
 
 
+def checked(
+    tokens: Int[Tensor, "batch pos"], mode: Mode | str, reference: Int[Tensor, "reference_batch reference_pos"] | None,
+    draws: int,
+) -> Int[Tensor, "reference_batch pos"]:  # fmt: skip
+    """The reference batch (default: the input itself) as long as the input, or an error that says what is wrong."""
+    if mode not in MODES:
+        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+    if draws < 1:
+        raise ValueError(f"draws={draws}: resampling needs at least 1")
+    found = tokens if reference is None else reference
+    if found.shape[1] < tokens.shape[1]:
+        raise ValueError(
+            f"the reference batch has {found.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
+        )
+    if mode == "resample" and len(found) < len(tokens):
+        raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(found)}")
+    if mode == "resample" and len(found) < 2:
+        raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
+    return found[:, : tokens.shape[1]]
+
+
 def planner(
     model: HeadModel, tokens: Int[Tensor, "batch pos"], mode: Mode | str = "zero", *,
     positions: Iterable[int] | None = None, reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
@@ -93,19 +114,8 @@ def planner(
     What the replacements of heads need (clean z, clean patterns) is computed once, here; `positions` and `reference` as
     in `effect`.
     """
-    if mode not in MODES:
-        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
-    if draws < 1:
-        raise ValueError(f"draws={draws}: resampling needs at least 1")
     tokens = inputs(model, tokens)
-    source = tokens if reference is None else reference
-    if source.shape[1] < tokens.shape[1]:
-        raise ValueError(
-            f"the reference batch has {source.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
-        )
-    if mode == "resample" and len(source) < len(tokens):
-        raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(source)}")
-    source = source[:, : tokens.shape[1]]
+    source = checked(tokens, mode, reference, draws)
     seen = None if mode == "zero" else reference_z(model, source)
     held = freeze(model, tokens) if frozen else []
     where = None if positions is None else _positions(positions, tokens.shape[1])

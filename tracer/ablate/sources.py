@@ -12,33 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate import replace
-from tracer.ablate.replace import MODES, Mode
+from tracer.ablate.replace import Mode
 from tracer.ablate.suffixes import Replacement, clean_run
 from tracer.model import Transformer
 
 Sources = Callable[[slice], Replacement]
 """From some sequences of the input to their replacements."""
-
-
-def checked(
-    tokens: Int[Tensor, "batch pos"], mode: Mode | str, reference: Int[Tensor, "reference_batch reference_pos"] | None,
-    draws: int,
-) -> Int[Tensor, "reference_batch pos"]:  # fmt: skip
-    """The reference batch (default: the input itself) as long as the input, or an error that says what is wrong."""
-    if mode not in MODES:
-        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
-    if draws < 1:
-        raise ValueError(f"draws={draws}: resampling needs at least 1")
-    found = tokens if reference is None else reference
-    if found.shape[1] < tokens.shape[1]:
-        raise ValueError(
-            f"the reference batch has {found.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
-        )
-    if mode == "resample" and len(found) < len(tokens):
-        raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(found)}")
-    if mode == "resample" and len(found) < 2:
-        raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
-    return found[:, : tokens.shape[1]]
 
 
 def sources(

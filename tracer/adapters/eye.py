@@ -71,6 +71,8 @@ class Map:
     layers: list[Layer] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     checked: set[Key] = field(default_factory=set)
+    softmaxes: set[str] = field(default_factory=set)
+    """Modules in which something that could be a pattern was made, whatever became of it."""
     _last_input: Any = None
 
     def add(self, key: Key, layer: Layer, x: Any) -> None:
@@ -166,6 +168,7 @@ class Eye(TorchFunctionMode):
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and result.ndim in (3, 4) and result.is_floating_point():
             axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            self.map.softmaxes.add(self.sites.name())
             self._soft[result] = _Soft(None, None if axis is None else axis % result.ndim)
         return result
 

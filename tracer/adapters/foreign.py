@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tracer.adapters.eye import CannotWatch, Eye, Map
 from tracer.adapters.inputs import logits_of
 from tracer.adapters.sites import Layer, Sites
-from tracer.adapters.watch import UNSEEN, _nothing, bare
+from tracer.adapters.watch import UNSEEN, bare, nothing_seen
 from tracer.edits import active, refuse_unknown_taps, visiting
 
 TAPS = ("q", "k", "v", "z", "pattern")
@@ -40,13 +40,13 @@ class Foreign(nn.Module):
     def _census(self) -> None:
         """One small forward pass, to learn which heads there are and that they can be trusted."""
         if str(getattr(getattr(self.model, "config", None), "_attn_implementation", "")) in UNSEEN:
-            raise CannotWatch(_nothing(self.model))
+            raise CannotWatch(nothing_seen(self.model, self._map))
         with visiting(lambda call: None):
             self(torch.arange(min(4, self.n_ctx, self.d_vocab))[None].to(next(self.model.parameters()).device))
         if self._map.problems:
             raise CannotWatch("; ".join(self._map.problems))
         if not self._map.layers:
-            raise CannotWatch(_nothing(self.model))
+            raise CannotWatch(nothing_seen(self.model, self._map))
         self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
 
     def release(self) -> None:

@@ -177,7 +177,7 @@ class Watcher:
         if self.map.problems:
             raise CannotWatch("; ".join(self.map.problems))
         if not self.map.layers:
-            raise CannotWatch(_nothing(self.model))
+            raise CannotWatch(nothing_seen(self.model, self.map))
 
     def read(self) -> xr.Dataset:
         """The head measures of the last forward pass, on [layer, head]: means over its sequences and rows q >= 1.
@@ -363,12 +363,19 @@ def _without_padding(found: HeadStats, real: Bool[Tensor, "batch query_pos"]) ->
     return replace(found, **kept, lse=found.lse.where(rows, found.lse.new_tensor(float("-inf"))))
 
 
-def _nothing(model: nn.Module) -> str:
+def nothing_seen(model: nn.Module, found: Map) -> str:
+    """Why there is nothing to look at in a model, as far as that can be told."""
     kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
     if kernel in UNSEEN:
         return (
             f"the attention of this {type(model).__name__} runs in {UNSEEN[kernel]}, which nothing can look into: load "
             f"it with attn_implementation='sdpa', which computes the same"
+        )
+    if found.softmaxes:
+        where = ", ".join(sorted(found.softmaxes)[:3])
+        return (
+            f"no attention could be told apart in this {type(model).__name__}: there is a softmax in {where}, but its "
+            f"result is changed on the way to the values (heads mixed, keys cut off), so that no head has a pattern"
         )
     return (
         f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "

@@ -1,0 +1,193 @@
+"""The Ablate page as proof: intervals, random sets, replacements, effects over training, and the verdict card."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import ablate_circuit, processes
+from dashboard.loading import ablating, proving
+from dashboard.loading.ablating import Setup
+from tracer import ablate
+from tracer.store import Run
+from tracer.sweeping import sweep_run
+
+Open = Callable[..., AppTest]
+
+
+def written(app: AppTest) -> str:
+    return "\n".join(str(e.value) for kind in (app.text, app.caption, app.markdown, app.info) for e in kind)
+
+
+def setup_of(run: Run, off: Any, mode: str = "zero", frozen: bool = False) -> Setup:
+    return Setup.of(run, run.steps[-1], off, mode, frozen)
+
+
+@pytest.mark.parametrize("mode", list(ablate.MODES))
+@pytest.mark.parametrize("frozen", [False, True])
+def test_costs_are_those_of_one_forward_pass_after_the_other(
+    mode: str, frozen: bool, workplace: Path, small_run: Run
+) -> None:
+    setup = setup_of(small_run, ((0, 1), (1, 3)), mode, frozen)
+    found = ablating.costs(setup)
+    for name, tokens, where in ablating.batches(setup.run, setup.created).sequences():
+        slow = ablate.effect(small_run.model(), tokens, setup.off, mode, frozen=frozen)
+        assert found[name].change.mean == pytest.approx(slow.over(where).mean, abs=2e-6)
+        np.testing.assert_allclose(found[name].after_by_position, slow.ablated.mean(0).numpy(), atol=1e-5)
+
+
+def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, small_run: Run, sent: Any) -> None:
+    app = open_page("ablate", run="tiny", off=((0, 0),))
+    swept = ablating.sweep(*_key(small_run), 30, "zero", False)["repeat"]
+    probe = ablating.batches(*_key(small_run)).repeat
+    expected = ablate.sweep(small_run.model(), probe.tokens, positions=probe.predictable, interval=True)
+    np.testing.assert_allclose(swept.low, expected["low"].values, atol=1e-6)
+    cue = _cue(app, "sweep_repeat")
+    assert cue["marked"] == ((swept.low > 0) | (swept.high < 0)).tolist()
+    assert cue["notes"][0][0].startswith("95 % interval ")
+    assert f"excludes 0, as for {int(swept.sure.sum())} of 8" in written(app)
+    assert "0.4 would get one by chance" in written(app)
+
+
+def test_correcting_for_many_tries_is_stricter() -> None:
+    effect = np.array([[1.0, 0.21], [0.0, np.nan]])[:1]
+    found = ablating._corrected(effect, effect - 0.2, effect + 0.2)
+    assert found.tolist() == [[True, True]]
+    many = np.tile(effect[:, 1:], (1, 20))
+    assert not ablating._corrected(many, many - 0.2, many + 0.2).any()
+    assert not ablating._corrected(effect, effect * np.nan, effect * np.nan).any()
+
+
+def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> None:
+    app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
+    assert "in the middle" not in written(app)
+    app.button(key="null").click().run()
+    found = ablating.null(setup_of(small_run, ((0, 1), (1, 2))), 30)
+    less = int((found.others < found.effect).sum())
+    assert f"**{less} of {len(found.others)}**" in written(app) and not app.exception
+    whole = open_page("ablate", run="tiny", off=tuple((0, h) for h in range(4)))
+    whole.button(key="null").click().run()
+    assert "Whole layers have nothing to be compared with" in written(whole)
+
+
+def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) -> None:
+    app = open_page("ablate", run="tiny", off=((1, 2),), mode="mean")
+    found = ablating.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
+    assert found["mean"] == ablating.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
+    said = next(c.value for c in app.caption if c.value.startswith("Change on repeated tokens by"))
+    assert all(mode in said for mode in ablate.MODES)
+    assert ("overlap" in said) == ablate.agree(found)
+
+
+def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
+    run = copy_run("swept")
+    before = open_page("ablate", run="swept")
+    assert before.button(key="sweep_run").label == "Measure 4 snapshots"
+    effects = sweep_run(run, steps=[0, 10], draws=2)
+    part = open_page("ablate", run="swept")
+    assert part.button(key="sweep_run").label == "Measure the 2 snapshots that are missing"
+    effects = sweep_run(run, draws=2)
+    app = open_page("ablate", run="swept", step=20, layer=1, head=2, mode="mean")
+    assert [b for b in app.button if b.key == "sweep_run"] == []
+    header, arrays, cue = sent(app, "when_effect")
+    assert header["labels"][6] == "L1H2" and cue["value"] == "L1H2" and cue["step"] == 20
+    lines = header["lo"] + arrays["lines"] / 65534 * (header["hi"] - header["lo"])
+    expected = effects["effect"].sel(mode="mean", probe="repeat").values.reshape(4, 8).T
+    np.testing.assert_allclose(lines, expected, atol=1e-5)
+    points = _cue(app, "when_scatter")["points"]
+    assert points[6][:2] == [1, 2] and points[6][3] == pytest.approx(float(expected[6, 2]), abs=1e-6)
+    assert points[6][2] == pytest.approx(float(run.trace["induction"].sel(step=20)[1, 2]), abs=1e-6)
+    assert "L1H2 rose in neither" in written(app)  # 30 steps are too few
+    app.session_state["when_scatter"] = {"pick": [0, 1]}
+    app.run()
+    assert app.session_state["selection"].focus == (0, 1) and "L0H1" in written(app) and not app.exception
+    assert proving.swept(run) == 4
+
+
+def test_a_sweep_is_a_process_that_can_be_cancelled(copy_run: Callable[..., Run]) -> None:
+    run = copy_run("swept")
+    assert processes.sweeping(run) is None
+    one = processes.sweep(run)
+    assert processes.sweep(run) is one or not one.alive  # one at a time
+    processes.cancel(one)
+    one.process.wait(60)
+    again = processes.sweep(run)
+    again.process.wait(120)
+    assert not again.failed, again.tail()
+    assert proving.swept(run) == 4 and processes.started() == []  # it trains nothing, so it is no card on Runs
+
+
+def test_progress_is_shown_while_a_sweep_runs(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    run = copy_run("swept")
+    one = processes.sweep(run)
+    app = open_page("ablate", run="swept")
+    if one.alive:
+        assert [b.key for b in app.button if b.key == "cancel_sweep"] == ["cancel_sweep"]
+    one.process.wait(120)
+    deadline = time.monotonic() + 10
+    while proving.swept(run) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    app.run()
+    assert [b.key for b in app.button if b.key in ("cancel_sweep", "sweep_run")] == [] and not app.exception
+
+
+def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> None:
+    app = open_page("ablate", run="tiny", layer=1, head=2, off=((1, 2),), mode="mean")
+    assert not app.code
+    app.button(key="verdict").click().run()
+    card = ablate.verdict(small_run, 1, 2, 30)
+    snippet, link = (code.value for code in app.code)
+    assert snippet == card.snippet
+    assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&step=30")
+    html = "\n".join(e.proto.body for e in app.get("html"))
+    assert f"{card.headline}." in html and html.count("<tr>") == 5
+    for test in card.tests:
+        assert test.name.capitalize() in html
+    assert html.count("passed</td>") == card.passed
+
+
+def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Run) -> None:
+    """30 steps teach no copying: so the page says what the search says, and the search is checked by its own tests."""
+    app = open_page("ablate", run="tiny", step=0)
+    app.button(key="circuit").click().run()
+    probe = ablating.batches(*_key(small_run)).repeat
+    try:
+        found = ablate.build_up(small_run.model(0), probe.tokens)
+    except ValueError as error:
+        assert f"{str(error)[0].upper()}{str(error)[1:]}." in written(app)
+        return
+    others = tuple((layer, h) for layer in range(2) for h in range(4) if (layer, h) not in found.heads)
+    assert f"{found.share:.0%}**" in written(app)
+    if others:
+        app.button(key="apply_circuit").click().run()
+        assert app.session_state["selection"].off == others and not app.exception
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (((1, 2), True, 0.931), "+L1H2 93 %"),
+        (((0, 0), False, 1.04), "−L0H0 104 %"),
+        (((0, 1), True, -0.001), "+L0H1 0 %"),
+        (((0, 1), True, -0.031), "+L0H1 −3 %"),
+    ],
+)
+def test_choices_in_words(choice: tuple[tuple[int, int], bool, float], said: str) -> None:
+    assert ablate_circuit._choice(*choice) == said
+
+
+def _key(run: Run) -> tuple[str, str]:
+    return str(run.dir.resolve()), run.meta["created"]
+
+
+def _cue(app: AppTest, key: str) -> dict[str, Any]:
+    import json
+
+    parts = {e.proto.id.rpartition("-")[2]: e.proto for e in app.get("bidi_component")}
+    return json.loads(parts[f"{key}:cue"].json)

@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import loading, navigation, processes, state
 from tracer.presets import PRESETS
+from tracer.store import Run
 
 
 def draw_welcome() -> None:
@@ -54,6 +55,52 @@ def draw_new() -> None:
         args=(preset, int(seed), int(steps), name.strip() or suggested),
     )  # fmt: skip
     _draw_problem()
+
+
+def draw_fork(runs: list[Run]) -> None:
+    """A new run from any snapshot of a run of ours: with its settings, more steps, or an intervention held."""
+    parents = {run.name: run for run in runs if run.meta.get("kind", "trained") == "trained" and run.steps}
+    if not parents:
+        st.caption("No run here has a snapshot to begin from.")
+        return
+    st.caption("The weights of one step, and the batches that came next. The new run remembers where it is from.")
+    run = parents[st.selectbox("From", list(parents), key="fork_run")]
+    try:
+        config = run.config
+    except (ValueError, KeyError, TypeError) as error:
+        st.text(str(error))
+        return
+    step = run.steps[0] if len(run.steps) == 1 else st.select_slider("At step", run.steps, key=f"fork_step {run.name}")
+    left, right = st.columns([3, 4])
+    with left:
+        steps = st.number_input(
+            "Train until step", min_value=step + 1, value=max(config.steps, step + 1), step=100,
+            key=f"fork_steps {run.name} {step}",
+        )  # fmt: skip
+    with right:
+        suggested = processes.free_name(f"{run.name}-from-{step}")
+        name = st.text_input("Name", placeholder=suggested, key="fork_name")
+    clamp = st.text_input(
+        "Held while it trains", value=", ".join(config.clamp), key=f"fork_clamp {run.name}",
+        placeholder="nothing, or for example: L0H1 off, L0 no-previous 500:900",
+        help="Apart by commas. off: the head writes nothing. no-previous: it may not attend to the token before. "
+        "previous: it attends to nothing else. L0 is all heads of a layer, 200:600 a window of steps.",
+    )  # fmt: skip
+    st.button(
+        "Fork", icon=":material/fork_right:", key="fork", on_click=_fork,
+        args=(run, int(step), name.strip() or suggested, int(steps), clamp),
+    )  # fmt: skip
+    if message := st.session_state.get("fork_problem"):
+        st.text(message)
+
+
+def _fork(run: Run, step: int, name: str, steps: int, clamp: str) -> None:
+    try:
+        processes.fork(run, step, name, steps, clamp)
+        st.session_state.pop("fork_problem", None)
+        st.session_state["fork_name"] = ""
+    except (ValueError, OSError) as error:
+        st.session_state["fork_problem"] = str(error)
 
 
 def draw_open() -> None:

@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tracer.store import ROOT, Run, resolve
@@ -33,7 +34,8 @@ class Started:
     log: Path
     process: subprocess.Popen[bytes]
     command: str = "train"
-    """Of the command line: train, resume or open."""
+    """Of the command line: train, resume, fork, open or sweep."""
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def alive(self) -> bool:
@@ -57,6 +59,8 @@ class Started:
 
 
 _STARTED: dict[Path, Started] = {}
+_SWEEPS: dict[Path, Started] = {}
+"""By the run that is swept: beside a process that trains it."""
 
 
 def train(preset: str, name: str, seed: int, steps: int) -> Started:
@@ -80,6 +84,38 @@ def open_model(model: str, revisions: list[str], name: str) -> Started:
 def resume(run: Run) -> Started:
     """Start `tracer resume` for a run that was stopped or killed."""
     return _start(run.dir, ["resume", str(run.dir.resolve())])
+
+
+def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started:
+    """Start `tracer fork`: a new run from a snapshot, with these clamps, apart by commas, and no others."""
+    directory = _new(name)
+    if steps <= step:
+        raise ValueError(f"{steps} steps leave nothing to train after step {step}: give a larger number")
+    clamps = tuple(filter(None, map(str.strip, clamp.split(","))))
+    replace(run.config, clamp=clamps)  # refuses what it does not understand before a process starts
+    options = ["--step", str(step), "--run", str(directory), "--steps", str(steps), "--clamp", *clamps]
+    return _start(directory, ["fork", str(run.dir.resolve()), *options])
+
+
+def sweep(run: Run) -> Started:
+    """Start `tracer sweep`: every head off at every snapshot; what is there already is not computed again."""
+    found = sweeping(run)
+    if found is not None and found.alive:
+        return found
+    one = _popen(run.dir, ["sweep", str(run.dir.resolve())], f"{run.dir.resolve().name}.sweep")
+    _SWEEPS[run.dir.resolve()] = one
+    return one
+
+
+def sweeping(run: Run) -> Started | None:
+    """The sweep of this run that was started here last, also when it has ended."""
+    return _SWEEPS.get(run.dir.resolve())
+
+
+def cancel(one: Started) -> None:
+    """Ask a process of ours to stop after the piece of work at hand; what it has done stays."""
+    if one.alive:
+        one.process.send_signal(signal.SIGINT)
 
 
 def stop(run: Run) -> None:
@@ -143,9 +179,16 @@ def _new(name: str) -> Path:
 
 
 def _start(directory: Path, arguments: list[str]) -> Started:
+    one = _popen(directory, arguments, directory.resolve().name)
+    _STARTED.pop(directory.resolve(), None)
+    _STARTED[directory.resolve()] = one
+    return one
+
+
+def _popen(directory: Path, arguments: list[str], log_name: str) -> Started:
     logs = ROOT / LOGS
     logs.mkdir(parents=True, exist_ok=True)
-    log = logs / f"{directory.resolve().name}.log"
+    log = logs / f"{log_name}.log"
     package = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     with log.open("wb") as output:
@@ -154,7 +197,4 @@ def _start(directory: Path, arguments: list[str]) -> Started:
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
-    one = Started(directory.resolve().name, directory, log, process, arguments[0])
-    _STARTED.pop(directory.resolve(), None)
-    _STARTED[directory.resolve()] = one
-    return one
+    return Started(directory.resolve().name, directory, log, process, arguments[0])

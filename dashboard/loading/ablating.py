@@ -5,25 +5,26 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import erfc, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from tracer.measures import MAX_PERIOD
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tracer.ablate import Estimate
-    from tracer.probes import Probe
+    from tracer.ablate import Estimate, Null
+    from tracer.batches import Batches
 
 Head = tuple[int, int]
 SMALL = 20_000_000
-"""Parameters of a model that reads dozens of sequences in a moment."""
+"""Parameters of a model that reads dozens of sequences in a moment: the border of `tracer.batches`."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,6 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Batches:
-    """The sequences that ablations are measured on."""
-
-    repeat: Probe
-    text: Tensor | None
-    """None where the run kept no text of equal length."""
-    note: str
-    """Empty, or why it is not all of the run's held-out text."""
-    title: str = "Held-out text"
-
-
-@dataclass(frozen=True)
 class Cost:
     """Mean loss on one probe before and after, the change with its interval, and the loss by loss position."""
 
@@ -75,69 +64,52 @@ def batches(run: str, created: str) -> Batches:
 
 @st.cache_resource(max_entries=16, show_spinner="Reading the held-out text …")
 def _batches(run: str, created: str) -> Batches:
-    from tracer import data, probes
+    from tracer.batches import batches as compute
 
-    opened = open_run(run)
-    about = opened.about
-    if about.kind != "trained":
-        assert about.d_vocab is not None  # only models of tokens are rebuilt
-        n_ctx = about.n_ctx or 2 * MAX_PERIOD + 1
-        repeat = probes.repeated(about.d_vocab, n_ctx, about.bos or 0, batch=_rows(opened))
-        return Batches(repeat, _kept_text(opened), "the text it was trained on is not in the run", "Kept text")
-    config = opened.config
-    repeat = probes.repeated(opened.meta["d_vocab"], config.model.n_ctx, batch=config.record.repeat_rows)
-    try:
-        found = data.build(config.data, config.model.n_ctx, config.seed)
-        if found.hash == opened.meta["corpus"]["hash"]:
-            return Batches(repeat, found.val(config.record.val_rows), "")
-        note = "the text it was trained on has changed since"
-    except (ValueError, OSError):
-        note = "the text it was trained on is not on this machine"
-    return Batches(repeat, _kept_text(opened), note)
-
-
-def _rows(run: Run) -> int:
-    """Sequences of repeated tokens: fewer for a model whose forward pass takes seconds."""
-    return 32 if run.meta["n_params"] <= SMALL else 8
-
-
-def _kept_text(run: Run) -> Tensor | None:
-    """The text among the kept prompts, cut to the shortest of them."""
-    import torch
-
-    trace = run.trace
-    if "prompt_tokens" not in trace:
-        return None
-    names = [name for name in trace["prompt"].values if str(name).startswith("text")]
-    tokens = np.asarray(trace["prompt_tokens"].sel(prompt=names).values, np.int64)
-    shortest = int((tokens >= 0).sum(axis=1).min(initial=tokens.shape[1])) if names else 0
-    return torch.from_numpy(tokens[:, :shortest].copy()) if shortest > 1 else None
-
-
-def _sequences(found: Batches) -> list[tuple[str, Tensor, slice]]:
-    """What is measured: name, tokens and loss positions."""
-    text = [] if found.text is None else [("text", found.text, slice(None))]
-    return [("repeat", found.repeat.tokens, found.repeat.predictable), *text]
+    return compute(open_run(run))
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def costs(setup: Setup) -> dict[str, Cost]:
     """The cost of switching heads off on `repeat` (predictable positions) and on `text` (all positions)."""
-    from tracer.ablate import effect
+    from tracer.ablate import Effect, losses
 
     found, model = batches(setup.run, setup.created), setup.model
-    results = {}
-    for name, tokens, where in _sequences(found):
-        e = effect(model, tokens, setup.off, setup.mode, frozen=setup.frozen)
+
+    def cost(tokens: Tensor, where: slice) -> Cost:
+        e = Effect(*losses(model, tokens, [(), setup.off], setup.mode, frozen=setup.frozen))
         clean, ablated = e.clean.numpy(), e.ablated.numpy()
-        results[name] = Cost(
-            float(clean[:, where].mean()),
-            float(ablated[:, where].mean()),
-            e.over(where),
-            clean.mean(0),
-            ablated.mean(0),
-        )
-    return results
+        before, after = float(clean[:, where].mean()), float(ablated[:, where].mean())
+        return Cost(before, after, e.over(where), clean.mean(0), ablated.mean(0))
+
+    sequences = found.sequences()
+    with ThreadPoolExecutor(len(sequences)) as pool:  # each on a core of its own: the reader waits for the slower one
+        results = pool.map(lambda one: cost(*one[1:]), sequences)
+        return {name: result for (name, *_), result in zip(sequences, results, strict=True)}
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def by_replacement(setup: Setup) -> dict[str, Estimate]:
+    """The change in loss on repeated tokens, by what is put in place of the heads."""
+    from tracer.ablate import MODES, Effect, losses
+
+    probe, model = batches(setup.run, setup.created).repeat, setup.model
+    return {
+        mode: Effect(*losses(model, probe.tokens, [(), setup.off], mode, frozen=setup.frozen)).over(probe.predictable)
+        for mode in MODES
+    }
+
+
+@st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
+def null(setup: Setup, n: int) -> Null:
+    """The change in loss on repeated tokens beside that of n random sets with as many heads in each layer."""
+    from tracer.ablate import Loss
+    from tracer.ablate import null as compute
+
+    probe = batches(setup.run, setup.created).repeat
+    return compute(
+        setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
+    )
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
@@ -151,7 +123,7 @@ def clean(run: str, created: str, step: int) -> dict[str, float]:
     def loss(tokens: Tensor, where: slice) -> float:
         return float(averaged([[]], lambda: per_token_loss(model(inputs(model, tokens)), tokens)[:, where].mean()))
 
-    return {name: loss(tokens, where) for name, tokens, where in _sequences(found)}
+    return {name: loss(tokens, where) for name, tokens, where in found.sequences()}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -216,13 +188,43 @@ def _prompt_plans(setup: Setup, prompt: tuple[int, ...]) -> list[Any]:
     return planner(setup.model, torch.tensor([prompt]), setup.mode, reference=text, frozen=setup.frozen)(setup.off)
 
 
+@dataclass(frozen=True)
+class Swept:
+    """What each head costs by itself, [layer head]: the change in loss, the ends of its 95 % interval, and marks."""
+
+    effect: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    corrected: np.ndarray
+    """Is the change not 0 at a level of 5 %, although so many heads were tried (Holm 1979)?"""
+
+    @property
+    def sure(self) -> np.ndarray:
+        """Does the interval of this one head exclude 0?"""
+        return (self.low > 0) | (self.high < 0)
+
+
 @st.cache_data(max_entries=64, show_spinner="Switching off every head by itself …")
-def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[str, np.ndarray]:
-    """The cost of each head by itself, [layer head], by probe."""
+def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[str, Swept]:
+    """The cost of each head by itself, by probe."""
     from tracer.ablate import sweep as compute
 
     found, model = batches(run, created), loading.model(open_run(run), step)
-    return {
-        name: compute(model, tokens, mode, positions=where, frozen=frozen).values
-        for name, tokens, where in _sequences(found)
-    }
+
+    def swept(tokens: Tensor, where: slice) -> Swept:
+        table = compute(model, tokens, mode, positions=where, frozen=frozen, interval=True)
+        effect, low, high = (table[name].values for name in ("effect", "low", "high"))
+        return Swept(effect, low, high, _corrected(effect, low, high))
+
+    return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
+
+
+def _corrected(effect: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Holm's correction over p-values of a normal distribution as wide as the interval; false without an interval."""
+    from tracer.ablate import holm
+
+    width = high - low
+    if not np.isfinite(width).all():
+        return np.zeros(effect.shape, bool)
+    z = np.divide(effect, width / (2 * 1.96), out=np.zeros_like(width), where=width > 0)
+    return holm(np.vectorize(erfc)(np.abs(z) / sqrt(2))) < 0.05

@@ -6,7 +6,19 @@ import numpy as np
 import streamlit as st
 
 from dashboard import headsets, measured, parts, prompts, state, theme
+from dashboard.ablate_card import draw_card
+from dashboard.ablate_circuit import draw_circuit
 from dashboard.ablate_prompt import draw_prompt
+from dashboard.ablate_sweep import (
+    REDUNDANCY,
+    draw_null,
+    draw_replacements,
+    draw_sweep,
+    is_large,
+    probe_title,
+    signed,
+)
+from dashboard.ablate_when import draw_when
 from dashboard.components import payload
 from dashboard.components.ablation_grid import ablation_grid
 from dashboard.components.curves import curves
@@ -20,12 +32,6 @@ MODES = {
     "mean": "The head writes its average at that position: it still knows where it is, but not what it saw.",
     "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged.",
 }
-REDUNDANCY = (
-    "A small effect of one head does not mean that it is unused: others may do the same work, and step in when it is "
-    "off. Switch off sets as well."
-)
-SWEEP_AT_ONCE = 128
-"""Forward passes of a sweep that are not worth a question."""
 SNIPPET = """with tracer.watch(model) as watcher:
     before = model(inputs)
     with watcher.ablate({{({layer}, {head})}}):
@@ -53,11 +59,17 @@ def page() -> None:
     setup = Setup.of(run, step, off, selection.mode, selection.frozen)
     with results:
         _draw_costs(setup)
+        on_others = st.container()
     on_prompt, on_heads = st.container(), st.container()  # a refused prompt ends the page, so it is drawn last
     with on_heads:
         if off:
             _draw_induction(run, setup)
-        _draw_sweep(run, setup)
+        draw_sweep(run, setup)
+        draw_when(run, setup, trace)
+        draw_card(run, setup, trace)
+        draw_circuit(run, setup)
+    with on_others:
+        _draw_doubts(run, setup)
     with on_prompt:
         draw_prompt(run, setup, trace)
 
@@ -139,7 +151,7 @@ def _draw_costs(setup: Setup) -> None:
     said = {"repeat": "Random tokens, said twice: the loss where copying gives the answer.", "text": text}
     for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch"):
-            st.markdown(f"**{_title(name, setup)}**")
+            st.markdown(f"**{probe_title(name, setup)}**")
             st.caption(said[name])
             _draw_cost(before[name], found[name] if found else None)
     if found is None:
@@ -152,10 +164,6 @@ def _draw_costs(setup: Setup) -> None:
     _draw_positions(setup, found["repeat"])
 
 
-def _title(name: str, setup: Setup) -> str:
-    return "Repeated tokens" if name == "repeat" else ablating.batches(setup.run, setup.created).title
-
-
 def _draw_cost(before: float, cost: ablating.Cost | None) -> None:
     with st.container(horizontal=True, gap="medium"):
         st.metric("Before" if cost else "All heads on", theme.fmt(before, "loss"), width="content")
@@ -163,19 +171,23 @@ def _draw_cost(before: float, cost: ablating.Cost | None) -> None:
             return
         change = cost.change
         st.metric("After", theme.fmt(cost.after, "loss"), width="content")
-        st.metric("Change", _signed(change.mean), width="content")
+        st.metric("Change", signed(change.mean), width="content")
     if not np.isfinite(change.low):
         st.caption("nats a token; 1 sequence, so no interval")
         return
     unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
     st.caption(
-        f"nats a token; 95 % interval {_signed(change.low)} to {_signed(change.high)}{unsure} ({change.n} sequences)"
+        f"nats a token; 95 % interval {signed(change.low)} to {signed(change.high)}{unsure} ({change.n} sequences)"
     )
 
 
-def _signed(value: float) -> str:
-    text = theme.fmt(value, "loss")
-    return f"+{text}" if value > 0 and text.strip("0.") else text
+def _draw_doubts(run: Run, setup: Setup) -> None:
+    """Would another replacement say the same, and would other heads do as much? Drawn after the numbers are there."""
+    if not setup.off:
+        return
+    if not is_large(run):
+        draw_replacements(setup)
+    draw_null(setup)
 
 
 def _draw_positions(setup: Setup, cost: ablating.Cost) -> None:
@@ -205,22 +217,3 @@ def _draw_induction(run: Run, setup: Setup) -> None:
         headmap(before, key="induction_before", title="Before", scale=scale)
     with right:
         headmap(after, key="induction_after", title="After", scale=scale, off=setup.off)
-
-
-def _draw_sweep(run: Run, setup: Setup) -> None:
-    st.subheader("Every head by itself", anchor=False)
-    st.caption(f"The change in loss when only that head is off. {REDUNDANCY}")
-    model = setup.model
-    n_heads = model.n_layers * model.n_heads
-    passes = n_heads * (5 if setup.mode == "resample" else 1)
-    slow = passes > SWEEP_AT_ONCE or run.about.kind != "trained" and run.meta["n_params"] > ablating.SMALL
-    if slow and not st.session_state.get(f"sweep {setup.run}"):
-        st.button(f"Measure {n_heads} heads", icon=":material/play_arrow:",
-                  on_click=lambda: st.session_state.update({f"sweep {setup.run}": True}))  # fmt: skip
-        return
-    found = ablating.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
-    for column, name in zip(st.columns(2, gap="large"), found, strict=False):
-        size = float(np.nanmax(np.abs(found[name])))
-        scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
-        with column:
-            headmap(found[name], key=f"sweep_{name}", title=_title(name, setup), scale=scale, off=setup.off)

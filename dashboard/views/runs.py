@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard import loading, navigation, parts, processes, state, theme
 from dashboard.components.spark import spark
 from dashboard.loading.summaries import Summary, status_word, summary
-from dashboard.new_run import draw_hugging_face, draw_new, draw_open, draw_welcome
+from dashboard.new_run import draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
 from dashboard.processes import Started
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
@@ -39,6 +39,7 @@ BADGES: dict[str, tuple[str, Colour]] = {
 }
 STYLE = """<style>
 [class*="st-key-name-"] [data-testid="stText"] { font-weight: 600; font-size: 1.05rem; }
+[class*="st-key-parent-"] [data-testid="stText"] { font-size: .875rem; opacity: .65; }
 </style>"""
 
 
@@ -59,6 +60,8 @@ def page() -> None:
         draw_hugging_face()
     with right, st.expander("Open a run directory", icon=":material/folder_open:"):
         draw_open()
+    with left, st.expander("Fork a run", icon=":material/fork_right:"):
+        draw_fork(loading.runs())
     with left:
         _draw_broken()
 
@@ -128,7 +131,9 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
         except ValueError as error:
             st.text(str(error))
             return
-        about.caption(_about(facts))
+        with about:
+            st.caption(_about(facts))
+            _draw_parent(run)
         with progress:
             _draw_progress(run, facts)
         with loss:
@@ -139,6 +144,16 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
             _draw_best(facts)
         with actions:
             _draw_actions(run, comparing, several)
+
+
+def _draw_parent(run: Run) -> None:
+    """Where a forked run began, and what is held while it trains."""
+    match run.meta.get("parent"):
+        case {"run": str(parent), "step": int(step)}:
+            clamps = run.meta.get("config", {}).get("clamp") or ()
+            held = f", holding {', '.join(map(str, clamps))}" if clamps else ""
+            with st.container(gap=None, key=f"parent-{run.name}"):
+                st.text(f"From {parent} at step {step:,}{held}")
 
 
 def _draw_best(facts: Summary) -> None:

@@ -175,6 +175,31 @@ def test_look_choose_prompt_ablate(page, server, folder):
     assert metrics(page) == shown
 
 
+def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
+    page.goto(f"{server}/ablate?run=toy&off=L0H0")
+    settle(page)
+
+    # Every snapshot is measured by a process of its own; its progress ends in curves and points.
+    page.get_by_role("button", name=re.compile(r"^Measure \d+ snapshots")).click()
+    points = page.get_by_role("button", name=re.compile(r"^L\dH\d: Induction score"))
+    expect(points).to_have_count(8, timeout=120_000)
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=120_000)
+    settle(page)
+    assert tracer.open_run(folder / "checkpoints" / "toy").effects.sizes["mode"] == 3
+    expect(page.get_by_text(re.compile(r"^L1H\d: its induction score rose (before|with|after)"))).to_be_visible()
+
+    # A point takes its head into focus, and the card says what it is.
+    spot = page.get_by_role("button", name=re.compile("^L0H1: Induction score"))
+    spot.focus()
+    spot.press("Enter")
+    settle(page)
+    assert (query(page)["layer"], query(page)["head"]) == (["0"], ["1"])
+    page.get_by_role("button", name="Put L0H1 to the tests").click()
+    expect(page.get_by_text(re.compile("^L0H1 of toy at step .* tests passed"))).to_be_visible()
+    settle(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
 def test_a_long_prompt_is_dragged_over_and_read_exactly(page, server):
     page.goto(f"{server}/heads?run=long")
     settle(page)

@@ -7,7 +7,7 @@ function makeHeadmap(me) {
   return {
     load() {},
     draw() {
-      const { values, title, scale, off } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
+      const { values, title, scale, off, marked, notes } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
       const lut = lutOf(scale.stops[me.theme.mode]), small = cell < 44, out = new Set(off.map(String));
       const table = el("table"), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
       el("caption", "", title, table); el("td", "", null, top);
@@ -18,10 +18,12 @@ function makeHeadmap(me) {
         row.forEach((v, h) => {
           const fill = v == null ? me.theme.faint : lut.at((v - scale.lo) / (scale.hi - scale.lo)), text = v == null ? "–" : numberOf(v, { ...scale, plain: true });
           const signed = scale.palette === "change" && v > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text, gone = out.has(`${l},${h}`);
-          const td = el("td", gone ? "cell off" : "cell", null, tr);
+          const dot = marked?.[l][h];
+          const td = el("td", `cell${gone ? " off" : ""}${dot ? " dot" : ""}`, null, tr);
           td.style.cssText = `background:${css(fill)};color:${inkOn(fill)};width:${cell}px;min-width:${cell}px`;
-          td.title = `L${l}H${h}${gone ? ", off" : ""} · ${scale.label} ${signed}`;
+          td.title = `L${l}H${h}${gone ? ", off" : ""} · ${scale.label} ${signed}${notes ? ` · ${notes[l][h]}` : ""}`;
           el("span", small ? "sr" : "", signed, td);
+          if (dot) el("span", "sr", ", marked", td);
         });
       });
       table.classList.toggle("small", small);

@@ -1,0 +1,123 @@
+"""The Ablate page on how sure an effect is: every head by itself, random sets, and the three replacements."""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from dashboard import theme
+from dashboard.components.headmap import headmap
+from dashboard.loading import ablating
+from dashboard.loading.ablating import Setup, Swept
+from tracer.store import Run
+
+REDUNDANCY = (
+    "A small effect of one head does not mean that it is unused: others may do the same work, and step in when it is "
+    "off. Switch off sets as well."
+)
+AT_ONCE = 128
+"""Forward passes that are not worth a question."""
+RANDOM_SETS = 30
+NAMED = 8
+"""Heads of a sentence; of more only the number is said."""
+
+
+def draw_sweep(run: Run, setup: Setup) -> None:
+    st.subheader("Every head by itself", anchor=False)
+    st.caption(f"The change in loss when only that head is off. {REDUNDANCY}")
+    model = setup.model
+    n_heads = model.n_layers * model.n_heads
+    passes = n_heads * (5 if setup.mode == "resample" else 1)
+    if (passes > AT_ONCE or is_large(run)) and not st.session_state.get(f"sweep {setup.run}"):
+        st.button(f"Measure {n_heads} heads", icon=":material/play_arrow:",
+                  on_click=lambda: st.session_state.update({f"sweep {setup.run}": True}))  # fmt: skip
+        return
+    found = ablating.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
+    for column, name in zip(st.columns(2, gap="large"), found, strict=False):
+        swept = found[name]
+        size = float(np.nanmax(np.abs(swept.effect)))
+        scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
+        with column:
+            headmap(
+                swept.effect, key=f"sweep_{name}", title=probe_title(name, setup), scale=scale, off=setup.off,
+                marked=swept.sure, notes=_notes(swept),
+            )  # fmt: skip
+            st.caption(_sure(swept))
+
+
+def is_large(run: Run) -> bool:
+    """Does a forward pass of this model take so long that nothing more than the numbers is computed unasked?"""
+    return run.about.kind != "trained" and run.meta["n_params"] > ablating.SMALL
+
+
+def probe_title(name: str, setup: Setup) -> str:
+    return "Repeated tokens" if name == "repeat" else ablating.batches(setup.run, setup.created).title
+
+
+def _notes(swept: Swept) -> list[list[str]]:
+    return [
+        [f"95 % interval {signed(a)} to {signed(b)}" if np.isfinite(a) else "" for a, b in zip(*row, strict=True)]
+        for row in zip(swept.low, swept.high, strict=True)
+    ]
+
+
+def _sure(swept: Swept) -> str:
+    """Which heads are marked, and how many would be by chance."""
+    if not np.isfinite(swept.low).any():
+        return "1 sequence, so no intervals."
+    n = int(np.isfinite(swept.effect).sum())
+    marked, kept = int(swept.sure.sum()), [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
+    names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= NAMED else ""
+    return (
+        f"A dot: the 95 % interval of that head excludes 0, as for {marked} of {n}. Of {n} heads without any effect, "
+        f"{n / 20:.1f} would get one by chance; corrected for {n} tries (Holm 1979), {len(kept)} hold{names}."
+    )
+
+
+def draw_null(setup: Setup) -> None:
+    """Beside random sets, on demand."""
+    asked = f"null {setup}"
+    if not st.session_state.get(asked):
+        st.button(
+            f"Compare with {RANDOM_SETS} random sets", key="null", icon=":material/casino:",
+            help="Sets of as many heads of the same layers: is it these heads, or would any do?",
+            on_click=lambda: st.session_state.update({asked: True}),
+        )  # fmt: skip
+        return
+    try:
+        found = ablating.null(setup, RANDOM_SETS)
+    except ValueError as error:
+        st.text(f"{str(error)[0].upper()}{str(error)[1:]}.")
+        return
+    many, low, high = len(found.others), float(found.others.min()), float(found.others.max())
+    less = int((found.others < found.effect).sum())
+    heads = "as many heads" if len(setup.off) > 1 else "one head"
+    whose = f"{many} random sets of {heads}" if many == RANDOM_SETS else f"The {many} other sets of {heads}"
+    st.markdown(
+        f"{whose} of the same layers cost {signed(low)} to {signed(high)} nats on repeated tokens, "
+        f"{signed(float(np.median(found.others)))} in the middle. Yours cost {signed(found.effect)}, more than "
+        f"**{less} of {many}** (p = {found.p:.2f})."
+    )
+
+
+def draw_replacements(setup: Setup) -> None:
+    """What zero, mean and resample say, and whether they agree."""
+    from tracer.ablate import agree
+
+    found = ablating.by_replacement(setup)
+    numbers = ", ".join(
+        f"{mode} {signed(e.mean)}" + (f" ({signed(e.low)} to {signed(e.high)})" if np.isfinite(e.low) else "")
+        for mode, e in found.items()
+    )
+    if not all(np.isfinite(e.low) for e in found.values()):
+        said = "With 1 sequence there are no intervals to compare."
+    elif agree(found):
+        said = "Their intervals overlap: it matters little what stands in for these heads."
+    else:
+        said = "They differ by more than their intervals: what stands in for these heads matters."
+    st.caption(f"Change on repeated tokens by what is put in their place: {numbers}. {said}")
+
+
+def signed(value: float) -> str:
+    text = theme.fmt(value, "loss")
+    return f"+{text}" if value > 0 and text.strip("0.") else text

@@ -1,0 +1,144 @@
+"""The Ablate page over training: what each head costs at each snapshot, beside its score."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import measured, parts, processes, state, theme, when
+from dashboard.components import payload
+from dashboard.components.curves import curves
+from dashboard.components.scatter import scatter
+from dashboard.loading import proving
+from dashboard.loading.ablating import Setup
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+HEIGHT = 260
+
+
+def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
+    """Curves over training once the run was swept; before, and while it is, the button and the progress."""
+    if len(run.steps) < 2:
+        return
+    st.subheader("When heads became causal", anchor=False)
+    st.caption(
+        "Each line is one head switched off by itself at every snapshot: what repeated tokens then cost more. Beside "
+        "it, how much that head looked like an induction head at the same step."
+    )
+    one = processes.sweeping(run)
+    if one is not None and one.alive:
+        st.fragment(lambda: _draw_progress(run, one), run_every=1.0)()
+    elif proving.swept(run) < len(run.steps):
+        _draw_start(run, one)
+    found = proving.effects(run)
+    if found is None:
+        return
+    mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])
+    name = "effect_frozen" if setup.frozen and "effect_frozen" in found else "effect"
+    chosen = found[name].sel(mode=mode, probe="repeat").dropna("step", how="all")
+    if not chosen.sizes["step"]:
+        return
+    notes = [f"{mode.capitalize()} ablation"] if mode != setup.mode else []
+    if setup.frozen and name == "effect":
+        notes.append("patterns are free here: hold them with `tracer sweep --frozen`")
+    if notes:
+        st.caption(f"{', '.join(notes)}.")
+    _draw_curves(run, setup, trace, chosen)
+
+
+def _draw_start(run: Run, one: processes.Started | None) -> None:
+    done, of = proving.swept(run), len(run.steps)
+    if one is not None and one.failed:
+        st.text("The sweep ended before it was done. Its last words:")
+        st.code(one.tail(), language=None, wrap_lines=True)
+    st.button(
+        f"Measure {of} snapshots" if not done else f"Measure the {of - done} snapshots that are missing",
+        key="sweep_run", icon=":material/play_arrow:", on_click=_sweep, args=(run,),
+        help="Every head, zero, mean and resample, in a process of its own; the numbers stay in the run.",
+    )  # fmt: skip
+
+
+def _sweep(run: Run) -> None:
+    processes.sweep(run)
+
+
+def _draw_progress(run: Run, one: processes.Started) -> None:
+    done, of = proving.swept(run), len(run.steps)
+    if not one.alive:
+        st.rerun()
+    began = st.session_state.setdefault(f"swept before {one.began}", done)
+    spent = time.monotonic() - one.began
+    left = f", about {spent / (done - began) * (of - done):.0f} s left" if done > began else ""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(done / of, text=f"{done} of {of} snapshots{left}")
+        st.button("Cancel", key="cancel_sweep", icon=":material/stop:", on_click=lambda: processes.cancel(one),
+                  help="What is done stays in the run; the rest can be measured later.")  # fmt: skip
+
+
+def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray) -> None:
+    focus = parts.focus(trace, setup.step)
+    label = theme.head_label(*focus)
+    steps, effect = chosen["step"].values, chosen.values
+    scored = measured.holds(trace, "induction")
+
+    def pick(name: str | None) -> None:
+        layer, head = theme.parse_head(name) if name else (None, None)
+        state.update(layer=layer, head=head)
+
+    def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
+        curves(
+            payload.head_curves(at, values), key=key, selected=label, step=setup.step, scale=scale, on_change=pick,
+            height=HEIGHT, n_groups=values.shape[1],
+        )  # fmt: skip
+
+    left, right = st.columns(2, gap="large")
+    with left:
+        lines(effect, steps, "when_effect", theme.Scale("Effect of the head", "nats", digits=3))
+    if not scored:
+        right.caption("This run has no induction scores to lay beside it.")
+        return
+    with right:
+        last = trace.sel(step=slice(None, int(steps[-1])))
+        lines(last["induction"].values, last["step"].values, "when_score", parts.scale("induction", run))
+    score = trace["induction"].sel(step=steps, method="nearest").values
+    st.markdown(when.sentence(label, steps, score[(slice(None), *focus)], effect[(slice(None), *focus)]))
+    if run.live or len(steps) < len(run.steps):
+        st.caption(f"Of {len(steps)} snapshots so far.")
+    at = int(np.abs(steps - setup.step).argmin())
+    _draw_scatter(score[at], effect[at], focus, int(steps[at]))
+
+
+def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int], step: int) -> None:
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        scatter(
+            score, effect, key="when_scatter", selected=focus,
+            x_scale=theme.Scale("Induction score", chance=when.STRONG),
+            y_scale=theme.Scale("Effect of the head", "nats", chance=when.COSTLY),
+            corners=("look-alikes", "hidden"),
+            on_change=lambda head: state.update(layer=head[0], head=head[1]),
+        )  # fmt: skip
+    with right:
+        st.markdown(f"**Score against effect at step {step}**")
+        like, unseen = when.lookalikes(score, effect), when.hidden(score, effect)
+        st.markdown(
+            f"Look-alikes, with a score above {when.STRONG} and an effect below {when.COSTLY} nats: {_names(like)}."
+            + (" Others may do the same work: switch them off together." if like else "")
+        )
+        st.markdown(
+            f"Hidden, with an effect that their score does not tell: {_names(unseen)}."
+            + (" Previous-token heads are often among them." if unseen else "")
+        )
+        if len(like) > 1:
+            st.button("Switch the look-alikes off together", key="off_lookalikes",
+                      on_click=lambda: state.update(off=tuple(like)))  # fmt: skip
+
+
+def _names(heads: list[tuple[int, int]]) -> str:
+    return " ".join(theme.head_label(*h) for h in heads) or "none"

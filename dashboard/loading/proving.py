@@ -1,0 +1,91 @@
+"""Cached proofs for the Ablate page: effects over training, the verdict on a head, the smallest circuit.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import ablating
+from tracer.store import Run, open_run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.ablate import Verdict
+
+Head = tuple[int, int]
+Progress = Callable[[int, int], object]
+
+
+def effects(run: Run) -> xr.Dataset | None:
+    """What `tracer sweep` has committed, in memory; None before its first row, or when it cannot be read."""
+    return _effects(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _effects(directory: str, stamp: str) -> xr.Dataset | None:
+    try:
+        return open_run(directory).effects.load()
+    except ValueError:
+        return None
+
+
+def swept(run: Run) -> int:
+    """Snapshots that were swept in every mode."""
+    found = effects(run)
+    if found is None or "effect" not in found or found.sizes["mode"] < 3:
+        return 0
+    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
+    return len(set(map(int, found["step"].values[there.values])) & set(run.steps))
+
+
+def verdict(run: Run, step: int, head: tuple[int, int]) -> Verdict:
+    """The card of one head; ValueError where the model does not let it be drawn up."""
+    return _verdict(str(run.dir.resolve()), run.meta["created"], step, head)
+
+
+@st.cache_data(max_entries=64, show_spinner="Putting the head to the tests …")
+def _verdict(directory: str, created: str, step: int, head: tuple[int, int]) -> Verdict:
+    from tracer.ablate import verdict as compute
+
+    return compute(open_run(directory), *head, step)
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A few heads that keep a behaviour, and how they were found; shares are of the behaviour with every head on."""
+
+    heads: list[Head]
+    share: float
+    reached: bool
+    curve: list[float]
+    """The share before the first choice and after each."""
+    choices: list[tuple[Head, bool, float]]
+    """Head, whether it was taken (or dropped again), and the share after it."""
+
+
+def circuit(
+    run: str, created: str, step: int, mode: str, frozen: bool, target: float, progress: Progress
+) -> Circuit:  # fmt: skip
+    """The heads that keep `target` of the gain on repeated tokens; ValueError where there is nothing to keep."""
+    return _circuit(run, created, step, mode, frozen, target, progress)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _circuit(
+    run: str, created: str, step: int, mode: str, frozen: bool, target: float, _progress: Progress
+) -> Circuit:  # fmt: skip
+    from tracer.ablate import build_up
+
+    model, probe = loading.model(open_run(run), step), ablating.batches(run, created).repeat
+    found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=_progress)
+    return Circuit(
+        found.heads, found.share, found.reached, found.curve, [(s.head, s.taken, s.share) for s in found.steps]
+    )

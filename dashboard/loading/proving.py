@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Head = tuple[int, int]
 Progress = Callable[[int, int], object]
+MOST_CIRCUITS = 32
 
 
 def effects(run: Run) -> xr.Dataset | None:
@@ -75,17 +76,20 @@ def circuit(
     run: str, created: str, step: int, mode: str, frozen: bool, target: float, progress: Progress
 ) -> Circuit:  # fmt: skip
     """The heads that keep `target` of the gain on repeated tokens; ValueError where there is nothing to keep."""
-    return _circuit(run, created, step, mode, frozen, target, progress)
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _circuit(
-    run: str, created: str, step: int, mode: str, frozen: bool, target: float, _progress: Progress
-) -> Circuit:  # fmt: skip
     from tracer.ablate import build_up
 
-    model, probe = loading.model(open_run(run), step), ablating.batches(run, created).repeat
-    found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=_progress)
-    return Circuit(
-        found.heads, found.share, found.reached, found.curve, [(s.head, s.taken, s.share) for s in found.steps]
-    )
+    key, kept = (run, created, step, mode, frozen, target), _circuits()
+    if key not in kept:  # no cached function of its own: Streamlit would replay the progress bar, which is gone by then
+        model, probe = loading.model(open_run(run), step), ablating.batches(run, created).repeat
+        found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=progress)
+        choices = [(s.head, s.taken, s.share) for s in found.steps]
+        kept[key] = Circuit(found.heads, found.share, found.reached, found.curve, choices)
+        while len(kept) > MOST_CIRCUITS:
+            kept.pop(next(iter(kept)))
+    return kept[key]
+
+
+@st.cache_resource(show_spinner=False)
+def _circuits() -> dict[tuple[object, ...], Circuit]:
+    """What was found since the server started, the latest MOST_CIRCUITS of it."""
+    return {}

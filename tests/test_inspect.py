@@ -101,3 +101,45 @@ def test_a_long_prompt_is_looked_at_in_linear_memory() -> None:
     done = subprocess.run([sys.executable, "-c", LONG, "2048"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) / 1024 < 120
+
+
+class Head(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = torch.nn.Linear(12, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Tutorial(torch.nn.Module):
+    """A layer as a list of single heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = torch.nn.Embedding(12, 12), torch.nn.Linear(12, 12)
+        self.layers = torch.nn.ModuleList(torch.nn.ModuleList(Head() for _ in range(3)) for _ in range(2))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        layers: Any = self.layers
+        for heads in layers:
+            x = x + torch.cat([head(x) for head in heads], -1)
+        return self.out(x)
+
+
+def test_heads_that_run_one_by_one_stand_in_their_layer() -> None:
+    from tracer.adapters.foreign import Foreign
+
+    torch.manual_seed(0)
+    model = Foreign(Tutorial().eval().requires_grad_(False), n_ctx=N, d_vocab=12)
+    seen = inspect.look(model, IDS)
+    assert seen.measures["entropy"].shape == (2, 3) and seen.thumbs.shape[:2] == (2, 3)
+    theirs: Any = model.model
+    alone = theirs.layers[0][2].qkv(theirs.embed(IDS))
+    q, k, _ = alone.unsqueeze(2).chunk(3, -1)
+    exact = definitions.pattern(q, k, scale=0.5)[0, 0].numpy()
+    np.testing.assert_allclose(seen.pattern(0, 2), exact, atol=1e-6)
+    scores = inspect.induction(model, IDS, slice(1, None))
+    np.testing.assert_allclose(scores.numpy(), seen.measures["induction"], atol=1e-6)

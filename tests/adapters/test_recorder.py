@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 
 import tracer
@@ -386,3 +387,56 @@ def test_masks_and_blanks_are_not_taken_for_tokens(here: Path, build: Callable[.
     trace = open_run("r").trace
     assert trace["prompt_tokens"].values[0, :8].tolist() == ids[0].tolist()
     assert np.isfinite(trace["train_loss"][0])  # from the model's own output
+
+
+def test_the_last_state_is_kept_when_its_row_waits_for_a_step(here: Path) -> None:
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=20, n_embd=16, n_layer=1, n_head=2, n_positions=16, bos_token_id=0)
+    )
+    optimizer, recorder = torch.optim.SGD(model.parameters(), lr=0.1), tracer.watch(model, run="kept", every=1)
+    for batch in batches(23):
+        loss = model(batch[:, :16], labels=batch[:, :16]).loss
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    run = open_run("checkpoints/kept")
+    assert run.steps[-1] == 23 and len(run.steps) < 24
+    with torch.no_grad():
+        again: Any = run.model(23)
+        torch.testing.assert_close(again(batch[:, :16]), model.eval()(batch[:, :16]).logits, atol=1e-5, rtol=0)
+
+
+def test_a_model_of_one_length_only_is_recorded_without_probe_r(here: Path) -> None:
+    class OneLength(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
+            self.embed, self.body = nn.Embedding(20, 24), nn.TransformerEncoder(layer, 1)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            assert tokens.shape[1] == 16
+            return self.body(self.embed(tokens))
+
+    model = OneLength()
+    with tracer.watch(model, run="length", every=1) as recorder:
+        for batch in batches(3):
+            recorder.step(model(batch[:, :16]).square().mean())
+        assert recorder.off is None
+    trace = open_run("checkpoints/length").trace
+    assert np.isfinite(trace["entropy"]).all() and np.isnan(trace["induction"]).all()
+
+
+def test_sharded_weights_are_told_and_not_waited_for(here: Path, tmp_path: Path) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/sync", rank=0, world_size=1)
+    try:
+        model: Any = nn.Linear(4, 4)
+        fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
+        recorder = tracer.watch(model, run="sharded")
+        recorder._say = lambda text: None
+        recorder._first_call((torch.zeros(2, 4),), {})
+        assert "sharded over processes" in str(recorder.off)
+    finally:
+        dist.destroy_process_group()

@@ -6,6 +6,7 @@ rotary positions                       Llama (RMSNorm, attention only), Arcee (R
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-class Family:
+class Family(ABC):
     """An architecture: how its stream differs from ours, and its names for our maps, tables and norms."""
 
     config: str
@@ -43,9 +44,9 @@ class Family:
         with torch.random.fork_rng(devices=[]):
             return getattr(transformers, self.model)(config).to(dtype)
 
+    @abstractmethod
     def options(self, c: ModelConfig, stream: Stream) -> dict[str, Any]:
         """What the config says besides sizes."""
-        raise NotImplementedError
 
     def state(self, folded: dict[str, Tensor]) -> dict[str, Tensor]:
         """Their state dict; nn.Linear has maps [d_out d_in]."""

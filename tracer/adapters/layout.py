@@ -1,0 +1,81 @@
+"""The order of axes in attention written by hand: from any of them to [batch head query key], and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from einops import rearrange
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an implementation by hand orders the axes of weights, v and z."""
+
+    fold: int | None
+    w_axes: str
+    v_axes: str
+    z_axes: str
+    has_heads: bool
+
+    @classmethod
+    def of(
+        cls, equation: str | None, operands: list[Any], at: int, fold: int | None, batch: int | None
+    ) -> Layout | None:  # fmt: skip
+        weights, v = operands[at], operands[1 - at]
+        if not isinstance(v, Tensor) or v.ndim != weights.ndim:
+            return None
+        heads = weights.ndim == 4
+        if equation is None:
+            if v.shape[-2] != weights.shape[-1]:
+                return None
+            front = "bh" if heads else "b"
+            return cls(fold, f"{front}qk", f"{front}kd", f"{front}qd", heads)
+        inputs, _, out = equation.replace(" ", "").partition("->")
+        if "..." in equation:
+            front = "XY"[: weights.ndim - 2]
+            inputs, out = inputs.replace("...", front), out.replace("...", front)
+        terms = inputs.split(",")
+        if len(terms) != 2 or [len(set(t)) for t in (*terms, out)] != [weights.ndim] * 3:
+            return None
+        w, v_term = terms[at], terms[1 - at]
+        shared = [letter for letter in w if letter in v_term and letter in out]
+        sums, queries = set(w) & set(v_term) - set(out), set(w) & set(out) - set(v_term)
+        if len(shared) != weights.ndim - 2 or len(sums) != 1 or len(queries) != 1:
+            return None
+        if heads and _head_first(shared, [weights.shape[w.index(letter)] for letter in shared], batch):
+            shared.reverse()
+        names = dict.fromkeys(sums, "k") | dict.fromkeys(queries, "q") | dict(zip(shared, "bh", strict=False))
+        w, v_term, out = ("".join(names.get(letter, "d") for letter in term) for term in (w, v_term, out))
+        return cls(None, w, v_term, out, heads)
+
+    def weights(self, x: Tensor) -> Tensor:
+        if self.has_heads:
+            return rearrange(x, f"{' '.join(self.w_axes)} -> b h q k")
+        if x.ndim == 4:
+            return x
+        return rearrange(x, f"{' '.join(self.w_axes).replace('b', '(b h)')} -> b h q k", h=self.fold or 1)
+
+    def v(self, x: Tensor) -> Tensor:
+        return self._heads(x, self.v_axes, "k")
+
+    def z(self, x: Tensor) -> Tensor:
+        return self._heads(x, self.z_axes, "q")
+
+    def _heads(self, x: Tensor, axes: str, pos: str) -> Tensor:
+        if self.has_heads:
+            return rearrange(x, f"{' '.join(axes)} -> b {pos} h d")
+        pattern = " ".join(axes).replace("b", "(b h)")
+        return rearrange(x, f"{pattern} -> b {pos} h d", h=self.fold or 1)
+
+    def back(self, z: Tensor) -> Tensor:
+        if self.has_heads:
+            return rearrange(z, f"b q h d -> {' '.join(self.z_axes)}")
+        return rearrange(z, f"b q h d -> {' '.join(self.z_axes).replace('b', '(b h)')}")
+
+
+def _head_first(letters: list[str], sizes: list[int], batch: int | None) -> bool:
+    """Of the two axes that weights, v and z share: is the first one the heads? By its letter, else by its size."""
+    named = [letter in "hH" for letter in letters]
+    return named[0] if named[0] != named[1] else sizes[0] != batch and sizes[1] == batch

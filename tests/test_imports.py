@@ -107,6 +107,7 @@ ANALYSIS = ("tracer.heads", "tracer.gradients", "tracer.circuits", "tracer.phase
         pytest.param(("tracer",), ("dashboard", "streamlit", "plotly"), (), id="tracer knows no dashboard"),
         pytest.param(ANALYSIS, ("tracer.model", "tracer.store"), (), id="analysis takes tensors"),
         pytest.param(("tracer.phases",), ("torch",), (), id="phases are numpy"),
+        pytest.param(("tracer.pictures",), ("torch", "xarray"), (), id="pictures are numpy"),
         pytest.param(("tracer.config",), ("tracer", "torch"), (), id="config stands alone"),
         pytest.param(
             ("tracer", "dashboard"), tuple(DISK_LIBRARIES), ("tracer.store", "tracer.data"), id="only store knows files"
@@ -132,15 +133,19 @@ def test_views_never_import_views() -> None:
     assert breaches(("dashboard.views",), ("dashboard.views",)) == []
 
 
+def test_sections_never_import_views() -> None:
+    assert breaches(("dashboard.sections", "dashboard.components"), ("dashboard.views",)) == []
+
+
 def test_only_loading_caches() -> None:
     caching = [name for name, path in SOURCES.items() if "st.cache_" in path.read_text()]
     assert [name for name in caching if not within(name, "dashboard.loading")] == []
 
 
 def test_only_store_touches_the_files_of_a_run() -> None:
-    # data/ may cache a corpus; a component reads its own .js and .css, next to its .py; processes keeps what the
+    # data/ may cache a corpus; pictures read their own .js and .css; processes keeps what the
     # trainings it started have printed
-    exempt = ("tracer.store", "tracer.data", "dashboard.components", "dashboard.processes")
+    exempt = ("tracer.store", "tracer.data", "tracer.pictures.sources", "dashboard.processes")
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}
     assert {name: found for name, found in touching.items() if found} == {}
 

@@ -1,1 +1,1 @@
-"""Canvas parts of the dashboard: a folder each: typed wrapper, script, style. payload packs arrays for all."""
+"""Pictures of tracer.pictures as parts of a page: a typed wrapper each."""

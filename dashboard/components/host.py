@@ -7,42 +7,25 @@ browser.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.errors import StreamlitAPIException
 
-from dashboard import theme
-
-HERE = Path(__file__).parent
-
-
-def _text(path: str) -> str:
-    return (HERE / path).read_text("utf-8")
-
-
-_PALETTES = json.dumps({name: theme.palette(name, 9) for name in theme.ANCHORS})
+from tracer.pictures import source
 
 
 class Part:
-    """A registered component: calling it mounts it. Scripts are joined here, so there is nothing to build."""
+    """A registered component: calling it mounts it."""
 
     def __init__(self, name: str, shared: bool = True) -> None:
-        hub, script, style = _text("shared/hub.js"), _text(f"{name}/{name}.js"), _text(f"{name}/{name}.css")
-        self.name = f"manyeyes.{name}"
-        self.html = f'<div class="part {name}"></div>'
-        self.css, self.js = style, hub + script
-        if shared:
-            self.css = _text("shared/shared.css") + style
-            self.js = f"const PALETTES = {_PALETTES};\n{hub}{_text('shared/shared.js')}{script}"
+        self.name, self.source = f"manyeyes.{name}", source(name, shared)
         self.mount = self.register()
 
     def register(self) -> Any:
-        return component(self.name, html=self.html, css=self.css, js=self.js)
+        return component(self.name, html=self.source.html, css=self.source.css, js=self.source.js)
 
     def __call__(self, **arguments: Any) -> Any:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard.components import payload
+from tracer.pictures import payload
 from tracer.store import Run, list_runs, open_run
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.components import payload
+from tracer.pictures import payload
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:

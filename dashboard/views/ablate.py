@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import headsets, measured, parts, prompts, state, theme
-from dashboard.ablate_card import draw_card
-from dashboard.ablate_circuit import draw_circuit
-from dashboard.ablate_prompt import draw_prompt
-from dashboard.ablate_sweep import (
+from dashboard import headsets, measured, parts, state, theme
+from dashboard.components.ablation_grid import ablation_grid
+from dashboard.components.curves import curves
+from dashboard.components.headmap import headmap
+from dashboard.loading import ablating
+from dashboard.loading.ablating import Setup
+from dashboard.sections import prompts
+from dashboard.sections.ablate_card import draw_card
+from dashboard.sections.ablate_circuit import draw_circuit
+from dashboard.sections.ablate_prompt import draw_prompt
+from dashboard.sections.ablate_sweep import (
     REDUNDANCY,
     draw_null,
     draw_replacements,
@@ -18,13 +24,8 @@ from dashboard.ablate_sweep import (
     probe_title,
     signed,
 )
-from dashboard.ablate_when import draw_when
-from dashboard.components import payload
-from dashboard.components.ablation_grid import ablation_grid
-from dashboard.components.curves import curves
-from dashboard.components.headmap import headmap
-from dashboard.loading import ablating
-from dashboard.loading.ablating import Setup
+from dashboard.sections.ablate_when import draw_when
+from tracer.pictures import payload
 from tracer.store import Run
 
 MODES = {

@@ -8,12 +8,12 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, measured, parts, state, theme
-from dashboard.components import payload
 from dashboard.components.curves import curves
 from dashboard.figures import norms, rows
-from dashboard.health import count, draw_bands, verdict
-from dashboard.pictures import draw_heads, draw_history
+from dashboard.sections.gradient_pictures import draw_heads, draw_history
+from dashboard.sections.health import count, draw_bands, verdict
 from tracer.measures import MEASURES
+from tracer.pictures import payload
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import loading, measured, parts, patterns, prompts, state, theme
+from dashboard import loading, measured, parts, state, theme
 from dashboard.components.atlas import atlas
 from dashboard.components.curves import curves
 from dashboard.loading import kept, looking
 from dashboard.loading.looking import Head, Sight
+from dashboard.sections import patterns, prompts
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.store import Run
 

@@ -11,8 +11,8 @@ import streamlit as st
 from dashboard import loading, navigation, parts, processes, state, theme
 from dashboard.components.spark import spark
 from dashboard.loading.summaries import Summary, status_word, summary
-from dashboard.new_run import draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
 from dashboard.processes import Started
+from dashboard.sections.new_run import draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
 

@@ -9,11 +9,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, measured, parts, state, theme
-from dashboard.components import payload
 from dashboard.components.curves import curves
-from dashboard.facts import draw_divergence, draw_facts, draw_samples
 from dashboard.figures import rows
+from dashboard.sections.facts import draw_divergence, draw_facts, draw_samples
 from tracer.measures import MEASURES
+from tracer.pictures import payload
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -1,120 +1,15 @@
 """The main job in a real browser: a real run, the real server. Look at a head, type a prompt, switch heads off."""
 
-import os
 import re
-import subprocess
-import sys
-import time
-import urllib.request
-from dataclasses import replace
-from pathlib import Path
-from urllib.parse import parse_qs, urlparse
 
 import numpy as np
 import pytest
-import torch
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import expect
 
 import tracer
-from tracer.presets import preset
-from tracer.training import train
+from tests.browsing import metrics, query, settle
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
-READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with real runs: the toy until its induction heads have formed, a long context, somebody else's model."""
-    folder = tmp_path_factory.mktemp("browser")
-    toy = preset("induction").config
-    train(replace(toy, run=str(folder / "checkpoints" / "toy"), device="cpu"), quiet=True)
-    long = replace(toy, run=str(folder / "checkpoints" / "long"), steps=2, device="cpu")
-    batch, record = replace(toy.optim, batch_size=1), replace(toy.record, val_rows=1, every=1, snapshot_every=1)
-    train(replace(long, model=replace(toy.model, n_ctx=600), optim=batch, record=record), quiet=True)
-    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
-    recorder, optimizer = (
-        tracer.watch(model, run=folder / "checkpoints" / "theirs", every=1),
-        torch.optim.SGD(model.parameters()),
-    )
-    for _ in range(4):
-        loss = model(torch.randn(32, 9, 16)).square().mean()
-        loss.backward()
-        optimizer.step()
-        recorder.step(loss)
-    recorder.close()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    app = str(ROOT / "dashboard" / "app.py")
-    command = [sys.executable, "-m", "streamlit", "run", app, "--server.headless", "true", "--server.port", str(port),
-               "--server.fileWatcherType", "none"]  # fmt: skip
-    with (folder / "server.txt").open("w") as output:
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ))
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(300):
-        try:
-            with urllib.request.urlopen(f"{url}/_stcore/health"):
-                break
-        except OSError:
-            time.sleep(0.2)
-    yield url
-    process.terminate()
-    process.wait()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser, server):
-    """A tab that may talk to the server and to nobody else, and that must not log an error or open a dialog."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(30_000)
-    elsewhere, problems = [], []
-
-    def only_here(route):
-        if route.request.url.startswith((server, "data:", "blob:")):
-            return route.continue_()
-        elsewhere.append(route.request.url)
-        return route.abort()
-
-    page.route("**/*", only_here)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: (problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    yield page
-    assert elsewhere == [] and problems == []
-    context.close()
-
-
-def settle(page: Page) -> None:
-    """Until the script has run and the browser has drawn."""
-    page.wait_for_timeout(300)
-    page.wait_for_selector(READY)
-    page.wait_for_timeout(200)
-
-
-def query(page: Page) -> dict[str, list[str]]:
-    return parse_qs(urlparse(page.url).query)
-
-
-def number(text: str) -> float:
-    return float(re.sub(r"[^\d.+-]", "", text.replace("−", "-")))
 
 
 def test_look_choose_prompt_ablate(page, server, folder):
@@ -153,10 +48,10 @@ def test_look_choose_prompt_ablate(page, server, folder):
     page.get_by_role("link", name="Ablate").click()
     settle(page)
     expect(page.get_by_text("All heads on").first).to_be_visible()
-    before = metrics(page)
+    before = metrics(page, "All heads on")
     page.get_by_role("button", name="Induction heads").click()
     settle(page)
-    after = metrics(page)
+    after = metrics(page, "After", "Change")
     assert before["All heads on"] < 0.5
     assert after["After"] > after["Before"] + 1
     assert query(page)["off"][0].startswith("L1H")
@@ -165,14 +60,14 @@ def test_look_choose_prompt_ablate(page, server, folder):
     page.get_by_role("button", name=re.compile("^Switch off L0H0")).click()
     settle(page)
     assert "L0H0" in query(page)["off"][0]
-    assert metrics(page)["After"] != after["After"]
+    assert metrics(page, "After", "Change")["After"] != after["After"]
 
     # The link opens the same view in another tab.
-    link, shown = page.url, metrics(page)
+    link, shown = page.url, metrics(page, "After", "Change")
     page.goto("about:blank")
     page.goto(link)
     settle(page)
-    assert metrics(page) == shown
+    assert metrics(page, "After", "Change") == shown
 
 
 def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
@@ -232,16 +127,6 @@ def test_every_page_of_somebody_elses_model_fits(page, server, name, width):
     settle(page)
     assert page.get_by_test_id("stException").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def metrics(page: Page) -> dict[str, float]:
-    """The first of each labelled number on the page: those of the repeated tokens."""
-    page.wait_for_selector('[data-testid="stMetric"]')
-    found: dict[str, float] = {}
-    for box in page.get_by_test_id("stMetric").all():
-        label = box.get_by_test_id("stMetricLabel").inner_text()
-        found.setdefault(label, number(box.get_by_test_id("stMetricValue").inner_text()))
-    return found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

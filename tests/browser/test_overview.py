@@ -1,27 +1,21 @@
 """Windows in a real browser: drag, click, touch and keys on the overview; exact cells and absent heads beside it."""
 
 import itertools
-import os
 import re
-import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browsing import READY, ROOT, served
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
-READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 EDGES = 20, 38, 2
 """Pixels above, below and right of the overview's picture."""
 
 SCRIPT = """
 import numpy as np
 import streamlit as st
-from dashboard.components import payload
+from tracer.pictures import payload
 from dashboard.components.atlas import atlas
 from dashboard.components.overview import overview
 from dashboard.components.pattern import pattern
@@ -52,36 +46,10 @@ st.text(f"head {state.get('head')}")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    import socket
-
     folder = tmp_path_factory.mktemp("overview")
     (folder / "app.py").write_text(SCRIPT, "utf-8")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    options = ["--server.headless", "true", "--server.port", str(port), "--server.fileWatcherType", "none"]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with (folder / "server.txt").open("w") as output:
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(300):
-        try:
-            with urllib.request.urlopen(f"{url}/_stcore/health"):
-                break
-        except OSError:
-            time.sleep(0.2)
-    yield url
-    process.terminate()
-    process.wait()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+    with served(folder / "app.py", folder, PYTHONPATH=str(ROOT)) as url:
+        yield url
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from streamlit.testing.v1 import AppTest
 from torch import nn
 
 import tracer
-from dashboard.components import payload
 from dashboard.state import Selection
 from tracer.data.tokenizer import BOS, train_bpe
+from tracer.pictures import payload
 from tracer.presets import PRESETS
 from tracer.store import Run
 from tracer.training import train

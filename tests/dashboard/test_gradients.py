@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from dashboard.health import count, verdict
+from dashboard.sections.health import count, verdict
 from tracer.measures import UPDATE_BANDS
 
 

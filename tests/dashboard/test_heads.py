@@ -14,9 +14,9 @@ import xarray as xr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import measured, state
-from dashboard.components import payload
 from dashboard.loading import kept, prompting
 from tracer.edits import recording
+from tracer.pictures import payload
 from tracer.presets import PRESETS
 from tracer.store import Run
 from tracer.training import train

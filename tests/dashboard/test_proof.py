@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import ablate_circuit, processes
+from dashboard import processes
 from dashboard.loading import ablating, proving
 from dashboard.loading.ablating import Setup
+from dashboard.sections import ablate_circuit
 from tracer import ablate
 from tracer.store import Run
 from tracer.sweeping import sweep_run

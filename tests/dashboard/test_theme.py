@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dashboard import theme
+from tracer.pictures.colours import _channels
 
 DASHBOARD = Path(theme.__file__).parent
 CONFIG = tomllib.loads((DASHBOARD / ".streamlit" / "config.toml").read_text("utf-8"))
@@ -101,7 +102,7 @@ PROTAN = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.09921
 def test_both_signs_stay_apart_for_colour_blind_eyes(vision, mode):
     """Machado et al. 2009 at full severity: the arms of the change ramp differ in hue, level by level."""
     colours = theme.palette("change")[mode]
-    seen = [vision @ theme._channels(c) for c in colours]
+    seen = [vision @ _channels(c) for c in colours]
     for i in range(5):
         blueness = [s[2] - (s[0] + s[1]) / 2 for s in (seen[i], seen[16 - i])]
         assert blueness[0] - blueness[1] > 0.08

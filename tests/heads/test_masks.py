@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.components.payload import max_pool
 from tracer.heads import HeadStats, definitions, pattern, scores, stats, stats_of
+from tracer.pictures.payload import max_pool
 
 SCALE = 0.25
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -8,10 +8,10 @@ import torch
 from einops import rearrange
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dashboard.components.payload import max_pool
 from tracer.heads import crop, pattern, stats, thumbnail
 from tracer.heads.tiles import MAX_CPU_SCORES
 from tracer.heads.views import lse
+from tracer.pictures.payload import max_pool
 
 SCALE = 0.3
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from dashboard import theme
 from dashboard.components.host import Part, controlled
-from dashboard.components.payload import visible
+from tracer.pictures.payload import visible
 
 _PART = Part("tokens")
 

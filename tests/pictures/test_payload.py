@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.components import payload
+from tracer.pictures import payload
 
 
 def test_layout_is_length_then_json_then_deflated_arrays():

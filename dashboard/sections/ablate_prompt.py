@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import measured, parts, prompts, state, theme
-from dashboard.components import payload
+from dashboard import measured, parts, state, theme
 from dashboard.components.bars import bars
 from dashboard.components.pattern import pattern
 from dashboard.components.tokens import tokens
 from dashboard.loading import ablating, prompting
 from dashboard.loading.ablating import Setup
+from dashboard.sections import prompts
+from tracer.pictures import payload
 from tracer.store import Run
 
 if TYPE_CHECKING:

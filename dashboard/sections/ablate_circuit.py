@@ -7,11 +7,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import state, theme
-from dashboard.ablate_sweep import is_large
-from dashboard.components import payload
 from dashboard.components.curves import curves
 from dashboard.loading import proving
 from dashboard.loading.ablating import Setup
+from dashboard.sections.ablate_sweep import is_large
+from tracer.pictures import payload
 from tracer.store import Run
 
 TARGET = 0.9

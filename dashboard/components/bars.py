@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dashboard.components.host import Part, controlled
-from dashboard.components.payload import visible
+from tracer.pictures.payload import visible
 
 _PART = Part("bars")
 

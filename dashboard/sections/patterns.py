@@ -5,11 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import theme
-from dashboard.components import payload
 from dashboard.components.overview import overview
 from dashboard.components.pattern import pattern
 from dashboard.loading import looking
 from dashboard.loading.looking import WHOLE, Head, Pool, Sight
+from tracer.pictures import payload
 
 Window = tuple[int, int, int, int]
 """query_start, query_stop, key_start, key_stop."""

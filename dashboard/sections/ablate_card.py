@@ -10,9 +10,9 @@ from urllib.parse import urlencode, urlsplit
 import streamlit as st
 
 from dashboard import parts, state, theme
-from dashboard.ablate_sweep import signed
 from dashboard.loading import proving
 from dashboard.loading.ablating import Setup
+from dashboard.sections.ablate_sweep import signed
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import measured, parts, processes, state, theme, when
-from dashboard.components import payload
 from dashboard.components.curves import curves
 from dashboard.components.scatter import scatter
 from dashboard.loading import proving
 from dashboard.loading.ablating import Setup
+from tracer.pictures import payload
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -1,0 +1,39 @@
+"""How a number is named, coloured and printed in a picture: the scale of a measure, the label of a head."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the values of one measure are coloured and printed."""
+
+    label: str
+    unit: str = ""
+    lo: float = 0.0
+    hi: float = 1.0
+    palette: str = "score"
+    digits: int = 2
+    chance: float | None = None
+    mark: str = "chance"
+    """What the dashed line at `chance` is called."""
+
+    def payload(self) -> dict[str, Any]:
+        """The scale as the components' scripts read it; they know the palettes by name."""
+        return asdict(self)
+
+
+def head_label(layer: int, head: int) -> str:
+    """L1H4: zero-based layer and head."""
+    return f"L{layer}H{head}"
+
+
+def parse_head(label: str) -> tuple[int, int]:
+    """(1, 4) from 'L1H4' (any case, spaces or a dot between)."""
+    match = re.fullmatch(r"\s*L?(\d+)\s*[H.]\s*(\d+)\s*", label, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{label!r} is not a head; write it like L1H4")
+    return int(match[1]), int(match[2])

@@ -58,8 +58,7 @@ def choose_step(run: Run, steps: list[int] | None = None) -> int:
     if not steps:
         st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
         st.stop()
-    selection = state.read()
-    wanted = steps[-1] if selection.step is None else min(steps, key=lambda s: abs(s - (selection.step or 0)))
+    wanted = step_in_force(steps)
     if len(steps) == 1:
         return steps[0]
     state.show("step_box", wanted)
@@ -72,6 +71,12 @@ def choose_step(run: Run, steps: list[int] | None = None) -> int:
         "Step", steps, key="step_box", on_change=moved, help="Updates made when these weights were kept",
         format_func=lambda step: "newest" if run.live and step == steps[-1] else str(step),
     )  # fmt: skip
+
+
+def step_in_force(steps: list[int]) -> int:
+    """The one of these steps that is nearest to the chosen one; the last until somebody chooses."""
+    chosen = state.read().step
+    return steps[-1] if chosen is None else min(steps, key=lambda step: abs(step - chosen))
 
 
 def choose_record(run: Run) -> None:

@@ -19,7 +19,8 @@ from dashboard.theme import head_label, parse_head
 Head = tuple[int, int]
 ECHO_SECONDS = 3.0
 KEPT_ADDRESSES = 50
-MODES = ("zero", "mean", "resample")
+NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
+KNOWN = {"mode": ("zero", "mean", "resample"), "order": ("index", "measure"), "view": ("lines", "carpet")}
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
 LARGEST = 2**31 - 1
@@ -33,7 +34,7 @@ class Selection:
     run: str | None = None
     """Directory of the run, as given (a name under checkpoints/, or a path)."""
     compare: str | None = None
-    """A second run, on Runs and Training."""
+    """A second run, laid beside this one."""
     step: int | None = None
     """A snapshot; None means the last one."""
     prompt: str = ""
@@ -44,6 +45,20 @@ class Selection:
     head: int | None = None
     """The head in focus; None means the strongest induction head."""
     measure: str = "induction"
+    order: str = "index"
+    """How heads are laid out: by index, or the strongest of each layer first ("measure")."""
+    find: str = ""
+    """What the head finder looks for, such as "induction > 0.5" or "L1H2"."""
+    token: int | None = None
+    """A token of the prompt that is held in the token view."""
+    view: str = "lines"
+    """Heads over training as "lines" or as a "carpet"."""
+    other_step: int | None = None
+    """A second step that this one is compared with, of the run or of `compare`."""
+    other_prompt: str = ""
+    """A second prompt that this one is compared with."""
+    tour: int = 0
+    """The step of the tour that is shown, 1 to 5; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()
     """Heads that are switched off on Ablate."""
     mode: str = "zero"
@@ -61,8 +76,8 @@ def to_query(selection: Selection) -> dict[str, str]:
     query = {}
     for field in fields(Selection):
         value = getattr(selection, field.name)
-        if value != field.default and not (field.name == "prompt" and len(value) > LONGEST_PROMPT):
-            query[field.name] = " ".join(head_label(*h) for h in value) if field.name == "off" else str(value)
+        if value != field.default and not (isinstance(value, str) and len(value) > LONGEST_PROMPT):
+            query[field.name] = " ".join(head_label(*h) for h in selection.off) if field.name == "off" else str(value)
     return query
 
 
@@ -78,14 +93,15 @@ def from_query(query: dict[str, str]) -> Selection:
                 found["off"] = tuple(parse_head(part) for part in text.split())
             elif field.name == "frozen":
                 found["frozen"] = text == "True"
-            elif field.name in ("step", "layer", "head"):
+            elif field.name in NUMBERS:
                 found[field.name] = min(max(0, int(text)), LARGEST)
             else:
                 found[field.name] = text
         except ValueError:
             continue
-    if found.get("mode") not in MODES:
-        found.pop("mode", None)
+    for name, known in KNOWN.items():
+        if found.get(name) not in known:
+            found.pop(name, None)
     return Selection(**found)
 
 
@@ -128,7 +144,7 @@ def show(key: str, value: Any) -> None:
 
 def open_run(run: str) -> None:
     """Turn to another run: step, head and ablation belonged to the old one, the prompt travels along."""
-    update(run=run, step=None, layer=None, head=None, off=())
+    update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None)
 
 
 def _mirror(selection: Selection) -> None:

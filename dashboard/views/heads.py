@@ -7,58 +7,72 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import loading, measured, parts, state, theme
+from dashboard import loading, measured, parts, state
 from dashboard.components.atlas import atlas
-from dashboard.components.curves import curves
 from dashboard.loading import kept, looking
 from dashboard.loading.looking import Head, Sight
 from dashboard.sections import patterns, prompts
+from dashboard.sections.comparing import choose_other, draw_comparison
+from dashboard.sections.finder import choose_heads
+from dashboard.sections.history import draw_history
+from dashboard.sections.reading import draw_reading
+from dashboard.sections.scrub import draw_scrubber
+from dashboard.sections.taking import draw_taking
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-Seen = Callable[[], Sight]
+See = Callable[[int], Sight]
+"""Every head on the prompt, at a step."""
 
 
 def page() -> None:
     parts.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    chooser, colour = st.columns([3, 2])
+    chooser, colour, finder = st.columns([3, 2, 3])
     with chooser:
         run = parts.choose_run()
     trace = _so_far(run)
     with colour:
         measure = _choose_measure(trace)
-    see = _choose_text(run) if prompts.can_read(run) else _choose_kept(run)
-    if see is None:
+    with finder:
+        lit = choose_heads(run, trace)
+    found = _choose_text(run) if prompts.can_read(run) else _choose_kept(run)
+    if found is None:
         return
-    parts.tick(run, lambda: _draw(run, measure, see))
+    steps, see = found
+    choose_other(run, steps())
+    parts.tick(run, lambda: _draw(run, measure, lit, steps(), see))
     with st.expander(f"What is “{MEASURES[measure].label}”?"):
         parts.explain(measure, run)
 
 
-def _choose_text(run: Run) -> Seen:
+def _choose_text(run: Run) -> tuple[Callable[[], list[int]], See]:
     encoded = prompts.choose_text(run)
-    return lambda: looking.of_text(run, parts.choose_step(run), encoded.tokens, encoded.strings)
+    return lambda: run.steps, lambda step: looking.of_text(run, step, encoded.tokens, encoded.strings)
 
 
-def _choose_kept(run: Run) -> Seen | None:
+def _choose_kept(run: Run) -> tuple[Callable[[], list[int]], See] | None:
     name = prompts.choose_kept(run)
     if name is None:
         parts.recorded(run)
         st.info(f"{prompts.why_not(run)}, and no patterns were kept.", icon=":material/visibility_off:")
         return None
-    return lambda: kept.of_prompt(run, parts.choose_step(run, kept.prompts(run).steps), name)
+    return lambda: kept.prompts(run).steps, lambda step: kept.of_prompt(run, step, name)
 
 
-def _draw(run: Run, measure: str, see: Seen) -> None:
+def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: See) -> None:
     """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
     trace = parts.recorded(run)
     if trace is None:
         return
+    if not steps:
+        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        return
+    timeline = st.container()
     try:
-        sight = see()
+        sight = see(parts.step_in_force(steps))
     except ValueError as error:
         parts.refuse(str(error))
         return
@@ -66,18 +80,23 @@ def _draw(run: Run, measure: str, see: Seen) -> None:
     left, right = st.columns([1, 1], gap="large")
     long = patterns.is_long(sight)
     with left:
-        _draw_atlas(run, trace, sight, measure, focus)
+        _draw_atlas(run, trace, sight, measure, focus, lit)
     with right if long else left:
-        _draw_history(run, trace, measure, focus, sight.step)
-    if not long:
+        draw_history(run, trace, measure, focus, sight.step)
+    if long:
+        left, right = st.columns([1, 1], gap="large")
+        with left:
+            patterns.draw_overview(sight, focus)
+        with right:
+            patterns.draw_window(sight, focus)
+    else:
         with right:
             patterns.draw_whole(sight, focus)
-        return
-    left, right = st.columns([1, 1], gap="large")
-    with left:
-        patterns.draw_overview(sight, focus)
-    with right:
-        patterns.draw_window(sight, focus)
+    draw_comparison(run, sight, see, focus)
+    draw_reading(run, sight, focus)
+    draw_taking(run, sight, focus, measure)
+    with timeline:  # drawn last: its frames take longest
+        draw_scrubber(run, trace, steps, see, focus, measure)
 
 
 def _so_far(run: Run) -> xr.Dataset | None:
@@ -98,7 +117,9 @@ def _choose_measure(trace: xr.Dataset | None) -> str:
     )  # fmt: skip
 
 
-def _draw_atlas(run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: Head) -> None:
+def _draw_atlas(
+    run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: Head, lit: set[Head] | None
+) -> None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
     st.subheader("All heads on this prompt", anchor=False)
     shown = MEASURES[measure]
@@ -111,19 +132,3 @@ def _draw_atlas(run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: 
         scales={name: parts.scale(name, run, values) for name, values in recorded.items()},
         on_change=lambda head: state.update(layer=head[0], head=head[1]),
     )  # fmt: skip
-
-
-def _draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int) -> None:
-    if trace.sizes["step"] == 1 and not run.live:
-        return
-    st.subheader(f"{MEASURES[measure].label} over training", anchor=False)
-    curves(
-        loading.head_curves(run, measure), key="history", selected=theme.head_label(*focus), step=step,
-        scale=parts.scale(measure, run, trace[measure].values), height=240, on_change=_choose_head,
-    )  # fmt: skip
-
-
-def _choose_head(label: str | None) -> None:
-    if label is not None:  # None: the chosen line was clicked again, and some head stays in focus
-        layer, head = theme.parse_head(label)
-        state.update(layer=layer, head=head)

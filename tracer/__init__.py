@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracer.adapters.huggingface import load_hf, open_hf
     from tracer.adapters.watch import watch
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
+    from tracer.diagnosis import diagnose
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
@@ -36,7 +37,7 @@ _HOME = {
     "LightningCallback": "adapters.callbacks", "TrainerCallback": "adapters.callbacks",
     "load_hf": "adapters.huggingface", "open_hf": "adapters.huggingface", "watch": "adapters.watch",
     "list_runs": "store", "open_run": "store", "fork": "training", "resume": "training", "train": "training",
-    "sweep_run": "sweeping",
+    "sweep_run": "sweeping", "diagnose": "diagnosis",
 }  # fmt: skip
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tracer.diagnose import FLOAT32_RANGE, _collapse, _scores, _stands_in, _updates, diagnose, pull, since
+from tracer.diagnosis import FLOAT32_RANGE, _collapse, _scores, _stands_in, _updates, diagnose, pull, since
 from tracer.presets import preset
 from tracer.store import Run
 from tracer.training import train

@@ -279,7 +279,7 @@ def _idle(run: Run) -> Iterator[Finding]:
     effect = effects["effect"].sel(mode="resample").dropna("step", how="all").isel(step=-1)
     size = np.abs(effect.transpose("probe", "layer", "head").values)
     idle = (size < IDLE_LOSS).all(axis=0)  # nan, a head that is not there, is not idle
-    heads = _heads(idle)
+    heads = _heads(np.asarray(idle))
     if heads:
         yield Finding(
             "idle", "watch", "Heads that nothing depends on", int(effect["step"]), heads,

@@ -42,8 +42,8 @@ _HOME = {
 
 __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
-    "TrainerCallback", "Transformer", "diagnose", "fork", "list_runs", "load_hf", "open_hf", "open_run", "preset", "resume",
-    "sweep_run", "train", "watch",
+    "TrainerCallback", "Transformer", "diagnose", "fork", "list_runs", "load_hf", "open_hf", "open_run", "preset",
+    "resume", "sweep_run", "train", "watch",
 ]  # fmt: skip
 
 

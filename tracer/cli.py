@@ -1,4 +1,4 @@
-"""The command line: `tracer train | resume | fork | sweep | open | ls | export | demo`."""
+"""The command line: `tracer train | resume | fork | sweep | open | ls | export | demo | reproduce`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ COMMANDS = {
     "ls": "list the runs under checkpoints/",
     "export": "write a run's model for Hugging Face: tracer export RUN DIRECTORY --step N",
     "demo": "train the demo while the dashboard shows it",
+    "reproduce": "train the tutorials' specimens, and set them beside what was published: tracer reproduce [NAME ...]",
 }
-EXIT_USAGE, EXIT_DIVERGED, EXIT_STOPPED = 2, 3, 130
+EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_STOPPED = 2, 3, 4, 130
 
 
 def main(args: list[str] | None = None) -> None:
@@ -30,12 +31,12 @@ def main(args: list[str] | None = None) -> None:
     if not args or args[0] in ("-h", "--help"):
         _say("usage: tracer COMMAND [options]\n")
         for name, what in COMMANDS.items():
-            _say(f"  {name:8} {what}")
+            _say(f"  {name:9} {what}")
         _say("\n`tracer COMMAND --help` lists the options of a command.")
         return
     run: dict[str, Callable[[list[str]], int]] = {
         "train": _train, "resume": _resume, "fork": _fork, "sweep": _sweep, "open": _open, "ls": _ls,
-        "export": _export, "demo": _demo,
+        "export": _export, "demo": _demo, "reproduce": _reproduce,
     }  # fmt: skip
     if args[0] not in run:
         _fail(f"there is no command {args[0]!r}; there are: {', '.join(COMMANDS)}")
@@ -238,6 +239,32 @@ def _demo(args: list[str]) -> int:
     from tracer.demo import demo
 
     return _exit_status(tyro.cli(demo, prog="tracer demo", args=args))
+
+
+def _reproduce(args: list[str]) -> int:
+    def reproduce(
+        names: tyro.conf.Positional[tuple[str, ...]] = (),
+        /,
+        size: Literal["small", "published"] = "small",
+        corpus: str | None = None,
+        seed: int = 0,
+    ) -> int:
+        """Train specimens that are not trained yet, and print a table of what was published beside what came out.
+
+        Args:
+            names: Specimens, all by default.
+            size: small, for a CPU, or as published, for a GPU.
+            corpus: A text file or folder instead of python-stdlib.
+            seed: Of the weights and the order of the data.
+        """
+        from tracer.reproduce import judged, table
+        from tracer.reproduce import reproduce as train_all
+
+        found = train_all(names, size, corpus, seed)
+        _say("\n" + table(found))
+        return 0 if all(holds for _, holds in judged(found)) else EXIT_CLAIM
+
+    return tyro.cli(reproduce, prog="tracer reproduce", args=args)
 
 
 def _exit_status(status: str) -> int:

@@ -130,6 +130,34 @@ PRESETS: dict[str, Preset] = {
 }  # fmt: skip
 
 
+SMALL = ("single-head-unscaled", "single-head-scaled", "single-head-residual", "single-head", "multi-head-full",
+         "multi-head", "two-blocks", "four-blocks", "four-blocks-rms")  # fmt: skip
+"""The specimens of series A, which are too large for a CPU as published."""
+COLLAPSE_STEPS, SMALL_STEPS = 1500, 3000
+"""The first three show their pathology by 1500 updates; an unscaled or lonely head learns out of it later."""
+
+
+def _small(config: TrainConfig, steps: int) -> TrainConfig:
+    """The same system a quarter as wide, on a vocabulary and a context that a CPU can see enough of."""
+    model, width = config.model, 64
+    hidden = {k: (4 * width,) * len(getattr(model, k)) for k in ("mlp_hidden", "unembed_hidden")}
+    model = replace(model, d_model=width, n_ctx=16, d_head=width if model.d_head else None, **hidden)
+    return replace(
+        config, steps=steps, model=model, data=replace(config.data, vocab_size=512),
+        optim=replace(config.optim, batch_size=128, lr=0.1),
+        record=RecordConfig(every=25, snapshot_every=100, log_every=100, val_rows=256),
+    )  # fmt: skip
+
+
+PRESETS |= {
+    f"{name}-small": Preset(
+        f"in small, for a CPU: {PRESETS[name].description}",
+        _small(PRESETS[name].config, COLLAPSE_STEPS if i < 3 else SMALL_STEPS),
+    )
+    for i, name in enumerate(SMALL)
+}
+
+
 def preset(name: str) -> Preset:
     """The preset of that name, or an error that lists what exists."""
     if name not in PRESETS:

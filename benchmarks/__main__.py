@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import heads, models, recording, sweeps, watching
+from benchmarks import dashboard, heads, models, recording, scrubbing, sweeps, watching
 
 ALL = {
-    "heads": heads.main, "models": models.main, "recording": recording.main, "sweeps": sweeps.main,
-    "watching": watching.main,
+    "dashboard": dashboard.main, "heads": heads.main, "models": models.main, "recording": recording.main,
+    "scrubbing": scrubbing.main, "sweeps": sweeps.main, "watching": watching.main,
 }  # fmt: skip
 
 for name in sys.argv[1:] or ALL:

@@ -1,4 +1,4 @@
-"""manyeyes: see every attention head, at every step of training. Page configuration and navigation, nothing else."""
+"""manyeyes: see every attention head, at every step of training. Configuration, navigation, what every page has."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ import streamlit as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dashboard import navigation, theme  # noqa: E402
+from dashboard.sections.keys import draw_keys  # noqa: E402
+from dashboard.sections.taking import draw_saver  # noqa: E402
+from dashboard.sections.tour import draw_tour  # noqa: E402
 
 st.set_page_config(page_title="manyeyes", page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
 
 theme.apply()
-st.navigation(navigation.pages(), position="top").run()
+page = st.navigation(navigation.pages(), position="top")
+draw_keys()
+draw_saver()
+draw_tour(page.url_path)
+page.run()

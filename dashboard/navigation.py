@@ -7,7 +7,14 @@ import importlib
 import streamlit as st
 from streamlit.navigation.page import Page
 
-TITLES = {"runs": "Runs", "heads": "Heads", "training": "Training", "gradients": "Gradients", "ablate": "Ablate"}
+TITLES = {
+    "runs": "Runs",
+    "heads": "Heads",
+    "find": "Find",
+    "training": "Training",
+    "gradients": "Gradients",
+    "ablate": "Ablate",
+}
 
 
 def page(name: str) -> Page:

@@ -9,6 +9,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, measured, navigation, state, theme
+from dashboard.components.pulse import ticking
+from dashboard.sections.run_bar import draw_run_bar
 from tracer.measures import MEASURES, PROBES, Measure
 
 if TYPE_CHECKING:
@@ -19,12 +21,26 @@ if TYPE_CHECKING:
 
 TEXT_OF = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
 """What stands for held-out text in the runs of other people's models."""
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-top: 5rem; }
+.st-key-heading, .st-key-heading > :first-child > * { row-gap: 0; }
+.st-key-heading h1 { padding: 0; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-tour_place:empty) { display: none; }
+.st-key-heading [data-testid="stCaptionContainer"] p { line-height: 1.9; }
+[class*="st-key-pulse_"] { display: none; }
+.st-key-run_bar { font-variant-numeric: tabular-nums; }
+</style>"""
 
 
 def heading(title: str, question: str) -> None:
-    """The page's name and the question it answers."""
-    st.title(title, anchor=False)
-    st.caption(question)
+    """The page's name, the question it answers, and room for how the chosen run stands."""
+    st.html(STYLE)
+    with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        with st.container(width="content", horizontal=True, vertical_alignment="bottom", gap="medium"):
+            st.title(title, anchor=False, width="content")
+            st.caption(question, width="content")
+        bar = st.container(key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small")
+    st.session_state["run_bar_place"] = bar
 
 
 def choose_run() -> Run:
@@ -46,10 +62,13 @@ def choose_run() -> Run:
     state.show("run_box", current)
     st.selectbox("Run", names, key="run_box", on_change=lambda: state.open_run(st.session_state["run_box"]))
     try:
-        return loading.run(current)
+        run = loading.run(current)
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
         refuse(str(error))
         raise AssertionError from error  # refuse stops the page
+    with st.session_state["run_bar_place"]:
+        draw_run_bar(run)
+    return run
 
 
 def choose_step(run: Run, steps: list[int] | None = None) -> int:
@@ -114,7 +133,7 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
         if not run.live:
             st.rerun()
 
-    st.fragment(again, run_every=2.0)()
+    ticking(again, key=draw.__qualname__)
 
 
 def refuse(message: str) -> None:

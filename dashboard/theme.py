@@ -97,12 +97,20 @@ def is_dark() -> bool:
     return st.context.theme.type == "dark"
 
 
+_CHROME = """
+[data-testid="stButtonGroup"] [data-selected="true"] { color: inherit !important; font-weight: 550; }
+[data-testid="stSliderThumbValue"] { color: inherit !important; font-weight: 550; }
+[data-testid="stCaptionContainer"] { opacity: 0.72; }
+[data-testid="stCaptionContainer"] code { font-size: 0.95em; }
+"""
+"""Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, code in a caption."""
+
+
 def apply() -> None:
-    """The chosen segment of a control in the text colour: Streamlit's accent on a tint of itself is too faint."""
+    """What the theme's settings cannot say."""
     import streamlit as st
 
-    chosen = '[data-testid="stButtonGroup"] [data-selected="true"]'
-    st.html(f"<style>{chosen} {{ color: inherit !important; font-weight: 550; }}</style>")
+    st.html(f"<style>{_CHROME}</style>")
 
 
 def plotly_template(dark: bool) -> Any:

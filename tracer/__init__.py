@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tracer.diagnosis import diagnose
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
+    from tracer.showing import show
     from tracer.store import Run, list_runs, open_run
     from tracer.sweeping import sweep_run
     from tracer.training import fork, resume, train
@@ -37,13 +38,13 @@ _HOME = {
     "LightningCallback": "adapters.callbacks", "TrainerCallback": "adapters.callbacks",
     "load_hf": "adapters.huggingface", "open_hf": "adapters.huggingface", "watch": "adapters.watch",
     "list_runs": "store", "open_run": "store", "fork": "training", "resume": "training", "train": "training",
-    "sweep_run": "sweeping", "diagnose": "diagnosis",
+    "sweep_run": "sweeping", "diagnose": "diagnosis", "show": "showing",
 }  # fmt: skip
 
 __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "diagnose", "fork", "list_runs", "load_hf", "open_hf", "open_run", "preset",
-    "resume", "sweep_run", "train", "watch",
+    "resume", "show", "sweep_run", "train", "watch",
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 import types
@@ -339,9 +340,13 @@ class TrainConfig:
             )
 
 
+_hints = functools.cache(typing.get_type_hints)
+"""The types of a config's fields; every page of the dashboard asks for them several times."""
+
+
 def _check_choices(config: Any) -> None:
     """A word that a field does not know is an error that lists the words it knows."""
-    for name, hint in typing.get_type_hints(type(config)).items():
+    for name, hint in _hints(type(config)).items():
         value, hints = getattr(config, name), (hint, *typing.get_args(hint))
         choices = [word for h in hints if typing.get_origin(h) is Literal for word in typing.get_args(h)]
         if choices and isinstance(value, str) and value not in choices:
@@ -355,7 +360,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def from_dict(cls: type, values: dict[str, Any]) -> Any:
     """The inverse of to_dict; a field that this version does not know is an error that names it."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}; it has {', '.join(hints)}")

@@ -1,6 +1,7 @@
-"""Layers x heads as a coloured table: one number a head, nothing to press."""
+"""Layers x heads as a coloured table: one number a head; a click takes a head into focus where a page asks for it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike
 from dashboard import theme
 from dashboard.components.host import Part, controlled
 
+Head = tuple[int, int]
 _PART = Part("headmap")
 
 
@@ -20,10 +22,12 @@ def headmap(
     off: Iterable[Sequence[int]] = (),
     marked: ArrayLike | None = None,
     notes: Sequence[Sequence[str]] | None = None,
+    selected: Head | None = None,
+    on_change: Callable[[Head], None] | None = None,
 ) -> None:
     """Draw values [layer head]; heads in `off` are crossed out, those in `marked` [layer head] get a dot.
 
-    `notes` [layer head] are said of a head under the pointer, beside its number.
+    `notes` [layer head] are said of a head under the pointer, beside its number. With `on_change` a click selects.
     """
     v = np.asarray(values, np.float64)
     if v.ndim != 2:
@@ -35,5 +39,10 @@ def headmap(
         "off": [list(map(int, head)) for head in off],
         "marked": None if marked is None else np.asarray(marked, bool).tolist(),
         "notes": notes,
+        "pick": on_change is not None,
     }
-    controlled(_PART, None, cue, key=key, current=None, read=lambda v: v, on_change=None)
+
+    def read(head: Any) -> Head:
+        return int(head[0]), int(head[1])
+
+    controlled(_PART, None, cue, key=key, current=selected and list(selected), read=read, on_change=on_change)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from dashboard.components.host import Part, controlled
+from tracer.pictures.payload import version
 
 Cell = tuple[int, int]
 _PART = Part("pattern")
@@ -14,13 +15,15 @@ def pattern(
     key: str,
     locked: Cell | None = None,
     max_size: int = 640,
+    head: tuple[int, int] | None = None,
     on_change: Callable[[Cell | None], None] | None = None,
 ) -> Cell | None:
     """Draw payload.pattern(...); returns the locked (query, key) in force, None when nothing is locked.
 
     Positions are those of the sequence, so a lock outlives a move of the window: it shows again when it is inside.
+    With `head` it follows a scrubber of the page, which films every head of this prompt.
     """
-    cue = {"max_size": max_size}
+    cue = {"max_size": max_size, "head": head, "version": version(blob)}
     current = tuple(locked) if locked is not None else None
     return controlled(
         _PART, blob, cue, key=key, current=current, read=lambda v: tuple(v) if v else None, on_change=on_change

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from tracer.pictures import payload
+from tracer.pictures import carpets, payload
 from tracer.store import Run, list_runs, open_run
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ def trace(opened: Run) -> xr.Dataset:
 @st.cache_data(max_entries=16, show_spinner=False)
 def _trace(directory: str, stamp: str) -> xr.Dataset:
     dataset = open_run(directory).trace
-    return dataset.drop_vars("pattern", errors="ignore").load()
+    try:
+        return dataset.drop_vars("pattern", errors="ignore").load()
+    except (OSError, RuntimeError) as error:  # what is in a chunk comes to light when it is read
+        raise ValueError(
+            f"{directory}/trace.zarr cannot be read ({error}): a part of it is damaged; the snapshots are untouched"
+        ) from error
 
 
 def head_curves(opened: Run, measure: str) -> bytes:
@@ -52,6 +57,17 @@ def head_curves(opened: Run, measure: str) -> bytes:
 def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
     return payload.head_curves(recorded["step"].values, recorded[measure].values)
+
+
+def head_carpet(opened: Run, measure: str) -> bytes:
+    """A head measure over training, packed for the carpet component."""
+    return _head_carpet(str(opened.dir.resolve()), opened.stamp, measure)
+
+
+@st.cache_data(max_entries=128, show_spinner=False)
+def _head_carpet(directory: str, stamp: str, measure: str) -> bytes:
+    recorded = _trace(directory, stamp)
+    return carpets.carpet(recorded["step"].values, recorded[measure].values)
 
 
 def model(opened: Run, step: int) -> HeadModel:

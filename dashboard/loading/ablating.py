@@ -72,32 +72,57 @@ def _batches(run: str, created: str) -> Batches:
 @st.cache_data(max_entries=256, show_spinner=False)
 def costs(setup: Setup) -> dict[str, Cost]:
     """The cost of switching heads off on `repeat` (predictable positions) and on `text` (all positions)."""
-    from tracer.ablate import Effect, losses
+    from tracer.ablate import Effect
 
-    found, model = batches(setup.run, setup.created), setup.model
+    before = _clean(setup.run, setup.created, setup.step)
+    sequences = batches(setup.run, setup.created).sequences()
+    after = _ablated(setup, {name: tokens for name, tokens, _ in sequences}, setup.mode)
 
-    def cost(tokens: Tensor, where: slice) -> Cost:
-        e = Effect(*losses(model, tokens, [(), setup.off], setup.mode, frozen=setup.frozen))
+    def cost(name: str, where: slice) -> Cost:
+        e = Effect(before[name], after[name])
         clean, ablated = e.clean.numpy(), e.ablated.numpy()
-        before, after = float(clean[:, where].mean()), float(ablated[:, where].mean())
-        return Cost(before, after, e.over(where), clean.mean(0), ablated.mean(0))
+        means = float(clean[:, where].mean()), float(ablated[:, where].mean())
+        return Cost(*means, e.over(where), clean.mean(0), ablated.mean(0))
 
-    sequences = found.sequences()
-    with ThreadPoolExecutor(len(sequences)) as pool:  # each on a core of its own: the reader waits for the slower one
-        results = pool.map(lambda one: cost(*one[1:]), sequences)
-        return {name: result for (name, *_), result in zip(sequences, results, strict=True)}
+    return {name: cost(name, where) for name, _, where in sequences}
+
+
+def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Tensor]:
+    """The loss of every next token of each probe with the heads off, [batch loss_pos].
+
+    Each probe, and each half of the draws of resample, has a core of its own: the reader waits for the slowest.
+    """
+    import torch
+
+    from tracer.ablate import DRAWS, losses
+
+    model, half = setup.model, DRAWS // 2
+    shares = ((0, DRAWS - half), (DRAWS - half, half)) if mode == "resample" else ((0, DRAWS),)
+    jobs = [(name, seed, draws) for name in probes for seed, draws in shares]
+
+    def share(job: tuple[str, int, int]) -> Tensor:
+        name, seed, draws = job
+        found = losses(model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed)
+        return found[0] * (draws / DRAWS)
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        done = list(zip(jobs, pool.map(share, jobs), strict=True))
+    return {name: torch.stack([part for (of, *_), part in done if of == name]).sum(0) for name in probes}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def by_replacement(setup: Setup) -> dict[str, Estimate]:
     """The change in loss on repeated tokens, by what is put in place of the heads."""
-    from tracer.ablate import MODES, Effect, losses
+    from tracer.ablate import MODES, Effect
 
-    probe, model = batches(setup.run, setup.created).repeat, setup.model
-    return {
-        mode: Effect(*losses(model, probe.tokens, [(), setup.off], mode, frozen=setup.frozen)).over(probe.predictable)
-        for mode in MODES
-    }
+    probe = batches(setup.run, setup.created).repeat
+    before = _clean(setup.run, setup.created, setup.step)["repeat"]
+
+    def change(mode: str) -> Estimate:
+        after = _ablated(setup, {"repeat": probe.tokens}, mode)["repeat"]
+        return Effect(before, after).over(probe.predictable)
+
+    return {mode: costs(setup)["repeat"].change if mode == setup.mode else change(mode) for mode in MODES}
 
 
 @st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
@@ -112,18 +137,19 @@ def null(setup: Setup, n: int) -> Null:
     )
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
 def clean(run: str, created: str, step: int) -> dict[str, float]:
     """Mean losses with every head on, by probe."""
-    from tracer.ablate import averaged, inputs
-    from tracer.probes import per_token_loss
+    found = _clean(run, created, step)
+    return {name: float(found[name][:, where].mean()) for name, _, where in batches(run, created).sequences()}
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _clean(run: str, created: str, step: int) -> dict[str, Tensor]:
+    """The loss of every next token with every head on, by probe: [batch loss_pos]; read, never changed."""
+    from tracer.ablate import losses
 
     found, model = batches(run, created), loading.model(open_run(run), step)
-
-    def loss(tokens: Tensor, where: slice) -> float:
-        return float(averaged([[]], lambda: per_token_loss(model(inputs(model, tokens)), tokens)[:, where].mean()))
-
-    return {name: loss(tokens, where) for name, tokens, where in found.sequences()}
+    return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)

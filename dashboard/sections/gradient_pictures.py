@@ -14,6 +14,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.components.plotted import plotted
 from dashboard.figures import norms
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def draw_history(
 
     asked = state.read().step
     _mount("tensor_picture", figure, (label, dark, chosen, asked), run, f"{label} of every tensor over training")
+    plotted("tensor_picture", columns=["tensor", "step", label])
 
 
 def draw_heads(values: np.ndarray, *, label: str, ratio: bool, focus: tuple[int, int], run: Run) -> None:
@@ -55,6 +57,7 @@ def draw_heads(values: np.ndarray, *, label: str, ratio: bool, focus: tuple[int,
     signature = (label, dark, focus, state.read().step)
     clicks = {"on_select": _take_head, "selection_mode": "points"}
     _mount("head_picture", figure, signature, run, f"{label} of W_Q, W_K, W_V and W_O of every head", **clicks)
+    plotted("head_picture", columns=["head", "matrix", label], series=["W_Q", "W_K", "W_V", "W_O"])
 
 
 def _take_head() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, parts, state, theme
+from dashboard.components.carpet import carpet
 from dashboard.components.curves import curves
 from dashboard.loading.looking import Head
 from tracer.measures import MEASURES
@@ -15,19 +16,48 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
+VIEWS = {"lines": "Lines", "carpet": "Carpet"}
+HELP = "Lines: one a head. Carpet: a row a head, coloured by the measure, sorted by when each head changed."
+
 
 def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int) -> None:
     """Nothing where there is one step only and no more will come."""
     if trace.sizes["step"] == 1 and not run.live:
         return
-    st.subheader(f"{MEASURES[measure].label} over training", anchor=False)
-    curves(
-        loading.head_curves(run, measure), key="history", selected=theme.head_label(*focus), step=step,
-        scale=parts.scale(measure, run, trace[measure].values), height=240, on_change=_choose_head,
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        st.subheader(f"{MEASURES[measure].label} over training", anchor=False, width="content")
+        choose_view("history_box")
+    draw_measure(run, trace, measure, focus, step, key="history", height=240)
+
+
+def choose_view(key: str) -> None:
+    """Lines or carpet, for every picture of heads over training."""
+    state.show(key, state.read().view)
+    st.segmented_control(
+        "Heads over training as", list(VIEWS), key=key, required=True, label_visibility="collapsed", help=HELP,
+        format_func=VIEWS.__getitem__, on_change=lambda: state.update(view=st.session_state[key]),
     )  # fmt: skip
 
 
+def draw_measure(
+    run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int | None, *, key: str, height: int,
+    log_x: bool = False,
+) -> None:  # fmt: skip
+    """One measure of every head as chosen; a click takes a head into focus."""
+    label, scale = theme.head_label(*focus), parts.scale(measure, run, trace[measure].values)
+    if state.read().view == "carpet":
+        carpet(
+            loading.head_carpet(run, measure), key=f"{key}_carpet", selected=label, step=step, log_x=log_x, scale=scale,
+            height=height, on_change=_choose_head,
+        )  # fmt: skip
+    else:
+        curves(
+            loading.head_curves(run, measure), key=key, selected=label, step=step, log_x=log_x, scale=scale,
+            n_groups=trace.sizes["layer"], height=height, on_change=_choose_head,
+        )  # fmt: skip
+
+
 def _choose_head(label: str | None) -> None:
-    if label is not None:  # None: the chosen line was clicked again, and some head stays in focus
+    if label is not None:  # None: the chosen one was clicked again, and some head stays in focus
         layer, head = theme.parse_head(label)
         state.update(layer=layer, head=head)

@@ -4,36 +4,95 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import streamlit as st
 
 from dashboard import loading, navigation, processes, state
+from dashboard.components.pattern import pattern
+from tracer.pictures import payload
 from tracer.presets import PRESETS
 from tracer.store import Run
 
+TOKENS = ["the", " red", " fox", " saw", " the", " red", " fox", " run"]
+PREVIOUS = (0, 0, 1, 2, 3, 4, 5, 6)
+INDUCTION = (0, 0, 0, 0, 1, 2, 3, 0)
+"""Where each of the tokens looks; the first is where a head looks that has nothing to look for."""
+COMING = (
+    (0, "the loss falls fast: it learns which tokens are frequent and what follows what.", "training"),
+    (200, "a head of layer 0 turns to the token before: a sharp diagonal.", "heads"),
+    (800, "a head of layer 1 finds what came next the last time, and the loss on repeated tokens drops.", "heads"),
+    (1300, "it is done. Switch that head off, and see what breaks.", ""),
+)
+"""Of the demo: from which step, what, and on which page; the same within 100 steps for the seeds that were tried."""
+
 
 def draw_welcome() -> None:
-    """With no run at all: what this is, and one button."""
+    """With no run at all: what a head is, in three sentences and two pictures, and one button."""
     with st.container(border=True, key="welcome"):
-        st.subheader("Watch a transformer learn to look back", anchor=False)
-        st.markdown(
-            "manyeyes trains small transformers and keeps what every attention head looked at, at every step.  \n"
-            "The demo reads Python source text, and after about a thousand steps some of its heads find a trick: "
-            "look for where this happened before, and copy what came next.  \n"
-            "Train it, watch those *induction heads* form, then switch them off and see what breaks."
-        )
-        st.button(
-            "Train the demo", type="primary", icon=":material/play_arrow:", key="train_demo",
-            on_click=_start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
-        )  # fmt: skip
-        st.caption("About two minutes on a laptop's processor. Nothing is downloaded, and nothing leaves this machine.")
-        _draw_problem()
-    left, right = st.columns(2, gap="large")
+        text, pictures = st.columns([5, 6], gap="large", vertical_alignment="top")
+        with text:
+            st.subheader("Watch a transformer learn to look back", anchor=False)
+            st.markdown(
+                "A language model reads from left to right, and at every token each of its *attention heads* looks "
+                "back and carries something over. What it looks at is its pattern: a row for each token that looks, a "
+                "column for each that it may look at. Nobody tells a head where to look: it learns that, and here you "
+                "see when."
+            )
+            st.markdown("\n".join(f"- {_since(start)}, {what}" for start, what, _ in COMING))
+            st.button(
+                "Train the demo (2 minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
+                on_click=_start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
+            )  # fmt: skip
+            st.caption("On a laptop's processor. Nothing is downloaded, and nothing leaves this machine.")
+            _draw_problem()
+        with pictures:
+            _draw_pictures()
+    st.space("small")
+    st.caption("Or begin elsewhere")
+    left, middle, right = st.columns(3, gap="medium")
     with left, st.expander("Train something else", icon=":material/tune:"):
         draw_new()
-    with right, st.expander("Open a Hugging Face model", icon=":material/deployed_code:"):
+    with middle, st.expander("Open a Hugging Face model", icon=":material/deployed_code:"):
         draw_hugging_face()
     with right, st.expander("Open a run directory", icon=":material/folder_open:"):
         draw_open()
+
+
+def _draw_pictures() -> None:
+    """Two heads drawn by hand on eight tokens, in the picture that the pages use."""
+    left, right = st.columns(2, gap="medium")
+    for column, label, does, looks in (
+        (left, "Previous-token head", "looks at the token before", PREVIOUS),
+        (right, "Induction head", "looks at what came next, the last time", INDUCTION),
+    ):
+        with column:
+            st.markdown(f"**{label}**  \n{does}")
+            blob = payload.pattern(_by_hand(looks), TOKENS, label=label)
+            pattern(blob, key=f"welcome {label}", max_size=300)
+
+
+def _by_hand(looks: tuple[int, ...]) -> np.ndarray:
+    """A pattern [query_pos key_pos] in which each token pays nine tenths to one, and the rest to all that it sees."""
+    n = len(looks)
+    rest = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
+    return 0.1 * rest + 0.9 * np.eye(n)[list(looks)]
+
+
+def draw_coming(step: int) -> None:
+    """What there is to see while the demo trains, with the part that is going on marked."""
+    here = sum(step >= start for start, _, _ in COMING) - 1
+    with st.container(border=True, key="coming", gap="xsmall"):
+        st.markdown("**What you will see**")
+        for i, (start, what, page) in enumerate(COMING):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                line = f"{'✓' if i < here else '◐' if i == here else '○'} {_since(start)}, {what}"
+                st.markdown(f"**{line}**" if i == here else line, width="content")
+                if i == here and page and step:
+                    st.page_link(navigation.page(page), label=f"Look at {page.capitalize()}", width="content")
+
+
+def _since(step: int) -> str:
+    return f"From about step {step:,}" if step else "At first"
 
 
 def draw_new() -> None:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard import theme
 from dashboard.components.overview import overview
-from dashboard.components.pattern import pattern
+from dashboard.components.pattern import Cell, pattern
 from dashboard.loading import looking
 from dashboard.loading.looking import WHOLE, Head, Pool, Sight
 from tracer.pictures import payload
@@ -15,7 +15,9 @@ Window = tuple[int, int, int, int]
 """query_start, query_stop, key_start, key_stop."""
 SIZE = 620
 FIRST_WINDOW = 128
-STYLE = '<style>.st-key-module [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
+STYLE = (
+    '<style>:is(.st-key-module, .st-key-exact) [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
+)
 POOLS: dict[Pool, str] = {"max": "largest", "mean": "average"}
 
 
@@ -48,14 +50,14 @@ def draw_overview(sight: Sight, head: Head) -> None:
     cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
     st.caption(f"{cells}Drag over a part to see it exactly.")
     overview(
-        looking.overview(sight, head, pool, label), key="overview", window=_window(sight, head), largest=WHOLE,
+        looking.overview(sight, head, pool, label), key="overview", window=window_of(sight, head), largest=WHOLE,
         max_size=SIZE, on_change=lambda window: _keep(sight, window),
     )  # fmt: skip
 
 
 def draw_window(sight: Sight, head: Head) -> None:
     """The exact pattern inside the window."""
-    window = _window(sight, head)
+    window = window_of(sight, head)
     st.subheader("The window, exactly", anchor=False)
     queries, keys = (f"{start:,} to {stop - 1:,}" for start, stop in (window[:2], window[2:]))
     st.caption(f"Queries {queries} look at keys {keys}.")
@@ -69,7 +71,32 @@ def _draw(sight: Sight, head: Head, window: Window) -> None:
         key_tokens=sight.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
         causal=sight.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
-    pattern(blob, key="pattern", max_size=SIZE)
+    locked = _lock(sight)
+    pattern(blob, key="pattern", max_size=SIZE, head=head, locked=locked, on_change=lambda cell: _hold(sight, cell))
+    with st.container(key="exact"):
+        st.html(STYLE)
+        st.text(_exactly(sight, head, locked))
+
+
+def _exactly(sight: Sight, head: Head, cell: Cell | None) -> str:
+    """The held cell's share as it was computed; the picture holds it to four digits."""
+    n_query, n_key = sight.sizes[head[0]]
+    if cell is None or cell[0] >= n_query or cell[1] >= n_key:
+        return "Hold a cell to read its exact value here."
+    q, k = cell
+    share = float(sight.window(*head, slice(q, q + 1), slice(k, k + 1))[0, 0])
+    query, key = payload.visible(sight.queries(head[0])[q]), payload.visible(sight.keys(head[0])[k])
+    return f"query {q} “{query}” → key {k} “{key}”: {share:.6f}"
+
+
+def _lock(sight: Sight) -> Cell | None:
+    """The cell that is held; it belongs to one prompt of one run."""
+    kept = st.session_state.get("lock", {})
+    return kept["at"] if kept.get("of") == sight.key else None
+
+
+def _hold(sight: Sight, cell: Cell | None) -> None:
+    st.session_state["lock"] = {"of": sight.key, "at": cell} if cell else {}
 
 
 def _draw_name(sight: Sight, head: Head) -> None:
@@ -80,7 +107,7 @@ def _draw_name(sight: Sight, head: Head) -> None:
             st.text(f"{theme.head_label(*head)} · {sight.names[head[0]]}")
 
 
-def _window(sight: Sight, head: Head) -> Window:
+def window_of(sight: Sight, head: Head) -> Window:
     """The window in force: the last tokens, until somebody drags; it belongs to one prompt of one run."""
     n_query, n_key = sight.sizes[head[0]]
     kept = st.session_state.get("window", {})

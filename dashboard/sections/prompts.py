@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import parts, state
+from dashboard import loading, parts, state
 from dashboard.loading import kept, prompting
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def choose_text(run: Run, most: int | None = None) -> Encoded:
     """A text box; refuses what the model cannot read and says what to do. `most`: tokens that this page shows."""
     from tracer.data import PromptTooLong
 
+    _wait_for_a_record(run)
     selection = state.read()
     try:
         state.show("prompt_box", selection.prompt or prompting.example(run))
@@ -48,6 +49,20 @@ def choose_text(run: Run, most: int | None = None) -> Encoded:
     except ValueError as error:
         parts.refuse(str(error))
         raise AssertionError from error
+
+
+def _wait_for_a_record(run: Run) -> None:
+    """Stop the page of a run that has only just begun, and draw it once the first row is there."""
+
+    def look() -> None:
+        if parts.recorded(run) is not None:
+            st.rerun()
+
+    try:
+        loading.trace(run)
+    except ValueError:
+        parts.tick(run, look)
+        st.stop()
 
 
 def choose_kept(run: Run) -> str | None:

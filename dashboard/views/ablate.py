@@ -14,6 +14,7 @@ from dashboard.loading.ablating import Setup
 from dashboard.sections import prompts
 from dashboard.sections.ablate_card import draw_card
 from dashboard.sections.ablate_circuit import draw_circuit
+from dashboard.sections.ablate_compare import draw_beside
 from dashboard.sections.ablate_prompt import draw_prompt
 from dashboard.sections.ablate_sweep import (
     REDUNDANCY,
@@ -25,6 +26,7 @@ from dashboard.sections.ablate_sweep import (
     signed,
 )
 from dashboard.sections.ablate_when import draw_when
+from dashboard.sections.comparing import choose_other
 from tracer.pictures import payload
 from tracer.store import Run
 
@@ -49,6 +51,7 @@ def page() -> None:
         return
     with stepper:
         step = parts.choose_step(run)
+    choose_other(run, run.steps, prompt=False)
     trace = parts.recorded(run)
     if trace is None:
         return
@@ -61,7 +64,11 @@ def page() -> None:
     with results:
         _draw_costs(setup)
         on_others = st.container()
-    on_prompt, on_heads = st.container(), st.container()  # a refused prompt ends the page, so it is drawn last
+    on_other, on_prompt, on_heads = (
+        st.container(),
+        st.container(),
+        st.container(),
+    )  # a refused prompt ends the page, so it is drawn last
     with on_heads:
         if off:
             _draw_induction(run, setup)
@@ -71,6 +78,8 @@ def page() -> None:
         draw_circuit(run, setup)
     with on_others:
         _draw_doubts(run, setup)
+    with on_other:
+        draw_beside(run, setup)
     with on_prompt:
         draw_prompt(run, setup, trace)
 

@@ -16,7 +16,7 @@ from dashboard.sections.comparing import choose_other, draw_comparison
 from dashboard.sections.finder import choose_heads
 from dashboard.sections.history import draw_history
 from dashboard.sections.reading import draw_reading
-from dashboard.sections.scrub import draw_scrubber
+from dashboard.sections.scrub import draw_scrubber, make_room
 from dashboard.sections.taking import draw_taking
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.store import Run
@@ -70,7 +70,7 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
     if not steps:
         st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
         return
-    timeline = st.container()
+    timeline = make_room(steps)
     try:
         sight = see(parts.step_in_force(steps))
     except ValueError as error:
@@ -121,7 +121,16 @@ def _draw_atlas(
     run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: Head, lit: set[Head] | None
 ) -> None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
-    st.subheader("All heads on this prompt", anchor=False)
+    state.show("order_box", state.read().order == "measure")
+    st.html("<style>.st-key-atlas_head { padding-top: 0.6rem; }</style>")  # in a row a heading has none
+    with st.container(
+        key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+    ):  # fmt: skip
+        st.subheader("All heads on this prompt", anchor=False, width="content")
+        st.toggle(
+            "Strongest first", key="order_box", help="Sorts the heads inside each layer",
+            on_change=lambda: state.update(order="measure" if st.session_state["order_box"] else "index"),
+        )  # fmt: skip
     shown = MEASURES[measure]
     what = "token" if run.about.d_vocab is not None else "position"
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
@@ -130,5 +139,5 @@ def _draw_atlas(
     atlas(
         looking.atlas(sight, run.stamp, recorded), key="atlas", selected=focus, measure=measure,
         scales={name: parts.scale(name, run, values) for name, values in recorded.items()},
-        on_change=lambda head: state.update(layer=head[0], head=head[1]),
+        on_change=lambda head: state.update(layer=head[0], head=head[1]), order=state.read().order, lit=lit,
     )  # fmt: skip

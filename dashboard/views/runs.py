@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal
 from zlib import crc32
 
 import streamlit as st
 
 from dashboard import loading, navigation, parts, processes, state, theme
+from dashboard.components.pulse import ticking
 from dashboard.components.spark import spark
+from dashboard.headsets import THRESHOLD
 from dashboard.loading.summaries import Summary, status_word, summary
 from dashboard.processes import Started
-from dashboard.sections.new_run import draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
+from dashboard.sections.new_run import draw_coming, draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
+from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop, pace, short, waking
+from dashboard.sections.tour import draw_start
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
 
@@ -25,18 +27,6 @@ DOES = {
 """What a process does before there is a run to show, by its command."""
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
-Colour = Literal["blue", "green", "gray", "orange", "red"]
-BADGES: dict[str, tuple[str, Colour]] = {
-    "training": (theme.status("training").icon, "blue"),
-    "finished": (theme.status("finished").icon, "green"),
-    "stopped": (theme.status("stopped").icon, "gray"),
-    "interrupted": (theme.status("interrupted").icon, "orange"),
-    "diverged": (theme.status("diverged").icon, "red"),
-    "measuring": (theme.status("training").icon, "blue"),
-    "opened": (theme.status("finished").icon, "green"),
-    "starting": (theme.status("training").icon, "blue"),
-    "failed": (theme.status("bad").icon, "red"),
-}
 STYLE = """<style>
 [class*="st-key-name-"] [data-testid="stText"] { font-weight: 600; font-size: 1.05rem; }
 [class*="st-key-parent-"] [data-testid="stText"] { font-size: .875rem; opacity: .65; }
@@ -51,7 +41,9 @@ def page() -> None:
         draw_welcome()
         _draw_broken()
         return
-    st.fragment(_draw_runs, run_every=2.0)()
+    if forking := st.session_state.get("forking"):
+        _draw_forking()
+    ticking(_draw_runs, key="runs")
     st.space("small")
     left, right = st.columns(2, gap="large")
     with left, st.expander("Train another run", icon=":material/add:"):
@@ -60,10 +52,21 @@ def page() -> None:
         draw_hugging_face()
     with right, st.expander("Open a run directory", icon=":material/folder_open:"):
         draw_open()
-    with left, st.expander("Fork a run", icon=":material/fork_right:"):
-        draw_fork(loading.runs())
+    if not forking:
+        with left, st.expander("Fork a run", icon=":material/fork_right:"):
+            draw_fork(loading.runs())
     with left:
         _draw_broken()
+
+
+def _draw_forking() -> None:
+    """The form on top, for those who come from a run's own line with a step in mind."""
+    with st.container(border=True, key="forking_card"):
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            st.subheader("Fork a run", anchor=False, width="content")
+            st.button("Close", key="fork_close", icon=":material/close:", type="tertiary",
+                      on_click=lambda: st.session_state.pop("forking", None))  # fmt: skip
+        draw_fork(loading.runs())
 
 
 def _draw_broken() -> None:
@@ -101,8 +104,18 @@ def _draw_runs() -> None:
     shown = runs if st.session_state.get("all_runs") else runs[:SHOWN]
     for run in shown:
         _draw_card(run, comparing, several=len(runs) > 1)
+    if len(runs) <= 1 and (step := _demo_step(runs)) is not None:
+        draw_coming(step)
     if len(runs) > len(shown):
         st.button(f"Show all {len(runs)} runs", on_click=lambda: st.session_state.update(all_runs=True))
+
+
+def _demo_step(runs: list[Run]) -> int | None:
+    """How far the demo is, when it is the one thing that goes on here."""
+    if runs:
+        trains = runs[0].live and runs[0].meta.get("preset") == "demo"
+        return summary(runs[0]).step if trains else None
+    return 0 if any(one.alive and one.name.startswith("demo") for one in processes.started()) else None
 
 
 def _draw_process(one: Started) -> None:
@@ -123,9 +136,9 @@ def _draw_process(one: Started) -> None:
 def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
     name = run.name
     with st.container(border=True, key=f"run-{name}"):
-        about, progress, loss, best, actions = st.columns([6, 3, 4, 3, 4], gap="medium", vertical_alignment="center")
+        about, progress, loss, best, actions = st.columns([7, 3, 4, 4, 7], gap="medium", vertical_alignment="center")
         with about:
-            _draw_name(name, status_word(run))
+            _draw_name(name, "resuming" if waking(run) else status_word(run))
         try:
             facts = summary(run)
         except ValueError as error:
@@ -143,7 +156,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
         with best:
             _draw_best(facts)
         with actions:
-            _draw_actions(run, comparing, several)
+            _draw_actions(run, facts, comparing, several)
 
 
 def _draw_parent(run: Run) -> None:
@@ -184,25 +197,22 @@ def _draw_progress(run: Run, facts: Summary) -> None:
     st.caption(f"Step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}"))
     if facts.steps is not None:
         st.progress(facts.share)
-    if run.live and (left := _left(facts)):
-        st.caption(left)
+    if run.live and (going := pace(run, facts)):
+        st.caption(going)
     if run.status == "diverged":
         st.caption("Training says where it broke.")
 
 
-def _draw_actions(run: Run, comparing: str | None, several: bool) -> None:
+def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool) -> None:
     name = run.name
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="xsmall"):
         if comparing and comparing != name:
-            if st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:"):
-                st.session_state.pop("comparing", None)
-                state.open_run(comparing)
-                state.update(compare=name)
-                st.switch_page(navigation.page("training"))
+            st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:",
+                      on_click=_compare, args=(comparing, name))  # fmt: skip
             return
-        if st.button("Open", key=f"open {name}", icon=":material/grid_view:"):
-            state.open_run(name)
-            st.switch_page(navigation.page("heads"))
+        st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
+        if facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live:
+            draw_start(run, key=f"tour {name}")
         if several:
             st.button(
                 "Compare", key=f"compare {name}", icon=":material/compare_arrows:", disabled=bool(comparing),
@@ -210,30 +220,23 @@ def _draw_actions(run: Run, comparing: str | None, several: bool) -> None:
             )  # fmt: skip
         own = run.meta.get("kind", "trained") == "trained"  # others are somebody's program: not ours to stop or resume
         if own and run.live:
-            asked = st.session_state.get(f"stopping {name}") == run.meta["step"]
-            st.button("Stopping …" if asked else "Stop", key=f"stop {name}", icon=":material/stop:", disabled=asked,
-                      help="Stops after this step and keeps everything; Resume goes on from there.",
-                      on_click=_stop, args=(run,))  # fmt: skip
-        elif own and run.status in ("stopped", "interrupted") and (step := run.resume_step()) is not None:
-            st.button(
-                "Resume", key=f"resume {name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
-                help=f"Goes on from step {step:,}, to the bit.",
-            )  # fmt: skip
+            draw_stop(run)
+        elif own and not waking(run):
+            draw_resume(run)
     if message := st.session_state.get(f"problem {name}"):
         st.text(message)
 
 
-def _stop(run: Run) -> None:
-    try:
-        processes.stop(run)
-        st.session_state[f"stopping {run.name}"] = run.meta["step"]
-        st.session_state.pop(f"problem {run.name}", None)
-    except ValueError as error:
-        st.session_state[f"problem {run.name}"] = str(error)
+def _compare(first: str, second: str) -> None:
+    st.session_state.pop("comparing", None)
+    state.open_run(first)
+    state.update(compare=second)
+    st.switch_page(navigation.page("training"))
 
 
-def _resume(run: Run) -> None:
-    processes.resume(run)
+def _open(name: str) -> None:
+    state.open_run(name)
+    st.switch_page(navigation.page("heads"))
 
 
 def _about(facts: Summary) -> str:
@@ -241,19 +244,8 @@ def _about(facts: Summary) -> str:
     what = facts.preset if facts.preset in PRESETS else "own configuration"
     if facts.kind != "trained":
         what = f"{facts.kind} {facts.author if facts.author.isidentifier() else 'model'}"
-    words = [what, f"{_short(facts.n_params)} parameters"]
+    words = [what, f"{short(facts.n_params)} parameters"]
     words.append(f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB")
     if facts.created:
         words.append(f"{facts.created:%-d %b %H:%M}")
     return " · ".join(words)
-
-
-def _short(count: int) -> str:
-    return f"{count / 1e6:.3g}M" if count >= 1e6 else f"{count / 1e3:.3g}k" if count >= 1e3 else str(count)
-
-
-def _left(facts: Summary) -> str:
-    seconds = facts.seconds_left
-    if not math.isfinite(seconds):
-        return ""
-    return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"

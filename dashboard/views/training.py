@@ -12,6 +12,7 @@ from dashboard import loading, measured, parts, state, theme
 from dashboard.components.curves import curves
 from dashboard.figures import rows
 from dashboard.sections.facts import draw_divergence, draw_facts, draw_samples
+from dashboard.sections.history import choose_view, draw_measure
 from tracer.measures import MEASURES
 from tracer.pictures import payload
 from tracer.store import Run
@@ -212,21 +213,25 @@ def _cut(name: str, longest: int = 14) -> str:
 
 
 def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> None:
-    focus = theme.head_label(*parts.focus(trace))
+    focus = parts.focus(trace)
     offered = measured.head_measures(trace)
     left, right = st.columns(2, gap="large", vertical_alignment="bottom")
+    carpet = state.read().view == "carpet"
     with left:
-        st.subheader("Every head", anchor=False)
-        st.caption(f"One line a head; {focus} is in focus. Click a line to bring its head into focus on every page.")
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+            st.subheader("Every head", anchor=False, width="content")
+            choose_view("heads_view_box")
+        st.caption(
+            f"One {'row' if carpet else 'line'} a head; {theme.head_label(*focus)} is in focus. Click a "
+            f"{'row' if carpet else 'line'} to bring its head into focus on every page."
+        )
     first, *others = sorted(offered, key=lambda name: name != "entropy")
     with right:
         measure = _choose_measure(others) if others else first
-    left, right = st.columns(2, gap="large")
-    with left:
-        _head_curves(run, trace, first, focus, log_x, step)
-    if others:
-        with right:
-            _head_curves(run, trace, measure, focus, log_x, step)
+    shown = {"entropy_curves": first} | ({"measure_curves": measure} if others else {})
+    for column, (key, name) in zip(st.columns(2, gap="large"), shown.items(), strict=False):
+        with column:
+            draw_measure(run, trace, name, focus, step, key=key, height=HEIGHT + 20, log_x=log_x)
     with st.expander("What do these measures say?"):
         for name in dict.fromkeys([first, measure, "val_loss", "repeat_loss", "icl_score"]):
             if measured.holds(trace, name):
@@ -247,26 +252,6 @@ def _choose_measure(names: list[str]) -> str:
 
 def _colour() -> None:
     state.update(measure=st.session_state["training_measure_box"])
-
-
-def _head_curves(run: Run, trace: xr.Dataset, measure: str, focus: str, log_x: bool, step: int | None) -> None:
-    key = "entropy_curves" if measure == "entropy" else "measure_curves"
-    curves(
-        loading.head_curves(run, measure),
-        key=key,
-        selected=focus,
-        step=step,
-        log_x=log_x,
-        n_groups=trace.sizes["layer"],
-        scale=parts.scale(measure, run, trace[measure].values),
-        height=HEIGHT + 20,
-        on_change=_choose_head,
-    )
-
-
-def _choose_head(label: str | None) -> None:
-    layer, head = theme.parse_head(label) if label else (None, None)
-    state.update(layer=layer, head=head)
 
 
 def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:

@@ -79,7 +79,8 @@ def test_a_window_is_kept_until_the_prompt_changes(long_run: Run, open_page: Ope
     app.session_state["overview"] = {"pick": [300, 400, 10, 90]}
     app.run()
     np.testing.assert_allclose(shares(sent, app), explicit(long_run, 0, 1)[300:400, 10:90], atol=1e-5)
-    app.select_slider(key="step_box").set_value(0).run()
+    app.session_state["scrubber"] = {"pick": 0}
+    app.run()
     assert sent(app, "pattern")[0]["starts"] == [300, 10]
     app.text_area(key="prompt_box").set_value(LONG[:1500]).run()
     assert sent(app, "pattern")[0]["starts"] != [300, 10] and not app.exception

@@ -60,7 +60,7 @@ def test_without_code_the_kept_inputs_are_shown(elsewhere: Path, open_page: Open
     header = sent(app, "pattern")[0]
     assert header["causal"] is False and header["tokens"] == [str(i) for i in range(9)]
     assert f"blocks.{layer}.self_attn" in written(app)
-    assert app.select_slider(key="step_box").options == [str(int(s)) for s in kept["step"].values]
+    assert sent(app, "scrubber")[1]["steps"].tolist() == kept["step"].values.tolist()
 
 
 def test_measures_without_a_value_are_not_offered_and_the_sharpest_head_is_in_focus(
@@ -123,9 +123,9 @@ def _key(run: tracer.Run) -> tuple[str, str]:
     return str(run.dir.resolve()), run.meta["created"]
 
 
-def test_checkpoints_are_steps(elsewhere: Path, open_page: Open) -> None:
+def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="opened")
-    assert app.select_slider(key="step_box").options == ["10", "20"]
+    assert sent(app, "scrubber")[1]["steps"].tolist() == [10, 20]
     shown = {m.label: (m.value, m.delta) for m in open_page("training", run="opened").metric}
     assert "Held-out loss" not in shown and shown["Loss on text"][1].startswith("perplexity")
     assert shown["Step"] == ("20", "") and "Tokens a second" not in shown
@@ -193,10 +193,10 @@ def test_why_recording_ended_is_said_as_text(
 
 
 def test_a_live_run_of_others_shows_what_is_kept_so_far(
-    elsewhere: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracer.Run, "live", property(lambda self: True))
     app = open_page("heads", run="patches")
-    assert app.select_slider(key="step_box").options[-1] == "newest" and not app.exception
+    assert sent(app, "scrubber")[2]["live"] and not app.exception
     shown = {m.label for m in open_page("training", run="patches").metric}
     assert "Time left" not in shown and "Took" not in shown

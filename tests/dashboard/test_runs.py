@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import processes, state
 from dashboard.loading.summaries import POINTS, summary, thinned, when
 from dashboard.processes import Started
-from dashboard.views import runs
+from dashboard.sections.run_bar import short
 from tracer.store import Run
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
@@ -91,7 +91,7 @@ COUNTS = [(950, "950"), (45_376, "45.4k"), (401_792, "402k"), (23_094_272, "23.1
 
 @pytest.mark.parametrize(("count", "text"), COUNTS)
 def test_parameters_in_short(count: int, text: str) -> None:
-    assert runs._short(count) == text
+    assert short(count) == text
 
 
 @pytest.mark.parametrize("status", ["stopped", "interrupted", "diverged"])

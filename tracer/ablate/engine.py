@@ -114,14 +114,14 @@ def _together(
             parts = zip(rows.split(pieces.rows), wanted.split(pieces.rows), strict=True)
             return torch.cat([metric.of(model.logits(x[None])[0], t) for x, t in parts]).view(x.shape[:3])
 
-        clean = read(suffixes.clean())
-        if values is None:
-            values = clean.new_zeros(len(sets), *where.shape)
         if not sets[0]:
+            clean = read(suffixes.clean())
+            values = clean.new_zeros(len(sets), *where.shape) if values is None else values
             values[0, some] = clean[0]
         for start in range(0, len(variants), pieces.variants):
             part = variants[start : start + pieces.variants]
             found = read(suffixes.run([variant for _, variant in part]))
+            values = found.new_zeros(len(sets), *where.shape) if values is None else values
             values[:, some].index_add_(0, torch.tensor([i for i, _ in part], device=found.device), found / len(draws))
             done += len(part) * found.shape[1]
             if progress:

@@ -24,6 +24,25 @@ ANCHORS: dict[str, dict[str, list[str]]] = {
 }
 """Ramp anchors: attention and score run from nothing to all, change from negative through zero to positive."""
 
+SURFACES = {
+    "light": {
+        "background-color": "#ffffff",
+        "secondary-background-color": "#f4f6f9",
+        "text-color": "#111622",
+        "primary-color": "#2b5fd0",
+        "link-color": "#1d56c4",
+    },
+    "dark": {
+        "background-color": "#0f1218",
+        "secondary-background-color": "#181c25",
+        "text-color": "#e8ecf4",
+        "primary-color": "#3f6ee2",
+        "link-color": "#8db4ff",
+    },
+}
+"""What a part reads as --st-<name> from the page around it; the dashboard's own theme says the same (tested)."""
+FONTS = {"font": "Inter, system-ui, sans-serif", "code-font": "JetBrains Mono, ui-monospace, monospace"}
+
 LINES = {
     "light": ["#0072b2", "#c2570c", "#00805c", "#a8478a", "#8a6d00", "#4b5bd1", "#b3261e", "#5b6472"],
     "dark": ["#56b4e9", "#f0954a", "#2fc79b", "#e08cc4", "#e6cf4a", "#9aa5ff", "#ff8a80", "#a9b4c4"],

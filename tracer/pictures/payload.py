@@ -43,6 +43,12 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return header, arrays
 
 
+def version(blob: bytes) -> str:
+    """The hash of what a blob holds, without inflating it."""
+    (n,) = struct.unpack_from("<I", blob)
+    return json.loads(blob[4 : 4 + n])["version"]
+
+
 def quantise_sqrt(shares: ArrayLike, levels: int = 255) -> NDArray[np.uint8]:
     """round(levels * sqrt(p)) spread over 0..255: fine where shares are small; error about sqrt(p) / levels.
 

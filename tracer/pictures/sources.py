@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +31,20 @@ def palettes() -> str:
     return json.dumps({name: colours.palette(name, 9) for name in colours.ANCHORS})
 
 
+def common() -> str:
+    """What stands in front of every part's script."""
+    files = ("shared/hub.js", "shared/topics.js", "shared/shared.js")
+    return f"const PALETTES = {palettes()};\n" + "".join(map(text, files))
+
+
+def script(name: str) -> str:
+    """A part's own files, in order of their names."""
+    return "".join(text(f"{name}/{path.name}") for path in sorted((PARTS / name).glob("*.js")))
+
+
 def source(name: str, shared: bool = True) -> Source:
     """A part by its name; `shared`: with what every picture needs, which the cue does not."""
-    hub, script, style = text("shared/hub.js"), text(f"{name}/{name}.js"), text(f"{name}/{name}.css")
-    html = f'<div class="part {name}"></div>'
-    if not shared:
-        return Source(html, style, hub + script)
-    joined = f"const PALETTES = {palettes()};\n{hub}{text('shared/shared.js')}{script}"
-    return Source(html, text("shared/shared.css") + style, joined)
+    style, html = text(f"{name}/{name}.css"), f'<div class="part {name}"></div>'
+    if not shared:  # it travels with every rerun: without comments
+        return Source(html, style, re.sub(r"(?m)^//.*\n", "", text("shared/hub.js") + script(name)))
+    return Source(html, text("shared/shared.css") + style, common() + script(name))

@@ -64,6 +64,7 @@ function makeGrid(me) {
         node.ariaLabel = `Switch off L${l}H${h}${text && `, ${scale.label} ${text}`}`; node.title = `L${l}H${h}${text && ` · ${scale.label} ${text}`}`;
       }
       legend(key, scale, lut, { note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
+      me.table = { columns: ["head", scale.label, "off"], rows: () => buttons.map(({ l, h }) => [`L${l}H${h}`, exactOf(values[l][h]), off.has(id(l, h)) ? "yes" : "no"]) };
       show();
     },
   };

@@ -7,7 +7,7 @@ function makeCurves(me) {
   const axes = el("canvas", "", null, stage), base = el("canvas", "base", null, stage), over = el("canvas", "", null, stage), tip = el("div", "tip", null, stage);
   const alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root);
   spoken.setAttribute("aria-live", "polite"); tip.hidden = true; axes.tabIndex = 0;
-  let head, steps, lines, count, points, geo, hover = null;
+  let head, steps, lines, count, points, geo, hover = null, film = null;
 
   const lift = (v) => (head.log_y ? 10 ** v : v);
   const coded = (i, j) => { const c = lines[i * count + j]; return c === 65535 ? NaN : head.lo + (c / 65534) * (head.hi - head.lo); };
@@ -36,12 +36,13 @@ function makeCurves(me) {
     ctx.font = font; ctx.textAlign = align; ctx.textBaseline = baseline; ctx.fillStyle = typeof colour === "string" ? colour : css(colour); ctx.fillText(text, x, y);
   }
 
-  function path(ctx, i) {
-    ctx.beginPath();
+  function path(ctx, i) { // hundreds of thousands of points: no call but the canvas's own
+    const { xs, foot, rise } = geo, at = i * count;
     let open = false;
+    ctx.beginPath();
     for (const j of points[i]) {
       if (j < 0) { open = false; continue; }
-      const x = px(steps[j]), y = py(coded(i, j));
+      const x = xs[j], y = foot - rise * lines[at + j];
       if (open) ctx.lineTo(x, y); else { ctx.moveTo(x, y); ctx.lineTo(x + 0.01, y); }
       open = true;
     }
@@ -49,10 +50,9 @@ function makeCurves(me) {
   }
   function frame(ctx) {
     const { theme, cue } = me, { left, top, w, h } = geo, end = left + w, foot = top + h;
-    const y = head.log_y ? decades(geo.y0, geo.y1) : nice(geo.y0, geo.y1, Math.max(2, h / 56));
     const x = cue.log_x ? decades(geo.x0, geo.x1).map((d) => 10 ** d) : nice(geo.x0, geo.x1, Math.max(2, w / 92)).filter(Number.isInteger);
     ctx.lineWidth = 1;
-    for (const v of y) {
+    for (const v of geo.ticks) {
       const at = Math.round(py(v)) + 0.5;
       rule(ctx, left, at, end, at, theme.faint);
       type(ctx, axisText(lift(v)), left - 8, at, theme.muted, "right", "middle");
@@ -71,10 +71,11 @@ function makeCurves(me) {
     const { theme, cue } = me, ctx = sized(over, geo.width, geo.height), main = hover?.i ?? chosen(), bold = `600 11px ${theme.mono}`;
     base.classList.toggle("dim", main >= 0 && head.labels.length > 1);
     ctx.lineJoin = "round";
-    if (cue.step != null && cue.step >= steps[0] && cue.step <= steps[count - 1]) {
-      const x = Math.round(px(cue.step)), late = x > geo.left + geo.w - 60;
+    const now = film ?? cue.step;
+    if (now != null && now >= steps[0] && now <= steps[count - 1]) {
+      const x = Math.round(px(now)), late = x > geo.left + geo.w - 60;
       ctx.fillStyle = css(theme.accent); ctx.fillRect(x - 0.5, geo.top, 1.5, geo.h);
-      type(ctx, stepText(cue.step), x + (late ? -4 : 4), geo.top - 2, theme.accent, late ? "right" : "left", "bottom", bold);
+      type(ctx, stepText(now), x + (late ? -4 : 4), geo.top - 2, theme.accent, late ? "right" : "left", "bottom", bold);
     }
     for (const i of new Set([chosen(), main])) if (i >= 0) {
       ctx.strokeStyle = css(theme.page, 0.9); ctx.lineWidth = 5; path(ctx, i);
@@ -98,7 +99,7 @@ function makeCurves(me) {
       for (let s = Math.max(0, a - 1); s < Math.min(p.length, b + 2); s++) {
         const j = p[s], k = p[s + 1] ?? -1;
         if (j < 0) continue;
-        const xj = geo.xs[j], yj = py(coded(i, j)), dx = k < 0 ? 0 : geo.xs[k] - xj, dy = k < 0 ? 0 : py(coded(i, k)) - yj;
+        const xj = geo.xs[j], yj = geo.foot - geo.rise * lines[i * count + j], dx = k < 0 ? 0 : geo.xs[k] - xj, dy = k < 0 ? 0 : geo.foot - geo.rise * lines[i * count + k] - yj;
         const t = Math.max(0, Math.min(1, ((x - xj) * dx + (y - yj) * dy) / (dx * dx + dy * dy || 1)));
         const d = Math.hypot(x - xj - t * dx, y - yj - t * dy);
         if (d < least) { least = d; found = { i, j: t > 0.5 ? k : j }; }
@@ -133,10 +134,19 @@ function makeCurves(me) {
     if (e.key === "Escape") { me.send(""); drawOver(); } else if (way) { e.preventDefault(); pick((chosen() + way + head.labels.length) % head.labels.length, 140); }
   };
 
+  let deaf = () => {};
+  deaf = hear("frame", (frame) => { // a film plays: the line of the step follows it
+    if (!root.isConnected) { deaf(); return; }
+    film = me.cue?.x_label === "step" ? frame?.step ?? null : null;
+    if (geo) drawOver();
+  });
+
   return {
     load(newHead, arrays) {
       head = newHead; steps = arrays.steps; lines = arrays.lines; count = steps.length; hover = null;
+      const every = Array.from(steps.keys());
       points = head.labels.map((_, i) => { // measured steps of a line; -step - 1 where it breaks
+        if (!lines.subarray(i * count, (i + 1) * count).includes(65535)) return every;
         const p = [];
         for (let j = 0; j < count; j++) if (lines[i * count + j] !== 65535) p.push(j); else if (!head.bridge && p.at(-1) >= 0) p.push(-j - 1);
         return p;
@@ -148,9 +158,13 @@ function makeCurves(me) {
       const direct = few && head.labels.length > 1 && width >= 560;
       const right = direct ? 14 + Math.max(...head.labels.map((l) => probe.measureText(l).width)) : 12;
       const zero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // start the axis at 0 where that costs little
-      geo = { width, height: cue.height, left: 52, right, top: 18, w: width - 52 - right, h: cue.height - 18 - 44, direct };
-      geo.y0 = zero ? 0 : head.lo - pad; geo.y1 = head.hi + pad; geo.first = steps.find((s) => s > 0) ?? 1;
+      geo = { width, height: cue.height, right, top: 18, h: cue.height - 18 - 44, direct };
+      geo.y0 = zero ? 0 : head.lo - pad; geo.y1 = head.hi + pad;
+      geo.ticks = head.log_y ? decades(geo.y0, geo.y1) : nice(geo.y0, geo.y1, Math.max(2, geo.h / 56));
+      geo.left = Math.max(52, 14 + Math.ceil(Math.max(0, ...geo.ticks.map((v) => probe.measureText(axisText(lift(v))).width))));
+      geo.w = width - geo.left - right; geo.first = steps.find((s) => s > 0) ?? 1;
       geo.x0 = fx(steps[0]); geo.x1 = fx(steps[count - 1]); geo.xs = Array.from(steps, px);
+      geo.foot = py(head.lo); geo.rise = (geo.foot - py(head.hi)) / 65534;
       const ctx = sized(base, width, cue.height);
       frame(sized(axes, width, cue.height)); ctx.lineJoin = "round"; ctx.lineWidth = few ? 2 : head.labels.length > 40 ? 1 : 1.5; ctx.globalAlpha = few ? 1 : 0.75;
       head.labels.forEach((_, i) => { ctx.strokeStyle = colour(i); path(ctx, i); });
@@ -180,8 +194,9 @@ function makeCurves(me) {
       tableOf(alt, "Show as table", ["line", "first", "lowest", "highest", "last"], () => head.labels.map((name, i) => {
         const v = points[i].filter((j) => j >= 0).map((j) => lift(coded(i, j)));
         return [name, ...[v[0], Math.min(...v), Math.max(...v), v.at(-1)].map(text)];
-      }));
+      }), { columns: [cue.x_label, ...head.labels], rows: () => Array.from(steps, (step, j) => [step, ...points.map((_, i) => exactOf(lift(coded(i, j))))]) });
       drawOver();
     },
+    end() { deaf(); },
   };
 }

@@ -8,6 +8,7 @@ function makeHeadmap(me) {
     load() {},
     draw() {
       const { values, title, scale, off, marked, notes } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
+      const pick = me.cue.pick, held = root.getRootNode().activeElement?.dataset.head;
       const lut = lutOf(scale.stops[me.theme.mode]), small = cell < 44, out = new Set(off.map(String));
       const table = el("table"), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
       el("caption", "", title, table); el("td", "", null, top);
@@ -22,12 +23,18 @@ function makeHeadmap(me) {
           const td = el("td", `cell${gone ? " off" : ""}${dot ? " dot" : ""}`, null, tr);
           td.style.cssText = `background:${css(fill)};color:${inkOn(fill)};width:${cell}px;min-width:${cell}px`;
           td.title = `L${l}H${h}${gone ? ", off" : ""} · ${scale.label} ${signed}${notes ? ` · ${notes[l][h]}` : ""}`;
-          el("span", small ? "sr" : "", signed, td);
+          let into = td;
+          if (pick && v != null) {
+            into = Object.assign(el("button", "pick", null, td), { type: "button", onclick: () => { me.send([l, h]); me.draw(); } });
+            into.dataset.head = `${l},${h}`; into.ariaPressed = String(me.cue.value) === `${l},${h}`; into.ariaLabel = td.title;
+          }
+          el("span", small ? "sr" : "", signed, into);
           if (dot) el("span", "sr", ", marked", td);
         });
       });
       table.classList.toggle("small", small);
       scroll.replaceChildren(table);
+      if (held) table.querySelector(`[data-head="${held}"]`)?.focus();
       legend(key, scale, lut, { ticks: scale.lo < 0 ? [scale.lo, 0, scale.hi] : [scale.lo, scale.hi], note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
     },
   };

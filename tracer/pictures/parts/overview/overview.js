@@ -158,6 +158,7 @@ function makeOverview(me) {
         const [a, b] = head.factors, note = a * b === 1 ? "" : `${head.pool === "max" ? "brightest" : "mean"} of ${a} × ${b} tokens`;
         legend(key, { label: "Attention", unit: "", lo: 0, hi: head.top, digits: 2 }, lut, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1].map((t) => t * head.top), note });
       }
+      me.table = { columns: ["first query", "first key", head.pool === "max" ? "largest share" : "mean share"], rows: () => Array.from(blocks, (_, i) => [Math.floor(i / cols), i % cols]).map(([q, k]) => [q * head.factors[0], k * head.factors[1], exactOf(value(q, k))]) };
       drawOver(); say(); tell();
     },
   };

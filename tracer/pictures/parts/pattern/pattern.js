@@ -1,19 +1,29 @@
 // One head: the matrix on a canvas, a second canvas for the cross hair, the prompt as shaded text.
 // Cells are [row, column] of the window in here; what is printed or sent to Python is a position in the sequence.
-export default function (args) { return live(args, makePattern); }
+// While a scrubber tells frames, those of its head are drawn; its own payload again once the host has caught up.
+export default async function (args) {
+  const root = args.parentElement.querySelector(".part"), end = await live(args, makePattern), { view } = PARTS.get(root);
+  return () => { if (!root.isConnected) { view.end(); end(); } };
+}
 
 function makePattern(me) {
   const { root } = me;
   const readout = el("p", "readout", null, root), both = el("div", "both", null, root);
   const figure = el("div", "figure", null, both), stage = el("div", "stage", null, figure), base = el("canvas", "", null, stage), cross = el("canvas", "", null, stage);
-  const key = el("div", "legend", null, el("div", "legends", null, figure)), alt = el("details", "alt", null, figure);
+  const legends = el("div", "legends", null, figure), key = el("div", "legend", null, legends), blocks = el("span", "blocks", null, legends), alt = el("details", "alt", null, figure);
   const side = el("div", "side", null, both), ways = el("div", "ways", null, side), texts = el("div", "texts", null, side), tip = el("div", "tip", null, stage);
   tip.hidden = true; base.tabIndex = 0; readout.setAttribute("aria-live", "polite"); ways.setAttribute("role", "group"); ways.setAttribute("aria-label", "What the shading shows");
   const [from, to] = ["Where it looks", "Who looks at it"].map((label) => Object.assign(el("button", "", label, ways), { type: "button" }));
   const TOP = 8; // room for half a label above the first row
-  let head, share, rows, cols, shift, geo, lut, back = false, hover = null, spans = [], image, imageKey;
+  let head, share, rows, cols, shift, geo, lut, back = false, hover = null, others = null, spans = [], image, imageKey, frame = null, ending = false, waiting = 0;
 
-  const value = (q, k) => share[q * cols + k] / 65534;
+  const film = () => (frame && me.cue.head ? frame : null);
+  function codes(f) { // of the frame's cells, as bytes of the root; where it was pooled, of the block that a cell is in
+    const [l, h] = me.cue.head, [fq, fk] = f.factors, start = (l * f.heads + h) * f.rows * f.cols;
+    return fq * fk === 1 ? (q, k) => f.thumbs[start + (q + head.starts[0]) * f.cols + k + head.starts[1]]
+      : (q, k) => f.thumbs[start + Math.floor(position(0, q) / fq) * f.cols + Math.floor(position(1, k) / fk)];
+  }
+  const value = (q, k) => (film() ? (codes(film())(q, k) / 255) ** 2 : share[q * cols + k] / 65534);
   const seen = (q) => (head.causal ? Math.min(cols, Math.max(0, q + shift + 1)) : cols); // how many columns a row sees
   const first = (k) => (head.causal ? Math.min(rows, Math.max(0, k - shift)) : 0); // the first row that sees a column
   const unseen = (q, k) => k >= seen(q);
@@ -25,7 +35,7 @@ function makePattern(me) {
     const at = me.cue.value?.map((v, axis) => v - head.starts[axis]);
     return at?.length && inside(at) ? at : null;
   }
-  const focus = () => hover ?? lock();
+  const focus = () => hover ?? others ?? lock();
   function best(i, axis) { // the strongest cell of a row (axis 0) or of a column (axis 1); null where all of it is masked
     let at = null;
     for (let j = axis ? first(i) : 0, end = axis ? rows : seen(i); j < end; j++) { const c = axis ? [j, i] : [i, j]; if (!at || value(...c) > value(...at)) at = c; }
@@ -68,7 +78,7 @@ function makePattern(me) {
       ctx.fillStyle = ink;
       ctx.fillRect(geo.left, y + ch / 2 - 0.5, k * cw, 1); ctx.fillRect(x + cw / 2 - 0.5, y + ch, 1, geo.height - y - ch);
       ctx.lineWidth = 2; ctx.strokeStyle = css(me.theme.page); ctx.strokeRect(x - 2.5, y - 2.5, cw + 5, ch + 5);
-      ctx.strokeStyle = css(lock() && !hover ? me.theme.accent : me.theme.text); ctx.strokeRect(x - 1, y - 1, cw + 2, ch + 2);
+      ctx.strokeStyle = css(lock() && !hover && !others ? me.theme.accent : me.theme.text); ctx.strokeRect(x - 1, y - 1, cw + 2, ch + 2);
       ctx.font = `500 11px ${me.theme.mono}`; label(ctx, q, 0, true); label(ctx, k, 1, true);
     }
     spans.forEach((list, axis) => { // one text shades by the way that is chosen, two texts shade by row and by column
@@ -86,8 +96,11 @@ function makePattern(me) {
     const text = span.parentElement, box = text.getBoundingClientRect(), at = span.getBoundingClientRect();
     if (!text.matches(":hover") && (at.top < box.top || at.bottom > box.bottom)) text.scrollTop += at.top - box.top - box.height / 2;
   }
-  const point = (at) => { hover = at; drawCross(); };
-  const hold = (at, wait = 0) => { hover = null; me.send(at ? place(at) : [], wait); drawCross(); };
+  function point(at) {
+    if (String(at) !== String(hover)) tell("cursor", at && { query: position(0, at[0]), key: position(1, at[1]), source: me });
+    hover = at; drawCross();
+  }
+  const hold = (at, wait = 0) => { point(null); me.send(at ? place(at) : [], wait); drawCross(); };
   const toggle = (at) => hold(lock() && String(lock()) === String(at) ? null : at);
 
   base.onpointermove = (e) => {
@@ -122,9 +135,10 @@ function makePattern(me) {
     });
   }
   function paint() { // at most one pixel a cell; the brightest where there are more cells than pixels
-    const ratio = devicePixelRatio || 1, f = Math.max(1, Math.ceil(Math.max(rows / (geo.height * ratio), cols / (geo.width * ratio)) - 1e-6)), want = `${head.version} ${me.theme.mode} ${f}`;
+    const ratio = devicePixelRatio || 1, f = Math.max(1, Math.ceil(Math.max(rows / (geo.height * ratio), cols / (geo.width * ratio)) - 1e-6)), want = `${film() ? `${frame.version} ${frame.index} ${me.cue.head}` : head.version} ${me.theme.mode} ${f}`;
     if (imageKey === want) return;
-    image = heat(rows, cols, f, (q, k) => (unseen(q, k) ? -1 : Math.round(255 * Math.sqrt(value(q, k)))), lut); imageKey = want;
+    const code = film() ? codes(film()) : (q, k) => Math.round(255 * Math.sqrt(share[q * cols + k] / 65534));
+    image = heat(rows, cols, f, (q, k) => (unseen(q, k) ? -1 : code(q, k)), lut); imageKey = want;
     spans.flat().forEach((span) => { span.tint = null; });
   }
   function layout(ctx) {
@@ -139,7 +153,7 @@ function makePattern(me) {
     });
     return { left, bottom, size, height: size[0] * rows, width: size[1] * cols, numbers: size.map((c) => c < 14 / 3) };
   }
-  function frame(ctx) { // lines between cells that are large enough, and the edge where the future begins
+  function grid(ctx) { // lines between cells that are large enough, and the edge where the future begins
     const { left, width, height, size: [ch, cw] } = geo;
     ctx.fillStyle = css(me.theme.page, 0.8);
     if (ch >= 12) for (let q = 1; q < rows; q++) ctx.fillRect(left, q * ch - 0.5, seen(q) * cw, 1);
@@ -153,20 +167,43 @@ function makePattern(me) {
     if (ctx.measureText(note).width + 8 < free) ctx.fillText(note, left + width, 2);
   }
 
+  function repaint() { // the cells alone, for a frame; the canvas is still moved down as it was drawn
+    if (ending && head.version === me.cue.version) { frame = null; ending = false; }
+    const ctx = base.getContext("2d"), f = film();
+    paint();
+    ctx.clearRect(geo.left - 1, -1, geo.width + 2, geo.height + 2);
+    drawHeat(ctx, image, geo.left, 0, geo.width, geo.height);
+    grid(ctx);
+    blocks.textContent = f && Math.max(...f.factors) > 1 ? `brightest of ${f.factors[0]} × ${f.factors[1]} tokens while it moves` : "";
+    if (focus()) drawCross();
+  }
+  const deaf = [
+    hear("frame", (told) => {
+      ending = !told && frame != null; frame = told ?? frame;
+      waiting ||= requestAnimationFrame(() => { waiting = 0; if (geo && me.cue.head) repaint(); });
+    }),
+    hear("cursor", (cell) => {
+      if (cell?.source === me || !geo) return;
+      const at = cell && [cell.query - head.starts[0], cell.key - head.starts[1]], next = at && inside(at) && !unseen(...at) ? at : null;
+      if (String(next) !== String(others)) { others = next; drawCross(); }
+    }),
+  ];
+
   return {
     load(newHead, arrays) {
-      head = newHead; share = arrays.shares; [rows, cols] = share.shape; shift = head.starts[0] - head.starts[1]; imageKey = ""; hover = null;
+      head = newHead; share = arrays.shares; [rows, cols] = share.shape; shift = head.starts[0] - head.starts[1]; imageKey = ""; hover = others = null;
       texts.replaceChildren(); ways.hidden = !!head.keys; root.classList.toggle("two", !!head.keys);
       spans = [write(0, head.tokens, head.breaks)];
       if (head.keys) spans.push(write(1, head.keys, head.key_breaks));
     },
     draw() {
       const { theme } = me;
+      if (ending && head.version === me.cue.version) { frame = null; ending = false; }
       lut = lutOf(PALETTES.attention[theme.mode]); geo = layout(base.getContext("2d")); paint();
       const ctx = sized(base, geo.left + geo.width + 8, TOP + geo.height + geo.bottom);
       ctx.translate(0, TOP);
       drawHeat(ctx, image, geo.left, 0, geo.width, geo.height);
-      frame(ctx);
+      grid(ctx);
       ctx.font = `400 11px ${theme.mono}`;
       labels(ctx, 0); labels(ctx, 1);
       const where = head.keys || head.starts[0] ? `, queries ${position(0, 0)} to ${position(0, rows - 1)}, keys ${position(1, 0)} to ${position(1, cols - 1)}` : "";
@@ -176,8 +213,10 @@ function makePattern(me) {
       tableOf(alt, "Show as table", ["query", "strongest key", "share"], () => head.tokens.map((_, q) => {
         const named = (axis, i) => `${position(axis, i)} \u2068${token(axis, i)}\u2069`, at = best(q, 0);
         return at ? [named(0, q), named(1, at[1]), numberOf(value(...at), { digits: 3 })] : [named(0, q), "–", "–"];
-      }));
+      }), { columns: ["query \\ key", ...Array.from({ length: cols }, (_, k) => `${position(1, k)} ${token(1, k)}`)],
+        rows: () => head.tokens.map((_, q) => [`${position(0, q)} ${token(0, q)}`, ...Array.from({ length: cols }, (_, k) => (unseen(q, k) ? "–" : exactOf(value(q, k))))]) });
       drawCross();
     },
+    end() { deaf.forEach((stop) => stop()); cancelAnimationFrame(waiting); if (hover) tell("cursor", null); },
   };
 }

@@ -52,6 +52,7 @@ const numberOf = (v, { digits = 2, plain = false } = {}) => { // plain: never an
   const small = !plain && v !== 0 && Math.abs(v) < 0.5 * 10 ** -digits, big = Math.abs(v) >= 1e5;
   return (small || big ? v.toExponential(1) : v.toFixed(digits)).replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
 };
+const exactOf = (v) => (v == null || !Number.isFinite(v) ? "–" : `${+v.toPrecision(6)}`); // for a file
 
 function el(tag, cls, text, parent) {
   const node = document.createElement(tag);
@@ -61,6 +62,7 @@ function el(tag, cls, text, parent) {
   return node;
 }
 function sized(canvas, width, height) {
+  if (HUB.press) return HUB.press(canvas, width, height); // a picture is being saved: not the canvas on the screen
   const ratio = devicePixelRatio || 1, ctx = canvas.getContext("2d");
   canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
   canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
@@ -79,6 +81,7 @@ function heat(rows, cols, f, code, lut) { // one pixel for f x f cells, the brig
   return image;
 }
 function drawHeat(ctx, image, x, y, w, h) { // crisp cells, as even as the screen allows: uneven zooms go through a larger copy
+  if (HUB.press) { ctx.imageSmoothingEnabled = false; ctx.drawImage(image, x, y, w, h); return; }
   const ratio = devicePixelRatio || 1, whole = [(w * ratio) / image.width, (h * ratio) / image.height];
   const even = whole.every((zoom) => Math.abs(zoom - Math.round(zoom)) < 1e-6), z = 2 * Math.ceil(Math.max(...whole));
   let from = image;
@@ -111,25 +114,25 @@ function legend(node, scale, lut, { root = (v) => v, ticks = [scale.lo, scale.hi
     .style.left = `${100 * root((v - scale.lo) / (scale.hi - scale.lo))}%`;
   if (note) el("span", "note", note, node);
 }
-function tableOf(node, summary, columns, rows) { // the picture as a table, built when it is opened
-  node.replaceChildren();
+function tableOf(node, summary, columns, rows, whole = { columns, rows }) { // the picture as a table, built when it is opened; `whole`: what a file of it holds
+  node.replaceChildren(); node.table = whole;
   el("summary", "", summary, node);
   node.ontoggle = () => {
     node.querySelector(".scroll")?.remove();
     if (!node.open) return;
-    const table = el("table", "", null, el("div", "scroll", null, node)), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
+    const scroll = Object.assign(el("div", "scroll", null, node), { tabIndex: 0, role: "region", ariaLabel: summary }), table = el("table", "", null, scroll), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
     for (const c of columns) el("th", "", c, top).scope = "col";
     for (const row of rows()) { const tr = el("tr", "", null, body); row.forEach((c, i) => { el(i ? "td" : "th", "", c, tr); }); }
   };
   if (node.open) node.ontoggle();
 }
 
-async function live({ data, parentElement, setStateValue }, make) {
+async function live({ data, parentElement, setStateValue }, make, { saves = true } = {}) {
   const root = parentElement.querySelector(".part"), host = parentElement.host ?? parentElement, key = keyOf(parentElement);
   let me = PARTS.get(root);
   if (!me) {
-    me = { root, sent: 0, frame: 0, width: 0, timer: 0 };
-    me.draw = () => { me.frame ||= requestAnimationFrame(() => { me.frame = 0; if (me.ready && me.cue && root.clientWidth) me.view.draw(); }); };
+    me = { root, key, sent: 0, frame: 0, width: 0, timer: 0 };
+    me.draw = () => { me.frame ||= requestAnimationFrame(() => { me.frame = 0; if (me.ready && me.cue && root.clientWidth) { me.view.draw(); me.offers?.(); } }); };
     me.send = (value, wait = 0) => {
       me.cue.value = value; me.sent = Date.now(); clearTimeout(me.timer);
       const pick = { value, time: me.sent };
@@ -143,6 +146,7 @@ async function live({ data, parentElement, setStateValue }, make) {
     me.observer = new ResizeObserver(() => { if (root.clientWidth !== me.width) { me.width = root.clientWidth; me.draw(); } });
     me.observer.observe(root);
     me.view = make(me);
+    if (saves && HUB.saver) HUB.saver(me); else if (saves) HUB.waiting.add(me);
     PARTS.set(root, me);
     document.fonts?.ready.then(me.draw);
   }
@@ -156,9 +160,9 @@ async function live({ data, parentElement, setStateValue }, make) {
     if (me.version !== head.version) {
       me.version = head.version;
       const arrays = await arraysOf(head, body);
-      if (me.version === head.version) { me.view.load(head, arrays); me.ready = true; }
+      if (me.version === head.version) { me.last = [head, arrays]; me.view.load(head, arrays); me.ready = true; }
     }
   }
   me.draw();
-  return () => { me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); takes.delete(me.take); };
+  return () => { me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); HUB.waiting.delete(me); takes.delete(me.take); };
 }

@@ -1,5 +1,5 @@
 // One line without axes, with its first and last value.
-export default function (args) { return live(args, makeSpark); }
+export default function (args) { return live(args, makeSpark, { saves: false }); }
 
 function makeSpark(me) {
   const { root } = me;

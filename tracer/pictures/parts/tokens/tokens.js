@@ -49,7 +49,7 @@ function makeTokens(me) {
         b.style.background = none ? "transparent" : css(fill); b.style.color = none ? "" : inkOn(fill);
         b.ariaLabel = `${i} ${tokens[i]}${none ? "" : `, ${scale.label} ${signed(change)}`}`;
       });
-      mark();
+      mark(); me.table = { columns: ["position", "token", "before", "after"], rows: () => tokens.map((token, i) => [i, token, exactOf(before[i]), exactOf(after[i])]) };
       text.ariaLabel = "Tokens of the prompt: choose one to see what the model predicts after it";
       legend(key, scale, lut, { ticks: [scale.lo, 0, scale.hi] });
     },

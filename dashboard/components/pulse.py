@@ -1,0 +1,39 @@
+"""Drawing a part of a page again and again, and nothing else: `st.fragment(run_every=)` without its race.
+
+Streamlit's timer also fires between a click that changes the page and the page that comes, which is then cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from dashboard.components.host import Part
+from tracer.pictures.sources import Source, text
+
+
+class _Pulse(Part):
+    """Sent with every tick, so it comes without what pictures share."""
+
+    def __init__(self) -> None:
+        self.name, self.source = "manyeyes.pulse", Source("<i></i>", "i { display: none; }\n", text("pulse/pulse.js"))
+        self.mount = self.register()
+
+
+_PULSE = _Pulse()
+
+
+def ticking(draw: Callable[[], None], *, key: str, seconds: float = 2.0) -> None:
+    """Draw now, and again every so many seconds while the page is in sight and nobody clicks."""
+
+    def again() -> None:
+        draw()
+        with st.container(key=f"pulse_{key}"):
+            _PULSE(key=f"pulse {key}", data=int(1000 * seconds), on_tick_change=_nothing)
+
+    st.fragment(again)()
+
+
+def _nothing() -> None:
+    """A component only reports what somebody listens to."""

@@ -1,0 +1,28 @@
+"""Two patterns side by side, with their difference where the tokens are the same; one cross hair for all."""
+
+from collections.abc import Callable
+
+from dashboard.components.host import Part, controlled
+
+Cell = tuple[int, int, int]
+_PART = Part("versus")
+
+
+def versus(
+    blob: bytes,
+    *,
+    key: str,
+    names: tuple[str, str] = ("A", "B"),
+    locked: Cell | None = None,
+    max_cell: int = 28,
+    on_change: Callable[[Cell | None], None] | None = None,
+) -> Cell | None:
+    """Draw versus.versus(...); returns the held (query, key, panel) in force, None when nothing is held.
+
+    `names` are what the two are called. A cell under the mouse of another part is taken for one of the first panel.
+    """
+    cue = {"names": list(names), "max_cell": max_cell}
+    current = tuple(locked) if locked is not None else None
+    return controlled(
+        _PART, blob, cue, key=key, current=current, read=lambda v: tuple(v) if v else None, on_change=on_change
+    )

@@ -1,0 +1,132 @@
+"""Find: which head does what, and where in the held-out text does it do it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import measured, parts, state
+from dashboard.components.ranking import ranking
+from dashboard.loading import finding_passages as finding
+from dashboard.loading import kept
+from dashboard.loading.finding_passages import Found, Head
+from dashboard.sections import prompts
+from dashboard.sections.ablate_sweep import is_large
+from dashboard.sections.passages import choose_kind, draw_ends, draw_passages
+from tracer.measures import MEASURES
+from tracer.pictures import finding as packing
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+STYLE = """<style>@media (min-width: 1100px) and (min-height: 840px) {
+[data-testid="stColumn"]:has(.st-key-find_left) { position: sticky; top: 4.5rem; align-self: flex-start; } }</style>"""
+"""Where there is room, the ranking stays while passages scroll by."""
+BESIDE = ("induction", "previous_token", "entropy_normalised", "first_token")
+"""What stands beside the measure that heads are ranked by."""
+
+
+def page() -> None:
+    parts.heading("Find", "Which head does what, and where in a text does it do it?")
+    chooser, by, kinds = st.columns([3, 2, 2])
+    with chooser:
+        run = parts.choose_run()
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    offered = measured.head_measures(trace)
+    with by:
+        measure = _choose_measure(offered)
+    with kinds:
+        kind = choose_kind()
+    parts.tick(run, lambda: _draw(run, measure, kind))
+    with st.expander(f"What is “{MEASURES[measure].label}”?"):
+        parts.explain(measure, run)
+
+
+def _choose_measure(offered: list[str]) -> str:
+    wanted = [state.read().measure, "induction", *offered]
+    state.show("measure_box", next(name for name in wanted if name in offered))
+    return st.selectbox(
+        "Rank heads by", offered, key="measure_box", format_func=lambda name: MEASURES[name].label,
+        on_change=lambda: state.update(measure=st.session_state["measure_box"]),
+    )  # fmt: skip
+
+
+def _draw(run: Run, measure: str, kind: str) -> None:
+    """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    searchable = _searchable(run)
+    if searchable is None:
+        parts.choose_record(run)
+        step, search = parts.step_in_force([int(s) for s in trace["step"].values]), None
+    else:
+        steps, search = searchable
+        step = parts.choose_step(run, steps)
+    focus = parts.focus(trace, step)
+    left, right = st.columns([5, 6], gap="large")
+    st.html(STYLE)
+    aside = left.container(key="find_left")
+    with aside:
+        _draw_ranking(run, trace, step, measure, focus)
+    with right:
+        found = _search(run, step, search)
+        if found is not None:
+            draw_passages(run, found, kind, focus)
+    if found is not None:
+        with aside:
+            draw_ends(found, kind, focus)
+
+
+def _searchable(run: Run) -> tuple[list[int], Callable[[Run, int], Found]] | None:
+    """The steps at which text can be searched, and how; None where there is nothing to search."""
+    if prompts.can_read(run):
+        return (run.steps, finding.of_text) if run.steps else None
+    try:
+        found = kept.prompts(run)
+    except ValueError:
+        return None
+    return (found.steps, finding.of_kept) if found.names and found.steps and run.about.d_vocab else None
+
+
+def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> Found | None:
+    """The looks of every head; asks first where that takes long, and says why where it cannot be done."""
+    if search is None:
+        if run.about.d_vocab is None:
+            why = "This model reads no tokens, so there is no text to search."
+        elif run.about.rebuilds and run.live:
+            why = "The first snapshot is written soon: then its text can be searched."
+        else:
+            why = f"{prompts.why_not(run)}, and no patterns were kept, so there is no text to search."
+        st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
+        return None
+    asked = f"search {run.dir}"
+    if search is finding.of_text and is_large(run) and not st.session_state.get(asked):
+        st.subheader("Where it looks", anchor=False)
+        st.caption("This model is large: reading the text takes its time, for all heads at once.")
+        st.button("Search the text", icon=":material/search:", type="primary",
+                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+        return None
+    try:
+        return search(run, step)
+    except ValueError as error:
+        parts.refuse(str(error))
+        raise AssertionError from error
+
+
+def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
+    st.subheader("Heads, ranked", anchor=False)
+    st.caption(f"{MEASURES[measure].label}, measured on {parts.probe(run, measure)}. "
+               "Click a head to read its passages, a column to rank by it.")  # fmt: skip
+    names = [measure, *(name for name in BESIDE if name != measure and measured.holds(trace, name))]
+    values = {name: measured.scores(trace, name, step) for name in names}
+    ranking(
+        packing.ranking(values, measured.there(trace)), key="ranking", selected=focus, measure=measure,
+        scales={name: parts.scale(name, run, found) for name, found in values.items()},
+        on_change=lambda head, name: state.update(layer=head[0], head=head[1], measure=name),
+    )  # fmt: skip

@@ -1,0 +1,118 @@
+"""The Find page in a real browser: rank, read, point, open a passage as a prompt; hostile tokens stay text."""
+
+import json
+import re
+import shutil
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import query, settle
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = (
+    "<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>", "\u202erow", "\x00", "\n", "👩\u200d🚀",
+    "x" * 300, "**b**", "[x](javascript:alert(1))", "$x$", ":material/x:", "   ", "\n        y", " " * 200,
+)  # fmt: skip
+
+
+def heads(page):
+    """The heads of the table, top down."""
+    return page.locator(".ranking tbody th button").all_inner_texts()
+
+
+def test_rank_read_and_open(page, server):
+    page.goto(f"{server}/find?run=toy")
+    settle(page)
+    first = heads(page)[0]
+    assert first.startswith("L1") and len(heads(page)) == 8
+    expect(page.get_by_role("button", name=first, exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("heading", name=f"Where {first} looks")).to_be_visible()
+    assert page.locator(".passages li").count() == 16
+
+    # An arrow key takes the head below, and the address says so; turning the order round moves nothing but rows.
+    page.get_by_role("button", name=first, exact=True).focus()
+    page.keyboard.press("ArrowDown")
+    second = heads(page)[1]
+    expect(page.get_by_role("heading", name=f"Where {second} looks")).to_be_visible()
+    settle(page)
+    assert f"L{query(page)['layer'][0]}H{query(page)['head'][0]}" == second
+    page.get_by_role("button", name="Induction score: turn the order round").click()
+    assert heads(page)[-1] == first
+    expect(page.locator(".ranking th[aria-sort]")).to_have_attribute("aria-sort", "ascending")
+
+    # A column's name ranks by it, here and in the chooser and in the address.
+    page.get_by_role("button", name="Previous-token attention: rank by").click()
+    settle(page)
+    assert query(page)["measure"] == ["previous_token"]
+    expect(page.get_by_role("combobox", name=re.compile("Rank heads by"))).to_have_value("Previous-token attention")
+    best = heads(page)[0]
+    page.locator(".ranking tbody tr").first.click()
+    expect(page.get_by_role("heading", name=f"Where {best} looks")).to_be_visible()
+
+    # That head looks one token back, and the token under the pointer says how much it gets.
+    page.get_by_role("combobox", name=re.compile("Look for")).click()
+    page.get_by_role("option", name="Token before").click()
+    settle(page)
+    card = page.locator(".passages li").first
+    expect(card.locator(".top")).to_contain_text("1 token back")
+    share = float(card.locator(".num").inner_text())
+    card.locator(".key").hover()
+    tip = page.locator(".passages .tip")
+    expect(tip).to_contain_text("1 token back")
+    assert float(tip.locator("dd").first.inner_text()) == pytest.approx(share, abs=0.006) and share > 0.5
+    card.locator(".text").focus()
+    page.keyboard.press("ArrowRight")
+    expect(tip).to_contain_text("the token itself")
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+    # The link opens the same list; a passage becomes the prompt, and its query is held.
+    page.goto(page.url)
+    settle(page)
+    expect(page.get_by_role("heading", name=f"Where {best} looks")).to_be_visible()
+    token = card.locator(".query").inner_text()
+    card.get_by_role("button", name=re.compile("^Open this passage on Heads")).click()
+    expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+    settle(page)
+    words = page.get_by_role("textbox", name="Prompt").input_value().split()
+    assert words[int(query(page)["token"][0]) - 1] == token  # the start token stands in front
+    assert f"L{query(page)['layer'][0]}H{query(page)['head'][0]}" == best
+
+
+def test_the_ranking_stays_while_passages_scroll(page, server):
+    page.goto(f"{server}/find?run=toy")
+    settle(page)
+    page.locator(".passages li").last.scroll_into_view_if_needed()
+    expect(page.locator(".ranking tbody tr").first).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_hostile_tokens_stay_text(page, server, folder, width):
+    directory = folder / "checkpoints" / "hostile find"
+    if not directory.exists():
+        shutil.copytree(folder / "checkpoints" / "toy", directory)
+        path = directory / "tokenizer.json"
+        tokenizer = json.loads(path.read_text())
+        for i, word in enumerate(HOSTILE, start=1):
+            del tokenizer["model"]["vocab"][str(i)]
+            tokenizer["model"]["vocab"][word] = i
+        path.write_text(json.dumps(tokenizer))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{server}/find?run=hostile find")
+    settle(page)
+    text = "".join(page.locator(".passages .text").all_inner_texts())
+    assert "<script>" in text and "‹U+202E›row" in text and "\u202e" not in text
+    assert page.locator("img[src=x], .passages script").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    box = page.locator(".passages").bounding_box()
+    reach = "(all) => Math.max(...all.flatMap((node) => [...node.getClientRects()].map((rect) => rect.right)))"
+    assert page.locator(".passages .text span").evaluate_all(reach) <= box["x"] + box["width"] + 3 <= width
+
+
+def test_without_text_the_ranking_remains(page, server):
+    page.goto(f"{server}/find?run=theirs")
+    settle(page)
+    expect(page.get_by_text("This model reads no tokens, so there is no text to search.")).to_be_visible()
+    assert len(heads(page)) == 8

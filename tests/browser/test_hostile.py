@@ -1,0 +1,154 @@
+"""Tokens, prompts and names that would like to be markup, on every page: they are text, in its place."""
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import zarr
+from playwright.sync_api import Page, expect
+from zarr.errors import ZarrUserWarning
+
+from dashboard.navigation import TITLES
+from tests.browsing import ROOT, SIZES, photograph, served, settle, sideways, tab
+from tracer.pictures.payload import visible
+from tracer.presets import preset
+from tracer.training import train
+
+pytestmark = pytest.mark.slow
+SCRIPT, IMAGE = "<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>"
+MARKDOWN = [
+    "**b**",
+    "[x](javascript:alert(1))",
+    "![x](http://elsewhere.test/x.png)",
+    "$x$",
+    ":material/home:",
+    ":red[x]",
+]
+TOKENS = [
+    SCRIPT,
+    IMAGE,
+    "</div></style></textarea>",
+    "\u202egnp.exe",
+    "\0",
+    "\n",
+    "👩‍🚀",
+    "x" * 300,
+    "&amp;",
+    "`c`",
+    *MARKDOWN,
+]
+NAME = "<img src=x onerror=alert(1)> **b** $x$ :material-home: [x](javascript:alert(1))"
+"""A run's directory cannot hold a slash."""
+ALIVE = """() => {
+  const found = [], images = "[onerror], img[src=x], img[src*=elsewhere]";
+  const alive = `script:not([src]):not([type]), ${images}, a[href^=javascript], .katex`;
+  const walk = (root) => {
+    found.push(...[...root.querySelectorAll(alive)].map((node) => node.outerHTML));
+    for (const node of root.querySelectorAll("*")) {
+      if (node.shadowRoot) walk(node.shadowRoot);
+      if (node.matches("strong, em") && node.textContent === "b") found.push(node.outerHTML);
+      if (node.dataset.testid === "stIconMaterial" && node.textContent === "home") found.push(node.outerHTML);
+    }
+  };
+  walk(document.querySelector("[data-testid=stApp]"));
+  return found;
+}"""
+
+
+def poison(run) -> None:
+    """Give the last tokens that this run learnt, its kept prompts and their names other texts."""
+    path = run.dir / "tokenizer.json"
+    tokenizer = json.loads(path.read_text("utf-8"))
+    first = len(tokenizer["model"]["vocab"]) - len(TOKENS)
+    tokenizer["model"]["vocab"] = {piece: i for piece, i in tokenizer["model"]["vocab"].items() if i < first}
+    del tokenizer["model"]["merges"][-len(TOKENS) :]
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    tokenizer["added_tokens"] += [{"id": first + i, "content": token, **plain} for i, token in enumerate(TOKENS)]
+    path.write_text(json.dumps(tokenizer), "utf-8")
+    trace: Any = zarr.open_group(run.dir / "trace.zarr", mode="r+")
+    prompts, strings = trace["prompt"], trace["prompt_tokens"].attrs["strings"]
+    prompts[:] = [f"{token} {i}" for i, token in enumerate(TOKENS[: prompts.shape[0]])]
+    trace["prompt_tokens"].attrs["strings"] = [[*TOKENS, *row][: len(row)] for row in strings]
+    with warnings.catch_warnings(action="ignore", category=ZarrUserWarning):  # not in the specification yet
+        zarr.consolidate_metadata(trace.store)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The address of the dashboard over one such run, as it was trained and without its weights."""
+    folder = tmp_path_factory.mktemp("hostile")
+    words = [f"{'abcdefgh'[i % 8]}{'aeiou'[i % 5]}{'mnrst'[i // 5 % 5]}" for i in range(40)]
+    for i in range(30):
+        text = " ".join(words[(i + j * j) % 40] for j in range(400))
+        (folder / "texts").mkdir(exist_ok=True)
+        (folder / "texts" / f"{i}.txt").write_text(text, "utf-8")
+    toy = preset("induction").config
+    run = train(
+        replace(
+            toy, run=str(folder / "checkpoints" / NAME), steps=4, device="cpu",
+            model=replace(toy.model, n_ctx=2048, d_model=16, n_heads=2),
+            data=replace(toy.data, corpus=str(folder / "texts"), vocab_size=257 + 2 * len(TOKENS), val_share=0.3),
+            optim=replace(toy.optim, batch_size=1),
+            record=replace(toy.record, val_rows=1, every=2, snapshot_every=2, log_every=2),
+        ), quiet=True,
+    )  # fmt: skip
+    poison(run)
+    shutil.copytree(run.dir, folder / "checkpoints" / "kept")
+    shutil.rmtree(folder / "checkpoints" / "kept" / "snapshots")
+    with served(ROOT / "dashboard" / "app.py", folder) as url:
+        yield url
+
+
+@pytest.fixture(params=SIZES)
+def page(browser, hostile, request):
+    with tab(browser, hostile, viewport={"width": request.param, "height": SIZES[request.param]}) as page:
+        page.set_default_timeout(90_000)  # the longest context of all tests
+        yield page
+
+
+def is_harmless(page: Page) -> None:
+    settle(page)
+    assert page.get_by_test_id("stException").all_inner_texts() == []
+    assert page.evaluate(ALIVE) == []
+    assert sideways(page) == []
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_every_page_shows_them_as_text(page, hostile, name):
+    prompt = quote("".join(TOKENS) + "bam " + "".join(TOKENS))
+    page.goto(f"{hostile}/{name}?run={quote(NAME)}&prompt={prompt}&off=L0H1&token=2&compare={quote(NAME)}")
+    is_harmless(page)
+    photograph(page, f"hostile-{name}-{page.viewport_size['width']}")
+    if name == "heads":
+        for token in TOKENS:
+            expect(page.get_by_text(visible(token)).first).to_be_attached()
+
+
+@pytest.mark.parametrize("name", ["heads", "ablate"])
+def test_what_a_run_without_weights_kept(page, hostile, name):
+    page.goto(f"{hostile}/{name}?run=kept")
+    is_harmless(page)
+    if name == "heads":
+        expect(page.get_by_text(visible(IMAGE)).first).to_be_attached()
+
+
+def test_two_thousand_tokens(page, hostile):
+    page.goto(f"{hostile}/heads?run={quote(NAME)}")
+    settle(page)
+    typed = "".join(token for token in TOKENS if token != "\0")
+    times = -(-2000 // (len(TOKENS) - 1))
+    page.get_by_role("textbox", name="Prompt").fill(typed * times)
+    page.get_by_role("textbox", name="Prompt").press("Control+Enter")
+    is_harmless(page)
+    expect(page.get_by_role("application", name=f"{times * (len(TOKENS) - 1) + 1} queries")).to_be_visible()
+
+
+@pytest.mark.parametrize("link", ["run", "compare", "prompt", "kept", "measure", "find", "other_prompt", "view"])
+def test_links_of_strangers(page, hostile, link):
+    known = "" if link == "run" else f"run={quote(NAME)}&"
+    page.goto(f"{hostile}/heads?{known}{link}={quote(IMAGE + ' '.join(MARKDOWN) + chr(0x202E))}")
+    is_harmless(page)

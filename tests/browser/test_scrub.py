@@ -1,0 +1,189 @@
+"""The scrubber in a real browser: what it draws needs no server, and what is let go of is kept."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browsing import query, settle
+
+pytestmark = pytest.mark.slow
+PICTURE = "canvas => canvas.toDataURL()"
+APART = """async (canvas, other) => {
+  const image = await createImageBitmap(await (await fetch(other)).blob());
+  const copy = new OffscreenCanvas(canvas.width, canvas.height), ctx = copy.getContext("2d");
+  const read = (from) => {
+    ctx.clearRect(0, 0, copy.width, copy.height); ctx.drawImage(from, 0, 0);
+    return ctx.getImageData(0, 0, copy.width, copy.height).data;
+  };
+  const a = read(canvas), b = read(image);
+  return a.reduce((sum, v, i) => sum + Math.abs(v - b[i]), 0) / a.length;
+}"""
+"""The mean difference of two pictures, of 255."""
+SHOWS = "least => manyeyes.topics.get('frame').value?.index >= least"
+WATCH = """canvas => {
+  window.seen = new Set();
+  const look = () => { window.seen.add(canvas.toDataURL()); window.watch = requestAnimationFrame(look); };
+  look();
+}"""
+
+
+def slider(page: Page) -> Locator:
+    return page.get_by_role("slider", name="Step of training")
+
+
+def atlas(page: Page) -> Locator:
+    return page.get_by_role("application", name=re.compile("attention heads"))
+
+
+def pattern(page: Page) -> Locator:
+    return page.get_by_role("application", name=re.compile("^Attention pattern of L"))
+
+
+def place(page: Page) -> int:
+    return int(slider(page).get_attribute("aria-valuenow"))
+
+
+def step(page: Page) -> str:
+    return re.match(r"step ([\d,]+)", slider(page).get_attribute("aria-valuetext"))[1].replace(",", "")
+
+
+@pytest.fixture
+def sent(page, server) -> list:
+    """The Heads page of the toy, and every message it sends from then on."""
+    messages = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda message: messages.append(message)))
+    page.goto(f"{server}/heads?run=toy")
+    settle(page)
+    slider(page).wait_for()
+    settle(page)
+    messages.clear()
+    return messages
+
+
+def drag_to(page: Page, share: float) -> None:
+    """Press at the start of the timeline and move; the button stays down."""
+    box = slider(page).bounding_box()
+    page.mouse.move(box["x"] + 9, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 9 + share * (box["width"] - 18), box["y"] + 40, steps=8)
+
+
+def test_play_moves_every_picture_without_the_server(page, sent):
+    before = atlas(page).evaluate(PICTURE), pattern(page).evaluate(PICTURE)
+    page.get_by_role("button", name="Play the training").click()
+    page.wait_for_function(SHOWS, arg=2)
+    assert atlas(page).evaluate(PICTURE) != before[0] and pattern(page).evaluate(PICTURE) != before[1]
+    assert sent == []
+    page.get_by_role("button", name="Pause").focus()  # a focused button keeps its own space bar
+    page.keyboard.press(" ")
+    settle(page)
+    assert len(sent) == 1 and query(page)["step"] == [step(page)]
+
+
+def test_letting_go_keeps_the_step_and_the_picture(page, sent):
+    old = atlas(page).evaluate(PICTURE)
+    drag_to(page, 0.5)
+    page.wait_for_function(SHOWS, arg=1)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    held, shown = atlas(page).evaluate(PICTURE), step(page)
+    assert sent == [] and held != old
+    atlas(page).evaluate(WATCH)
+    page.mouse.up()
+    settle(page)
+    page.wait_for_function("() => manyeyes.topics.get('frame').value === null")
+    assert query(page)["step"] == [shown] == [step(page)]
+    assert old not in page.evaluate("() => { cancelAnimationFrame(window.watch); return [...window.seen]; }")
+    assert atlas(page).evaluate(APART, held) < 1.5 < atlas(page).evaluate(APART, old)
+
+    # The link opens at the same step, and the last step needs no mention.
+    page.reload()
+    settle(page)
+    slider(page).wait_for()
+    assert step(page) == shown
+    slider(page).press("End")
+    settle(page)
+    assert "step" not in query(page) and place(page) == int(slider(page).get_attribute("aria-valuemax"))
+
+
+def test_keys(page, sent):
+    last = place(page)
+    page.get_by_role("textbox", name="Prompt").focus()
+    page.keyboard.type("[[ ")
+    assert place(page) == last
+    for _ in range(3):
+        page.keyboard.press("Backspace")
+    page.get_by_role("heading", name="Heads", exact=True).click()
+    settle(page)
+    sent.clear()
+    for _ in range(3):
+        page.keyboard.press("[")
+    page.keyboard.press("]")
+    assert place(page) == last - 2
+    settle(page)
+    assert len(sent) == 1 and query(page)["step"] == [step(page)]
+    page.keyboard.press(" ")
+    page.get_by_role("button", name="Pause").wait_for()
+    page.keyboard.press(" ")
+    page.get_by_role("button", name="Play the training").wait_for()
+    settle(page)
+
+    slider(page).press("Home")
+    assert place(page) == 0
+    settle(page)
+    assert query(page)["step"] == ["0"]
+    drag_to(page, 0.7)
+    page.keyboard.press("Escape")
+    assert place(page) == 0
+    page.mouse.up()
+    settle(page)
+    assert query(page)["step"] == ["0"]
+
+
+def test_a_reader_who_wants_no_motion_gets_steps(browser, server):
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(f"{server}/heads?run=toy")
+    settle(page)
+    page.get_by_role("button", name="Play the training").wait_for()
+    began = page.evaluate("performance.now()")
+    page.get_by_role("button", name="Play the training").click()
+    page.wait_for_function(SHOWS, arg=2)
+    assert page.evaluate("performance.now()") - began > 350
+    context.close()
+
+
+def test_strongest_first_and_the_keys_follow(page, sent):
+    page.get_by_text("Strongest first").click()
+    settle(page)
+    expect(atlas(page)).to_have_attribute("aria-label", re.compile("the strongest by induction score first"))
+    atlas(page).focus()
+    atlas(page).press("Home")
+    settle(page)
+    first = float(re.search(r"Selected L\dH\d: .*Induction score ([\d.]+)", atlas(page).get_attribute("aria-label"))[1])
+    atlas(page).press("ArrowRight")
+    settle(page)
+    second = float(
+        re.search(r"Selected L\dH\d: .*Induction score ([\d.]+)", atlas(page).get_attribute("aria-label"))[1]
+    )
+    assert first >= second
+
+
+def test_heads_that_do_not_fit_are_dimmed(page, sent):
+    bright = atlas(page).evaluate(PICTURE)
+    page.get_by_role("textbox", name="Find heads").fill("L1H2")
+    page.get_by_role("textbox", name="Find heads").press("Enter")
+    settle(page)
+    expect(atlas(page)).to_have_attribute("aria-label", re.compile("1 of them fit what is looked for: L1H2"))
+    assert atlas(page).evaluate(PICTURE) != bright
+
+
+def test_a_held_cell_is_printed_exactly(page, sent):
+    pattern(page).focus()
+    pattern(page).press("ArrowUp")
+    settle(page)
+    line = page.get_by_text(re.compile(r"^query \d+ “.+” → key \d+ “.+”: \d\.\d{6}$"))
+    expect(line).to_be_visible()
+    pattern(page).press("Escape")
+    settle(page)
+    expect(line).to_have_count(0)

@@ -1,0 +1,329 @@
+"""Two steps, runs or prompts side by side: the numbers are those of the models, and what cannot be is said."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from dashboard import state
+from dashboard.loading import ablating, comparing, prompting
+from dashboard.loading.ablating import Setup, Swept
+from dashboard.sections.ablate_compare import fitted, sentence
+from tracer.ablate import Estimate, effect, estimate
+from tracer.edits import recording
+from tracer.presets import PRESETS
+from tracer.store import Run
+from tracer.training import train
+
+Open = Callable[..., AppTest]
+PROMPT = "3 4 5 3 4"
+NAN = float("nan")
+
+
+@pytest.fixture(scope="module")
+def narrow(small_run: Run) -> Iterator[Run]:
+    """Beside `tiny`: 1 layer of 2 heads, 20 words, a snapshot at 0 and at 2."""
+    toy = PRESETS["induction"].config
+    record = replace(toy.record, every=1, snapshot_every=2, val_rows=2, text_prompts=1, repeat_prompts=1)
+    config = replace(
+        toy, run=str(small_run.dir.with_name("narrow")), steps=2, device="cpu", record=record,
+        model=replace(toy.model, n_layers=1, n_heads=2), data=replace(toy.data, vocab_size=20),
+        optim=replace(toy.optim, batch_size=2),
+    )  # fmt: skip
+    yield train(config, preset="induction", quiet=True)
+    shutil.rmtree(small_run.dir.with_name("narrow"))
+
+
+def written(app: AppTest) -> str:
+    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.subheader)
+    return "\n".join(str(e.value) for kind in kinds for e in kind)
+
+
+def drawn(app: AppTest) -> str:
+    return " ".join(e.proto.id for e in app.get("bidi_component"))
+
+
+def patterns(run: Run, step: int, prompt: str = PROMPT) -> np.ndarray:
+    """Every pattern from the explicit matrices, [layer head query_pos key_pos]."""
+    tokens = torch.tensor([prompting.encode(run, prompt).tokens])
+    with torch.no_grad(), recording("hook_pattern") as seen:
+        run.model(step)(tokens)
+    return np.stack([pattern[0].numpy() for _, pattern in sorted(seen.items())]).astype(np.float64)
+
+
+def shares(sent: Any, app: AppTest) -> tuple[np.ndarray, np.ndarray]:
+    _, arrays, _ = sent(app, "versus")
+    return arrays["a"] / 65534, arrays["b"] / 65534
+
+
+def cue(app: AppTest, key: str) -> dict[str, Any]:
+    """What a part was told beside its bytes."""
+    return json.loads({e.proto.id.rpartition("-")[2]: e.proto for e in app.get("bidi_component")}[f"{key}:cue"].json)
+
+
+def moved(app: AppTest) -> np.ndarray:
+    return np.array(cue(app, "moved")["values"], float)
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def test_nothing_is_compared_and_nothing_drawn_until_it_is_chosen(open_page: Open, copy_run: Any) -> None:
+    copy_run("twin")
+    for page in ("heads", "ablate"):
+        app = open_page(page, run="tiny", off=((0, 1),) if page == "ablate" else ())
+        assert "versus" not in drawn(app) and "moved" not in drawn(app) and "beside" not in drawn(app)
+        assert "compared" not in written(app) and "in B" not in written(app)
+        assert [b.label for b in app.button if b.key == "stop_comparing"] == []
+        assert app.selectbox(key="compare_run").value == "tiny"
+
+
+def test_another_step_is_laid_beside_this_one(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2, other_step=10)
+    now, before = patterns(small_run, 30), patterns(small_run, 10)
+    a, b = shares(sent, app)
+    np.testing.assert_allclose(a, now[1, 2], atol=2e-5)
+    np.testing.assert_allclose(b, before[1, 2], atol=2e-5)
+    header = sent(app, "versus")[0]
+    assert header["same"] and header["top"] == pytest.approx(np.abs(before[1, 2] - now[1, 2]).max(), abs=1e-5)
+    assert [one["title"] for one in header["sides"]] == ["L1H2 of tiny, step 30", "L1H2 of tiny, step 10"]
+
+    oracle = np.abs(before - now).sum(-1).mean(-1) / 2  # in float64, over every cell of every head
+    np.testing.assert_allclose(moved(app), oracle, atol=1e-6)
+    layer, head = np.unravel_index(oracle.argmax(), oracle.shape)
+    assert f"**L{layer}H{head}** differs most" in written(app)
+
+
+def test_the_same_weights_in_another_run_differ_in_nothing(open_page: Open, copy_run: Any, sent: Any) -> None:
+    copy_run("twin")
+    app = open_page("heads", run="tiny", compare="twin", prompt=PROMPT, layer=0, head=1)
+    header, arrays, _ = sent(app, "versus")
+    assert header["same"] and header["top"] == 0
+    np.testing.assert_array_equal(arrays["a"], arrays["b"])
+    assert not moved(app).any()
+    assert "L0H1 of B behaves 0.00 away from L0H1 of A" in written(app)
+    app.segmented_control(key="match_box").set_value("alike").run()
+    assert not app.exception and sent(app, "versus")[0]["sides"][1]["title"] == "L0H1 of twin, step 30"
+
+
+def test_run_step_and_prompt_combine(open_page: Open, copy_run: Any, sent: Any, small_run: Run) -> None:
+    twin = copy_run("twin")
+    app = open_page("heads", run="tiny", compare="twin", other_step=19, other_prompt="7 8 7", layer=1, head=0)
+    header = sent(app, "versus")[0]
+    assert not header["same"] and header["sides"][1]["tokens"][1:] == ["7", "8", "7"]
+    assert header["sides"][1]["title"] == "L1H0 of twin, step 20"  # the nearest snapshot
+    np.testing.assert_allclose(shares(sent, app)[1], patterns(twin, 20, "7 8 7")[1, 0], atol=2e-5)
+    assert "Two different prompts" in written(app) and "moved:cue" not in drawn(app)
+    assert state.from_query(state.to_query(app.session_state["selection"])) == app.session_state["selection"]
+
+
+def test_the_popover_chooses_and_one_button_stops(open_page: Open, copy_run: Any) -> None:
+    copy_run("twin")
+    app = open_page("heads", run="tiny", prompt=PROMPT)
+    app.selectbox(key="compare_run").set_value("twin").run()
+    assert app.select_slider(key="compare_step").value == 30 and "follows the step" in written(app)
+    app.select_slider(key="compare_step").set_value(20).run()
+    app.text_area(key="compare_prompt").set_value(" 9 9 ").run()
+    chosen = app.session_state["selection"]
+    assert (chosen.compare, chosen.other_step, chosen.other_prompt) == ("twin", 20, "9 9")
+    app.button(key="same_step").click().run()
+    assert app.session_state["selection"].other_step is None and not app.exception
+    app.button(key="stop_comparing").click().run()
+    assert "versus" not in drawn(app) and not app.exception
+    assert app.session_state["selection"] == state.Selection(run="tiny", prompt=PROMPT)
+
+
+def test_a_click_on_the_difference_of_a_head_takes_it_into_focus(open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2, other_step=0)
+    app.session_state["moved"] = {"pick": [0, 3]}
+    app.run()
+    assert app.session_state["selection"].focus == (0, 3)
+    assert sent(app, "versus")[0]["sides"][1]["title"] == "L0H3 of tiny, step 0"
+
+
+def test_a_held_cell_belongs_to_its_prompt(open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT, other_step=0)
+    app.session_state["versus"] = {"pick": [3, 1, 0]}
+    app.run()
+    assert sent(app, "versus")[2]["value"] == [3, 1, 0]
+    app.text_area(key="prompt_box").set_value("1 2 3 4 5 6").run()
+    assert sent(app, "versus")[2]["value"] is None
+
+
+def test_a_removed_run_in_a_link_is_said_and_the_page_goes_on(open_page: Open, sent: Any) -> None:
+    for name in ("gone", "x" * 300, "<b>**bold**</b>"):
+        app = open_page("heads", run="tiny", compare=name, prompt=PROMPT)
+        assert "This comparison cannot be shown." in written(app) and "versus" not in drawn(app)
+        assert "pattern" in drawn(app)
+        app = open_page("ablate", run="tiny", compare=name, off=((0, 0),))
+        assert "This comparison cannot be shown." in written(app) and "tokens" in drawn(app)
+    app.button(key="stop_comparing").click().run()
+    assert "cannot be shown" not in written(app)
+
+
+def test_a_head_that_the_other_lacks_is_replaced_and_said(open_page: Open, narrow: Run, sent: Any) -> None:
+    app = open_page("heads", run="tiny", compare="narrow", prompt=PROMPT, layer=1, head=3)
+    assert "B has no L1H3: shown is its most striking head" in written(app)
+    title = sent(app, "versus")[0]["sides"][1]["title"]
+    assert title.startswith("L0H") and title.endswith("of narrow, step 2")
+    found = moved(app)
+    assert np.isfinite(found[0, :2]).all() and np.isnan(found[0, 2:]).all() and np.isnan(found[1]).all()
+
+    app.segmented_control(key="match_box").set_value("alike").run()
+    assert not app.exception and "B has no" not in written(app) and np.isfinite(moved(app)).all()
+    apart = comparing.unlikeness(open_trace("tiny"), 30, open_trace("narrow"), 2)
+    layer, head = np.unravel_index(apart[1, 3].argmin(), apart[1, 3].shape)
+    assert f"L{layer}H{head} of B behaves {apart[1, 3].min():.2f} away from L1H3 of A" in written(app)
+    assert sent(app, "versus")[0]["sides"][1]["title"].startswith(f"L{layer}H{head} of narrow")
+
+
+def open_trace(name: str) -> Any:
+    return Run(Path("checkpoints") / name).trace.load()
+
+
+def test_a_text_that_the_other_cannot_read_is_refused(open_page: Open, narrow: Run) -> None:
+    app = open_page("heads", run="tiny", compare="narrow", prompt="3 40 3")
+    assert "This comparison cannot be shown." in written(app) and "versus" not in drawn(app)
+    assert "narrow cannot read this prompt: not in the vocabulary: '40'" in written(app)
+
+
+def test_a_tokenizer_of_its_own_reads_the_same_text_differently(elsewhere: Path, open_page: Open, sent: Any) -> None:
+    """One run speaks in ids, the other in letters: "5 7" are two tokens and three."""
+    app = open_page("heads", run="gpt", compare="opened", prompt="5 7")
+    header = sent(app, "versus")[0]
+    assert not header["same"] and header["sides"][0]["tokens"] == ["5", "7"]
+    assert header["sides"][1]["tokens"][-3:] == ["5", "·", "7"]
+    assert "B reads the prompt as other tokens (2 tokens in A" in written(app)
+    app = open_page("heads", run="gpt", compare="patches", prompt="5 7")
+    assert "patches cannot read this prompt" in written(app)
+
+
+def test_kept_prompts_are_compared_where_no_model_runs(elsewhere: Path, open_page: Open, sent: Any) -> None:
+    run = Run(Path("checkpoints") / "patches")
+    kept = run.trace["pattern"].dropna("step", how="all")
+    first = int(kept["step"][0])
+    app = open_page("heads", run="patches", layer=0, head=2, other_step=first)
+    a, b = shares(sent, app)
+    np.testing.assert_allclose(a, kept.values[-1, 0, 0, 2].astype(float), atol=2e-5)
+    np.testing.assert_allclose(b, kept.values[0, 0, 0, 2].astype(float), atol=2e-5)
+    assert np.isnan(moved(app)[1, 2:]).all()
+    names = [str(name) for name in kept["prompt"].values]
+    if len(names) > 1:
+        app = open_page("heads", run="patches", other_prompt=names[1])
+        assert sent(app, "versus")[0]["sides"][1]["title"].endswith(f"step {int(kept['step'][-1])}")
+    app = open_page("heads", run="patches", other_prompt="never kept")
+    assert "no kept prompt 'never kept'" in written(app)
+    assert "cannot be switched off here" in "".join(e.value for e in open_page("ablate", run="patches").info)
+
+
+def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, sent: Any) -> None:
+    off = ((0, 1), (1, 2))
+    app = open_page("ablate", run="tiny", off=off, other_step=10)
+    tables = [e.proto.body for e in app.get("html") if "beside" in e.proto.body]
+    found = ablating.batches(str(small_run.dir.resolve()), small_run.meta["created"])
+    for table, (_, tokens, where) in zip(tables, found.sequences(), strict=True):
+        cells = [number(cell) for cell in re.findall(r"<td>([+−]?[\d.]+)", table)]
+        effects = [effect(small_run.model(step), tokens, off) for step in (30, 10)]
+        means = [[e.clean[:, where].mean(), e.ablated[:, where].mean(), e.over(where).mean] for e in effects]
+        np.testing.assert_allclose(np.reshape(cells, (2, 3)), means, atol=6e-4)
+    assert "The same heads off in B" in written(app)
+    assert f"Both read the same {len(found.repeat.tokens)} sequences" in written(app)
+    a, b, change = (np.array(cue(app, f"beside_{name}")["values"], float) for name in ("a", "b", "change"))
+    np.testing.assert_allclose(change, b - a, atol=1e-12)
+    alone = effect(small_run.model(10), found.repeat.tokens, [(1, 3)]).over(found.repeat.predictable)
+    assert b[1, 3] == pytest.approx(alone.mean, abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["zero", "resample"])
+def test_differences_are_paired_by_sequence(workplace: Path, small_run: Run, mode: str) -> None:
+    one, two = (Setup.of(small_run, step, ((1, 0),), mode, False) for step in (30, 0))
+    tokens, where = ablating.batches(one.run, one.created).sequences()[0][1:]
+    a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode) for s in (one, two))
+    expected = estimate((b.delta - a.delta)[:, where].mean(1).numpy())
+    found = comparing.differences(one, two)["repeat"]
+    assert found is not None and found.n == expected.n
+    np.testing.assert_allclose(
+        [found.mean, found.low, found.high], [expected.mean, expected.low, expected.high], atol=1e-5
+    )
+
+
+def test_other_sequences_are_not_paired_and_missing_heads_are_said(open_page: Open, narrow: Run) -> None:
+    app = open_page("ablate", run="tiny", compare="narrow", off=((0, 1), (1, 2)))
+    assert "B has no L1H2: left out there." in written(app)
+    assert "two separate measurements" in written(app) and "only one of them has" in written(app)
+    app = open_page("ablate", run="tiny", compare="narrow", off=((1, 2),))
+    assert "None of these heads is in B" in written(app) and "two separate" not in written(app)
+    app = open_page("ablate", run="tiny", compare="narrow")
+    assert "Beside B" in written(app) and not app.exception
+
+
+def test_large_models_ask_before_they_compute(elsewhere: Path, open_page: Open) -> None:
+    directory = elsewhere / "checkpoints" / "large"
+    shutil.copytree(elsewhere / "checkpoints" / "opened", directory)
+    try:
+        meta = json.loads((directory / "run.json").read_text())
+        (directory / "run.json").write_text(json.dumps({**meta, "name": "large", "n_params": 30_000_000}))
+        app = open_page("ablate", run="opened", compare="large", off=((0, 1),))
+        assert "takes seconds" in written(app) and "beside_a:cue" not in drawn(app)
+        app.button(key="beside").click().run()
+        assert not app.exception and "beside_a:cue" not in drawn(app)
+        assert "It costs both the same" in written(app)  # on the text that both kept
+        assert "two separate measurements" in written(app)  # fewer repeated sequences for a large model
+        app.button(key="beside_sweep").click().run()
+        assert not app.exception and "beside_change:cue" in drawn(app)
+    finally:
+        shutil.rmtree(directory)
+
+
+def interval(mean: float, low: float, high: float) -> Estimate:
+    return Estimate(mean, low, high, 8)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "paired", "says", "not_said"),
+    [
+        (interval(0.1, 0.05, 0.15), interval(0.5, 0.4, 0.6), interval(0.4, 0.3, 0.5),
+         ["costs **B** more than A, by 0.400", "same 8 sequences", "+0.400, 95 % interval +0.300 to +0.500. ",
+          "do not overlap"], ["includes 0", "separate"]),
+        (interval(0.5, 0.2, 0.8), interval(0.4, 0.3, 0.6), interval(-0.1, -0.3, 0.1),
+         ["costs **A** more than B, by 0.100", "which includes 0", "intervals overlap"], ["separate"]),
+        (interval(0.5, 0.2, 0.8), interval(0.4, 0.3, 0.6), None,
+         ["two separate measurements", "intervals overlap"], ["one by one"]),
+        (interval(0.5, NAN, NAN), interval(0.4, NAN, NAN), interval(-0.1, NAN, NAN),
+         ["With 1 sequence there are no intervals"], ["overlap", "separate"]),
+        (interval(0.5001, 0.2, 0.8), interval(0.5, 0.2, 0.8), None,
+         ["both the same, to three decimals"], ["more than"]),
+    ],
+)  # fmt: skip
+def test_which_is_larger_and_how_sure(
+    a: Estimate, b: Estimate, paired: Estimate | None, says: list[str], not_said: list[str]
+) -> None:
+    said = sentence(a, b, paired)
+    assert [part for part in says if part not in said] == [] and [part for part in not_said if part in said] == []
+
+
+def test_a_sweep_of_another_shape_keeps_its_labels() -> None:
+    small = np.array([[1.0, 2.0, 3.0]])
+    found = fitted(Swept(small, small - 1, small + 1, small > 2), (2, 2))
+    np.testing.assert_array_equal(found.effect, [[1, 2], [NAN, NAN]])
+    np.testing.assert_array_equal(found.high, [[2, 3], [NAN, NAN]])
+    assert not found.corrected.any()
+
+
+def test_partners() -> None:
+    exists = np.array([[True, True], [True, False]])
+    assert comparing.partners(exists) == (((0, 0), (0, 1)), ((1, 0), None))
+    apart = np.array([[[[0.5, 0.1], [0.3, NAN]]]])
+    assert comparing.partners(exists, apart) == (((0, 1),),)
+    assert comparing.nearest(np.full((1, 2), NAN)) is None

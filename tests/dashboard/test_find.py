@@ -1,0 +1,158 @@
+"""The Find page: heads ranked by a measure, passages of one of them, and what is said where there is no text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from dashboard import state
+from dashboard.loading import finding_passages, prompting
+from dashboard.sections import passages as section
+from tracer import data
+from tracer.edits import recording
+from tracer.store import Run, open_run
+
+Open = Callable[..., AppTest]
+
+
+def captions(app: AppTest) -> str:
+    return "\n".join(caption.value for caption in app.caption)
+
+
+def best_look(run: Run, step: int, layer: int, head: int) -> tuple[int, int, int, float]:
+    """(sequence, query, key, share): the largest share beside the diagonal and the first token, of all rows."""
+    config = run.config
+    tokens = data.build(config.data, config.model.n_ctx, config.seed).val(64)[:, : config.model.n_ctx]
+    with torch.no_grad(), recording(f"blocks.{layer}.attn.hook_pattern") as seen:
+        run.model(step)(tokens)
+    pattern = seen[f"blocks.{layer}.attn.hook_pattern"][:, head].numpy().copy()
+    pattern[:, :, 0] = 0
+    np.einsum("sqq->sq", pattern)[:] = 0
+    sequence, query, key = (int(i) for i in np.unravel_index(pattern.argmax(), pattern.shape))
+    return sequence, query, key, float(pattern[sequence, query, key])
+
+
+def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("find", run="tiny", step=20, layer=1, head=3, measure="previous_token")
+    header, arrays, cue = sent(app, "ranking")
+    assert header["measures"] == ["previous_token", "induction", "entropy_normalised", "first_token"]
+    recorded = small_run.trace["previous_token"].sel(step=20).values
+    np.testing.assert_allclose(arrays["values"][0], recorded.ravel(), rtol=1e-6)
+    assert cue["value"] == {"head": [1, 3], "measure": "previous_token"} and set(cue["scales"]) == set(
+        header["measures"]
+    )
+
+    header, arrays, _ = sent(app, "passages")
+    sequence, query, key, share = best_look(small_run, 20, 1, 3)
+    top = header["passages"][0]
+    assert (top["sequence"], top["query"], top["key"]) == (sequence, query, key)
+    assert top["score"] == pytest.approx(share, abs=1e-5) == top["p"]
+    groups = [one["group"] for one in header["passages"]]
+    assert groups == ["top"] * 12 + ["typical"] * 4
+    shown = sum(len(piece) for one in header["passages"] for piece in one["tokens"])
+    assert arrays["shares"].shape == (shown,)
+    assert "Searched 64 rows of random tokens that repeat, 4,096 tokens" in captions(app)
+
+
+def test_a_row_takes_its_head_and_a_column_its_measure(open_page: Open, sent: Any) -> None:
+    app = open_page("find", run="tiny", layer=0, head=0)
+    app.session_state["ranking"] = {"pick": {"value": {"head": [1, 2], "measure": "entropy_normalised"}, "time": 1}}
+    app.run()
+    selection = app.session_state["selection"]
+    assert (selection.focus, selection.measure) == ((1, 2), "entropy_normalised")
+    assert sent(app, "passages")[0]["label"] == "L1H2" and "Where L1H2 looks" in [s.value for s in app.subheader]
+    assert state.from_query(state.to_query(selection)) == selection
+
+
+@pytest.mark.parametrize("kind", list(section.KINDS))
+def test_every_kind_of_look(kind: str, open_page: Open, sent: Any) -> None:
+    app = open_page("find", run="tiny", layer=0, head=1)
+    app.selectbox(key="kind_box").set_value(kind).run()
+    assert not app.exception
+    top = [one for one in sent(app, "passages")[0]["passages"] if one["group"] == "top"]
+    assert [one["score"] for one in top] == sorted((one["score"] for one in top), reverse=True) and top
+    if kind == "previous_token":
+        assert {one["query"] - one["key"] for one in top} == {1}
+    header, arrays, _ = sent(app, "ends")
+    found = finding_passages.of_text(run_of(app), 30)
+    assert arrays["counts"].sum() == found.search.looks(kind, (0, 1)) and header["looks"] > 0
+
+
+def run_of(app: AppTest) -> Run:
+    return open_run(app.session_state["selection"].run)
+
+
+def test_a_passage_opens_as_a_prompt(open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here one page runs by itself, so turning to another one is only asked for."""
+    turned = []
+    monkeypatch.setattr(section.st, "switch_page", lambda page: turned.append(page.url_path))
+    app = open_page("find", run="tiny", layer=1, head=0)
+    one = sent(app, "passages")[0]["passages"][3]
+    app.session_state["passages"] = {"pick": 3}
+    app.run()
+    selection = app.session_state["selection"]
+    run = run_of(app)
+    encoded = prompting.encode(run, selection.prompt)
+    assert turned == ["heads"] and encoded.strings[selection.token] == one["query_token"]
+    row = finding_passages.text(run).tokens[one["sequence"]].tolist()
+    assert encoded.tokens[selection.token - 5 : selection.token + 1] == row[one["query"] - 5 : one["query"] + 1]
+
+
+@pytest.mark.parametrize(
+    ("strings", "after", "expected"),
+    [
+        (["<bos>", "de", "f", " x"], 2, 2),
+        (["<bos>", "def", " x"], 2, 1),
+        (["<bos>", "def x"], 2, 0),
+        (["<bos>", "a", "b"], 0, 2),
+        (["a"], 9, 0),
+    ],
+)
+def test_the_place_of_a_query_in_a_text(strings: list[str], after: int, expected: int) -> None:
+    assert section.position(strings, after) == expected
+
+
+def test_without_weights_the_kept_prompts_are_searched(
+    open_page: Open, copy_run: Callable[..., Run], sent: Any
+) -> None:
+    run = copy_run("bare")
+    for path in (run.dir / "snapshots").iterdir():
+        path.unlink()
+    app = open_page("find", run="bare", step=10, layer=0, head=2)
+    found = run.trace["pattern"].sel(step=10).values[:, 0, 2].astype(np.float32)
+    found[:, :, 0] = 0
+    np.einsum("pqq->pq", found)[:] = 0
+    top = sent(app, "passages")[0]["passages"][0]
+    assert top["p"] == pytest.approx(float(np.nanmax(found)), abs=1e-6)
+    assert "kept prompts" in captions(app)
+    names = [str(name) for name in run.trace["prompt"].values]
+    assert sent(app, "passages")[2]["rows"] == names
+
+
+@pytest.mark.parametrize(("run", "said"), [("patches", "reads no tokens"), ("gpt", ""), ("opened", "")])
+@pytest.mark.usefixtures("elsewhere")
+def test_models_of_others(run: str, said: str, open_page: Open, sent: Any) -> None:
+    app = open_page("find", run=run)
+    assert sent(app, "ranking")[1]["heads"].shape[1] == 2
+    if said:
+        assert said in "".join(info.value for info in app.info)
+    else:
+        assert sent(app, "passages")[0]["passages"][0]["group"] == "top"
+        assert re.search("Searched \\d+ (kept prompts|passages that the run kept)", captions(app))
+
+
+def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("find", run="tiny", layer=9, head=1)
+    best = np.unravel_index(int(small_run.trace["induction"].values[-1].argmax()), (2, 4))
+    assert sent(app, "ranking")[2]["value"]["head"] == [int(i) for i in best]
+
+
+def test_nothing_recorded_yet(open_page: Open, workplace: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "There is no run yet" in open_page("find").info[0].value

@@ -1,0 +1,121 @@
+"""The timeline on the Heads page: what the browser gets, what a commit changes, and what it costs nothing to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from dashboard import measured
+from dashboard.loading import filming, prompting
+from tracer.inspect import look
+from tracer.pictures import film
+from tracer.store import Run
+
+Open = Callable[..., AppTest]
+PROMPT = "3 4 5 3 4"
+
+
+def pick(app: AppTest, key: str, value: Any) -> AppTest:
+    app.session_state[key] = {"pick": value}
+    app.run()
+    assert not app.exception
+    return app
+
+
+def payload_of(app: AppTest, key: str) -> bytes:
+    return next(e.proto.bytes for e in app.get("bidi_component") if e.proto.id.endswith(f"-{key}"))
+
+
+def test_every_frame_is_there(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT)
+    header, arrays, cue = sent(app, "scrubber")
+    assert arrays["steps"].tolist() == small_run.steps == [0, 10, 20, 30]
+    tokens = torch.tensor([prompting.encode(small_run, PROMPT).tokens])
+    for i, step in enumerate(small_run.steps):
+        seen = look(small_run.model(step), tokens)
+        np.testing.assert_array_equal(arrays["frames"][arrays["film"][i]], film.codes(seen.thumbs))
+    assert header["factors"] == [1, 1] and header["n"] == [6, 6] and header["causal"] == [True, True]
+    trace = small_run.trace
+    rows = [measured.nearest(trace, step) for step in small_run.steps]
+    np.testing.assert_array_equal(arrays["loss"], trace["val_loss"].values[rows].astype(np.float32))
+    m = header["measures"].index("induction")
+    lo, hi = header["ranges"][m]
+    scores = lo + arrays[f"measure{m}"] / 65534 * (hi - lo)
+    np.testing.assert_allclose(scores, trace["induction"].values[rows], atol=1e-4)
+    assert (cue["value"], cue["measure"], header["loss"]) == (30, "induction", "held-out loss")
+    assert "step_box" not in app.session_state
+
+
+def test_a_commit_keeps_the_head_and_sends_no_frame_again(open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT)
+    before, head = payload_of(app, "scrubber"), sent(app, "scrubber")[2]["head"]
+    pick(app, "scrubber", 10)
+    chosen = app.session_state["selection"]
+    assert (chosen.step, [chosen.layer, chosen.head]) == (10, head)
+    assert payload_of(app, "scrubber") == before and sent(app, "scrubber")[2]["value"] == 10
+    pick(app, "scrubber", 30)
+    assert app.session_state["selection"].step is None
+
+
+def test_a_large_model_is_filmed_when_asked(open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filming, "CHEAP_BYTES", 0)
+    app = open_page("heads", run="tiny", prompt="7 8 9 7 8 9 7")
+    assert "frames" not in sent(app, "scrubber")[1]
+    pick(app, "scrubber", 20)
+    assert app.session_state["selection"].step == 20
+    app.button(key="film").click().run()
+    assert sent(app, "scrubber")[1]["film"].tolist() == [0, 1, 2, 3]
+    assert "film" not in [button.key for button in app.button] and not app.exception
+
+
+def test_kept_prompts_are_filmed_from_what_was_kept(
+    open_page: Open, copy_run: Callable[..., Run], sent: Any
+) -> None:  # fmt: skip
+    run = copy_run("bare")
+    for path in (run.dir / "snapshots").iterdir():
+        path.unlink()
+    header, arrays, _ = sent(open_page("heads", run="bare", kept="repeat 0"), "scrubber")
+    patterns = run.trace["pattern"].sel(prompt="repeat 0").dropna("step", how="all")
+    assert arrays["steps"].tolist() == patterns["step"].values.tolist()
+    n = header["n"][0]
+    expected = film.codes(patterns.values[..., :n, :n].astype(np.float32))
+    np.testing.assert_array_equal(arrays["frames"], expected)
+
+
+def test_one_snapshot_needs_no_timeline(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    run = copy_run("young")
+    for step in run.steps[1:]:
+        (run.dir / "snapshots" / f"{step:06}.safetensors").unlink()
+    app = open_page("heads", run="young")
+    assert not [e for e in app.get("bidi_component") if e.proto.id.endswith("-scrubber")]
+
+
+def test_heads_by_strength(open_page: Open, sent: Any) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT)
+    assert sent(app, "atlas")[2]["order"] == "index" and sent(app, "atlas")[2]["lit"] is None
+    app.toggle(key="order_box").set_value(True).run()
+    assert sent(app, "atlas")[2]["order"] == "measure" == app.session_state["selection"].order
+    app.toggle(key="order_box").set_value(False).run()
+    assert app.session_state["selection"].order == "index"
+    found = open_page("heads", run="tiny", prompt=PROMPT, find="L1H2")
+    assert sent(found, "atlas")[2]["lit"] == [[1, 2]]
+
+
+def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
+    assert "Hold a cell to read its exact value here." in [t.value for t in app.text]
+    pick(app, "pattern", [4, 1])
+    tokens = torch.tensor([prompting.encode(small_run, PROMPT).tokens])
+    share = look(small_run.model(), tokens).pattern(1, 2)[4, 1]
+    assert f"query 4 “3” → key 1 “3”: {share:.6f}" in [t.value for t in app.text]
+    pick(app, "scrubber", 0)
+    share = look(small_run.model(0), tokens).pattern(1, 2)[4, 1]
+    assert f"query 4 “3” → key 1 “3”: {share:.6f}" in [t.value for t in app.text]
+    assert sent(app, "pattern")[2]["value"] == [4, 1]
+    pick(app, "pattern", [])
+    assert "Hold a cell to read its exact value here." in [t.value for t in app.text]

@@ -1,0 +1,199 @@
+"""Every page in every state a run can be in: what there is to see, or why not and what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.navigation import TITLES
+from tracer.store import Run
+from tracer.store.layout import Lock
+
+Open = Callable[..., AppTest]
+Copy = Callable[..., Run]
+TRAINED = [name for name in TITLES if name != "runs"]
+
+
+def said(app: AppTest) -> str:
+    """Everything that is written on a page, and the labels of what can be chosen."""
+    kinds: Any = (
+        app.title,
+        app.subheader,
+        app.text,
+        app.markdown,
+        app.caption,
+        app.info,
+        app.warning,
+        app.error,
+        app.code,
+    )
+    labels: Any = (app.button, app.selectbox, app.text_area, app.text_input, app.metric)
+    metrics = [f"{m.value} {m.delta}" for m in app.metric]
+    return "\n".join(
+        [str(e.value) for kind in kinds for e in kind] + [e.label for kind in labels for e in kind] + metrics
+    )
+
+
+def is_whole(app: AppTest) -> str:
+    """What is said on a page without a traceback and without a missing value's name."""
+    assert not app.exception, app.exception[0].stack_trace
+    text = said(app)
+    assert not re.search(r"\b(nan|NaN|inf|Traceback)\b", text), text
+    return text
+
+
+def change(run: Run, **facts: Any) -> Run:
+    path = run.dir / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+    return run
+
+
+def finished(run: Run) -> None:
+    """As it is."""
+
+
+def live(run: Run) -> None:
+    """A process trains it: it holds the lock."""
+    meta = json.loads((run.dir / "run.json").read_text())
+    change(run, status="training", config={**meta["config"], "steps": 100})
+
+
+def begun(run: Run) -> None:
+    """Live, and nothing is written yet but run.json and the tokenizer."""
+    live(run)
+    shutil.rmtree(run.dir / "trace.zarr")
+    shutil.rmtree(run.dir / "snapshots")
+
+
+def diverged(run: Run) -> None:
+    """Its last value was no number, and the head where that began is known."""
+    where = {"step": 20, "where": "blocks.1.attn.hook_q", "layer": 1, "head": 2, "value": None}
+    change(run, status="diverged", divergence={"step": 20, "replayed_from": 0, "non_finite": where, "text": ""})
+
+
+def interrupted(run: Run) -> None:
+    """Its process died without a word."""
+    change(run, status="training")
+
+
+def weightless(run: Run) -> None:
+    shutil.rmtree(run.dir / "snapshots")
+
+
+def cut_off(run: Run) -> None:
+    """Its last snapshot was not written to the end."""
+    (run.dir / "snapshots" / "000030.safetensors").write_bytes(b"cut off")
+
+
+def traceless(run: Run) -> None:
+    shutil.rmtree(run.dir / "trace.zarr")
+
+
+def damaged_trace(run: Run) -> None:
+    (run.dir / "trace.zarr" / "zarr.json").write_text("{")
+
+
+def torn_chunk(run: Run) -> None:
+    """One measure's numbers cannot be read."""
+    for chunk in (run.dir / "trace.zarr" / "induction" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"?")
+
+
+def voiceless(run: Run) -> None:
+    (run.dir / "tokenizer.json").unlink()
+
+
+def garbled(run: Run) -> None:
+    (run.dir / "tokenizer.json").write_text("[]")
+
+
+def no_run(run: Run) -> None:
+    (run.dir / "run.json").write_text("{")
+
+
+def unlisted(run: Run) -> None:
+    change(run, config={"steps": "x"})
+
+
+def gone(run: Run) -> None:
+    shutil.rmtree(run.dir)
+    run.dir.mkdir()
+
+
+WHOLE = {
+    "heads": "All heads on this prompt",
+    "find": "Heads, ranked",
+    "training": "Loss by position",
+    "gradients": "Every tensor at step 25",
+    "ablate": "Switch heads off",
+}
+
+
+def all_say(words: str, runs: str, **other: str) -> dict[str, str]:
+    return {**dict.fromkeys(TRAINED, words), "runs": runs, **other}
+
+
+UNSEEN = "cut off or damaged; other steps here: 0, 10, 20"
+NO_WEIGHTS = "This run keeps no weights"
+STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
+    (finished, {**WHOLE, "runs": "✓ finished"}),
+    (live, {**WHOLE, "runs": "Step 30 of 100"}),
+    (begun, all_say("Nothing is recorded yet", "not measured yet", ablate="other has no snapshot yet")),
+    (diverged, {**WHOLE, "runs": "Training says where it broke", "training": "not a finite number at step 20"}),
+    (interrupted, {**WHOLE, "runs": "◌ interrupted"}),
+    (weightless, {**WHOLE, "runs": "✓ finished", "heads": NO_WEIGHTS, "find": "2 kept prompts", "ablate": NO_WEIGHTS}),
+    (cut_off, {**WHOLE, "runs": "✓ finished", "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN}),
+    (traceless, all_say("has no trace.zarr: the run was stopped before its first record", "not measured yet")),
+    (damaged_trace, all_say("trace.zarr cannot be read", "not measured yet")),
+    (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", "not measured yet")),
+    (voiceless, {**all_say("has no tokenizer.json", "✓ finished"), **{n: WHOLE[n] for n in ("training", "gradients")}}),
+    (garbled, {**all_say("json cannot be read", "✓ finished"), **{n: WHOLE[n] for n in ("training", "gradients")}}),
+    (no_run, all_say("run.json is not readable JSON", "the trace and the snapshots beside it are untouched")),
+    (unlisted, all_say("holds a config of the wrong kind", "holds a config of the wrong kind")),
+    (gone, all_say("has no run.json, so it is not a run directory", "tiny")),
+]
+
+
+@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize(("state", "expected"), STATES, ids=[state.__name__ for state, _ in STATES])
+def test_a_run_in_this_state(
+    state: Callable[[Run], None], expected: dict[str, str], name: str, open_page: Open, copy_run: Copy
+) -> None:
+    run = copy_run("other", created=f"2026-02-{1 + [s for s, _ in STATES].index(state):02d}T00:00:00+00:00")
+    state(run)
+    lock = Lock(run.dir) if state in (live, begun) else None
+    try:
+        text = is_whole(open_page(name, run="other", off=((0, 0),)))
+    finally:
+        if lock is not None:
+            lock.release()
+    assert expected[name] in text, text
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_an_empty_folder_says_what_to_do(
+    name: str, open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = is_whole(open_page(name))
+    assert ("Train the demo" if name == "runs" else "There is no run yet. Train the demo from the Runs page") in text
+
+
+FOREIGN = {
+    "runs": "Patches", "heads": "The code of this model is not in the run",
+    "find": "This model reads no tokens, so there is no text to search", "training": "Every head",
+    "gradients": "Every tensor at step", "ablate": "with watcher.ablate({(0, 1)}):",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_a_model_of_others_without_its_code(name: str, elsewhere: Path, open_page: Open) -> None:
+    assert FOREIGN[name] in is_whole(open_page(name, run="patches", layer=0, head=1))

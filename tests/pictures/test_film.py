@@ -1,0 +1,67 @@
+"""The film of a prompt as bytes: what fits, what is missing, and that it comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracer.pictures import film, payload
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("n", "heads", "frames", "expected"),
+    [
+        (64, 16, 100, 64),  # 6.6 MB
+        (64, 144, 20, 32),  # 11.8 MB whole
+        (64, 144, 100, 22),
+        (512, 144, 20, 52),
+        (1, 1, 1, 1),
+        (10, 10**9, 1, 1),
+    ],
+)
+def test_resolution(n: int, heads: int, frames: int, expected: int) -> None:
+    size = film.resolution(n, heads, frames)
+    assert size == expected and (size == 1 or heads * frames * size**2 <= film.BUDGET)
+
+
+def a_frame(level: float) -> np.ndarray:
+    return film.codes(np.full((1, 2, 2, 2), level))
+
+
+def test_a_film_comes_back() -> None:
+    frames = {0: a_frame(0.0), 20: a_frame(0.25)}
+    measures = {"induction": [[[0.0, 0.5]], [[NAN, 1.0]], [[0.25, 0.75]]], "entropy": np.full((3, 1, 2), NAN)}
+    blob = film.film([0, 10, 20], frames, [3.0, NAN, 1.0], measures, n=(4, 4), factors=(2, 2), causal=[True])
+    header, arrays = payload.unpack(blob)
+    assert (header["measures"], header["ranges"]) == (["induction", "entropy"], [[0.0, 1.0], [0.0, 1.0]])
+    assert (header["n"], header["factors"], header["causal"]) == ([4, 4], [2, 2], [True])
+    assert arrays["film"].tolist() == [0, film.NONE, 1] and arrays["steps"].tolist() == [0, 10, 20]
+    np.testing.assert_array_equal(arrays["frames"], np.stack([frames[0], frames[20]]))
+    assert arrays["frames"][1].flat[0] == 128  # round(255 * sqrt(0.25))
+    np.testing.assert_array_equal(arrays["loss"], np.array([3, NAN, 1], np.float32))
+    np.testing.assert_allclose(arrays["measure0"][2] / 65534, [[0.25, 0.75]], atol=1e-5)
+    assert arrays["measure0"][1, 0, 0] == payload.MISSING and (arrays["measure1"] == payload.MISSING).all()
+    assert header["version"] == payload.version(blob)
+
+
+def test_a_timeline_without_a_film() -> None:
+    _, arrays = payload.unpack(film.film([0, 10], {}, [1.0, 2.0], {}, n=(4, 4)))
+    assert "frames" not in arrays and (arrays["film"] == film.NONE).all()
+
+
+@pytest.mark.parametrize(
+    ("frames", "loss", "message"),
+    [
+        ({0: a_frame(0), 1: film.codes(np.zeros((1, 2, 3, 3)))}, [1.0, 1.0], "frames differ in shape"),
+        ({}, [1.0], "'loss' has 1 rows, there are 2 steps"),
+    ],
+)
+def test_what_does_not_fit_together(frames: dict[int, np.ndarray], loss: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        film.film([0, 1], frames, loss, {}, n=(4, 4))
+
+
+def test_a_head_that_does_not_exist_is_dark() -> None:
+    assert film.codes(np.array([[[[NAN]], [[1.0]]]])).ravel().tolist() == [0, 255]

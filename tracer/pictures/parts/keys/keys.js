@@ -1,0 +1,57 @@
+// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt.
+export default function (args) { return live(args, makeKeys, { saves: false }); }
+
+const FIELDS = ["Find heads", "Prompt"];
+const LIST = [
+  [["←", "→", "↑", "↓"], "move over heads, tokens and cells"],
+  [["Enter"], "choose, hold, or switch off what is in focus"],
+  [["[", "]"], "one snapshot back or on"],
+  [["Space"], "play training, or stop it"],
+  [["/"], "find heads, or write a prompt"],
+  [["Esc"], "let go of what is held"],
+  [["?"], "show or hide these keys"],
+];
+const isTyping = (event) => {
+  const target = event.composedPath()[0];
+  return target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+};
+
+function makeKeys(me) {
+  const { root } = me;
+  const opener = el("button", "", null, root);
+  el("span", "", "Keys ", opener); el("kbd", "", "?", opener);
+  opener.type = "button"; opener.ariaLabel = "Keyboard help"; opener.ariaHasPopup = "dialog"; opener.ariaKeyShortcuts = "?";
+  const panel = el("dialog", "", null, root), top = el("header", "", null, panel);
+  const title = el("h2", "", "Keys", top), close = el("button", "", "✕", top), list = el("dl", "", null, panel);
+  title.id = "keys-title"; panel.setAttribute("aria-labelledby", title.id);
+  close.type = "button"; close.ariaLabel = "Close";
+  for (const [keys, does] of LIST) {
+    const term = el("dt", "", null, list);
+    for (const key of keys) el("kbd", "", key, term);
+    el("dd", "", does, list);
+  }
+  const toggle = () => (panel.open ? panel.close() : panel.showModal());
+  opener.onclick = toggle;
+  close.onclick = () => panel.close();
+  panel.onclick = (event) => { if (event.target === panel) panel.close(); };  // beside it, on the backdrop
+  const pressed = (event) => {
+    if (!root.isConnected) return document.removeEventListener("keydown", pressed);
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event)) return;
+    if (event.key === "?") toggle();
+    else if (event.key === "/" && !panel.open) {
+      const field = FIELDS.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`)).find(Boolean);
+      if (!field) return;
+      field.focus(); field.select();
+    } else return;
+    event.preventDefault();
+  };
+  document.addEventListener("keydown", pressed);
+  let was = null;
+  return {
+    load() {},
+    draw() {
+      if (was !== null && me.cue.top !== was) document.querySelector('[data-testid="stMain"]')?.scrollTo({ top: 0 });
+      was = me.cue.top;
+    },
+  };
+}

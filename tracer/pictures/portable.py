@@ -1,0 +1,161 @@
+"""All heads on one prompt as one file: atlas, pattern and token view, and the film of training where there is one.
+
+Every head's cells travel once, in the bytes of the token view; the script makes the other pictures of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracer.pictures import payload, reading
+from tracer.pictures.page import Mount, Note, page
+from tracer.pictures.scales import Scale, head_label
+
+BUDGET = 420_000
+"""Bytes of the cells: 12 x 12 heads on 64 tokens then fit into a file of 700 kB."""
+ROUGH = "Shares are kept in 8 bits, to within 0.004."
+Head = tuple[int, int]
+
+
+class Seen(Protocol):
+    """Every head on one prompt; the dashboard's sight of a prompt is one."""
+
+    @property
+    def strings(self) -> list[str]: ...
+    @property
+    def causal(self) -> list[bool]: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def sizes(self) -> list[tuple[int, int]]: ...
+    @property
+    def thumbs(self) -> np.ndarray: ...
+    def queries(self, layer: int) -> list[str]: ...
+    def keys(self, layer: int) -> list[str]: ...
+    def window(self, layer: int, head: int, rows: slice, cols: slice, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a file says of itself beside the pictures."""
+
+    name: str
+    """Of the run or the model."""
+    version: str
+    step: int | None = None
+    prompt: str = ""
+    code: str = ""
+    """Lines of Python that show it again."""
+    link: str = ""
+    """An address of the same view in the dashboard, or the end of one."""
+    explained: Sequence[tuple[str, str]] = ()
+    """Each measure and what it is."""
+
+
+def heads_file(
+    seen: Seen,
+    told: Told,
+    *,
+    measures: Mapping[str, ArrayLike],
+    scales: Mapping[str, Scale],
+    focus: Head,
+    measure: str,
+    norms: ArrayLike | None = None,
+    film: bytes | None = None,
+) -> str:
+    """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `pictures.film.film`."""
+    exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
+    n_layers, n_heads = exist.shape
+    if not (focus[0] < n_layers and focus[1] < n_heads and exist[focus]):
+        raise ValueError(f"there is no head {head_label(*focus)}: the model has {n_layers} layers of {n_heads} heads")
+    n, total = _tokens(seen), len(seen.strings)
+    start = total - n
+    blob, rough = _cells(seen, start, exist, None if norms is None else np.asarray(norms))
+    header, _ = payload.unpack(payload.pattern(np.zeros((n, n)), seen.strings[start:], query_start=start,
+                                               key_start=start))  # fmt: skip
+    part = f"The last {n:,} of {total:,} tokens. " if start else ""
+    mounts = [
+        Mount("atlas", "atlas", "All heads on this prompt", _atlas_caption(part, scales[measure]),
+              cue={"measure": measure, "scales": {k: s.payload() for k, s in scales.items()}, "max_cell": 176,
+                   "order": "index", "lit": None, "value": list(focus), "seen": 0},
+              template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
+                        "layers": [payload.visible(name, 120) for name in seen.names],
+                        "values": [_numbers(values) for values in measures.values()],
+                        "exist": exist.astype(int).tolist()}),
+        Mount("pattern", "pattern", "{head} on this prompt", "Rows are the tokens that look, columns what they see.",
+              cue={"max_size": 620, "value": None, "seen": 0, "head": list(focus)},
+              template={k: v for k, v in header.items() if k not in ("arrays", "version", "label", "causal")}),
+        Mount("token_view", "reading", "What each token looks at",
+              "Point at a token to see where it looks; the squares say what every other head does with it.", blob,
+              cue={"value": [None, list(focus)], "seen": 0}, wide=True),
+    ]  # fmt: skip
+    if film is not None:
+        cue = {"head": list(focus), "measure": measure, "scale": scales[measure].payload(), "live": False,
+               "value": told.step, "seen": 0}  # fmt: skip
+        caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."
+        mounts.insert(0, Mount("scrubber", "scrubber", "", caption, film, cue, wide=True))
+    at = "" if told.step is None else f"step {told.step:,} · "
+    line = f"{at}{total:,} tokens · {n_layers} layers of {n_heads} heads"
+    about = {"run": told.name, "step": told.step, "head": list(focus)}
+    foot = f"Made with manyeyes {told.version}; works offline.{' ' + ROUGH if rough else ''}"
+    return page(f"Every head of {told.name}", line, mounts, _notes(told), about=about, foot=foot)
+
+
+def _atlas_caption(part: str, scale: Scale) -> str:
+    return f"{part}A tile is a head. The number is its {scale.label.lower()}. Click one to see its pattern."
+
+
+def _notes(told: Told) -> list[Note]:
+    notes = [Note("The prompt", code=told.prompt)] if told.prompt else []
+    if told.code or told.link:
+        notes.append(Note("Show it again", code=told.code, link=told.link, copies=bool(told.code)))
+    if told.explained:
+        notes.append(Note("What the measures are", terms=told.explained, wide=True))
+    return notes
+
+
+def _tokens(seen: Seen) -> int:
+    """How many tokens of the end of the prompt fit with every head."""
+    n = min(len(seen.strings), reading.WHOLE)
+    shape = seen.thumbs.shape[:2]
+    while not (made := reading.plan(n, *shape, causal=all(seen.causal))).whole or made.n < n:
+        n = min(n - 1, max(made.n, n - 16))
+    return n
+
+
+def _cells(seen: Seen, start: int, exist: np.ndarray, norms: np.ndarray | None) -> tuple[bytes, bool]:
+    """The token view's bytes, and whether they are rough: exact where that is small, with value-weights if they fit."""
+    own = [seen.keys(layer) == seen.strings == seen.queries(layer) for layer in range(len(seen.sizes))]
+    page = slice(start, len(seen.strings))
+
+    def packed(norms: np.ndarray | None) -> bytes:
+        return reading.token_view(
+            lambda layer, head: seen.window(layer, head, page, slice(None)), seen.strings[page],
+            there=exist & np.array(own)[:, None], causal=seen.causal, norms=norms, start=start,
+        )  # fmt: skip
+
+    blob = packed(norms)
+    if len(blob) <= BUDGET:
+        return blob, False
+    blob = rough(blob)
+    return (blob if len(blob) <= BUDGET or norms is None else rough(packed(None))), True
+
+
+def rough(blob: bytes) -> bytes:
+    """A token view of which shares are one byte, the code of their square root: half the size, error at most 0.004."""
+    header, arrays = payload.unpack(blob)
+    for name in ("shares", "means"):
+        if arrays[name].dtype == np.uint16:
+            arrays[name] = payload.quantise_sqrt(arrays[name] / (payload.MISSING - 1))
+    return payload.pack({k: v for k, v in header.items() if k not in ("arrays", "version")}, **arrays)
+
+
+def _numbers(values: ArrayLike) -> list[list[float | None]]:
+    """Five digits of each, as JSON takes them: NaN is null."""
+    grid = np.asarray(values, np.float64)
+    return [[float(f"{v:.5g}") if np.isfinite(v) else None for v in row] for row in grid]

@@ -20,7 +20,12 @@ Head = tuple[int, int]
 ECHO_SECONDS = 3.0
 KEPT_ADDRESSES = 50
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
-KNOWN = {"mode": ("zero", "mean", "resample"), "order": ("index", "measure"), "view": ("lines", "carpet")}
+KNOWN = {
+    "mode": ("zero", "mean", "resample"),
+    "order": ("index", "measure"),
+    "view": ("lines", "carpet"),
+    "match": ("label", "alike"),
+}
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
 LARGEST = 2**31 - 1
@@ -57,6 +62,8 @@ class Selection:
     """A second step that this one is compared with, of the run or of `compare`."""
     other_prompt: str = ""
     """A second prompt that this one is compared with."""
+    match: str = "label"
+    """Which head of the compared run: the one of the same label, or the most "alike" one."""
     tour: int = 0
     """The step of the tour that is shown, 1 to 5; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()

@@ -100,10 +100,12 @@ def is_dark() -> bool:
 _CHROME = """
 [data-testid="stButtonGroup"] [data-selected="true"] { color: inherit !important; font-weight: 550; }
 [data-testid="stSliderThumbValue"] { color: inherit !important; font-weight: 550; }
-[data-testid="stCaptionContainer"] { opacity: 0.72; }
+[data-testid="stCaptionContainer"] {
+  opacity: 1; color: color-mix(in srgb, currentColor 68%, transparent) !important;
+}
 [data-testid="stCaptionContainer"] code { font-size: 0.95em; }
 """
-"""Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, code in a caption."""
+"""Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, badges and code in a caption."""
 
 
 def apply() -> None:

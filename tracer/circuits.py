@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 from einops import einsum
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 In = Float[Tensor, "layer head d_model d_head"]
@@ -63,13 +63,22 @@ def copying(
     """sum(lambda) / sum|lambda| over the eigenvalues of W_E OV W_U: 1 when every token raises its own logit.
 
     Source: Elhage et al. 2021, "Detecting Copying Behavior". -1 to 1, nan for a head that writes nothing; strong
-    evidence, not proof: eigenvectors need not be orthogonal. Computed on the d_head x d_head matrix W_O W_U W_E W_V,
-    which has the same non-zero eigenvalues.
+    evidence, not proof: eigenvectors need not be orthogonal.
+    """
+    found = eigenvalues(W_V, W_O, W_E, W_U)
+    return found.real.sum(-1) / found.abs().sum(-1)
+
+
+def eigenvalues(
+    W_V: In, W_O: Out, W_E: Float[Tensor, "d_vocab d_model"], W_U: Float[Tensor, "d_model d_vocab"]
+) -> Complex[Tensor, "layer head d_head"]:
+    """The eigenvalues of W_E OV W_U that may differ from 0: those of the d_head x d_head matrix W_O W_U W_E W_V.
+
+    Source: Elhage et al. 2021, "Detecting Copying Behavior". Positive: a mixture of tokens raises its own logits.
     """
     around = W_U @ W_E
     small = einsum(W_O, around, "layer head i d_model, d_model d_model2 -> layer head i d_model2") @ W_V
-    eigenvalues = torch.linalg.eigvals(small)
-    return eigenvalues.real.sum(-1) / eigenvalues.abs().sum(-1)
+    return torch.linalg.eigvals(small)
 
 
 def random_copying(
@@ -88,6 +97,22 @@ def random_copying(
     W_O = torch.randn(1, n, d_head, len(W_U), generator=generator).to(W_E)
     found = copying(W_V, W_O, W_E, W_U)
     return float(found.mean()), float(found.std())
+
+
+def position_pattern(
+    W_pos: Float[Tensor, "pos d_model"],
+    W_Q: Float[Tensor, "d_model d_head"],
+    W_K: Float[Tensor, "d_model d_head"],
+    scale: float,
+) -> Float[Tensor, "query_pos key_pos"]:
+    """What a head attends to by positions alone: softmax of W_pos QK W_pos^T * scale under the causal mask.
+
+    Source: Elhage et al. 2021. A head that looks one token back shows a subdiagonal; without any preference a row is
+    1 / (query_pos + 1).
+    """
+    scores = (W_pos @ W_Q) @ (W_pos @ W_K).T * scale
+    future = torch.ones_like(scores, dtype=torch.bool).triu(1)
+    return scores.masked_fill(future, -torch.inf).softmax(-1)
 
 
 def _product_norm(

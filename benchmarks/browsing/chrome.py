@@ -22,8 +22,9 @@ WATCH = """
     channel.port2.postMessage(0);
   });
   const w = (globalThis.watch = { drawn: 0, clicked: 0, moves: [], after });
-  w.until = (ready) => new Promise((done) => {
-    const look = () => (ready() ? after(done) : requestAnimationFrame(look));
+  w.until = (ready) => new Promise((done, fail) => {
+    const late = setTimeout(() => fail(new Error(`not within 30 s: ${ready}`)), 30_000);
+    const look = () => (ready() ? (clearTimeout(late), after(done)) : requestAnimationFrame(look));
     look();
   });
   const draw = CanvasRenderingContext2D.prototype.drawImage;

@@ -101,9 +101,10 @@ def film(tab: Tab) -> None:
 
 def choose(tab: Tab, layer: int, head: int) -> None:
     """Click the tile of a head among 2 x 4."""
-    box = tab.page.get_by_role("application", name=re.compile("attention heads")).first.bounding_box()
+    atlas = tab.page.get_by_role("application", name=re.compile("attention heads")).first
+    box = atlas.bounding_box()
     assert box is not None
-    tab.page.mouse.click(box["x"] + box["width"] * (head + 0.5) / 4, box["y"] + box["height"] * (layer + 0.5) / 2)
+    atlas.click(position={"x": box["width"] * (head + 0.5) / 4, "y": box["height"] * (layer + 0.5) / 2})
 
 
 def titled(layer: int, head: int) -> str:
@@ -113,7 +114,6 @@ def titled(layer: int, head: int) -> str:
 
 def clicks(tab: Tab) -> None:
     """Another head on the Heads page: the click, Python, the new pattern on the screen; then nothing new at all."""
-    tab.page.evaluate("() => scrollTo(0, 0)")
     found = []
     for i in range(13):
         layer, head = divmod((i * 3 + 1) % 8, 4)

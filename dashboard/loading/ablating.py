@@ -94,7 +94,7 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
     """
     import torch
 
-    from tracer.ablate import DRAWS, losses
+    from tracer.ablate import BUDGET, DRAWS, losses
 
     model, half = setup.model, DRAWS // 2
     shares = ((0, DRAWS - half), (DRAWS - half, half)) if mode == "resample" else ((0, DRAWS),)
@@ -102,7 +102,10 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     def share(job: tuple[str, int, int]) -> Tensor:
         name, seed, draws = job
-        found = losses(model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed)
+        found = losses(
+            model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
+            budget=BUDGET // len(shares),
+        )  # fmt: skip
         return found[0] * (draws / DRAWS)
 
     with ThreadPoolExecutor(len(jobs)) as pool:

@@ -230,10 +230,10 @@ def _unlikeness(run: Run, sight: Sight, other: Other) -> np.ndarray | None:
 
 
 def _match() -> str:
-    state.show("match_box", st.session_state.get("match", "label"))  # a widget that is not drawn forgets its value
+    state.show("match_box", state.read().match)
     return st.segmented_control(
         "The head of B", list(MATCHES), key="match_box", required=True, format_func=lambda one: MATCHES[one],
-        label_visibility="collapsed", on_change=lambda: st.session_state.update(match=st.session_state["match_box"]),
+        label_visibility="collapsed", on_change=lambda: state.update(match=st.session_state["match_box"]),
     ) or "label"  # fmt: skip
 
 

@@ -132,7 +132,8 @@ def short(count: float) -> str:
 
 def _standing(run: Run, woken: bool) -> str:
     """The line as Markdown, made of our own words and numbers only."""
-    word = "resuming" if woken else status_word(run)
+    begins = run.live and run.status != "training"  # its process has the lock, and has not written a word yet
+    word = "resuming" if woken or begins else status_word(run)
     icon, colour = BADGES[word]
     badge = f":{colour}-badge[{icon} {word}]"
     try:
@@ -144,6 +145,6 @@ def _standing(run: Run, woken: bool) -> str:
     if run.status == "finished":
         return f"{badge} &nbsp;{facts.step:,} steps"
     words = [f"step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}")]
-    if run.live:
+    if run.status == "training":
         words += filter(None, [pace(run, facts)])
     return f"{badge} &nbsp;{' · '.join(words)}"

@@ -50,6 +50,7 @@ def draw_scrubber(
 
     scrubber(blob, key="scrubber", step=step, head=focus, measure=measure, scale=scale, live=run.live, on_change=chosen)
     if left:
+        st.space("small")
         st.button(
             f"Film {left} snapshots", key="film", icon=":material/movie:",
             help="Runs the prompt through every snapshot, so that the patterns move along while you drag. "

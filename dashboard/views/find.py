@@ -75,12 +75,14 @@ def _draw(run: Run, measure: str, kind: str) -> None:
     with aside:
         _draw_ranking(run, trace, step, measure, focus)
     with right:
-        found = _search(run, step, search)
-        if found is not None:
-            draw_passages(run, found, kind, focus)
-    if found is not None:
-        with aside:
-            draw_ends(found, kind, focus)
+        try:
+            found = _search(run, step, search)
+            if found is not None:
+                draw_passages(run, found, kind, focus)
+                with aside:
+                    draw_ends(found, kind, focus)
+        except ValueError as error:
+            parts.refuse(str(error))
 
 
 def _searchable(run: Run) -> tuple[list[int], Callable[[Run, int], Found]] | None:
@@ -112,11 +114,7 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
         st.button("Search the text", icon=":material/search:", type="primary",
                   on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
         return None
-    try:
-        return search(run, step)
-    except ValueError as error:
-        parts.refuse(str(error))
-        raise AssertionError from error
+    return search(run, step)
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:

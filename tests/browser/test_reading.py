@@ -207,6 +207,34 @@ def test_many_heads_show_one_layer_and_every_strongest_link(visit):
     assert page.locator(".token_view .token").count() == 256
 
 
+TELL = """([topic, value]) => {
+  if (value?.thumbs) value.thumbs = Uint8Array.from(value.thumbs);
+  for (const ear of manyeyes.topics.get(topic).ears) ear(value);
+}"""
+
+
+def test_it_follows_a_film_and_the_cursor_of_others(visit):
+    page = visit("small")
+    expect(page.locator(".readout")).to_contain_text("“·x” (7) through L1H2 looks most at “def” (0) 0.50")
+    frame = {"step": 1250, "n": [8, 8], "rows": 8, "cols": 8, "layers": 2, "heads": 3}
+    moving = np.zeros((2, 3, 8, 8), int)
+    moving[..., 0], moving[1, 2, 7, 1:3] = 255, [128, 90]  # sqrt codes: 0.252, 0.125
+    moving[1, 2, 7, 0] = 201  # 0.621
+    page.evaluate(TELL, ["frame", {**frame, "thumbs": moving.ravel().tolist()}])
+    expect_said(
+        page, "step 1,250 · “·x” (7) through L1H2 looks most at “def” (0) 0.62, then “·f” (1) 0.25, then “(” (2) 0.12"
+    )
+    page.evaluate(TELL, ["frame", {**frame, "n": [600, 600], "thumbs": moving.ravel().tolist()}])  # blocks, not tokens
+    expect(page.locator(".readout")).to_contain_text("“·x” (7) through L1H2 looks most at “def” (0) 0.50")
+    page.evaluate(TELL, ["frame", None])
+    page.evaluate(TELL, ["cursor", {"query": 6, "key": 2, "source": "another"}])
+    expect(page.locator(".readout")).to_contain_text("“return” (6) through L1H2")
+    expect(token(page, 6)).to_have_class(re.compile("focus"))
+    expect(token(page, 2)).to_have_class(re.compile("other"))
+    page.evaluate(TELL, ["cursor", None])
+    expect(page.locator(".readout")).to_contain_text("“·x” (7) through L1H2 looks most at “def” (0) 0.50")
+
+
 def test_without_values_there_is_nothing_to_weigh(visit):
     page = visit("bare")
     expect(page.get_by_role("button", name="Without the first token")).to_be_visible()

@@ -40,12 +40,25 @@ def pattern(page: Page) -> Locator:
     return page.get_by_role("application", name=re.compile("^Attention pattern of L"))
 
 
+def said(part: Locator, name: str) -> str:
+    text = part.get_attribute(name)
+    assert text is not None
+    return text
+
+
 def place(page: Page) -> int:
-    return int(slider(page).get_attribute("aria-valuenow"))
+    return int(said(slider(page), "aria-valuenow"))
 
 
 def step(page: Page) -> str:
-    return re.match(r"step ([\d,]+)", slider(page).get_attribute("aria-valuetext"))[1].replace(",", "")
+    return said(slider(page), "aria-valuetext").removeprefix("step ").split(", ")[0].replace(",", "")
+
+
+def score(page: Page) -> float:
+    """Of the chosen head."""
+    found = re.search(r"Selected L\dH\d: .*Induction score ([\d.]+)", said(atlas(page), "aria-label"))
+    assert found is not None
+    return float(found[1])
 
 
 @pytest.fixture
@@ -64,6 +77,7 @@ def sent(page, server) -> list:
 def drag_to(page: Page, share: float) -> None:
     """Press at the start of the timeline and move; the button stays down."""
     box = slider(page).bounding_box()
+    assert box is not None
     page.mouse.move(box["x"] + 9, box["y"] + 40)
     page.mouse.down()
     page.mouse.move(box["x"] + 9 + share * (box["width"] - 18), box["y"] + 40, steps=8)
@@ -103,7 +117,7 @@ def test_letting_go_keeps_the_step_and_the_picture(page, sent):
     assert step(page) == shown
     slider(page).press("End")
     settle(page)
-    assert "step" not in query(page) and place(page) == int(slider(page).get_attribute("aria-valuemax"))
+    assert "step" not in query(page) and place(page) == int(said(slider(page), "aria-valuemax"))
 
 
 def test_keys(page, sent):
@@ -160,13 +174,10 @@ def test_strongest_first_and_the_keys_follow(page, sent):
     atlas(page).focus()
     atlas(page).press("Home")
     settle(page)
-    first = float(re.search(r"Selected L\dH\d: .*Induction score ([\d.]+)", atlas(page).get_attribute("aria-label"))[1])
+    first = score(page)
     atlas(page).press("ArrowRight")
     settle(page)
-    second = float(
-        re.search(r"Selected L\dH\d: .*Induction score ([\d.]+)", atlas(page).get_attribute("aria-label"))[1]
-    )
-    assert first >= second
+    assert first >= score(page)
 
 
 def test_heads_that_do_not_fit_are_dimmed(page, sent):

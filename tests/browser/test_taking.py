@@ -35,11 +35,15 @@ HOSTILE = [
 SVG = "{http://www.w3.org/2000/svg}"
 PNG = "data:image/png;base64,"
 PAINTED = "(c) => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+FITS = """() => new Promise((done) => {
+  const look = () => (document.documentElement.scrollWidth <= innerWidth ? done() : requestAnimationFrame(look));
+  look();
+})"""
 BECOMES = """(c, url) => new Promise((done) => {
   const look = () => (c.toDataURL() === url ? done() : requestAnimationFrame(look));
   look();
 })"""
-APART = """async (urls) => { // mean difference of two pictures, drawn at the size of the last and seen as 48 x 48 blocks
+APART = """async (urls) => { // mean difference of two pictures, drawn at one size and seen as 48 x 48 blocks
   const images = await Promise.all(urls.map(async (src) => {
     const image = Object.assign(new Image(), { src });
     await image.decode();
@@ -141,7 +145,7 @@ def test_a_file_works_without_a_network(offline, shown):
     touch(tab)
     for width in (1300, 390):
         tab.set_viewport_size({"width": width, "height": 900})
-        tab.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+        tab.evaluate(FITS)
     light = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     tab.emulate_media(color_scheme="dark")
     assert (light, tab.evaluate("getComputedStyle(document.body).backgroundColor")) == (

@@ -116,7 +116,11 @@ def test_every_number_comes_back(causal: bool, weighted: bool, start: int, stop:
     of_first = [reading.readings(patterns[x, y], norms[x, y])[::2, page, 0] for x, y in np.argwhere(exists)]
     np.testing.assert_allclose(lost[:, [0, 1, 2, 3, 4]], np.stack(of_first, 1)[: len(lost)], atol=1e-6)
     np.testing.assert_allclose(lost[:, -1], np.mean(of_first, 0)[: len(lost)], atol=1e-6)
-    assert header["start"] == start and header["apart"] and (arrays["norms"].size > 0) == weighted
+    assert (
+        (header["start"], header["part"]) == (start, start > 0)
+        and header["apart"]
+        and (arrays["norms"].size > 0) == weighted
+    )
 
 
 def test_one_layer_where_all_are_too_many() -> None:

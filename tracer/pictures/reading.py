@@ -98,7 +98,7 @@ def token_view(
     if made.n < n:
         raise ValueError(f"{n} tokens of {n_layers} x {n_heads} heads do not fit into a message: pass {made.n} of them")
     held = range(n_layers) if made.whole else range(layer, layer + 1)
-    page, kinds = slice(start, start + n), 2 if norms is None else 4
+    page, kinds, part = slice(start, start + n), 2 if norms is None else 4, False
     shares = np.zeros((len(held), n_heads, n, n), np.float32)
     sums = np.ones((kinds, len(held) * n_heads + 1, n), np.float32)
     strongest = np.zeros((2, kinds, n_layers, n_heads, n), np.float32)
@@ -107,6 +107,7 @@ def token_view(
     first = np.zeros((kinds // 2, n))
     for one, head in np.argwhere(exists).tolist():
         attention = np.nan_to_num(np.asarray(rows(one, head), np.float64))
+        part |= attention.shape[1] > n
         kept = _kinds(attention, None if norms is None else np.asarray(norms, np.float64)[one, head])
         totals = kept.sum(2)
         found = _over(kept, totals)[:, :, page]
@@ -120,8 +121,8 @@ def token_view(
     sums[1::2, -1] = 1 - first
     triangle = all(causal)
     header = {
-        "tokens": [visible(t) for t in tokens], "texts": [laid_out(t) for t in tokens], "start": start, "step": step,
-        "apart": not any(re.search(r"\s", t) for t in tokens), "layers": [held.start, held.stop],
+        "tokens": [visible(t) for t in tokens], "texts": [laid_out(t) for t in tokens], "start": start, "part": part,
+        "step": step, "apart": not any(re.search(r"\s", t) for t in tokens), "layers": [held.start, held.stop],
         "triangle": triangle, "causal": [bool(c) for c in causal],
     }  # fmt: skip
     rows_of, keys_of = np.tril_indices(n) if triangle else np.indices((n, n)).reshape(2, -1)

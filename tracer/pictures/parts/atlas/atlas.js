@@ -105,7 +105,7 @@ function makeAtlas(me) {
   };
 
   function paint(ctx) {
-    if (ending && head.version === me.cue.version) { frame = null; ending = false; }
+    if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; }
     const { theme } = me, m = measure(), scale = head.measures[m] ? scaleOf(head.measures[m]) : null, [, , rows, cols] = arrays.thumbs.shape, source = film() ?? { thumbs: arrays.thumbs, rows, cols, factors: head.factors, causal: head.causal };
     const shares = lutFor("attention"), scores = scale && lutFor(scale.palette);
     const pool = [source.rows, source.cols].map((n) => Math.ceil(n / (geo.cell * devicePixelRatio))), want = `${film() ? `${frame.version} ${frame.index}` : head.version} ${theme.mode} ${pool}`;
@@ -117,19 +117,19 @@ function makeAtlas(me) {
       const [x, y] = corner(l, h), v = scale ? value(m, l, h) : NaN, known = Number.isFinite(v);
       const fill = known ? scores.at((v - scale.lo) / (scale.hi - scale.lo)) : theme.faint, mid = y + geo.strip / 2, label = geo.labels ? `L${l}H${h}` : `${h}`;
       if (!there([l, h])) { ctx.fillStyle = css(theme.faint, 0.6); ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill(); continue; }
-      ctx.globalAlpha = fits([l, h]) ? 1 : 0.25;
       ctx.fillStyle = css(theme.line); ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill();
       ctx.fillStyle = css(theme.page); ctx.fillRect(x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
       ctx.fillStyle = css(fill); ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.strip, [4, 4, 0, 0]); ctx.fill();
       ctx.drawImage(sheet, h * tile[1], l * tile[0], tile[1], tile[0], x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
-      ctx.fillStyle = inkOn(fill);
+      const dim = !fits([l, h]);
+      if (dim) { ctx.fillStyle = css(theme.page, 0.75); ctx.beginPath(); ctx.roundRect(x - 1, y - 1, geo.cell + 2, geo.cell + geo.strip + 2, 4); ctx.fill(); }
+      ctx.fillStyle = dim ? css(theme.muted) : inkOn(fill);
       const named = geo.labels || me.cue.order === "measure", font = geo.labels ? 11.5 : 9.5, side = geo.labels ? 6 : 3;
       ctx.font = `600 ${font}px ${theme.mono}`;
       const room = named ? ctx.measureText(label).width + 2 * side + (geo.labels ? 2 : 0) : 0, text = numberOf(v, { ...scale, plain: true });
       if (named) { ctx.textAlign = "left"; ctx.fillText(label, x + side, mid + 0.5); }
       ctx.font = `400 ${font}px ${theme.mono}`; ctx.textAlign = named ? "right" : "center";
       if (scale && geo.strip > 6 && ctx.measureText(text).width <= geo.cell - room - (geo.labels ? 0 : side)) ctx.fillText(text, named ? x + geo.cell - side : x + geo.cell / 2, mid + 0.5);
-      ctx.globalAlpha = 1;
     }
     if (geo.labels) return;
     ctx.fillStyle = css(theme.muted); ctx.font = `400 10.5px ${theme.mono}`; ctx.textAlign = "center";

@@ -113,7 +113,7 @@ function makeCarpet(me) {
     draw() {
       const { theme, cue } = me, width = root.clientWidth, lut = lutOf(PALETTES[cue.scale.palette][theme.mode]);
       shown = way ? head.labels.map((_, i) => i) : head.order; place = []; shown.forEach((i, r) => { place[i] = r; });
-      const row = Math.min(26, Math.max(1, (cue.height - 62) / Math.max(rows, 1))), h = Math.round(row * rows);
+      const room = (cue.height - 62) / Math.max(rows, 1), row = room < 8 ? Math.max(1, Math.round(room)) : Math.min(26, room), h = Math.round(row * rows); // thin rows are whole pixels
       geo = { width, left: 52, top: 18, w: width - 52 - 12, h, row: h / Math.max(rows, 1), height: 18 + h + 44, first: steps.find((s) => s > 0) ?? 1 };
       geo.x0 = fx(steps[0] ?? 0); geo.x1 = fx(steps[count - 1] ?? 1);
       const ctx = sized(base, width, geo.height), foot = geo.top + h, end = geo.left + geo.w;

@@ -30,7 +30,12 @@ function makeCurves(me) {
     return out.filter((v) => v >= lo - 1e-9 && v <= hi + 1e-9);
   }
   const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
-  const axisText = (v) => (v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3) ? v.toExponential(0) : `${+v.toPrecision(4)}`).replace("-", "−");
+  function axisText(v) { // as many digits as tell two ticks apart
+    const stride = head.log_y ? 0 : geo.ticks.length > 1 ? geo.ticks[1] - geo.ticks[0] : 0, size = (x) => Math.floor(Math.log10(Math.abs(x)));
+    const places = stride && [0, 1, 2, 3, 4, 5, 6, 7, 8].find((d) => Math.abs(stride - +stride.toFixed(d)) < stride * 1e-6), far = v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3);
+    const text = far ? v.toExponential(stride ? Math.min(6, Math.max(0, size(v) - size(stride))) : 0).replace(/\.0+e/, "e") : `${stride ? +v.toFixed(places ?? 8) : +v.toPrecision(4)}`;
+    return text.replace("-", "−");
+  }
   function rule(ctx, x0, y0, x1, y1, colour) { ctx.strokeStyle = css(colour); ctx.beginPath(); ctx.moveTo(x0, y0); ctx.lineTo(x1, y1); ctx.stroke(); }
   function type(ctx, text, x, y, colour, align, baseline, font = `400 11px ${me.theme.mono}`) {
     ctx.font = font; ctx.textAlign = align; ctx.textBaseline = baseline; ctx.fillStyle = typeof colour === "string" ? colour : css(colour); ctx.fillText(text, x, y);

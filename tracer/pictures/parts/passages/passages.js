@@ -7,12 +7,12 @@ function makePassages(me) {
   for (const [kind, words] of [["query", "the token that looks"], ["key", "where it looks"]]) { const one = el("span", "name", null, legends); el("i", `swatch ${kind}`, null, one); one.append(words); }
   const key = el("div", "legend", null, legends);
   tip.hidden = true; tip.setAttribute("role", "status");
-  let head, spans = [], seen = "";
+  let head, lit, spans = [], seen = "";
   const share = (p) => numberOf(p, { digits: 3 });
   const way = (d) => (d === 0 ? "the token itself" : `${Math.abs(d)} token${Math.abs(d) === 1 ? "" : "s"} ${d > 0 ? "back" : "ahead"}`);
 
   function point(one, card, box) { // what one token gets
-    for (const other of spans) if (other.node.classList.contains("at")) other.node.classList.remove("at");
+    lit?.classList.remove("at"); lit = null;
     tip.hidden = !one;
     if (!one) return;
     const base = root.getBoundingClientRect(), at = (box ?? one.node.getClientRects()[0]);
@@ -40,7 +40,7 @@ function makePassages(me) {
       last = card.starts[piece] + tokens.length;
     });
     let at = null;
-    const move = (i) => { at = Math.min(mine.length - 1, Math.max(0, i)); point(mine[at], card); mine[at].node.classList.add("at"); };
+    const move = (i) => { at = Math.min(mine.length - 1, Math.max(0, i)); point(mine[at], card); lit = mine[at].node; lit.classList.add("at"); };
     text.onkeydown = (e) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
       if (e.key === "Escape") { at = null; point(null); }

@@ -168,7 +168,7 @@ function makePattern(me) {
   }
 
   function repaint() { // the cells alone, for a frame; the canvas is still moved down as it was drawn
-    if (ending && head.version === me.cue.version) { frame = null; ending = false; }
+    if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; }
     const ctx = base.getContext("2d"), f = film();
     paint();
     ctx.clearRect(geo.left - 1, -1, geo.width + 2, geo.height + 2);
@@ -198,7 +198,7 @@ function makePattern(me) {
     },
     draw() {
       const { theme } = me;
-      if (ending && head.version === me.cue.version) { frame = null; ending = false; }
+      if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; }
       lut = lutOf(PALETTES.attention[theme.mode]); geo = layout(base.getContext("2d")); paint();
       const ctx = sized(base, geo.left + geo.width + 8, TOP + geo.height + geo.bottom);
       ctx.translate(0, TOP);

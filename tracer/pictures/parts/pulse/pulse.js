@@ -3,7 +3,10 @@
 export default function ({ data, parentElement, setTriggerValue }) {
   const QUIET = 3000, app = document.querySelector('[data-testid="stApp"]');
   let touched = 0;
-  const touch = (event) => { if (event.type !== "keydown" || event.key === "Enter" || event.key === " ") touched = Date.now(); };
+  const isTyping = ({ target }) => target instanceof HTMLElement && target.matches("input, textarea");
+  const touch = (event) => {
+    if (event.type !== "keydown" || event.key === "Enter" || (event.key === " " && !isTyping(event))) touched = Date.now();
+  };
   const kinds = ["pointerdown", "click", "keydown"];
   const isBusy = () => document.hidden || Date.now() - touched < QUIET || app?.dataset.testScriptState === "running";
   parentElement.stopPulse?.();

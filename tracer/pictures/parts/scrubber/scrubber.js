@@ -69,9 +69,9 @@ function makeScrubber(me) {
     if (by) { e.preventDefault(); move(by); } else if (e.key === "Enter") { e.preventDefault(); commit(); } else if (e.key === "Escape") cancel();
   };
   const TYPING = "input, textarea, select, [contenteditable], [role=textbox], [role=combobox], [role=listbox], [role=dialog] *", PRESSED = "button, a, summary, [role=button], [role=option], [role=tab], [role=radio], [role=switch], [role=checkbox], [role=menuitem]";
-  const onKey = (e) => { // the whole page; on some keyboards a bracket is typed with AltGr, which reads as Ctrl and Alt
+  const onKey = (e) => { // the whole page; on some keyboards a bracket is typed with Alt, or with AltGr, which reads as Ctrl and Alt
     const at = e.composedPath()[0], by = { "[": -1, "]": 1 }[e.key];
-    if (!n || !geo || e.defaultPrevented || e.metaKey || e.ctrlKey !== e.altKey || at.closest?.(TYPING)) return;
+    if (!n || !geo || e.defaultPrevented || e.metaKey || (e.ctrlKey && !e.altKey) || at.closest?.(TYPING)) return;
     if (by) { e.preventDefault(); move(by); } else if (e.key === " " && !e.repeat && !at.closest?.(PRESSED)) { e.preventDefault(); toggle(); }
   };
   document.addEventListener("keydown", onKey);

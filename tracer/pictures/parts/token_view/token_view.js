@@ -9,7 +9,7 @@ function makeTokenView(me) {
   const every = el("div", "every", null, both), title = el("div", "name", null, every), stage = el("div", "stage", null, every), canvas = el("canvas", "", null, stage);
   const key = el("div", "legend", null, el("div", "legends", null, root)), alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root);
   spoken.setAttribute("aria-live", "polite"); text.setAttribute("role", "radiogroup"); canvas.tabIndex = 0;
-  let head, arrays, n, cells, slots, layers, heads, spans = [], short = [], lut, geo, own = false;
+  let head, arrays, n, cells, slots, layers, heads, spans = [], short = [], lut, geo, telling = 0;
   let back = false, mean = false, weighted = false, bare = false, hover = null, guest = null, tried = null, frame = null, ending = false, waiting = 0;
 
   const held = () => me.cue.value[0] == null ? null : inside(me.cue.value[0] - head.start), inside = (i) => (i >= 0 && i < n ? i : null);
@@ -58,18 +58,20 @@ function makeTokenView(me) {
 
   function name(node, i) { el("code", "", "“", node).append(el("bdi", "", head.tokens[i]), "”"); node.append(` (${head.start + i})`); }
   function say(i, links) {
+    const among = head.part ? ", of these tokens," : "";
     readout.replaceChildren();
     if (film()) el("span", "soft", `step ${frame.step.toLocaleString("en-US")} · `, readout);
     name(readout, i);
     readout.append(average() ? ", on average over all heads, " : " through "); if (!average()) el("b", "num", `L${eye()[0]}H${eye()[1]}`, readout);
     if (!links.length) readout.append(back ? " is looked at by no token here" : " looks at nothing here");
-    links.forEach(([v, j], rank) => {
-      readout.append(rank ? ", then " : back ? " is looked at most by " : " looks most at "); name(readout, j); readout.append(" ");
+    links.filter(([v], rank) => !rank || v >= 0.005).forEach(([v, j], rank) => {
+      readout.append(rank ? ", then " : back ? ` is looked at most${among} by ` : ` looks most${among} at `); name(readout, j); readout.append(" ");
       el("span", "num", numberOf(v, { digits: 2 }), readout);
     });
     if (bare && !back && !film() && known(eye()[0]) && sum(kind() - 1, i) > 0) el("span", "soft", ` · ${numberOf(100 * (1 - sum(kind(), i) / sum(kind() - 1, i)), { digits: 0, plain: true })} % went to the first token and is left out`, readout);
   }
   function paint() { // everything that moves with the mouse
+    if (ending && head.step === me.cue.step) { frame = null; ending = false; } // the bytes of the step itself have come
     const i = active(), links = top(i), ready = known(eye()[0]), other = guest && hover == null ? guest[back ? 0 : 1] : links[0]?.[1];
     say(i, links);
     spans.forEach((span, j) => {
@@ -85,7 +87,8 @@ function makeTokenView(me) {
     if (i === hover) return;
     hover = i;
     const links = paint(), j = links[0]?.[1];
-    own = true; tell("cursor", i == null || j == null ? null : { query: head.start + (back ? j : i), key: head.start + (back ? i : j), source: me }); own = false;
+    clearTimeout(telling); // what others draw of it must not hold up what is under the mouse
+    telling = setTimeout(() => tell("cursor", i == null || j == null ? null : { query: head.start + (back ? j : i), key: head.start + (back ? i : j), source: me }), 40);
   }
   function hold(i, wait = 0) {
     hover = null; me.send([i == null ? null : head.start + i, me.cue.value[1]], wait);
@@ -182,7 +185,7 @@ function makeTokenView(me) {
     ending = !told && frame != null; frame = told ?? frame;
     waiting ||= requestAnimationFrame(() => { waiting = 0; if (geo) paint(); });
   }), hear("cursor", (cell) => {
-    if (own || !head || !geo) return;
+    if (cell?.source === me || !geo) return;
     const spot = cell && [inside(cell.query - head.start), inside(cell.key - head.start)], next = spot && !spot.includes(null) ? spot : null;
     if (String(next) !== String(guest)) { guest = next; paint(); }
   })];
@@ -195,7 +198,6 @@ function makeTokenView(me) {
     },
     draw() {
       const { theme } = me;
-      if (ending && head.step === me.cue.step) { frame = null; ending = false; } // its own bytes have come
       lut = lutOf(PALETTES.attention[theme.mode]); geo = layout(); spans.forEach((span) => { span.tint = null; });
       sized(canvas, geo.width + 2, geo.height + 2);
       buttons(); mark(); paint();
@@ -210,6 +212,6 @@ function makeTokenView(me) {
         return [named(i), first ? named(first[1]) : "–", first ? numberOf(first[0]) : "–", most[1] ?? "–", most[1] ? numberOf(most[0]) : "–"];
       }));
     },
-    end() { deaf.forEach((stop) => stop()); cancelAnimationFrame(waiting); if (hover != null) tell("cursor", null); },
+    end() { deaf.forEach((stop) => stop()); cancelAnimationFrame(waiting); clearTimeout(telling); if (hover != null) tell("cursor", null); },
   };
 }

@@ -1,0 +1,138 @@
+"""The line that says how a run stands, on a run that a real process trains: counted, stopped, resumed, forked."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import loading, processes, state
+from dashboard.loading.summaries import summary
+from dashboard.sections import run_bar
+from tracer.store import Run, open_run
+
+APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def place(workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to start in, after that of `open_page`, and nothing left running behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "_STARTED", {})
+    yield tmp_path
+    for one in processes.started():
+        one.process.kill()
+        one.process.wait()
+
+
+def wait(condition: Callable[[], bool], seconds: float = 90) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.05)
+
+
+def begun(name: str) -> bool:
+    """Does it train, with a step that was timed?"""
+    if not (Path("checkpoints") / name / "run.json").exists():
+        return False
+    run = open_run(name)
+    return run.live and len(run.steps) > 1 and np.isfinite(run_bar.tokens_per_second(run))
+
+
+def line(app: AppTest) -> str:
+    return next(e.value for e in app.caption if "-badge[" in e.value)
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def test_a_training_is_counted_stopped_and_resumed(place: Path, open_page: Open) -> None:
+    toy = processes.train("induction", "toy", seed=0, steps=100_000)
+    other = processes.train("induction", "other", seed=1, steps=100_000)
+    wait(lambda: begun("toy") and begun("other"))
+    app = open_page("gradients", run="toy")
+    pattern = r":blue-badge\[◐ training\] &nbsp;step [\d,]+ of 100,000 · \d+ (s|min) left · [\d.]+[kM] tokens/s"
+    assert re.fullmatch(pattern, line(app)), line(app)
+    assert "1 other is training" in [link.proto.label for link in app.get("page_link")]
+    assert {"Stop", "Fork"} <= set(labels(app)) and "Resume" not in labels(app)
+
+    app.button(key="stop toy").click().run()
+    assert app.button(key="stop toy").label == "Stopping …" and app.button(key="stop toy").disabled
+    wait(lambda: not toy.alive)
+    app.run()
+    step = open_run("toy").meta["step"]
+    assert line(app) == f":gray-badge[■ stopped] &nbsp;step {step:,} of 100,000"
+    assert "Stop" not in labels(app) and other.alive
+
+    app.button(key="resume toy").click().run()
+    assert not app.exception and "Resume" not in labels(app)
+    wait(lambda: open_run("toy").status == "training")
+    app.run()
+    assert "training" in line(app) and not app.button(key="stop toy").disabled  # another process, not asked yet
+
+
+def test_speed_is_tokens_of_a_step_over_its_time(small_run: Run) -> None:
+    config, trace = small_run.config, small_run.trace
+    per_step = config.optim.batch_size * config.model.n_ctx
+    ms = float(np.median(trace["step_ms"].values[-8:]))
+    assert run_bar.tokens_per_second(small_run) == pytest.approx(1000 * per_step / ms)
+
+
+def test_pace_counts_down(small_run: Run) -> None:
+    facts = replace(summary(small_run), step=10, steps=30, step_ms=1000.0)
+    assert run_bar.pace(small_run, facts).startswith("20 s left · ")
+    assert run_bar.pace(small_run, replace(facts, steps=1210)).startswith("20 min left · ")
+    assert "left" not in run_bar.pace(small_run, replace(facts, steps=None))
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "offered"),
+    [
+        ("finished", ":green-badge[✓ finished] &nbsp;30 steps", {"Fork"}),
+        ("diverged", ":red-badge[✕ diverged] &nbsp;step 30 of 30", {"Fork"}),
+        ("stopped", ":gray-badge[■ stopped] &nbsp;step 30 of 30", {"Resume", "Fork"}),
+        ("training", ":orange-badge[◌ interrupted] &nbsp;step 30 of 30", {"Resume", "Fork"}),
+    ],
+)
+def test_what_is_said_and_offered_of_a_run_that_stands(
+    status: str, said: str, offered: set[str], open_page: Open, copy_run: Callable[..., Run]
+) -> None:
+    copy_run("other", status=status)
+    app = open_page("training", run="other")
+    assert line(app) == said
+    assert {"Stop", "Resume", "Fork"} & set(labels(app)) == offered
+
+
+def test_other_peoples_programs_are_left_alone(elsewhere: Path, open_page: Open) -> None:
+    app = open_page("training", run="patches")
+    assert line(app) == ":green-badge[✓ finished] &nbsp;6 steps"
+    assert not {"Stop", "Resume", "Fork"} & set(labels(app))
+
+
+def test_fork_opens_the_form_with_run_and_step(workplace: Path, small_run: Run) -> None:
+    app = AppTest.from_file(str(APP), default_timeout=60).run()
+    app.button(key="open tiny").click().run()
+    app.session_state["selection"] = state.Selection(run="tiny", step=20)
+    app.run()
+    app.button(key="bar_fork").click().run()
+    assert [title.value for title in app.title] == ["Runs"] and not app.exception
+    assert app.selectbox(key="fork_run").value == "tiny" and app.select_slider(key="fork_step tiny").value == 20
+    app.button(key="fork_close").click().run()
+    assert "fork_close" not in [button.key for button in app.button] and not app.exception
+
+
+def test_live_cards_say_what_is_left(place: Path, open_page: Open) -> None:
+    processes.train("induction", "toy", seed=0, steps=100_000)
+    wait(lambda: begun("toy"))
+    app = open_page("runs")
+    assert any(re.fullmatch(r"\d+ (s|min) left · [\d.]+[kM] tokens/s", e.value) for e in app.caption)
+    assert loading.runs()[0].live

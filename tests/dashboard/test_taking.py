@@ -1,0 +1,95 @@
+"""Take it with you: link and Python lines say what is on the page, and the file is made of the same numbers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import loading, measured
+from dashboard.loading import kept, looking, taking
+from tracer.pictures import payload
+from tracer.store import Run, open_run
+
+
+def view(text: str) -> dict[str, Any]:
+    """The mounts of a file by their keys."""
+    found = re.search(r'<script type="application/json" id="view">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return {one["key"]: one for one in json.loads(found[1])["mounts"]}
+
+
+def test_link_and_code_of_a_text(open_page: Callable[..., AppTest]) -> None:
+    app = open_page("heads", run="tiny", step=10, layer=1, head=2, prompt="5 7 9 5", measure="previous_token")
+    link, code = (box.value for box in app.code)
+    assert parse_qs(link.partition("?")[2]) == {
+        "run": ["tiny"], "step": ["10"], "prompt": ["5 7 9 5"], "layer": ["1"], "head": ["2"],
+        "measure": ["previous_token"],
+    }  # fmt: skip
+    call = "tracer.show('checkpoints/tiny', '5 7 9 5', step=10, head=(1, 2), measure='previous_token')"
+    assert code == f"import tracer\n\n{call}"
+
+
+def test_a_link_names_what_nobody_chose(open_page: Callable[..., AppTest], small_run: Run) -> None:
+    link = open_page("heads", run="tiny").code[0].value
+    query = parse_qs(link.partition("?")[2])
+    assert int(query["step"][0]) == small_run.steps[-1] and {"layer", "head"} <= set(query)
+
+
+def ran(code: str, call: str) -> Any:
+    scope: dict[str, Any] = {}
+    exec(code.replace(call, f"found = {call}"), scope)
+    return scope["found"]
+
+
+def test_patterns_that_were_kept(open_page: Callable[..., AppTest], elsewhere: Path) -> None:
+    code = open_page("heads", run="patches").code[1].value
+    run = open_run("patches")
+    trace, found = loading.trace(run), kept.prompts(run)
+    sight = kept.of_prompt(run, found.steps[-1], found.names[0])
+    layer, head = measured.striking(trace, sight.step)
+    exact = sight.window(layer, head, slice(None), slice(None))
+    assert np.array_equal(ran(code, "tracer.open_run(").values, exact, equal_nan=True)
+    text = taking.heads(run, trace, sight, (layer, head), "entropy", prompt="", code="", link="")
+    assert np.abs(cells(text)[layer, head] - exact).max() < 1e-3
+    assert view(text)["atlas"]["template"]["exist"] == [[1, 1, 1, 1], [1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("name", ["gpt", "opened"])
+def test_models_of_others_are_shown_again(open_page: Callable[..., AppTest], elsewhere: Path, name: str) -> None:
+    picture = ran(open_page("heads", run=name).code[1].value, "tracer.show(")
+    assert f"Every head of {name}" in picture.html and len(view(picture.html)["reading"]["blob"]) > 1000
+
+
+def cells(text: str) -> np.ndarray:
+    head, arrays = payload.unpack(base64.b64decode(view(text)["reading"]["blob"]))
+    n, found = len(head["tokens"]), arrays["shares"] / 65534
+    full = np.zeros((*found.shape[:2], n, n))
+    rows, cols = np.tril_indices(n) if head["triangle"] else np.indices((n, n)).reshape(2, -1)
+    full[:, :, rows, cols] = found
+    return full
+
+
+def test_the_file_holds_what_the_page_shows(workplace: Path) -> None:
+    run = open_run("tiny")
+    trace, ids = loading.trace(run), [0, 5, 7, 9, 5]
+    sight = looking.of_text(run, 10, ids, ["<bos>", "5", "7", "9", "5"])
+    text = taking.heads(
+        run, trace, sight, (1, 2), "induction", prompt="5 7 9 5", code="import tracer", link="http://a/?b"
+    )
+    mounts = view(text)
+    exact = np.array([[sight.window(layer, head, slice(None), slice(None)) for head in range(4)] for layer in range(2)])
+    assert np.abs(cells(text) - exact).max() < 1e-5
+    values = dict(zip(mounts["atlas"]["template"]["measures"], mounts["atlas"]["template"]["values"], strict=True))
+    assert list(values) == measured.head_measures(trace)
+    assert np.allclose(values["induction"], measured.scores(trace, "induction", 10), rtol=1e-4)
+    assert payload.unpack(base64.b64decode(mounts["scrubber"]["blob"]))[1]["steps"].tolist() == run.steps
+    assert "Every head of tiny" in text and 'href="http://a/?b"' in text and "import tracer" in text

@@ -1,0 +1,193 @@
+"""The tour: what each step notices, with answers known by hand, and the whole of it on a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.loading.ablating import Cost
+from dashboard.sections import tour_deeds
+from dashboard.sections.tour import LAST, TITLES
+from dashboard.state import Selection
+from tracer.ablate import Estimate
+from tracer.presets import PRESETS
+from tracer.store import Run
+from tracer.training import train
+
+APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+STEPS = np.array([0, 10, 20, 30, 40, 50])
+
+
+@pytest.mark.parametrize(
+    ("curve", "snapshots", "expected"),
+    [
+        ([0.0, 0.0, 0.2, 0.5, 0.9, 1.0], [0, 10, 20, 30, 40, 50], (20, 40)),
+        ([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0, 10, 20, 30, 40, 50], (30, 30)),
+        ([0.0, 0.0, 0.2, 0.5, 0.9, 1.0], [0, 50], (20, 50)),  # no snapshot in between: the nearest to half
+        ([0.0, 0.5, 0.0, 0.5, 1.0, 1.0], [0, 10, 20, 30, 40, 50], (30, 40)),  # it came and went before
+        ([0.5, 0.5, 0.6, 0.6, 1.0, 1.0], [0, 10, 20, 30, 40, 50], (0, 40)),
+    ],
+)
+def test_where_a_head_is_born(curve: list[float], snapshots: list[int], expected: tuple[int, int]) -> None:
+    assert tour_deeds.birth(STEPS, np.array(curve), snapshots) == expected
+
+
+@pytest.mark.parametrize(
+    ("strings", "row", "complete", "said"),
+    [
+        (["a", "b", "c", "a"], [0.1, 0.8, 0.1, 0.0], True, "L1H0 looks from “a” most at “b”, 2 back, with 80% of its "
+         "attention: what followed “a” the last time."),
+        (["a", "b", "c", "a"], [0.7, 0.2, 0.1, 0.0], True, "on what followed “a” earlier lie 20%"),
+        (["a", "b", "c", "d"], [0.7, 0.2, 0.1, 0.0], False, "But “d” is new here"),
+        (["<b>", "\u202e", "<b>"], [0.0, 1.0, 0.0], True, "from “<b>” most at “"),
+    ],
+)  # fmt: skip
+def test_what_a_held_token_looks_at(strings: list[str], row: list[float], complete: bool, said: str) -> None:
+    done = tour_deeds.looked_at("L1H0", strings, np.array(row))
+    assert done.complete == complete and said in done.lines[0] and "\u202e" not in done.lines[0]
+
+
+def cost(mean: float, low: float, high: float) -> Cost:
+    nothing = np.zeros(1)
+    return Cost(1.0, 1.0 + mean, Estimate(mean, low, high, 8), nothing, nothing)
+
+
+NONE, SMALL, LARGE = cost(0.01, -0.02, 0.04), cost(0.2, 0.1, 0.3), cost(8.0, 7.5, 8.5)
+UNSURE = cost(0.4, -0.1, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("repeat", "text", "expected"),
+    [
+        (LARGE, SMALL, "copying"), (LARGE, NONE, "copying"), (LARGE, LARGE, "everything"), (SMALL, SMALL, "everything"),
+        (NONE, LARGE, "everything"), (NONE, NONE, "nothing"), (UNSURE, NONE, "nothing"), (UNSURE, UNSURE, "nothing"),
+    ],
+)  # fmt: skip
+def test_which_prediction_came_true(repeat: Cost, text: Cost, expected: str) -> None:
+    assert tour_deeds.outcome({"repeat": repeat, "text": text}) == expected
+
+
+def test_the_verdict_says_how_sure_and_what_it_does_not_say() -> None:
+    right = tour_deeds.verdict("L1H2", "copying", {"repeat": LARGE, "text": SMALL})
+    assert right[0] == "As you predicted: copying broke, and little else."
+    assert right[1] == (
+        "+8.000 nats (95 % interval +7.500 to +8.500, 8 sequences) on repeated tokens; "
+        "+0.200 nats (95 % interval +0.100 to +0.300, 8 sequences) on ordinary text."
+    )
+    assert "Another head may take over" in right[2]
+    wrong = tour_deeds.verdict("L1H2", "everything", {"repeat": UNSURE, "text": NONE})
+    assert wrong[0] == "Not as you predicted (everything): nothing broke that could be told from chance."
+    assert "so it could be nothing" in wrong[1] and "others may do the same work" in wrong[2]
+    assert tour_deeds.verdict("L1H2", None, {"repeat": LARGE})[0] == "Measured: copying broke, and little else."
+
+
+@pytest.fixture(scope="module")
+def formed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The toy until its induction heads have formed."""
+    toy = PRESETS["induction"].config
+    directory = tmp_path_factory.mktemp("tour") / "checkpoints" / "toy"
+    return train(replace(toy, run=str(directory), device="cpu"), preset="induction", quiet=True)
+
+
+@pytest.fixture
+def opened(formed: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+    """opened(tour=2, step=10): the app with this selection."""
+    monkeypatch.chdir(formed.dir.parents[1])
+
+    def started(**selection: Any) -> AppTest:
+        app = AppTest.from_file(str(APP), default_timeout=60)
+        app.session_state["selection"] = Selection(run="toy", **selection)
+        app.run()
+        assert not app.exception
+        return app
+
+    return started
+
+
+def said(app: AppTest) -> str:
+    return "\n".join(e.value for kind in (app.text, app.markdown) for e in kind)
+
+
+def keys(app: AppTest) -> set[str]:
+    return {button.key for button in app.button if button.key and button.key.startswith("tour_")}
+
+
+def choose(app: AppTest, **changes: Any) -> None:
+    app.session_state["selection"] = replace(app.session_state["selection"], **changes)
+    app.run()
+    assert not app.exception
+
+
+def test_the_whole_tour(opened: Callable[..., AppTest], formed: Run) -> None:
+    trace = formed.trace
+    scores = trace["induction"].values
+    best = tuple(int(i) for i in np.unravel_index(scores[-1].argmax(), scores[-1].shape))
+    label = f"L{best[0]}H{best[1]}"
+    app = opened()
+    app.button(key="tour toy").click().run()
+    assert [title.value for title in app.title] == ["Heads"] and not app.exception
+    selection = app.session_state["selection"]
+    assert selection.tour == 1 and selection.focus != best and f"**{TITLES[0]}**" in said(app)
+    assert keys(app) == {"tour_close", "tour_next"} and app.button(key="tour_next").label == "Skip"
+
+    choose(app, layer=best[0], head=best[1])
+    assert f"✓ {label} it is: {scores[-1][best]:.3f}" in said(app)
+    app.button(key="tour_next").click().run()
+    assert app.session_state["selection"].step == formed.steps[0] and "✓" not in said(app)
+
+    choose(app, step=None)
+    assert "it is there already." in said(app)
+    first, _ = tour_deeds.birth(trace["step"].values, scores[:, *best], formed.steps)
+    choose(app, step=min(s for s in formed.steps if s >= first))
+    assert "✓ Here: " in said(app)
+
+    app.button(key="tour_next").click().run()
+    choose(app, prompt="5 7 9 11 5 7 9", token=5)  # <bos> 5 7 9 11 5: what followed 5 is 7
+    assert f"✓ {label} looks from “5” most at “7”, 3 back" in said(app)
+
+    app.button(key="tour_next").click().run()
+    assert app.button(key="tour_next").label == "Skip"
+    app.radio[0].set_value("nothing").run()
+    assert app.button(key="tour_next").label == "Next"
+    app.button(key="tour_next").click().run()
+    assert [title.value for title in app.title] == ["Ablate"] and app.session_state["selection"].off == ()
+
+    choose(app, off=(best,))
+    assert "Not as you predicted (nothing to speak of)" in said(app) or "As you predicted: nothing" in said(app)
+    metric = next(m.value for m in app.metric if m.label == "Change")
+    assert f"{metric} nats (95 % interval" in said(app)  # the number of the page itself
+    app.button(key="tour_back").click().run()
+    assert app.session_state["selection"].tour == LAST - 1 and app.radio[0].value == "nothing"
+    app.button(key="tour_close").click().run()
+    assert app.session_state["selection"].tour == 0 and not keys(app)
+
+
+def test_a_link_into_the_tour_opens_at_its_step(opened: Callable[..., AppTest]) -> None:
+    app = opened(tour=5)
+    assert {"tour_there", "tour_back", "tour_close"} == keys(app)  # the app lands on Runs
+    app.button(key="tour_there").click().run()
+    assert [title.value for title in app.title] == ["Ablate"] and "tour_finish" in keys(app)
+    app.button(key="tour_finish").click().run()
+    assert app.session_state["selection"].tour == 0 and not app.exception
+
+
+def test_a_run_without_such_a_head_says_so(small_run: Run, workplace: Path) -> None:
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.session_state["selection"] = Selection(run="tiny", tour=1)
+    app.run()
+    assert "No head of this run has an induction score worth a tour." in said(app) and keys(app) == {"tour_close"}
+    assert "tour tiny" not in {button.key for button in app.button}
+
+
+@pytest.mark.parametrize("selection", [{"run": "nowhere", "tour": 2}, {"run": "tiny", "tour": 6}, {"tour": 0}])
+def test_no_card_where_there_is_nothing_to_tour(selection: dict[str, Any], workplace: Path) -> None:
+    app = AppTest.from_file(str(APP), default_timeout=60)
+    app.session_state["selection"] = Selection(**selection)
+    app.run()
+    assert not keys(app) and not app.exception

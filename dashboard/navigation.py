@@ -12,8 +12,11 @@ TITLES = {
     "heads": "Heads",
     "find": "Find",
     "training": "Training",
+    "phases": "Phases",
     "gradients": "Gradients",
     "ablate": "Ablate",
+    "specimens": "Specimens",
+    "circuits": "Circuits",
 }
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from tracer.store import ROOT, Run, resolve
 
 LOGS = ".logs"
-GOOD_ENDS = (0, 3, 130)
-"""Exit statuses of a run that finished, diverged or was stopped: all of these are said in its run.json."""
+GOOD_ENDS = (0, 3, 4, 130)
+"""Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -34,7 +34,7 @@ class Started:
     log: Path
     process: subprocess.Popen[bytes]
     command: str = "train"
-    """Of the command line: train, resume, fork, open or sweep."""
+    """Of the command line: train, resume, fork, open, sweep or reproduce."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -61,6 +61,8 @@ class Started:
 _STARTED: dict[Path, Started] = {}
 _SWEEPS: dict[Path, Started] = {}
 """By the run that is swept: beside a process that trains it."""
+_SERIES: list[Started] = []
+"""The last `tracer reproduce`, which trains several runs one after the other."""
 
 
 def train(preset: str, name: str, seed: int, steps: int) -> Started:
@@ -110,6 +112,19 @@ def sweep(run: Run) -> Started:
 def sweeping(run: Run) -> Started | None:
     """The sweep of this run that was started here last, also when it has ended."""
     return _SWEEPS.get(run.dir.resolve())
+
+
+def reproduce() -> Started:
+    """Start `tracer reproduce`: every specimen that is not trained yet, one after the other."""
+    found = reproducing()
+    if found is None or not found.alive:
+        _SERIES[:] = [found := _popen(ROOT / LOGS, ["reproduce"], "reproduce")]
+    return found
+
+
+def reproducing() -> Started | None:
+    """The series that was started here last, also when it has ended."""
+    return _SERIES[-1] if _SERIES else None
 
 
 def cancel(one: Started) -> None:

@@ -25,6 +25,7 @@ KNOWN = {
     "order": ("index", "measure"),
     "view": ("lines", "carpet"),
     "match": ("label", "alike"),
+    "looks": ("sharpest", "induction", "previous_token", "farthest"),
 }
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
@@ -54,6 +55,8 @@ class Selection:
     """How heads are laid out: by index, or the strongest of each layer first ("measure")."""
     find: str = ""
     """What the head finder looks for, such as "induction > 0.5" or "L1H2"."""
+    looks: str = "sharpest"
+    """What counts as a strong look on Find."""
     token: int | None = None
     """A token of the prompt that is held in the token view."""
     view: str = "lines"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 SHARE = 0.1
 MIN_PLATEAU = 3
@@ -33,6 +33,13 @@ class PhaseChange:
     """Level after: median of the last plateau."""
     spread: float
     """Largest minus smallest value of the noisier plateau."""
+
+    def overlaps(self, other: PhaseChange) -> bool:
+        """Do the windows share a step? If not, one had gone 90 % of its way before the other had gone 10 %.
+
+        Source: ours. Then no choice of a threshold between these two shares turns their order around.
+        """
+        return self.onset <= other.end and other.onset <= self.end
 
 
 def phase_change(steps: ArrayLike, values: ArrayLike) -> PhaseChange | None:
@@ -58,3 +65,50 @@ def phase_change(steps: ArrayLike, values: ArrayLike) -> PhaseChange | None:
     progress = (values - before) / move
     onset, midpoint, end = (int(steps[np.argmax(progress > share)]) for share in (0.1, 0.5, 0.9))
     return PhaseChange(onset, midpoint, end, before, after, spread)
+
+
+def slope(loss: ArrayLike, octaves: float = 1.0) -> NDArray[np.float64]:
+    """d loss / d ln(position) at each position of loss [step pos]: the least-squares line through its neighbours.
+
+    Source: Olsson et al. 2022, derivative of the 2D in-context plot. The neighbours, ours, are those less than
+    `octaves` doublings away, and at least one on either side; entry j has j + 1 tokens behind it: its position.
+    """
+    y = np.asarray(loss, float)
+    if y.ndim != 2 or y.shape[1] < 2:
+        raise ValueError(f"loss must be [step pos] with at least 2 positions, got shape {y.shape}")
+    n = y.shape[1]
+    x = np.log(np.arange(1, n + 1))
+    apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    near = (np.abs(np.subtract.outer(x, x)) < octaves * np.log(2)) | (apart <= 1)
+    weights = np.zeros((n, n))
+    for j, others in enumerate(near):
+        centred = x[others] - x[others].mean()
+        weights[j, others] = centred / (centred**2).sum()
+    return y @ weights.T
+
+
+def path(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Each row of vectors [step feature] on the first two principal components [step 2], and their variance shares.
+
+    Source: Olsson et al. 2022, who take the losses of single tokens. The signs are ours: the last row lies right of the
+    first on the first component, and the row farthest from 0 lies above it on the second.
+    """
+    v = np.asarray(vectors, float)
+    if v.ndim != 2 or min(v.shape) < 2:
+        raise ValueError(f"vectors must be [step feature], at least 2 of each, got shape {v.shape}")
+    left, strength, _ = np.linalg.svd(v - v.mean(0), full_matrices=False)
+    points = left[:, :2] * strength[:2]
+    points *= np.where([points[-1, 0] < points[0, 0], points[np.abs(points[:, 1]).argmax(), 1] < 0], -1.0, 1.0)
+    total = float((strength**2).sum())
+    return points, strength[:2] ** 2 / total if total else np.zeros(2)
+
+
+def before_and_after(start: ArrayLike, end: ArrayLike) -> NDArray[np.float64]:
+    """(end - start) / |end - start|: the direction in which a phase change moved the losses.
+
+    Source: Olsson et al. 2022, before-and-after vector. An ablation at its end whose change in loss has a negative dot
+    product with it undoes the phase change. All 0 where nothing moved.
+    """
+    moved = np.asarray(end, float) - np.asarray(start, float)
+    length = float(np.linalg.norm(moved))
+    return moved / length if length else moved

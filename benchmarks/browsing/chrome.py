@@ -22,8 +22,8 @@ WATCH = """
     channel.port2.postMessage(0);
   });
   const w = (globalThis.watch = { drawn: 0, clicked: 0, moves: [], after });
-  w.until = (ready) => new Promise((done, fail) => {
-    const late = setTimeout(() => fail(new Error(`not within 30 s: ${ready}`)), 30_000);
+  w.until = (ready, most = 30) => new Promise((done, fail) => {
+    const late = setTimeout(() => fail(new Error(`not within ${most} s: ${ready}`)), 1000 * most);
     const look = () => (ready() ? (clearTimeout(late), after(done)) : requestAnimationFrame(look));
     look();
   });
@@ -51,6 +51,7 @@ class Tab:
     """One page in a context of its own, which reaches this machine and the local copies of CDN files only."""
 
     def __init__(self, browser: Browser, timeout: float = 60.0) -> None:
+        self.timeout = timeout
         self.context = browser.new_context(viewport={"width": 1440, "height": 900})
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(timeout * 1000)
@@ -83,9 +84,9 @@ class Tab:
         """(wall, CPU) ms from the start of loading to the frame after `ready` holds."""
         self.page.goto(url.rpartition("/")[0] + "/blank.html")  # the same process as the page to come
         before = self.cpu()
+        self.page.add_init_script(f"watch.finished = watch.until(() => {ready}, {self.timeout});")
         self.page.goto(url, wait_until="commit")
-        self.page.wait_for_function(f"() => {ready}", polling="raf")
-        wall = self.page.evaluate("() => new Promise(watch.after)")
+        wall = self.page.evaluate("() => watch.finished")
         return wall, self.cpu() - before
 
     def update(self, act: Callable[[], object], ready: str) -> tuple[float, float, int]:

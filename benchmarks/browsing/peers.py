@@ -21,9 +21,9 @@ SCRIPTS = {
 PEERS = {
     "BertViz head_view": "document.querySelectorAll('#vis svg line').length > 0",
     "BertViz model_view": "document.querySelectorAll('#vis svg line').length > 1000",
-    "CircuitsVis": "document.querySelectorAll('canvas, img').length >= 144",
+    "CircuitsVis": "document.querySelectorAll('canvas').length >= 144",
 }
-"""Each view with all heads, and when it is there."""
+"""Each view with all heads, and when it is there: in their favour as soon as its elements exist."""
 
 
 def folder() -> Path:

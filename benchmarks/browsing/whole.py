@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 from benchmarks.browsing.chrome import Tab
 from benchmarks.browsing.report import middle, ms, row, size, summed, table, worst
-from tests.browsing import ROOT, served, settle
+from tests.browsing import READY, ROOT, served, settle
 
 INTERACTIONS, SESSIONS = 500, 20
 
@@ -129,16 +129,16 @@ def clicks(tab: Tab) -> None:
 
 def memory(chrome: Browser, tab: Tab, server: psutil.Process, url: str) -> None:
     """Resident memory of the server over clicks and over sessions."""
-    for i in range(INTERACTIONS // 5):  # every head and both caches are warm by then
-        choose(tab, *divmod(i * 3 % 8, 4))
-        tab.page.wait_for_timeout(120)
-    settle(tab.page)
-    warm = megabytes(server)
-    for i in range(INTERACTIONS):
-        choose(tab, *divmod(i * 3 % 8, 4))
-        tab.page.wait_for_timeout(120)
-    settle(tab.page)
-    after = megabytes(server)
+
+    def visit(clicks: int) -> float:
+        for i in range(clicks):
+            choose(tab, *divmod(i * 3 % 8, 4))
+            tab.page.wait_for_timeout(60)
+            tab.page.wait_for_selector(READY)
+        settle(tab.page)
+        return megabytes(server)
+
+    warm, after = visit(INTERACTIONS // 8), visit(INTERACTIONS)
     row(f"server memory over {INTERACTIONS} clicks", f"{after - warm:+.0f} MB", f"{warm:.0f} MB when warm", "flat")
     grown = []
     for _ in range(SESSIONS):

@@ -17,7 +17,7 @@ class _Pulse(Part):
     """Sent with every tick, so it comes without what pictures share."""
 
     def __init__(self) -> None:
-        self.name, self.source = "manyeyes.pulse", Source("<i></i>", "i { display: none; }\n", text("pulse/pulse.js"))
+        self.name, self.source = "manyeyes.pulse", Source("<i></i>", "", text("pulse/pulse.js"))
         self.mount = self.register()
 
 

@@ -20,9 +20,13 @@ def tokens(
     key: str,
     selected: int,
     scale: theme.Scale,
+    names: tuple[str, str] | None = ("loss before", "loss after"),
     on_change: Callable[[int], None] | None = None,
 ) -> int:
-    """Draw tokens coloured by after - before (NaN: no value); returns the position in force."""
+    """Draw tokens coloured by after - before (NaN: no value); returns the position in force.
+
+    `names` are those of both values under the pointer; None: the change alone is told.
+    """
     one, two = np.asarray(before, np.float64), np.asarray(after, np.float64)
     if one.shape != (len(strings),) or two.shape != (len(strings),):
         raise ValueError(f"{len(strings)} tokens, but values of shape {one.shape} and {two.shape}")
@@ -32,5 +36,6 @@ def tokens(
         "before": [float(v) if np.isfinite(v) else None for v in one],
         "after": [float(v) if np.isfinite(v) else None for v in two],
         "scale": scale.payload(),
+        "names": names,
     }
     return controlled(_PART, None, cue, key=key, current=selected, read=int, on_change=on_change)

@@ -39,15 +39,13 @@ AFTER = 8
 
 
 def choose_kind() -> str:
-    """What counts as a strong look; kept while one moves between pages."""
-    kind = st.session_state.setdefault("passages_kind", "sharpest")
-    state.show("kind_box", kind)
-    st.selectbox(
+    """What counts as a strong look."""
+    state.show("kind_box", state.read().looks)
+    return st.selectbox(
         "Look for", list(KINDS), key="kind_box", format_func=KINDS.__getitem__,
-        on_change=lambda: st.session_state.update(passages_kind=st.session_state["kind_box"]),
+        on_change=lambda: state.update(looks=st.session_state["kind_box"]),
         help="How looks are ranked. The token itself and the first token, where heads rest, are left out.",
     )  # fmt: skip
-    return kind
 
 
 def draw_passages(run: Run, found: Found, kind: str, head: Head) -> None:

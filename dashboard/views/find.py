@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
-from dashboard import measured, parts, state
+from dashboard import measured, parts, state, theme
 from dashboard.components.ranking import ranking
 from dashboard.loading import finding_passages as finding
 from dashboard.loading import kept
@@ -125,6 +126,12 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
     values = {name: measured.scores(trace, name, step) for name in names}
     ranking(
         packing.ranking(values, measured.there(trace)), key="ranking", selected=focus, measure=measure,
-        scales={name: parts.scale(name, run, found) for name, found in values.items()},
+        scales={name: _scale(name, run, found) for name, found in values.items()},
         on_change=lambda head, name: state.update(layer=head[0], head=head[1], measure=name),
     )  # fmt: skip
+
+
+def _scale(name: str, run: Run, values: np.ndarray) -> theme.Scale:
+    """The measure's scale, long enough for the value at chance."""
+    chance = MEASURES[name].at_chance(run.about.setting)
+    return parts.scale(name, run, np.append(values, np.nan if chance is None else chance))

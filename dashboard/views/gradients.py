@@ -12,6 +12,7 @@ from dashboard.components.curves import curves
 from dashboard.figures import norms, rows
 from dashboard.sections.gradient_pictures import draw_heads, draw_history
 from dashboard.sections.health import count, draw_bands, verdict
+from dashboard.sections.health_panel import draw_health
 from tracer.measures import MEASURES
 from tracer.pictures import payload
 from tracer.store import Run
@@ -79,6 +80,7 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
     if not held:
         st.info("No update has been made yet.", icon=":material/hourglass_top:")
         return
+    draw_health(run)
     row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
     row = row if row is not None else 0
     names = [str(name) for name in trace["param"].values]

@@ -12,6 +12,7 @@ from dashboard import loading, measured, parts, state, theme
 from dashboard.components.curves import curves
 from dashboard.figures import rows
 from dashboard.sections.facts import draw_divergence, draw_facts, draw_samples
+from dashboard.sections.health_panel import draw_health
 from dashboard.sections.history import choose_view, draw_measure
 from tracer.measures import MEASURES
 from tracer.pictures import payload
@@ -85,6 +86,7 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
     if trace is None:
         return
     draw_facts(run, trace, state.read().step)
+    draw_health(run, told=["divergence"])
     traces = {run.name: trace}
     if compared is not None:
         traces |= _readable(compared)

@@ -56,7 +56,7 @@ def test_the_five_steps(browser, server, folder, width, scheme):
         page.get_by_role("textbox", name="Prompt").fill("5 7 9 11 5 7 9")
         page.get_by_role("textbox", name="Prompt").press("Control+Enter")
         settle(page)
-        page.locator(".st-key-me-reading .tokens, .st-key-me-reading").get_by_text("9", exact=True).last.click()
+        page.get_by_role("radio", name="7 9").click()
         done(3)
         following.click()
         arrived(4)
@@ -77,7 +77,7 @@ def focus_on(page, label):
     atlas.focus()
     for key in ["Home", "ArrowUp", "Home", *["ArrowDown"] * int(label[1]), *["ArrowRight"] * int(label[3])]:
         page.keyboard.press(key)
-    settle(page)
+        settle(page)
 
 
 def test_keys_are_listed_and_do_what_they_say(page, server):
@@ -127,7 +127,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
             if (directory / "trace.zarr").exists() and len(tracer.open_run(directory).steps) > 1:
                 break
             page.wait_for_timeout(1000)
-        page.goto(f"{server}/ablate?run=alive")
+        page.goto(f"{server}/heads?run=alive")
         line = page.locator(".st-key-run_bar [data-testid=stCaptionContainer]")
         expect(line).to_contain_text("tokens/s", timeout=60_000)
         settle(page)

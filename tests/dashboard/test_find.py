@@ -60,6 +60,12 @@ def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: 
     assert "Searched 64 rows of random tokens that repeat, 4,096 tokens" in captions(app)
 
 
+def test_the_bars_are_long_enough_for_the_value_at_chance(open_page: Open, sent: Any, small_run: Run) -> None:
+    """Of the heads after 30 steps none is more even than uniform attention, whose entropy is the largest there is."""
+    scale = sent(open_page("find", run="tiny", measure="entropy"), "ranking")[2]["scales"]["entropy"]
+    assert scale["hi"] == scale["chance"] > float(small_run.trace["entropy"].values[-1].max())
+
+
 def test_a_row_takes_its_head_and_a_column_its_measure(open_page: Open, sent: Any) -> None:
     app = open_page("find", run="tiny", layer=0, head=0)
     app.session_state["ranking"] = {"pick": {"value": {"head": [1, 2], "measure": "entropy_normalised"}, "time": 1}}

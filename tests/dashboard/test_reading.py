@@ -41,7 +41,8 @@ def exactly(app: AppTest) -> str:
 def test_every_head_is_sent_once_with_its_norms(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
     header, arrays, cue = sent(app, "reading")
-    seen, model = taps(small_run, PROMPT), small_run.model(small_run.steps[-1])
+    seen = taps(small_run, PROMPT)
+    model: Any = small_run.model(small_run.steps[-1])
     cells = np.tril_indices(6)
     for layer in range(2):
         pattern, v = (seen[f"blocks.{layer}.attn.{name}"] for name in ("hook_pattern", "hook_v"))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import processes, state
+from dashboard import navigation, processes, state
 from dashboard.loading.summaries import POINTS, summary, thinned, when
 from dashboard.processes import Started
 from dashboard.sections.run_bar import short
@@ -196,7 +196,7 @@ def test_names_and_presets_of_strangers_are_never_markup(open_page: Open, copy_r
 def test_with_no_run_the_page_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
     monkeypatch.chdir(tmp_path)
     app = open_page("runs")
-    assert "induction heads" in words(app) and "Train the demo" in labels(app)
+    assert "attention heads" in words(app) and "Train the demo (2 minutes)" in labels(app)
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(processes, "train", lambda *arguments: asked.append(arguments))
     app.button(key="train_demo").click().run()
@@ -274,7 +274,7 @@ def test_a_process_is_shown_before_its_run_is_there(
     assert "failed" in words(app) and [e.value for e in app.code] == ["there is no corpus <b>x</b>"]
     monkeypatch.setitem(processes._STARTED, (tmp_path / "new").resolve(), processes._STARTED.pop(tmp_path / "new"))
     app.button(key="dismiss new").click().run()
-    assert "Train the demo" in labels(app)
+    assert "Train the demo (2 minutes)" in labels(app)
 
 
 def test_folders_that_cannot_be_opened_are_named_with_the_reason(
@@ -360,7 +360,7 @@ def test_runs_has_an_address_of_its_own_beside_the_landing_page():
     app = AppTest.from_function(script).run()
     assert not app.exception
     found = json.loads(app.json[0].value)
-    assert found == dict.fromkeys(["", "heads", "training", "gradients", "ablate"], "visible") | {"runs": "hidden"}
+    assert found == dict.fromkeys(["", *list(navigation.TITLES)[1:]], "visible") | {"runs": "hidden"}
 
 
 def test_a_step_too_large_for_any_number_is_cut_to_one_that_pages_can_compare():

@@ -222,6 +222,7 @@ def test_of_a_long_prompt_the_end_is_held() -> None:
     row = arrays["shares"][3, 4, -n:]
     value = (row / 255.0) ** 2 if row.dtype == np.uint8 else row / 65534
     assert np.abs(value - last).max() <= 0.004
+    assert "scrubber" in held(made(seen(1, 1, 4), film=b"film")) and "scrubber" not in held(made(sight, film=b"film"))
 
 
 def test_layers_of_different_widths_and_what_was_not_measured() -> None:
@@ -231,6 +232,6 @@ def test_layers_of_different_widths_and_what_was_not_measured() -> None:
     mounts = held(made(sight, measures={"induction": values}))
     assert mounts["atlas"]["template"]["exist"] == [[1, 1, 1], [1, 1, 0]]
     assert mounts["atlas"]["template"]["values"] == [[[1.0, None, 0.5], [0.25, None, None]]]
-    for focus in ((1, 2), (2, 0), (0, 3)):
+    for focus in ((1, 2), (2, 0), (0, 3), (-1, 0)):
         with pytest.raises(ValueError, match="there is no head L"):
             made(sight, focus=focus)

@@ -71,7 +71,7 @@ def heads_file(
     """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `pictures.film.film`."""
     exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
     n_layers, n_heads = exist.shape
-    if not (focus[0] < n_layers and focus[1] < n_heads and exist[focus]):
+    if not (0 <= focus[0] < n_layers and 0 <= focus[1] < n_heads and exist[focus]):
         raise ValueError(f"there is no head {head_label(*focus)}: the model has {n_layers} layers of {n_heads} heads")
     n, total = _tokens(seen), len(seen.strings)
     start = total - n
@@ -94,7 +94,7 @@ def heads_file(
               "Point at a token to see where it looks; the squares say what every other head does with it.", blob,
               cue={"value": [None, list(focus)], "seen": 0}, wide=True),
     ]  # fmt: skip
-    if film is not None:
+    if film is not None and not start:  # a film is of the whole prompt
         cue = {"head": list(focus), "measure": measure, "scale": scales[measure].payload(), "live": False,
                "value": told.step, "seen": 0}  # fmt: skip
         caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."

@@ -1,9 +1,6 @@
 // All heads on one canvas: a strip coloured by the measure (label and value when they fit) over the pooled pattern.
 // While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host has caught up.
-export default async function (args) {
-  const root = args.parentElement.querySelector(".part"), end = await live(args, makeAtlas), { view } = PARTS.get(root);
-  return () => { if (!root.isConnected) { view.end(); end(); } };
-}
+export default function (args) { return live(args, makeAtlas); }
 
 function makeAtlas(me) {
   const { root } = me;
@@ -111,6 +108,7 @@ function makeAtlas(me) {
     const pool = [source.rows, source.cols].map((n) => Math.ceil(n / (geo.cell * devicePixelRatio))), want = `${film() ? `${frame.version} ${frame.index}` : head.version} ${theme.mode} ${pool}`;
     if (sheetKey !== want) { paintSheet(shares, source, pool, film() ? 39 : 255); sheetKey = want; } // a payload has 39 levels too
     const zoom = (geo.cell * devicePixelRatio) / Math.max(...tile);
+    let letter;
     ctx.clearRect(0, 0, geo.width, geo.height);
     ctx.imageSmoothingEnabled = zoom < 2; ctx.imageSmoothingQuality = "high"; ctx.textBaseline = "middle";
     for (let l = 0; l < layers; l++) for (let h = 0; h < heads; h++) {
@@ -126,10 +124,11 @@ function makeAtlas(me) {
       ctx.fillStyle = dim ? css(theme.muted) : inkOn(fill);
       const named = geo.labels || me.cue.order === "measure", font = geo.labels ? 11.5 : 9.5, side = geo.labels ? 6 : 3;
       ctx.font = `600 ${font}px ${theme.mono}`;
-      const room = named ? ctx.measureText(label).width + 2 * side + (geo.labels ? 2 : 0) : 0, text = numberOf(v, { ...scale, plain: true });
+      letter ??= ctx.measureText("0").width; // all are as wide, and measuring takes long
+      const room = named ? label.length * letter + 2 * side + (geo.labels ? 2 : 0) : 0, text = numberOf(v, { ...scale, plain: true });
       if (named) { ctx.textAlign = "left"; ctx.fillText(label, x + side, mid + 0.5); }
       ctx.font = `400 ${font}px ${theme.mono}`; ctx.textAlign = named ? "right" : "center";
-      if (scale && geo.strip > 6 && ctx.measureText(text).width <= geo.cell - room - (geo.labels ? 0 : side)) ctx.fillText(text, named ? x + geo.cell - side : x + geo.cell / 2, mid + 0.5);
+      if (scale && geo.strip > 6 && text.length * letter <= geo.cell - room - (geo.labels ? 0 : side)) ctx.fillText(text, named ? x + geo.cell - side : x + geo.cell / 2, mid + 0.5);
     }
     if (geo.labels) return;
     ctx.fillStyle = css(theme.muted); ctx.font = `400 10.5px ${theme.mono}`; ctx.textAlign = "center";

@@ -1,10 +1,7 @@
 // One head: the matrix on a canvas, a second canvas for the cross hair, the prompt as shaded text.
 // Cells are [row, column] of the window in here; what is printed or sent to Python is a position in the sequence.
 // While a scrubber tells frames, those of its head are drawn; its own payload again once the host has caught up.
-export default async function (args) {
-  const root = args.parentElement.querySelector(".part"), end = await live(args, makePattern), { view } = PARTS.get(root);
-  return () => { if (!root.isConnected) { view.end(); end(); } };
-}
+export default function (args) { return live(args, makePattern); }
 
 function makePattern(me) {
   const { root } = me;

@@ -1,8 +1,5 @@
 // The timeline of a run: play or drag through its snapshots. What it shows is told to the page, the host hears commits.
-export default async function (args) {
-  const root = args.parentElement.querySelector(".part"), end = await live(args, makeScrubber), { view } = PARTS.get(root);
-  return () => { if (!root.isConnected) { view.end(); end(); } };
-}
+export default function (args) { return live(args, makeScrubber); }
 
 function makeScrubber(me) {
   const { root } = me, NONE = 65535, EDGE = 9, TRACK = 50, calm = matchMedia("(prefers-reduced-motion: reduce)");

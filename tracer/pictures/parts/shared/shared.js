@@ -164,5 +164,8 @@ async function live({ data, parentElement, setStateValue }, make, { saves = true
     }
   }
   me.draw();
-  return () => { me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); HUB.waiting.delete(me); takes.delete(me.take); };
+  return () => { // also called, late, for a payload that another one has overtaken: then the part lives on
+    if (root.isConnected) return;
+    me.view.end?.(); me.observer.disconnect(); cancelAnimationFrame(me.frame); clearTimeout(me.timer); PARTS.delete(root); HUB.waiting.delete(me); takes.delete(me.take);
+  };
 }

@@ -12,11 +12,11 @@ function makeTokens(me) {
   function choose(i, wait) { me.send(i, wait); mark(); }
   function mark() { buttons.forEach((b, i) => { const on = i === me.cue.value; b.setAttribute("aria-checked", on); b.tabIndex = on ? 0 : -1; }); }
   function tell(b, i) {
-    const { before, after, scale } = me.cue, box = b.getBoundingClientRect(), base = area.getBoundingClientRect();
+    const { before, after, scale, names } = me.cue, box = b.getBoundingClientRect(), base = area.getBoundingClientRect();
     showTip(tip, area, box.left - base.left, box.top - base.top, (node) => {
       el("b", "", `${i}  ${me.cue.tokens[i]}`, node);
       const list = el("dl", "", null, node);
-      for (const [name, v] of [["loss before", before[i]], ["loss after", after[i]]]) { el("dt", "", name, list); el("dd", "", v == null ? "–" : numberOf(v, { digits: 3 }), list); }
+      for (const [name, v] of names ? [[names[0], before[i]], [names[1], after[i]]] : []) { el("dt", "", name, list); el("dd", "", v == null ? "–" : numberOf(v, { digits: 3 }), list); }
       el("dt", "on", scale.label, list); el("dd", "on", before[i] == null ? "–" : signed(after[i] - before[i]), list);
     });
   }

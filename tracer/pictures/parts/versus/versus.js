@@ -1,9 +1,6 @@
 // Two patterns and, where their tokens are the same, what changed: a panel each, one cross hair and one read-out for all.
 // Cells are [row, column] of the window in here; what is sent or told to others is a position in the sequence.
-export default async function (args) {
-  const root = args.parentElement.querySelector(".part"), end = await live(args, makeVersus), { view } = PARTS.get(root);
-  return () => { if (!root.isConnected) { view.end(); end(); } };
-}
+export default function (args) { return live(args, makeVersus); }
 
 function makeVersus(me) {
   const { root } = me, TOP = 8, CHANGE = 2;

@@ -1,0 +1,177 @@
+"""Cached courses of runs: their curves with the turns, pictures of the loss by position, and what heads undo.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import ablating
+from tracer import course, phases
+from tracer.course import Curve, Head, Reads
+from tracer.pictures import path as path_picture
+from tracer.pictures import surface as surface_picture
+from tracer.pictures import timeline as timeline_picture
+from tracer.store import Run, open_run
+
+CHEAP_BYTES = 4e8
+"""Weights that are read unasked for K-composition: about a second."""
+CHEAP_FLOPS = 4e10
+"""Forward passes that are run unasked for the effects of every head: about two seconds on one core."""
+
+
+def asked(run: Run) -> bool:
+    """May the weights of every snapshot be read: because they are small, or because the reader said so?"""
+    return 4 * run.meta["n_params"] * len(run.steps) <= CHEAP_BYTES or bool(st.session_state.get(_wish(run)))
+
+
+def ask(run: Run) -> None:
+    st.session_state[_wish(run)] = True
+
+
+def _wish(run: Run) -> str:
+    return f"composition of {run.dir.resolve()}"
+
+
+def curves(run: Run) -> list[Curve]:
+    """`tracer.course.course`, with K-composition where the model has it and its weights may be read."""
+    return _curves(str(run.dir.resolve()), run.stamp, course.readable(run) and asked(run), len(run.steps))
+
+
+@st.cache_data(max_entries=32, show_spinner="Reading the course of the run …")
+def _curves(directory: str, stamp: str, with_weights: bool, n_steps: int) -> list[Curve]:
+    run = open_run(directory)
+    return course.course(loading.trace(run), _reads(run) if with_weights else None)
+
+
+def _reads(run: Run) -> Reads | None:
+    """K-composition at every snapshot; those of a live run that were read before are not read again."""
+    reel = _reel(str(run.dir.resolve()), run.meta["created"])
+    for step, scores in course.compositions(run, [step for step in run.steps if step not in reel]):
+        reel[step] = scores
+    steps = [step for step in run.steps if step in reel]
+    return Reads(steps, np.stack([reel[step] for step in steps]), course.by_chance(run)) if steps else None
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _reel(directory: str, created: str) -> dict[int, np.ndarray]:
+    return {}
+
+
+def timeline(found: list[Curve]) -> bytes:
+    """The curves in the order in which they turned, those that never did below."""
+    changes = [curve.change for curve in found]
+    return timeline_picture.timeline(
+        [(curve.steps, curve.values) for curve in found],
+        [curve.label for curve in found],
+        units=[curve.unit for curve in found],
+        windows=[change and (change.onset, change.midpoint, change.end) for change in changes],
+    )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Loss by position over training."""
+
+    steps: np.ndarray
+    values: np.ndarray
+    """[step pos]"""
+
+    def since(self, step: int) -> np.ndarray:
+        """The row of a step, or of the recorded one next to it."""
+        return self.values[int(np.abs(self.steps - step).argmin())]
+
+
+def losses(run: Run) -> Losses | None:
+    """None where the loss was not measured by position, or at one step or position only."""
+    trace = loading.trace(run)
+    if "loss_by_position" not in trace:
+        return None
+    values = np.asarray(trace["loss_by_position"].values, float)
+    known = np.isfinite(values).all(axis=1)
+    return Losses(trace["step"].values[known], values[known]) if min(known.sum(), values.shape[1]) > 1 else None
+
+
+@dataclass(frozen=True)
+class Surface:
+    blob: bytes
+    limits: tuple[float, float]
+
+
+def surface(run: Run, quantity: str, less: int | None) -> Surface | None:
+    """The "loss" or its "slope" at each step and position; `less` takes the row of that step off."""
+    return _surface(str(run.dir.resolve()), run.stamp, quantity, less)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _surface(directory: str, stamp: str, quantity: str, less: int | None) -> Surface | None:
+    found = losses(open_run(directory))
+    if found is None:
+        return None
+    values = found.values if less is None else found.values - found.since(less)
+    values = phases.slope(values) if quantity == "slope" else values
+    signed = quantity == "slope" or less is not None
+    return Surface(surface_picture.surface(found.steps, values), surface_picture.limits(values, signed=signed))
+
+
+def path(run: Run, since: int) -> bytes | None:
+    """The principal components of the losses by position from a step on; None where fewer than 3 rows are left."""
+    return _path(str(run.dir.resolve()), run.stamp, since)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _path(directory: str, stamp: str, since: int) -> bytes | None:
+    found = losses(open_run(directory))
+    if found is None or (found.steps >= since).sum() < 3:
+        return None
+    kept = found.steps >= since
+    points, shares = phases.path(found.values[kept])
+    return path_picture.path(found.steps[kept], points, shares)
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """What switching heads off at the end of a phase does, beside what the phase did."""
+
+    start: int
+    end: int
+    moved: np.ndarray
+    """Mean loss at the end of the phase minus at its start [pos]."""
+    without: np.ndarray
+    """Change in mean loss with each of `heads` off at the end [head pos]."""
+    heads: tuple[Head, ...]
+
+    @property
+    def dots(self) -> np.ndarray:
+        """Dot product of each head's change with the before-and-after vector [head], in nats."""
+        return self.without @ phases.before_and_after(np.zeros_like(self.moved), self.moved)
+
+
+def cheap(run: Run, n_heads: int) -> bool:
+    """May so many heads be switched off unasked, on the held-out rows?"""
+    about = run.about
+    tokens = (about.n_ctx or 0) * run.config.record.val_rows
+    return 2 * run.meta["n_params"] * tokens * n_heads <= CHEAP_FLOPS
+
+
+def undoing(run: Run, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
+    """ValueError where the run kept no text."""
+    return _undoing(str(run.dir.resolve()), run.meta["created"], start, end, heads)
+
+
+@st.cache_data(max_entries=64, show_spinner="Switching heads off at the end of the phase …")
+def _undoing(directory: str, created: str, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
+    from tracer.ablate import losses as measure
+
+    text, run = ablating.batches(directory, created).text, open_run(directory)
+    if text is None:
+        raise ValueError("this run kept no text of equal length to switch heads off on")
+    before = measure(loading.model(run, start), text, [()])[0].mean(0)
+    clean, *ablated = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).mean(1)
+    without = np.stack([(row - clean).numpy() for row in ablated]).astype(float)
+    return Undoing(start, end, (clean - before).numpy().astype(float), without, heads)

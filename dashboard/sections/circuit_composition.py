@@ -1,0 +1,87 @@
+"""Whose output every head reads, by weights alone, and whether heads copy what they read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import measured, state, theme
+from dashboard.components.bipartite import bipartite
+from dashboard.components.headmap import headmap
+from dashboard.components.spectrum import spectrum
+from dashboard.headsets import THRESHOLD
+from dashboard.loading import circuits
+from dashboard.loading.circuits import Head, Key
+from dashboard.sections import circuit_about as about
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
+ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
+         "first_token": "first token"}  # fmt: skip
+"""Measures that name a head where they are above the threshold, the first of them that is."""
+
+
+def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> None:
+    """Edges from heads to later heads."""
+    about.heading("Who reads whom", about.COMPOSITION, "composition")
+    if why_not:
+        st.caption(why_not)
+        return
+    found = circuits.composition(key)
+    into = st.segmented_control(
+        "What is read becomes the later head’s", list(KINDS), key="into_box", default="k", required=True,
+        format_func=KINDS.__getitem__,
+    ) or "k"  # fmt: skip
+    bipartite(
+        found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head,
+        on_change=lambda to: state.update(layer=to[0], head=to[1]),
+    )  # fmt: skip
+    st.caption(
+        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than 2 "
+        f"sd above it. {_said(found, into, head)} {about.NORMS}"
+    )
+
+
+def _said(found: circuits.Composition, into: str, head: Head) -> str:
+    """The strongest edges of one head, in words."""
+    label, words = theme.head_label(*head), []
+    if best := found.sharpest(into, head):
+        words.append(f"{label} reads most of {_edge(found, *best)}")
+    if best := found.widest(into, head):
+        words.append(f"{label} is read most by {_edge(found, *best)}")
+    return f"{'; '.join(words)}."
+
+
+def _edge(found: circuits.Composition, other: Head, score: float) -> str:
+    above = f"{score - found.mean:+.3f}".replace("-", "−")
+    return f"{theme.head_label(*other)} ({above}, {(score - found.mean) / found.sd:.0f} sd)".replace("-", "−")
+
+
+def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
+    """A word for each head that has a clear role at the record nearest to a step."""
+    found = np.full((trace.sizes["layer"], trace.sizes["head"]), "", object)
+    for name, word in reversed(ROLES.items()):
+        found[np.nan_to_num(measured.scores(trace, name, step)) > THRESHOLD] = word
+    return found.tolist()
+
+
+def draw_copying(key: Key, head: Head, why_not: str) -> None:
+    """The spectrum of the head in focus, and the score of all."""
+    about.heading("Who copies", about.COPYING, "copying")
+    if why_not:
+        st.caption(why_not)
+        return
+    found = circuits.copying(key)
+    headmap(
+        found.scores, key="copying_map", title="Copying score", selected=head,
+        scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
+        on_change=lambda to: state.update(layer=to[0], head=to[1]),
+    )  # fmt: skip
+    st.caption(f"The eigenvalues of the OV circuit of {theme.head_label(*head)}:")
+    spectrum(
+        found.blob, key="spectrum", head=head, score=float(found.scores[head]), mean=found.mean, sd=found.sd
+    )  # fmt: skip

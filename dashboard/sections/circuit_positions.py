@@ -1,0 +1,84 @@
+"""One head over distances: what it would attend to by positions alone, and what it does on repeated tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.components.curves import curves
+from dashboard.components.positions import positions
+from dashboard.loading import circuits
+from dashboard.loading.circuits import Head, Key
+from dashboard.sections import circuit_about as about
+from tracer.pictures import payload
+
+if TYPE_CHECKING:
+    from tracer.config import ModelConfig
+
+LONGEST = 128
+"""Positions of the pattern that is drawn."""
+
+
+def draw_positions(key: Key, model: ModelConfig, head: Head, why_not: str) -> None:
+    """The pattern that the positions alone would make."""
+    label = theme.head_label(*head)
+    about.heading(f"{label} by positions", about.POSITIONS, "positions")
+    if why_not:
+        st.caption(why_not)
+        return
+    pre = model.norm != "none" and model.norm_position == "pre" and model.positions != "shortformer"
+    normed = pre and st.toggle("Through the norm in front of the layer", value=True, key="positions_normed")
+    n = min(model.n_ctx, LONGEST)
+    found = circuits.positions(key, head, n, normed)
+    st.caption(
+        f"On average {_mean(found, 1):.2f} on the position before, {_mean(found, 0):.2f} on its own; a head without "
+        f"preference has {_mean(even(n), 1):.2f}."
+        + (f" The first {n} of {model.n_ctx} positions." if n < model.n_ctx else "")
+    )
+    positions(found, key="positions", label=f"{label} by positions", before=_mean(found, 1))
+
+
+def even(n: int) -> np.ndarray:
+    """Every position looks evenly at itself and all before it [query_pos key_pos]."""
+    return np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
+
+
+def _mean(found: np.ndarray, back: int) -> float:
+    return float(found.diagonal(-back).mean()) if len(found) > back else float("nan")
+
+
+def _back(distance: int) -> str:
+    return "at the token itself" if distance == 0 else f"{distance} token{'s' * (distance > 1)} back"
+
+
+def draw_stripes(key: Key, head: Head) -> None:
+    """Every head's mean attention by distance; the one in focus stands out."""
+    label = theme.head_label(*head)
+    about.heading("Attention by distance", about.STRIPES, "stripes")
+    found = circuits.stripes(key)
+    there = [(int(a), int(b)) for a, b in np.argwhere(np.isfinite(found.values).all(-1))]
+    n_layers = found.values.shape[0]
+    own, target = found.values[head], found.period - 1
+    most = int(np.nanargmax(own))
+    st.caption(
+        f"On two copies of {found.period} random tokens. {label} looks most {_back(most)}: {own[most]:.2f} on "
+        f"average, {found.uniform[most]:.2f} for a head that attends evenly. {target} back stands what followed the "
+        "earlier copy. The start token, where heads rest, is left out."
+    )
+    blob = payload.curves(
+        np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
+        groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
+    )  # fmt: skip
+
+    def take(name: str | None) -> None:
+        if name is not None:
+            layer, at = theme.parse_head(name)
+            state.update(layer=layer, head=at)
+
+    curves(
+        blob, key="stripes", selected=label, step=target, x_label="tokens back", height=360,
+        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None, on_change=take,
+    )  # fmt: skip

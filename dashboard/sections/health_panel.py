@@ -1,0 +1,78 @@
+"""Health of a run: what `tracer.diagnose` found, with its evidence, since when, in which heads, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading import diagnosing
+from tracer.diagnosis import Finding, Severity
+from tracer.store import Run
+
+SHOWN_HEADS = 8
+"""Buttons of a finding; of more heads only the number is said."""
+COLOURS: dict[Severity, Literal["red", "orange"]] = {"bad": "red", "watch": "orange"}
+COUNTED: list[tuple[Severity, str]] = [("bad", "bad"), ("watch", "to watch")]
+STYLE = """<style>
+.st-key-health [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
+[class*="st-key-health-source-"] [data-testid="stText"] { font-size: .8rem; opacity: .72; }
+</style>"""
+
+
+def marked(severity: Severity, text: str = "") -> str:
+    """A severity as icon, words and colour, in Markdown."""
+    return f":{COLOURS[severity]}-badge[{theme.status(severity).icon} {text or severity}]"
+
+
+def draw_health(run: Run, told: Collection[str] = ()) -> None:
+    """Every finding, or one quiet line that says what was looked for; kinds that the page has `told` are left out."""
+    every = diagnosing.findings(run)
+    found = [one for one in every if one.kind not in told]
+    if not every:
+        _draw_silence(run)
+    if not found:
+        return
+    st.html(STYLE)
+    with st.container(border=True, key="health", gap="small"):
+        count = [(severity, sum(one.severity == severity for one in found), words) for severity, words in COUNTED]
+        badges = [marked(severity, f"{n} {words}") for severity, n, words in count if n]
+        st.markdown(f"**Health** &nbsp;{' '.join(badges)}")
+        for i, one in enumerate(found):
+            _draw_finding(one, i)
+
+
+def _draw_silence(run: Run) -> None:
+    known, unknown = diagnosing.looked_for(run)
+    words = f"{theme.status('healthy').icon} Health: nothing found. Looked for {', '.join(known)}."
+    st.caption(f"{words} This run does not hold what it takes to look for {', '.join(unknown)}." if unknown else words)
+
+
+def _draw_finding(one: Finding, i: int) -> None:
+    """Evidence on the left, what helps on the right; all of it is text, because a name in it is its author's."""
+    with st.container(key=f"health-finding-{i}"):
+        left, right = st.columns([6, 5], gap="large")
+        with left:
+            st.markdown(f"{marked(one.severity)} &nbsp;**{one.title}**")
+            st.text(one.evidence)
+            _draw_places(one, i)
+        with right, st.container(gap="xsmall"):
+            st.text(f"What helps: {one.remedy}.")
+            with st.container(key=f"health-source-{i}"):
+                st.text(f"Source: {one.source}.")
+
+
+def _draw_places(one: Finding, i: int) -> None:
+    """Since when, and in which heads: each a button that goes there."""
+    with st.container(horizontal=True, gap="xsmall", vertical_alignment="center"):
+        st.button(f"Since step {one.step:,}", key=f"health_step {i}", icon=":material/schedule:", type="tertiary",
+                  help="Go to this step", on_click=state.update, kwargs={"step": one.step})  # fmt: skip
+        for layer, head in one.heads[:SHOWN_HEADS]:
+            label = theme.head_label(layer, head)
+            st.button(label, key=f"health_head {i} {label}", type="tertiary", icon=":material/center_focus_strong:",
+                      help="Bring this head into focus", on_click=state.update,
+                      kwargs={"layer": layer, "head": head})  # fmt: skip
+        if (more := len(one.heads) - SHOWN_HEADS) > 0:
+            st.caption(f"and {more} more heads", width="content")

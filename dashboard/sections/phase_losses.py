@@ -1,0 +1,79 @@
+"""The Phases page by position: the loss at each step and position, and the way of the losses through a plane."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import theme
+from dashboard.components.path import path
+from dashboard.components.surface import surface
+from dashboard.loading import phases
+from dashboard.state import update
+from tracer.course import Curve
+from tracer.store import Run
+
+SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
+
+
+def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) -> None:
+    """Loss and slope side by side, as measured or less what they were when the phase began."""
+    change = phase.change if phase else None
+    st.subheader("Loss by position", anchor=False)
+    less = None
+    if change is not None:
+        shown = st.segmented_control(
+            "Loss by position", ["as measured", "since"], key="surface_box", default="as measured", required=True,
+            label_visibility="collapsed",
+            format_func=lambda one: one if one == "as measured" else f"change since step {change.onset}",
+        )  # fmt: skip
+        less = change.onset if shown == "since" else None
+    st.caption(
+        f"On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
+        f"step: a stripe that runs through all steps is a hard or an easy token, not the model; "
+        f"{'what is left here is what changed.' if less is not None else 'the change since a step takes it off.'} "
+        f"Slope below 0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
+    )
+    since = f", less step {less}" if less is not None else ""
+    ends = (change.onset, change.end) if change else None
+    named = {"loss": f"Loss{since}", "slope": f"d loss / d ln(position){since}"}
+    for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
+        found = phases.surface(run, quantity, less)
+        if found is None:
+            continue
+        signed = quantity == "slope" or less is not None
+        lo, hi = found.limits
+        with column:
+            surface(
+                found.blob, key=f"surface_{quantity}", step=step, log_x=log_x, window=ends,
+                scale=theme.Scale(label, "nats", lo, hi, "change" if signed else "score", 1), on_change=_go,
+            )  # fmt: skip
+
+
+def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
+    """The path from the start, or from where the first fall of the loss has ended, which else hides all that follows."""
+    st.subheader("Path of the losses", anchor=False)
+    end = fall.change.end if fall and fall.change else 0
+    since = 0
+    if end and phases.path(run, end) is not None:
+        shown = st.segmented_control(
+            "Path of the losses", ["all", "late"], key="path_box", default="all", required=True,
+            label_visibility="collapsed",
+            format_func=lambda one: "every step" if one == "all" else f"from step {end}, where the loss has fallen",
+        )  # fmt: skip
+        since = end if shown == "late" else 0
+    st.caption(
+        "Each point is the loss by position at one step, on its first two principal components; each axis has its own "
+        "scale. Of means over texts, one number a position, not of single tokens as Olsson et al. 2022 take them. "
+        "A turn of the path is a change of what the model learns."
+        + (" Thick: the window of the phase." if phase and phase.change else "")
+    )
+    blob = phases.path(run, since)
+    if blob is None:
+        st.caption("Too few steps for a path.")
+        return
+    ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
+    path(blob, key="loss_path", step=step, window=ends, on_change=_go)
+
+
+def _go(step: int) -> None:
+    update(step=step)

@@ -1,0 +1,106 @@
+"""The Phases page over runs: the same turns in other runs of the preset, and whether their order repeats."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import phases
+from dashboard.sections.phase_order import agreement, window
+from tracer.course import NAMES, Curve, events
+from tracer.store import Run
+
+MOST = 4
+"""Other runs that are laid beside this one unasked."""
+STYLE = """<style>
+.seeds { overflow-x: auto; }
+.seeds table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.seeds th, .seeds td { text-align: left; font-weight: 400; padding: .4rem 1.4rem .4rem 0; vertical-align: top;
+  border-bottom: 1px solid rgb(127 127 127 / .2); white-space: nowrap; }
+.seeds thead th { font-size: .8rem; opacity: .72; }
+.seeds tbody th { font-weight: 550; }
+.seeds small { font-size: .78rem; opacity: .72; display: block; }
+</style>"""
+
+
+def draw_seeds(run: Run, found: list[Curve]) -> None:
+    """Nothing where no other run has a course to compare."""
+    others = {other.name: other for other in loading.runs() if other.dir.resolve() != run.dir.resolve()}
+    if not others:
+        return
+    st.subheader("Does the order repeat?", anchor=False)
+    st.caption(
+        "The same turns in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
+        "the order belongs to the model rather than to chance."
+    )
+    box = f"phases beside {run.name}"
+    if box not in st.session_state:
+        st.session_state[box] = alike(run, others)
+    st.session_state[box] = [name for name in st.session_state[box] if name in others]
+    chosen = st.multiselect("Runs beside this one", list(others), key=box, placeholder="no other run")
+    courses = {run.name: found}
+    for name in chosen:
+        try:
+            courses[name] = phases.curves(others[name])
+        except (ValueError, OSError) as error:
+            st.text(f"{name}: {error}")
+    if len(courses) > 1:
+        st.markdown(said(list(courses.values())))
+        st.html(
+            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Turns by run">{table(courses)}</div>'
+        )
+
+
+def alike(run: Run, others: dict[str, Run]) -> list[str]:
+    """Other runs of its preset, the first of them by name."""
+    preset = run.meta.get("preset")
+    same = [name for name, other in others.items() if preset and other.meta.get("preset") == preset and not other.live]
+    return sorted(same)[:MOST]
+
+
+def table(courses: dict[str, list[Curve]]) -> str:
+    """A row a turn in the order of the first run, a column a run: midpoint, window and head."""
+    first = [curve.name for curve in events(next(iter(courses.values())))]
+    names = [*first, *(name for name in NAMES if name not in first)]
+    by_run = {run: {curve.name: curve for curve in curves} for run, curves in courses.items()}
+    names = [name for name in names if any((c := found.get(name)) and c.change for found in by_run.values())]
+    top = "".join(f'<th scope="col">{escape(run)}</th>' for run in by_run)
+    rows = [
+        f'<tr><th scope="row">{NAMES[name]}</th>{"".join(_cell(found.get(name)) for found in by_run.values())}</tr>'
+        for name in names
+    ]
+    return f"<table><thead><tr><th></th>{top}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _cell(curve: Curve | None) -> str:
+    if curve is None or curve.change is None:
+        return f"<td>–<small>{'not measured' if curve is None else 'no turn found'}</small></td>"
+    heads = " → ".join(f"L{layer}H{head}" for layer, head in curve.heads)
+    return f"<td>{curve.change.midpoint}<small>{window(curve.change)}{f', {heads}' if heads else ''}</small></td>"
+
+
+def said(runs: list[list[Curve]]) -> str:
+    """The links of an induction circuit, in how many runs they came in this order; what a coin would have done."""
+    links = ["previous_token", "composition", "induction", "repeat_loss"]
+    words = []
+    for one, other in zip(links, links[1:], strict=False):
+        before, apart, known = agreement(one, other, runs)
+        if known:
+            sure = f", with windows apart in {apart}" if before else ""
+            words.append(f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {known}** runs{sure}.")
+    before, apart, known = agreement("previous_token", "induction", runs)
+    if known:
+        sure = f", with windows apart in {apart}" if before else ""
+        words.insert(0, f"- {NAMES['previous_token']} before {_lower(NAMES['induction'])}: in **{before} of {known}** runs{sure}.")  # fmt: skip
+    n = max((agreement(a, b, runs)[2] for a, b in zip(links, links[1:], strict=False)), default=0)
+    if n > 1:
+        words.append(
+            f"\nIf either order were as likely, {n} runs would agree on it by chance in 1 of {2 ** (n - 1)} cases."
+        )
+    return "\n".join(words) or "None of these runs holds two turns of an induction circuit."
+
+
+def _lower(text: str) -> str:
+    return text if text[1].isupper() or text[1] == "-" else text[0].lower() + text[1:]

@@ -1,0 +1,308 @@
+"""One specimen on a card: what was changed, what to expect, and what one's own run did beside the published figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from dashboard import loading, navigation, processes, state, theme
+from dashboard.components.atlas import atlas
+from dashboard.components.curves import curves
+from dashboard.components.pulse import ticking
+from dashboard.loading import diagnosing, kept, looking
+from dashboard.loading import specimens as reading
+from dashboard.loading.specimens import Lines, Reading
+from dashboard.loading.summaries import status_word
+from dashboard.processes import Started
+from dashboard.sections.health_panel import marked
+from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop
+from tracer.presets import PRESETS
+from tracer.reproduce import Outcome
+from tracer.specimens import Specimen
+from tracer.store import Run
+
+MINUTES = {"multi-head-full": 3, "two-blocks": 3, "four-blocks-rms": 4}
+"""Of those that take longer than two minutes in small, on two free cores."""
+HEIGHT = 200
+ALONE, PICTURE = 176, 88
+"""Width of a head's pattern, where there is one head and where there are several."""
+MOSTLY = 0.5
+"""Share of its attention from which a head is said to look mostly there."""
+CLAIMS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
+STYLE = """<style>
+[class*="st-key-specimen-"] [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
+[class*="st-key-specimen-"] table { font-variant-numeric: tabular-nums; }
+[class*="st-key-specimen-"] th, [class*="st-key-specimen-"] td { padding: .2rem .9rem .2rem 0; border-inline: 0; }
+[class*="st-key-specimen-"] :is(th, td):not(:first-child) { text-align: right; }
+[class*="st-key-specimen-"] thead th { border-top: 0; }
+</style>"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A specimen in the story."""
+
+    number: int
+    specimen: Specimen
+    run: Run | None
+    """One's own run of it, in the setting that is shown."""
+    before: Run | None
+    """The run of the specimen before it."""
+    after: Specimen | None
+    readings: Sequence[Reading]
+    """The claims that it is part of."""
+    trainable: bool
+    """Is the setting that of `tracer reproduce`, so that a run started here belongs to it?"""
+
+
+def draw_specimen(place: Place) -> None:
+    """The card; while its run trains, it is drawn again every 2 s."""
+    specimen, run = place.specimen, place.run
+    with st.container(border=True, key=f"specimen-{specimen.name}", gap="small"):
+        _draw_head(place)
+        if run is None:
+            _draw_untrained(place)
+        elif run.live:
+            ticking(lambda: _draw_run(place, run), key=f"specimen {specimen.name}")
+        else:
+            _draw_run(place, run)
+
+
+def _draw_head(place: Place) -> None:
+    specimen, run = place.specimen, place.run
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
+            st.subheader(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
+            if run is not None:
+                icon, colour = BADGES[status_word(run)]
+                st.badge(f"{icon} {status_word(run)}", color=colour)
+        if run is not None:
+            with st.container(horizontal=True, gap="xsmall", width="content"):
+                _draw_ways(place, run)
+
+
+def _draw_ways(place: Place, run: Run) -> None:
+    """To the pages that say more of this run."""
+    name = place.specimen.name
+    if run.live:
+        draw_stop(run, quiet=True)
+    else:
+        draw_resume(run, quiet=True)
+    st.button("Heads", key=f"heads {name}", icon=":material/grid_view:", type="tertiary", on_click=_open,
+              args=("heads", run), help="Every pattern of this run, at every step")  # fmt: skip
+    st.button("Training", key=f"training {name}", icon=":material/show_chart:", type="tertiary", on_click=_open,
+              args=("training", run), help="Every curve of this run")  # fmt: skip
+    if place.before is not None:
+        st.button("Beside the one before", key=f"beside {name}", icon=":material/compare_arrows:", type="tertiary",
+                  on_click=_open, args=("training", run, place.before.name),
+                  help="Its curves over those of the specimen before it")  # fmt: skip
+
+
+def _open(page: str, run: Run, beside: str | None = None) -> None:
+    state.open_run(run.name)
+    state.update(compare=beside)
+    st.switch_page(navigation.page(page))
+
+
+def _draw_story(specimen: Specimen) -> None:
+    st.markdown(f"**What was changed.** {_plain(specimen.changed)}")
+    st.markdown(f"**What to expect.** {_plain(specimen.expects)}")
+    st.markdown(f"**Published.** {_plain(specimen.published[0].upper() + specimen.published[1:])}.")
+
+
+def _plain(text: str) -> str:
+    """Our own words, of which Markdown shall read nothing but the words."""
+    return text.replace("_", "\\_").replace("*", "\\*")
+
+
+def _draw_untrained(place: Place) -> None:
+    left, right = st.columns([7, 4], gap="large", vertical_alignment="center")
+    with left:
+        _draw_story(place.specimen)
+    with right:
+        _draw_training(place)
+
+
+def _draw_training(place: Place) -> None:
+    """The button that trains it, or how that stands."""
+    preset = place.specimen.preset()
+    started = next((one for one in processes.started() if one.name == preset), None)
+    if not place.trainable:
+        st.caption("No run of it in this setting.")
+        return
+    if started is not None and started.alive:
+        st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
+        return
+    series = processes.reproducing()
+    st.button(
+        f"Train it here (about {_minutes(place.specimen)})", key=f"train {preset}", icon=":material/play_arrow:",
+        on_click=_train, args=(preset,), disabled=series is not None and series.alive,
+        help="In small, on this machine's processor.",
+    )  # fmt: skip
+    if message := st.session_state.get(f"problem {preset}"):
+        st.text(message)
+    if started is not None and started.failed:
+        draw_last_words(started)
+
+
+def draw_last_words(one: Started) -> None:
+    """What a process that failed said."""
+    st.caption("It ended before it was done. Its last words:")
+    st.code(one.tail(), language=None, wrap_lines=True)
+
+
+def _minutes(specimen: Specimen) -> str:
+    if specimen.name == "four-blocks":
+        return "10 seconds"
+    return f"{MINUTES.get(specimen.name, 2)} minutes"
+
+
+def _train(preset: str) -> None:
+    try:
+        processes.train(preset, preset, 0, PRESETS[preset].config.steps)
+        st.session_state.pop(f"problem {preset}", None)
+    except (ValueError, OSError) as error:
+        st.session_state[f"problem {preset}"] = str(error)
+
+
+def _draw_run(place: Place, run: Run) -> None:
+    specimen, found = place.specimen, reading.result(run)
+    if found is None:
+        _draw_story(specimen)
+        st.caption("Nothing is recorded yet." if run.live else "Its trace cannot be read; Training says why.")
+        return
+    left, right = st.columns([4, 7], gap="large")
+    with left:
+        _draw_story(specimen)
+        _draw_table(specimen, run, found)
+        _draw_doing(run, found)
+        _draw_wrong(place, run)
+    with right:
+        try:
+            _draw_pictures(specimen, run, reading.lines(run))
+        except ValueError as error:
+            st.text(str(error))
+        _draw_claims(place)
+
+
+def _draw_table(specimen: Specimen, run: Run, found: Outcome) -> None:
+    """Published beside ours, in numbers."""
+    before = specimen.entropy or (math.nan, math.nan)
+    ours = {
+        "entropy at the start": (before[0], found.entropy_start),
+        "entropy at the end": (before[1], found.entropy_end),
+        "held-out perplexity": (specimen.perplexity, math.exp(found.loss) if found.loss < 50 else math.nan),
+    }
+    lines = [f"| nats | published | here, step {found.step:,} |", "|:---|---:|---:|"]
+    for label, (theirs, value) in ours.items():
+        digits = 1 if "perplexity" in label else 3
+        lines.append(f"| {label} | {_number(theirs, 2 if digits == 1 else 3)} | {_number(value, digits)} |")
+    parameters = {"single-head-residual": "6.5 M", "four-blocks-rms": "23.1 M"}.get(specimen.name, "–")
+    lines.append(f"| parameters | {parameters} | {found.n_params:,} |")
+    st.markdown("\n".join(lines).replace("| nats |", "| |"))
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
+    """The heads at both ends of training and their entropy; below it where they look, and the loss."""
+    known, n_ctx, several = reading.published_entropy(specimen), run.config.model.n_ctx, packed.n_heads > 1
+    entropy = theme.Scale("Entropy", "nats", digits=3, chance=None if known is None else known[1], mark="published end")
+    share = theme.Scale("Attention", digits=2, chance=float(np.mean(1 / np.arange(2, n_ctx + 1))), mark="even")
+    top = st.columns(2 if several else [5, 5, 6], gap="medium")
+    _draw_ends(specimen, run, top)
+    lower = st.columns(3 if several else 2, gap="medium")
+    with lower[0] if several else top[2]:
+        _draw_lines(specimen, "entropy", packed.entropy, entropy, packed.n_groups)
+    with lower[-2]:
+        _draw_lines(specimen, "looks", packed.looks, share)
+    with lower[-1]:
+        _draw_lines(specimen, "loss", packed.loss, theme.Scale("Loss", "nats", digits=3))
+
+
+def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale, n_groups: int | None = None) -> None:
+    curves(blob, key=f"{specimen.name} {name}", scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+
+
+def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) -> None:
+    """Every head on the run's first kept prompt, at the first and at the last step at which it was kept."""
+    prompts = kept.prompts(run)
+    if not prompts.names or not prompts.steps:
+        columns[0].caption("This run keeps no patterns.")
+        return
+    steps = list(dict.fromkeys([prompts.steps[0], prompts.steps[-1]]))
+    for column, step, word in zip(columns, steps, ("At the start", "At the end"), strict=False):
+        with column:
+            st.markdown(f"**{word}**, step {step:,}")
+            sight = kept.of_prompt(run, step, prompts.names[0])
+            alone = sight.thumbs.shape[:2] == (1, 1)
+            blob = looking.atlas(sight, f"{run.stamp} {step}", {})
+            atlas(blob, key=f"{specimen.name} atlas {word}", max_cell=ALONE if alone else PICTURE)
+
+
+def _draw_doing(run: Run, found: Outcome) -> None:
+    """The tutorials' question, answered with two shares."""
+    before = reading.previous_share(run)
+    st.markdown(
+        f"**What its attention does at the end.** {found.own_token:.0%} of it is on the token itself, {before:.0%} on "
+        f"the token before, {max(0.0, 1 - found.own_token - before):.0%} elsewhere."
+    )
+    if said := _of_heads(run):
+        st.markdown(said)
+
+
+def _of_heads(run: Run) -> str:
+    """How many heads look mostly where; empty for a single head."""
+    trace = loading.trace(run)
+    own, before = (trace[name].values for name in ("current_token", "previous_token"))
+    last = np.flatnonzero(np.isfinite(own).all(axis=(1, 2)))[-1]
+    own, before = own[last], before[last]
+    if own.size == 1:
+        return ""
+    words = []
+    for text, mask in (
+        ("the token itself", own > MOSTLY), ("the token before", before > MOSTLY),
+        ("neither of them", (own <= MOSTLY) & (before <= MOSTLY)),
+    ):  # fmt: skip
+        labels = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(mask)]
+        if labels:
+            words.append(f"{text} in {', '.join(labels) if len(labels) <= 4 else f'{len(labels)} heads'}")
+    return f"Head by head, more than half of it goes to {'; to '.join(words)}."
+
+
+def _draw_wrong(place: Place, run: Run) -> None:
+    """What `tracer.diagnose` says, and what the next specimen does about it."""
+    try:
+        found = diagnosing.findings(run)
+    except (ValueError, OSError, RuntimeError) as error:
+        st.text(str(error))
+        return
+    st.markdown("**What went wrong.**" if found else "**What went wrong.** Nothing that Health looks for.")
+    for one in found:
+        with st.container(gap=None):
+            st.markdown(f"{marked(one.severity)} {one.title}, since step {one.step:,}")
+            st.text(f"{one.evidence[0].upper()}{one.evidence[1:]}.")
+    if place.specimen.cure:
+        link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"
+        st.markdown(f"**The cure.** {_plain(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
+
+
+def _draw_claims(place: Place) -> None:
+    st.markdown("**Claims that it is part of**")
+    if not place.readings:
+        st.caption("None: it is the base line of a series.")
+    for one in place.readings:
+        draw_claim(one)
+
+
+def draw_claim(one: Reading) -> None:
+    """Whether a claim holds here, and by what numbers."""
+    icon, word, colour = CLAIMS[one.holds]
+    st.markdown(f":{colour}-badge[{icon} {word}] &nbsp;{one.claim[0].upper()}{one.claim[1:]}: {one.evidence}.")

@@ -1,0 +1,118 @@
+"""Phases: what turned when, in which order, and how sure one can be of it?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import parts, state
+from dashboard.components.timeline import timeline
+from dashboard.loading import phases
+from dashboard.sections.phase_losses import draw_path, draw_surfaces
+from dashboard.sections.phase_order import draw_order
+from dashboard.sections.phase_seeds import draw_seeds
+from dashboard.sections.phase_undoing import draw_undoing
+from tracer import course
+from tracer.course import FEWEST, Curve, events
+from tracer.store import Run
+
+PREFERRED = ("induction", "repeat_loss", "previous_token")
+HOW = """A turn is found by this project's own detector, which reads one curve at a time:
+
+- The level before and the level after are the medians of the first and the last tenth of the recorded steps.
+- There is a turn when they differ by at least 3 times the spread of the noisier of these two plateaus, and by enough to speak of.
+- Onset, midpoint and end are the first recorded steps past 10 %, 50 % and 90 % of the way. Nothing is interpolated.
+- Two turns are apart when their windows, onset to end, share no step. Otherwise the snapshots of this run do not separate them.
+
+What still moves when the run ends is dated too early, and a slow slope gets a wide window. Olsson et al. 2022 marked one
+window by eye, from loss, in-context learning, prefix matching and the path of the losses together: look at all of them.
+The head of a curve is the one that ends highest. K-composition is of these two heads, minus what random heads read
+(Elhage et al. 2021); the gradient norm is that of all parameters, before clipping."""
+
+
+def page() -> None:
+    parts.heading("Phases", "What turned when, and in which order?")
+    chooser, stepper, axis = st.columns([4, 6, 2])
+    with chooser:
+        run = parts.choose_run()
+    with stepper:
+        parts.choose_record(run)
+    with axis:
+        log_x = (
+            st.segmented_control("Steps", ["linear", "log"], key="phases_axis_box", default="linear", required=True)
+            == "log"
+        )
+    parts.tick(run, lambda: _draw(run, log_x))
+
+
+def _draw(run: Run, log_x: bool) -> None:
+    trace = parts.recorded(run)
+    if trace is None:
+        return
+    found, step = phases.curves(run), state.read().step
+    if not found:
+        st.info("Nothing that this page reads was measured in this run.")
+        return
+    turned = events(found)
+    rows = trace.sizes["step"]
+    if rows < FEWEST:
+        st.info(
+            f"{rows} recorded steps are too few to say when anything turned: the levels before and after take "
+            f"{FEWEST} at least. `--record.every` records more often.",
+            icon=":material/hourglass_top:",
+        )
+    elif run.live:
+        st.caption(
+            "The run goes on, and so do these windows: the level after is that of the newest tenth of the steps."
+        )
+    names = {curve.name for curve in turned}
+    still = [curve for curve in found if curve.name not in names]
+    left, right = st.columns([9, 5], gap="large")
+    with left:
+        st.subheader("Every curve on one axis", anchor=False)
+        timeline(phases.timeline([*turned, *still]), key="timeline", step=step, log_x=log_x, on_change=_go)
+        _draw_offer(run)
+    with right:
+        draw_order(found, turned)
+        with st.expander("How is a turn found, and how sure is it?"):
+            st.markdown(HOW)
+    if rows >= FEWEST:
+        draw_seeds(run, found)
+    if phases.losses(run) is None:
+        return
+    phase = _choose_phase(turned)
+    draw_surfaces(run, phase, step, log_x)
+    fall = next((curve for curve in turned if curve.name == "val_loss"), None)
+    draw_path(run, fall, phase, step)
+    if phase is not None and run.steps:
+        draw_undoing(run, trace, phase)
+
+
+def _draw_offer(run: Run) -> None:
+    if course.readable(run) and not phases.asked(run):
+        st.button(
+            "Measure K-composition", key="ask_composition", icon=":material/play_arrow:", on_click=phases.ask, args=(run,),
+            help="Reads the weights of every snapshot. It is not done unasked, because this model is large.",
+        )  # fmt: skip
+
+
+def _choose_phase(turned: list[Curve]) -> Curve | None:
+    """The turn whose window the pictures below are about; the one that says most of an induction circuit at first."""
+    if not turned:
+        return None
+    by_name = {curve.name: curve for curve in turned}
+    if st.session_state.get("phase_box") not in by_name:
+        st.session_state["phase_box"] = next((name for name in PREFERRED if name in by_name), turned[-1].name)
+    name = st.selectbox(
+        "The phase below", list(by_name), key="phase_box", width=420,
+        format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
+    )  # fmt: skip
+    return by_name[name]
+
+
+def _window(curve: Curve) -> str:
+    assert curve.change is not None
+    return f"{curve.change.onset} to {curve.change.end}"
+
+
+def _go(step: int) -> None:
+    state.update(step=step)

@@ -1,0 +1,149 @@
+"""Specimens: what does each change to a transformer do, and what went wrong on the way?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from dashboard import loading, parts, processes, state
+from dashboard.components.pulse import ticking
+from dashboard.loading import specimens as reading
+from dashboard.loading.specimens import Reading, Setting
+from dashboard.sections.specimen import CLAIMS, STYLE, Place, draw_claim, draw_last_words, draw_specimen
+from tracer.specimens import SPECIMENS
+from tracer.store import Run
+
+ALL_MINUTES = 25
+STORY = (
+    "Two tutorials build a transformer from one attention head to four blocks, and end with a question: *what are "
+    "those heads doing?* Here are their systems in that order. Each changes one thing."
+)
+FIGURES = (
+    "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
+    "other text and in small the values move; what is claimed of two runs of one setting must not. Published entropies "
+    "are means over all 32 rows, of which the first is always 0; the dashed lines are without it, as ours."
+)
+
+
+def page() -> None:
+    parts.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
+    st.html(STYLE)
+    state.read()
+    found = reading.trained(loading.runs())
+    setting = _choose_setting(list(found))
+    runs = found[setting] if setting is not None else {}
+    readings = reading.readings(runs)
+    _watch(_moving(found))
+    _draw_overview(runs, readings)
+    trainable = setting is None or reading.is_small(setting)
+    names = list(SPECIMENS)
+    for i, name in enumerate(names):
+        mine = [one for one in readings if name in one.needs]
+        before = runs.get(names[i - 1]) if i else None
+        after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
+        draw_specimen(Place(i + 1, SPECIMENS[name], runs.get(name), before, after, mine, trainable))
+
+
+def _choose_setting(settings: list[Setting]) -> Setting | None:
+    """Runs of another width, text or seed are another experiment."""
+    if len(settings) < 2:
+        return settings[0] if settings else None
+    return st.selectbox("Setting", settings, key="setting_box", format_func=lambda setting: setting.text)
+
+
+def _moving(found: Mapping[Setting, Mapping[str, Run]]) -> list[tuple[str, str]]:
+    """What is on its way: when this changes, the page is another."""
+    runs = [(run.name, run.status) for runs in found.values() for run in runs.values()]
+    started = [(one.name, str(one.alive)) for one in processes.started() if one.command == "train"]
+    series = processes.reproducing()
+    return [*runs, *started, *([("", str(series.alive))] if series else [])]
+
+
+def _watch(seen: list[tuple[str, str]]) -> None:
+    """Draws the page again when a training begins or ends; does nothing while nothing moves."""
+    if not any(status in ("training", "True") for _, status in seen):
+        return
+
+    def look() -> None:
+        if _moving(reading.trained(loading.runs())) != seen:
+            st.rerun()
+
+    ticking(look, key="specimens")
+
+
+def _draw_overview(runs: Mapping[str, Run], readings: list[Reading]) -> None:
+    with st.container(key="specimen-overview"):
+        left, right = st.columns([7, 5], gap="large")
+        with left:
+            st.markdown(STORY)
+            if answer := _answer(runs):
+                st.markdown(answer)
+            st.caption(FIGURES)
+            st.markdown(
+                " · ".join(f"[{i}&nbsp;{one.title}](#{one.name})" for i, one in enumerate(SPECIMENS.values(), 1))
+            )
+            _draw_series(runs)
+        with right:
+            _draw_standing(readings)
+
+
+def _answer(runs: Mapping[str, Run]) -> str:
+    """What the runs here say to the tutorials' question."""
+    shares = {}
+    for name in ("single-head-scaled", "single-head-residual"):
+        found = reading.result(runs[name]) if name in runs else None
+        if found is not None:
+            shares[name] = (found.own_token, reading.previous_share(runs[name]))
+    if len(shares) < 2:
+        return ""
+    (own, before), (freed, then) = shares["single-head-scaled"], shares["single-head-residual"]
+    told = (
+        f"Without a residual connection {own:.0%} of a head's attention ends on the token itself and {before:.0%} on "
+        f"the token before; with it {freed:.0%} and {then:.0%}."
+    )
+    if own > freed and then > before:
+        return (
+            f"**The answer here.** {told} A head that nothing passes by does the residual connection's work; once it "
+            "is freed of that, it turns to the token before."
+        )
+    return f"**The answer here.** {told}"
+
+
+def _draw_series(runs: Mapping[str, Run]) -> None:
+    """One button for all that are not trained yet, or how that stands."""
+    missing = sum(name not in runs for name in SPECIMENS)
+    series = processes.reproducing()
+    if series is not None and series.alive:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption("Training all that are missing, one after the other.", width="content")
+            st.button("Stop", key="stop_series", icon=":material/stop:", type="tertiary", on_click=processes.cancel,
+                      args=(series,))  # fmt: skip
+        return
+    if series is not None and series.failed:
+        draw_last_words(series)
+    if missing:
+        busy = any(run.live for run in runs.values())
+        st.button(
+            "Train all" if missing == len(SPECIMENS) else f"Train the {missing} that are missing", key="train_all",
+            icon=":material/play_arrow:", type="primary", on_click=_train_all, disabled=busy,
+            help=f"In small, one after the other: about {ALL_MINUTES} minutes for all of them on two cores.",
+        )  # fmt: skip
+
+
+def _train_all() -> None:
+    processes.reproduce()
+
+
+def _draw_standing(readings: list[Reading]) -> None:
+    """How many claims hold, and those that do not."""
+    count = {state: [one for one in readings if one.holds is state] for state in CLAIMS}
+    words = [f"{len(count[True])} of {len(readings)} claims hold here"]
+    words += [f"{len(count[False])} {'does' if len(count[False]) == 1 else 'do'} not"] if count[False] else []
+    words += [f"{len(count[None])} cannot be judged yet"] if count[None] else []
+    st.markdown(f"**{', '.join(words)}.**")
+    for one in count[False]:
+        draw_claim(one)
+    with st.expander("Every claim"):
+        for one in readings:
+            draw_claim(one)

@@ -114,11 +114,11 @@ def sweeping(run: Run) -> Started | None:
     return _SWEEPS.get(run.dir.resolve())
 
 
-def reproduce() -> Started:
-    """Start `tracer reproduce`: every specimen that is not trained yet, one after the other."""
+def reproduce(names: list[str]) -> Started:
+    """Start `tracer reproduce` for these specimens, in small, one after the other."""
     found = reproducing()
     if found is None or not found.alive:
-        _SERIES[:] = [found := _popen(ROOT / LOGS, ["reproduce"], "reproduce")]
+        _SERIES[:] = [found := _popen(ROOT / LOGS, ["reproduce", *names], "reproduce")]
     return found
 
 

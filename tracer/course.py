@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 Head = tuple[int, int]
+SLOW = 0.5
+"""A window longer than this share of the measured steps is a slope, not an event. Ours."""
 FEWEST = 2 * MIN_PLATEAU + 1
 """Values without which `phase_change` has no two plateaus to compare."""
 LEAST = {"val_loss": 0.05, "repeat_loss": 0.05, "icl_score": 0.05, "induction": 0.1, "previous_token": 0.1,
@@ -60,6 +62,12 @@ class Curve:
         """Such as "Induction head L1H2"."""
         names = [f"L{layer}H{head}" for layer, head in self.heads]
         return f"{NAMES[self.name]} {' → '.join(names)}".strip()
+
+    @property
+    def slow(self) -> bool:
+        """Did it take most of the run to turn?"""
+        c = self.change
+        return c is not None and c.end - c.onset > SLOW * int(self.steps[-1] - self.steps[0])
 
     @property
     def unit(self) -> str:
@@ -138,8 +146,10 @@ def _mean_of_heads(values: np.ndarray) -> np.ndarray:
 
 
 def events(curves: Iterable[Curve]) -> list[Curve]:
-    """The curves that turned, by their midpoints; of those at one snapshot the earlier onset first."""
-    turned = [(c.change.midpoint, c.change.onset, c.change.end, i, c) for i, c in enumerate(curves) if c.change]
+    """The curves that turned, but for slow ones, by their midpoints; of those at one step the earlier onset first."""
+    turned = [
+        (c.change.midpoint, c.change.onset, c.change.end, i, c) for i, c in enumerate(curves) if c.change and not c.slow
+    ]
     return [curve for *_, curve in sorted(turned, key=lambda one: one[:4])]
 
 

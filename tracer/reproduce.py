@@ -78,7 +78,7 @@ def _lower(better: str, worse: str, margin: float = 0.0) -> Claim:
 def _entropy(name: str, text: str, holds: Callable[[Outcome], bool]) -> Claim:
     return Claim(
         text, (name,), lambda found: holds(found[name]),
-        lambda found: f"entropy {found[name].entropy_start:.3g} at the start, {found[name].entropy_end:.3g} at the end",
+        lambda found: f"entropy {found[name].entropy_start:.3f} at the start, {found[name].entropy_end:.3f} at the end",
     )  # fmt: skip
 
 
@@ -110,11 +110,18 @@ def reproduce(
     """Train the named specimens (all by default) where they are not trained yet; their outcomes by name.
 
     `corpus` replaces the text of the preset. Runs are called NAME-small or NAME; the seed follows where it is not 0.
+    Ctrl-C stops the run and the series: KeyboardInterrupt.
     """
     names = list(names) or list(SPECIMENS)
     if unknown := [name for name in names if name not in SPECIMENS]:
         raise ValueError(f"there is no specimen {', '.join(unknown)}; there are: {', '.join(SPECIMENS)}")
-    return {name: outcome(_trained(name, size, corpus, seed, quiet)) for name in names}
+    found = {}
+    for name in names:
+        run = _trained(name, size, corpus, seed, quiet)
+        if run.status == "stopped":
+            raise KeyboardInterrupt
+        found[name] = outcome(run)
+    return found
 
 
 def _trained(name: str, size: Size, corpus: str | None, seed: int, quiet: bool) -> Run:

@@ -23,6 +23,8 @@ CHEAP_BYTES = 4e8
 """Weights that are read unasked for K-composition: about a second."""
 CHEAP_FLOPS = 4e10
 """Forward passes that are run unasked for the effects of every head: about two seconds on one core."""
+ROWS = 16
+"""Sequences of held-out text, as most runs keep."""
 
 
 def asked(run: Run) -> bool:
@@ -64,13 +66,18 @@ def _reel(directory: str, created: str) -> dict[int, np.ndarray]:
 
 
 def timeline(found: list[Curve]) -> bytes:
-    """The curves in the order in which they turned, those that never did below."""
+    """The curves in the order in which they turned; below them the slow ones and those that never did, unnumbered."""
+    turned = course.events(found)
+    numbers = {curve.name: i + 1 for i, curve in enumerate(turned)}
+    rest = sorted((curve for curve in found if curve.name not in numbers), key=lambda curve: curve.change is None)
+    found = [*turned, *rest]
     changes = [curve.change for curve in found]
     return timeline_picture.timeline(
         [(curve.steps, curve.values) for curve in found],
         [curve.label for curve in found],
         units=[curve.unit for curve in found],
         windows=[change and (change.onset, change.midpoint, change.end) for change in changes],
+        numbers=[numbers.get(curve.name) for curve in found],
     )
 
 
@@ -154,8 +161,7 @@ class Undoing:
 
 def cheap(run: Run, n_heads: int) -> bool:
     """May so many heads be switched off unasked, on the held-out rows?"""
-    about = run.about
-    tokens = (about.n_ctx or 0) * run.config.record.val_rows
+    tokens = ROWS * (run.about.n_ctx or 0)
     return 2 * run.meta["n_params"] * tokens * n_heads <= CHEAP_FLOPS
 
 

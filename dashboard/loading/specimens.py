@@ -130,7 +130,7 @@ def readings(runs: Mapping[str, Run]) -> list[Reading]:
         missing = [name for name in claim.needs if name not in outcomes]
         steps = {outcomes[name].step for name in claim.needs if name in outcomes}
         if missing:
-            made.append(Reading(claim.text, claim.needs, None, f"not trained yet: {', '.join(missing)}"))
+            made.append(Reading(claim.text, claim.needs, None, f"waits for {' and '.join(missing)}"))
         elif len(steps) > 1:
             told = " and ".join(f"{outcomes[name].step:,}" for name in claim.needs)
             made.append(Reading(claim.text, claim.needs, None, f"trained for {told} steps: not comparable"))

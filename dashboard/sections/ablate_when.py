@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import measured, parts, processes, state, theme, when
 from dashboard.components.curves import curves
+from dashboard.components.pulse import ticking
 from dashboard.components.scatter import scatter
 from dashboard.loading import proving
 from dashboard.loading.ablating import Setup
@@ -33,7 +34,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     )
     one = processes.sweeping(run)
     if one is not None and one.alive:
-        st.fragment(lambda: _draw_progress(run, one), run_every=1.0)()
+        ticking(lambda: _draw_progress(run, one), key="sweep", seconds=1.0)
     elif proving.swept(run) < len(run.steps):
         _draw_start(run, one)
     found = proving.effects(run)

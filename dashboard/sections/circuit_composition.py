@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
+MOST = 60
+"""Edges of other heads that are drawn, so that something is seen."""
 ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
          "first_token": "first token"}  # fmt: skip
 """Measures that name a head where they are above the threshold, the first of them that is."""
@@ -37,12 +39,12 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         format_func=KINDS.__getitem__,
     ) or "k"  # fmt: skip
     bipartite(
-        found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head,
+        found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head, most=MOST,
         on_change=lambda to: state.update(layer=to[0], head=to[1]),
     )  # fmt: skip
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than 2 "
-        f"sd above it. {_said(found, into, head)} {about.NORMS}"
+        f"sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
 
 
@@ -54,6 +56,12 @@ def _said(found: circuits.Composition, into: str, head: Head) -> str:
     if best := found.widest(into, head):
         words.append(f"{label} is read most by {_edge(found, *best)}")
     return f"{'; '.join(words)}."
+
+
+def _left_out(found: circuits.Composition, into: str) -> str:
+    """What a crowded picture does not show."""
+    sure = int((found.scores[into] - found.mean > 2 * found.sd).sum())
+    return f" Drawn are its own edges and the {MOST} strongest of {sure:,} others." if sure > MOST else ""
 
 
 def _edge(found: circuits.Composition, other: Head, score: float) -> str:

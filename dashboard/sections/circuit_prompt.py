@@ -92,13 +92,15 @@ def _draw_parts(run: Run, found: circuits.Parts, at: int, head: Head) -> None:
     size = max(0.1, float(np.nanmax(np.abs(heads))))
     with left:
         headmap(
-            heads, key="logit_heads", title=f"What each head adds to {_next(run, found.targets[at], at, last)}", selected=head,
+            heads, key="logit_heads", selected=head,
+            title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
             scale=theme.Scale("Added", "logits", -size, size, "change", 2),
             on_change=lambda to: state.update(layer=to[0], head=to[1]),
         )  # fmt: skip
     with right:
         ledger([Listing("The sum of all parts", ["part", "logits"], rows, palette="change", plain=True)], key="sum")
+        logit = float(found.logit[at])
         st.caption(
-            f"Its logit stands {theme.fmt(float(found.logit[at]))} above the mean logit; the parts sum to that within "
-            f"{abs(total - float(found.logit[at])):.0e}."
+            f"Its logit minus the mean logit is {theme.fmt(logit)}; the parts sum to that within "
+            f"{max(abs(total - logit), 1e-9):.0e}."
         )

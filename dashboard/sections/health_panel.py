@@ -15,7 +15,6 @@ from tracer.store import Run
 SHOWN_HEADS = 8
 """Buttons of a finding; of more heads only the number is said."""
 COLOURS: dict[Severity, Literal["red", "orange"]] = {"bad": "red", "watch": "orange"}
-COUNTED: list[tuple[Severity, str]] = [("bad", "bad"), ("watch", "to watch")]
 STYLE = """<style>
 .st-key-health [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
 [class*="st-key-health-source-"] [data-testid="stText"] { font-size: .8rem; opacity: .72; }
@@ -37,8 +36,9 @@ def draw_health(run: Run, told: Collection[str] = ()) -> None:
         return
     st.html(STYLE)
     with st.container(border=True, key="health", gap="small"):
-        count = [(severity, sum(one.severity == severity for one in found), words) for severity, words in COUNTED]
-        badges = [marked(severity, f"{n} {words}") for severity, n, words in count if n]
+        bad = sum(one.severity == "bad" for one in found)
+        badges = [marked("bad", f"{bad} bad")] if bad else []
+        badges += [marked("watch", f"{len(found) - bad} to watch")] if len(found) > bad else []
         st.markdown(f"**Health** &nbsp;{' '.join(badges)}")
         for i, one in enumerate(found):
             _draw_finding(one, i)

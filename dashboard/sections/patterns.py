@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard import theme
 from dashboard.components.overview import overview
 from dashboard.components.pattern import Cell, pattern
-from dashboard.loading import looking
+from dashboard.loading import looking, reading
 from dashboard.loading.looking import WHOLE, Head, Pool, Sight
 from tracer.pictures import payload
 
@@ -72,10 +72,18 @@ def _draw(sight: Sight, head: Head, window: Window) -> None:
         causal=sight.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
     locked = _lock(sight)
-    pattern(blob, key="pattern", max_size=SIZE, head=head, locked=locked, on_change=lambda cell: _hold(sight, cell))
+    pattern(
+        blob, key="pattern", max_size=SIZE, head=head, locked=locked, text=not reads_itself(sight, head),
+        on_change=lambda cell: _hold(sight, cell),
+    )  # fmt: skip
     with st.container(key="exact"):
         st.html(STYLE)
         st.text(_exactly(sight, head, locked))
+
+
+def reads_itself(sight: Sight, head: Head) -> bool:
+    """Does this head look at the prompt's own tokens? Then the token view below the pattern shows them as text."""
+    return bool(reading.there(sight)[head])
 
 
 def _exactly(sight: Sight, head: Head, cell: Cell | None) -> str:

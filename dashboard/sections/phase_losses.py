@@ -50,7 +50,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
 
 
 def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
-    """The path from the start, or from where the first fall of the loss has ended, which else hides all that follows."""
+    """The path from the start, or from where the loss has fallen, which else hides all that follows."""
     st.subheader("Path of the losses", anchor=False)
     end = fall.change.end if fall and fall.change else 0
     since = 0

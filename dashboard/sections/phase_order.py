@@ -11,12 +11,13 @@ from tracer.phases import PhaseChange
 
 STYLE = """<style>
 .events { list-style: none; margin: 0; padding: 0; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.events li { position: relative; margin: 0; padding: .42rem 0 .42rem 2.1rem; border-bottom: 1px solid rgb(127 127 127 / .2); }
-.events .n { position: absolute; left: 0; top: .5rem; width: 1.4rem; text-align: center; font-weight: 600; opacity: .75; }
+.events li { position: relative; margin: 0 !important; padding: .5rem 0 .5rem 2.1rem !important;
+  border-bottom: 1px solid rgb(127 127 127 / .2); }
+.events .n { position: absolute; left: 0; top: .5rem; width: 1.4rem; font-weight: 600; opacity: .75; }
 .events b { font-weight: 600; }
 .events .when { float: right; padding-left: .8rem; font-weight: 550; }
 .events small { display: block; font-size: .8rem; opacity: .72; }
-.events .none { padding-left: 0; opacity: .72; border: 0; }
+.events .none { padding-left: 0 !important; opacity: .72; border: 0; font-size: .85rem; }
 </style>"""
 MORE = {True: "rises", False: "falls"}
 
@@ -31,6 +32,8 @@ def draw_order(found: list[Curve], turned: list[Curve]) -> None:
         f"<small>{escape(moved(curve))}. {escape(sureness(turned, i))}</small></li>"
         for i, curve in enumerate(turned)
     ]
+    if slow := [f"{curve.label} ({window(curve.change)})" for curve in found if curve.change and curve.slow]:
+        rows.append(f'<li class="none">A slow slope, with no moment of its own: {escape(", ".join(slow))}.</li>')
     still = [curve.label for curve in found if curve.change is None]
     if still:
         rows.append(f'<li class="none">No turn above its own noise: {escape(", ".join(still))}.</li>')
@@ -50,7 +53,10 @@ def circuit(found: list[Curve]) -> str:
     known = order(one, two)
     if known == "overlap":
         windows = f"{window(one.change)} and {window(two.change)}"
-        return f"**Not separated by this run's snapshots**: {_lower(one.label)} turned {steps} for {_lower(two.label)}, in windows that overlap ({windows})."  # fmt: skip
+        return (
+            f"**Not separated by this run's snapshots**: {_lower(one.label)} turned {steps} for {_lower(two.label)}, "
+            f"in windows that overlap ({windows})."
+        )
     words = f"{one.label} turned **{known}** {_lower(two.label)}"
     return f"{words}, {steps}. Their windows, {window(one.change)} and {window(two.change)}, do not overlap."
 
@@ -78,7 +84,7 @@ def sureness(turned: list[Curve], i: int) -> str:
 
 
 def agreement(one: str, other: str, runs: list[list[Curve]]) -> tuple[int, int, int]:
-    """Runs in which `one` has the earlier midpoint than `other`, those of them with windows apart, and runs with both."""
+    """Runs in which `one` has the earlier midpoint, those of them with windows apart, and runs in which both turned."""
     pairs = [({c.name: c for c in curves}.get(one), {c.name: c for c in curves}.get(other)) for curves in runs]
     known = [(a, b) for a, b in pairs if a is not None and b is not None and a.change and b.change]
     before = [(a, b) for a, b in known if first_of(a, b) < 0]

@@ -54,10 +54,14 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
 
 
 def alike(run: Run, others: dict[str, Run]) -> list[str]:
-    """Other runs of its preset, the first of them by name."""
-    preset = run.meta.get("preset")
-    same = [name for name, other in others.items() if preset and other.meta.get("preset") == preset and not other.live]
-    return sorted(same)[:MOST]
+    """Finished runs of its preset, one a seed, the first of them by name."""
+    if not run.meta.get("preset"):
+        return []
+    by_seed = {run.meta.get("seed"): run.name}
+    for name, other in sorted(others.items()):
+        if other.meta.get("preset") == run.meta["preset"] and other.status == "finished":
+            by_seed.setdefault(other.meta.get("seed"), name)
+    return [name for name in by_seed.values() if name != run.name][:MOST]
 
 
 def table(courses: dict[str, list[Curve]]) -> str:
@@ -84,21 +88,16 @@ def _cell(curve: Curve | None) -> str:
 def said(runs: list[list[Curve]]) -> str:
     """The links of an induction circuit, in how many runs they came in this order; what a coin would have done."""
     links = ["previous_token", "composition", "induction", "repeat_loss"]
-    words = []
-    for one, other in zip(links, links[1:], strict=False):
+    words, most = [], 0
+    for one, other in [("previous_token", "induction"), *zip(links, links[1:], strict=False)]:
         before, apart, known = agreement(one, other, runs)
+        most = max(most, known)
         if known:
             sure = f", with windows apart in {apart}" if before else ""
             words.append(f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {known}** runs{sure}.")
-    before, apart, known = agreement("previous_token", "induction", runs)
-    if known:
-        sure = f", with windows apart in {apart}" if before else ""
-        words.insert(0, f"- {NAMES['previous_token']} before {_lower(NAMES['induction'])}: in **{before} of {known}** runs{sure}.")  # fmt: skip
-    n = max((agreement(a, b, runs)[2] for a, b in zip(links, links[1:], strict=False)), default=0)
-    if n > 1:
-        words.append(
-            f"\nIf either order were as likely, {n} runs would agree on it by chance in 1 of {2 ** (n - 1)} cases."
-        )
+    if most > 1:
+        odds = f"{most} runs would agree on it by chance in 1 of {2 ** (most - 1)} cases"
+        words.append(f"\nIf either order were as likely, {odds}.")
     return "\n".join(words) or "None of these runs holds two turns of an induction circuit."
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
-    """The phase's own change of the loss by position beside that of switching a head off, and the dot product of each."""
+    """The phase's own change of the loss by position beside that of switching a head off, and their dot product."""
     assert phase.change is not None
     focus = parts.focus(trace)
     label = theme.head_label(*focus)
@@ -31,9 +31,10 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
         return
     st.caption(
-        f"d = (loss at step {end} − loss at step {start}), by position, divided by its length. Switch a head off at step "
-        f"{end} (zero ablation): the change in loss, times d. **Negative undoes the phase change**, as induction heads do "
-        f"in Olsson et al. 2022 (before-and-after vector); their d is over single tokens, this one over means by position."
+        f"d = (loss at step {end} − loss at step {start}), by position, divided by its length. Switch a head off at "
+        f"step {end} (zero ablation): the change in loss, times d. **Negative undoes the phase change**, as induction "
+        f"heads do in Olsson et al. 2022 (before-and-after vector). Their d is over single tokens, this one over means "
+        f"by position. Any head that the text needs is somewhat below 0."
     )
     everyone = [(int(layer), int(head)) for layer, head in np.argwhere(measured.there(trace))]
     wish = f"undoing of {run.dir.resolve()}"

@@ -26,8 +26,11 @@ from tracer.reproduce import Outcome
 from tracer.specimens import Specimen
 from tracer.store import Run
 
-MINUTES = {"multi-head-full": 3, "two-blocks": 3, "four-blocks-rms": 4}
-"""Of those that take longer than two minutes in small, on two free cores."""
+MINUTES = {
+    "single-head-unscaled": 1, "single-head-scaled": 1, "single-head-residual": 1, "single-head": 3,
+    "multi-head-full": 4, "multi-head": 3, "two-blocks": 5, "four-blocks": 0, "four-blocks-rms": 9,
+}  # fmt: skip
+"""In small, as measured on a busy machine of four cores; 0 is less than one."""
 HEIGHT = 200
 ALONE, PICTURE = 176, 88
 """Width of a head's pattern, where there is one head and where there are several."""
@@ -140,7 +143,7 @@ def _draw_training(place: Place) -> None:
         return
     series = processes.reproducing()
     st.button(
-        f"Train it here (about {_minutes(place.specimen)})", key=f"train {preset}", icon=":material/play_arrow:",
+        f"Train it here (about {minutes(MINUTES[place.specimen.name])})", key=f"train {preset}", icon=":material/play_arrow:",
         on_click=_train, args=(preset,), disabled=series is not None and series.alive,
         help="In small, on this machine's processor.",
     )  # fmt: skip
@@ -156,10 +159,8 @@ def draw_last_words(one: Started) -> None:
     st.code(one.tail(), language=None, wrap_lines=True)
 
 
-def _minutes(specimen: Specimen) -> str:
-    if specimen.name == "four-blocks":
-        return "10 seconds"
-    return f"{MINUTES.get(specimen.name, 2)} minutes"
+def minutes(number: int) -> str:
+    return "10 seconds" if number == 0 else "1 minute" if number == 1 else f"{number} minutes"
 
 
 def _train(preset: str) -> None:
@@ -238,20 +239,23 @@ def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) 
         columns[0].caption("This run keeps no patterns.")
         return
     steps = list(dict.fromkeys([prompts.steps[0], prompts.steps[-1]]))
-    for column, step, word in zip(columns, steps, ("At the start", "At the end"), strict=False):
+    for column, step, word in zip(columns, steps, ("At the start", "Now" if run.live else "At the end"), strict=False):
         with column:
             st.markdown(f"**{word}**, step {step:,}")
             sight = kept.of_prompt(run, step, prompts.names[0])
             alone = sight.thumbs.shape[:2] == (1, 1)
             blob = looking.atlas(sight, f"{run.stamp} {step}", {})
             atlas(blob, key=f"{specimen.name} atlas {word}", max_cell=ALONE if alone else PICTURE)
+    if len(steps) == 1 and not run.live:
+        columns[1].caption("Patterns were kept at this step only: the run ended before the next.")
 
 
 def _draw_doing(run: Run, found: Outcome) -> None:
     """The tutorials' question, answered with two shares."""
     before = reading.previous_share(run)
+    when = "before it breaks" if found.status == "diverged" else "so far" if run.live else "at the end"
     st.markdown(
-        f"**What its attention does at the end.** {found.own_token:.0%} of it is on the token itself, {before:.0%} on "
+        f"**What its attention does {when}.** {found.own_token:.0%} of it is on the token itself, {before:.0%} on "
         f"the token before, {max(0.0, 1 - found.own_token - before):.0%} elsewhere."
     )
     if said := _of_heads(run):
@@ -267,14 +271,14 @@ def _of_heads(run: Run) -> str:
     if own.size == 1:
         return ""
     words = []
-    for text, mask in (
-        ("the token itself", own > MOSTLY), ("the token before", before > MOSTLY),
-        ("neither of them", (own <= MOSTLY) & (before <= MOSTLY)),
-    ):  # fmt: skip
+    for text, mask in (("the token itself", own > MOSTLY), ("the token before", before > MOSTLY)):
         labels = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(mask)]
         if labels:
-            words.append(f"{text} in {', '.join(labels) if len(labels) <= 4 else f'{len(labels)} heads'}")
-    return f"Head by head, more than half of it goes to {'; to '.join(words)}."
+            words.append(f"to {text} in {', '.join(labels) if len(labels) <= 4 else f'{len(labels)} heads'}")
+    if not words:
+        return f"None of its {own.size} heads gives more than half of it to either."
+    rest = int(((own <= MOSTLY) & (before <= MOSTLY)).sum())
+    return f"Of {own.size} heads: more than half goes {', '.join(words)}{f', to neither in {rest}' if rest else ''}."
 
 
 def _draw_wrong(place: Place, run: Run) -> None:

@@ -19,12 +19,14 @@ PREFERRED = ("induction", "repeat_loss", "previous_token")
 HOW = """A turn is found by this project's own detector, which reads one curve at a time:
 
 - The level before and the level after are the medians of the first and the last tenth of the recorded steps.
-- There is a turn when they differ by at least 3 times the spread of the noisier of these two plateaus, and by enough to speak of.
+- There is a turn when they differ by at least 3 times the spread of the noisier of these two plateaus, and by enough
+  to speak of.
 - Onset, midpoint and end are the first recorded steps past 10 %, 50 % and 90 % of the way. Nothing is interpolated.
-- Two turns are apart when their windows, onset to end, share no step. Otherwise the snapshots of this run do not separate them.
+- Two turns are apart when their windows, onset to end, share no step. Otherwise the snapshots of this run do not
+  separate them. A window of more than half of the run is a slope and has no place in the order.
 
-What still moves when the run ends is dated too early, and a slow slope gets a wide window. Olsson et al. 2022 marked one
-window by eye, from loss, in-context learning, prefix matching and the path of the losses together: look at all of them.
+What still moves when the run ends is dated too early. Olsson et al. 2022 marked one window by eye, from loss,
+in-context learning, prefix matching and the path of the losses together: look at all of them.
 The head of a curve is the one that ends highest. K-composition is of these two heads, minus what random heads read
 (Elhage et al. 2021); the gradient norm is that of all parameters, before clipping."""
 
@@ -64,12 +66,10 @@ def _draw(run: Run, log_x: bool) -> None:
         st.caption(
             "The run goes on, and so do these windows: the level after is that of the newest tenth of the steps."
         )
-    names = {curve.name for curve in turned}
-    still = [curve for curve in found if curve.name not in names]
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.subheader("Every curve on one axis", anchor=False)
-        timeline(phases.timeline([*turned, *still]), key="timeline", step=step, log_x=log_x, on_change=_go)
+        timeline(phases.timeline(found), key="timeline", step=step, log_x=log_x, on_change=_go)
         _draw_offer(run)
     with right:
         draw_order(found, turned)
@@ -81,7 +81,7 @@ def _draw(run: Run, log_x: bool) -> None:
         return
     phase = _choose_phase(turned)
     draw_surfaces(run, phase, step, log_x)
-    fall = next((curve for curve in turned if curve.name == "val_loss"), None)
+    fall = next((curve for curve in found if curve.name == "val_loss"), None)
     draw_path(run, fall, phase, step)
     if phase is not None and run.steps:
         draw_undoing(run, trace, phase)
@@ -90,8 +90,8 @@ def _draw(run: Run, log_x: bool) -> None:
 def _draw_offer(run: Run) -> None:
     if course.readable(run) and not phases.asked(run):
         st.button(
-            "Measure K-composition", key="ask_composition", icon=":material/play_arrow:", on_click=phases.ask, args=(run,),
-            help="Reads the weights of every snapshot. It is not done unasked, because this model is large.",
+            "Measure K-composition", key="ask_composition", icon=":material/play_arrow:", on_click=phases.ask,
+            args=(run,), help="Reads the weights of every snapshot, of which there are many in this run.",
         )  # fmt: skip
 
 

@@ -10,11 +10,19 @@ from dashboard import loading, parts, processes, state
 from dashboard.components.pulse import ticking
 from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Reading, Setting
-from dashboard.sections.specimen import CLAIMS, STYLE, Place, draw_claim, draw_last_words, draw_specimen
+from dashboard.sections.specimen import (
+    CLAIMS,
+    MINUTES,
+    STYLE,
+    Place,
+    draw_claim,
+    draw_last_words,
+    draw_specimen,
+    minutes,
+)
 from tracer.specimens import SPECIMENS
 from tracer.store import Run
 
-ALL_MINUTES = 25
 STORY = (
     "Two tutorials build a transformer from one attention head to four blocks, and end with a question: *what are "
     "those heads doing?* Here are their systems in that order. Each changes one thing."
@@ -35,8 +43,8 @@ def page() -> None:
     runs = found[setting] if setting is not None else {}
     readings = reading.readings(runs)
     _watch(_moving(found))
-    _draw_overview(runs, readings)
     trainable = setting is None or reading.is_small(setting)
+    _draw_overview(runs, readings, trainable)
     names = list(SPECIMENS)
     for i, name in enumerate(names):
         mine = [one for one in readings if name in one.needs]
@@ -72,7 +80,7 @@ def _watch(seen: list[tuple[str, str]]) -> None:
     ticking(look, key="specimens")
 
 
-def _draw_overview(runs: Mapping[str, Run], readings: list[Reading]) -> None:
+def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: bool) -> None:
     with st.container(key="specimen-overview"):
         left, right = st.columns([7, 5], gap="large")
         with left:
@@ -83,7 +91,8 @@ def _draw_overview(runs: Mapping[str, Run], readings: list[Reading]) -> None:
             st.markdown(
                 " · ".join(f"[{i}&nbsp;{one.title}](#{one.name})" for i, one in enumerate(SPECIMENS.values(), 1))
             )
-            _draw_series(runs)
+            if trainable:
+                _draw_series(runs)
         with right:
             _draw_standing(readings)
 
@@ -92,7 +101,7 @@ def _answer(runs: Mapping[str, Run]) -> str:
     """What the runs here say to the tutorials' question."""
     shares = {}
     for name in ("single-head-scaled", "single-head-residual"):
-        found = reading.result(runs[name]) if name in runs else None
+        found = reading.result(runs[name]) if name in runs and runs[name].status in reading.DONE else None
         if found is not None:
             shares[name] = (found.own_token, reading.previous_share(runs[name]))
     if len(shares) < 2:
@@ -112,7 +121,8 @@ def _answer(runs: Mapping[str, Run]) -> str:
 
 def _draw_series(runs: Mapping[str, Run]) -> None:
     """One button for all that are not trained yet, or how that stands."""
-    missing = sum(name not in runs for name in SPECIMENS)
+    missing = [name for name in SPECIMENS if name not in runs or runs[name].status not in reading.DONE]
+    what = "Train all" if len(missing) == len(SPECIMENS) else f"Train the {len(missing)} that are missing"
     series = processes.reproducing()
     if series is not None and series.alive:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -123,24 +133,25 @@ def _draw_series(runs: Mapping[str, Run]) -> None:
     if series is not None and series.failed:
         draw_last_words(series)
     if missing:
-        busy = any(run.live for run in runs.values())
+        busy = any(run.live for run in runs.values()) or any(one.alive for one in processes.started())
         st.button(
-            "Train all" if missing == len(SPECIMENS) else f"Train the {missing} that are missing", key="train_all",
-            icon=":material/play_arrow:", type="primary", on_click=_train_all, disabled=busy,
-            help=f"In small, one after the other: about {ALL_MINUTES} minutes for all of them on two cores.",
+            f"{what} (about {minutes(sum(MINUTES[name] for name in missing))})", key="train_all",
+            icon=":material/play_arrow:", type="primary", on_click=_train_all, args=(missing,), disabled=busy,
+            help="In small, one after the other, as `tracer reproduce` does.",
         )  # fmt: skip
 
 
-def _train_all() -> None:
-    processes.reproduce()
+def _train_all(names: list[str]) -> None:
+    processes.reproduce(names)
 
 
 def _draw_standing(readings: list[Reading]) -> None:
     """How many claims hold, and those that do not."""
-    count = {state: [one for one in readings if one.holds is state] for state in CLAIMS}
-    words = [f"{len(count[True])} of {len(readings)} claims hold here"]
+    count = {holds: [one for one in readings if one.holds is holds] for holds in CLAIMS}
+    judged = len(count[True]) + len(count[False])
+    words = [f"{len(count[True])} of {judged} claims hold here"] if judged else ["No claim is tested yet"]
     words += [f"{len(count[False])} {'does' if len(count[False]) == 1 else 'do'} not"] if count[False] else []
-    words += [f"{len(count[None])} cannot be judged yet"] if count[None] else []
+    words += [f"{len(count[None])} wait for a run"] if judged and count[None] else []
     st.markdown(f"**{', '.join(words)}.**")
     for one in count[False]:
         draw_claim(one)

@@ -22,8 +22,9 @@ def timeline(
     *,
     units: Sequence[str],
     windows: Sequence[Window | None],
+    numbers: Sequence[int | None] | None = None,
 ) -> bytes:
-    """A lane each of (steps, values), top to bottom as given; every lane has its own range."""
+    """A lane each of (steps, values), top to bottom as given, with its own range; `numbers` are those of events."""
     if not len(series) == len(labels) == len(units) == len(windows):
         raise ValueError(f"{len(series)} curves, {len(labels)} labels, {len(units)} units, {len(windows)} windows")
     known = [(np.asarray(x, np.int64), np.asarray(y, np.float64)) for x, y in series]
@@ -41,5 +42,6 @@ def timeline(
         "units": list(units),
         "windows": [w and list(w) for w in windows],
         "ranges": ranges,
+        "numbers": list(numbers) if numbers is not None else [None] * len(known),
     }
     return payload.pack(header, steps=steps.astype(np.float64), lines=lines)

@@ -2,7 +2,7 @@
 // them; edges are a canvas below: the excess over random heads is their width, what is within their spread stays faint.
 export default function (args) { return live(args, makeBipartite); }
 
-const SURE = 2; // standard deviations of random heads
+const SURE = 2, FULL = 12; // standard deviations of random heads: where an edge begins to stand out, where it may be widest
 function makeBipartite(me) {
   const { root } = me;
   const stage = el("div", "stage", null, root), base = el("canvas", "", null, stage), over = el("canvas", "", null, stage), nodes = el("div", "heads", null, stage), tip = el("div", "tip", null, stage);
@@ -27,7 +27,7 @@ function makeBipartite(me) {
   const width = (i) => 1.25 + Math.max(0, above(i) / geo.most) * geo.thick;
   function drawEdges() {
     const ctx = sized(base, geo.width, geo.height), { theme } = me, lut = lutOf(PALETTES.score[theme.mode]), order = Array.from({ length: count() }, (_, i) => i).sort((a, b) => above(a) - above(b));
-    const strong = order.filter(sure), faint = order.length > 600 ? [] : order.filter((i) => !sure(i)), tint = (i) => lut.at(0.45 + 0.4 * Math.min(1, above(i) / geo.most));
+    const all = order.filter(sure), strong = all.filter((i) => touches(i) || all.length - all.indexOf(i) <= me.cue.most), faint = order.length > 600 ? [] : order.filter((i) => !sure(i)), tint = (i) => lut.at(0.45 + 0.4 * Math.min(1, above(i) / geo.most));
     for (const i of faint) stroke(ctx, i, css(theme.line, touches(i) ? 1 : 0.75), touches(i) ? 1.25 : 0.75);
     for (const own of [false, true]) for (const i of strong) if (touches(i) === own) stroke(ctx, i, css(tint(i), own ? 1 : 0.38), width(i));
   }
@@ -111,7 +111,7 @@ function makeBipartite(me) {
     draw() {
       const wide = root.clientWidth, n = head.layers, w = Math.min(140, Math.max(14, Math.floor((wide / n) * (n > 2 ? 0.5 : 0.34)))), top = 26;
       const row = Math.min(wide < 480 ? 60 : 84, Math.max(20, Math.floor(440 / head.heads))), h = w < 40 ? Math.min(w, row - 4) : Math.min(46, row - 6), edge = Math.max(w / 2 + 3, 16), all = Array.from(scores);
-      geo = { width: wide, w: w < 40 ? h : w, h, height: top + row * head.heads, thick: Math.min(11, row * 0.3), most: Math.max(...all.map((s) => s - head.mean), 1e-6),
+      geo = { width: wide, w: w < 40 ? h : w, h, height: top + row * head.heads, thick: Math.min(11, row * 0.3), most: Math.max(...all.map((s) => s - head.mean), FULL * head.sd),
         x: (l) => (n > 1 ? edge + ((wide - 2 * edge) * l) / (n - 1) : wide / 2), y: (h) => top + row * (h + 0.5) };
       stage.style.height = `${geo.height}px`;
       const now = JSON.stringify([wide, me.cue.roles, head.version]);

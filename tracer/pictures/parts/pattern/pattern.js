@@ -139,7 +139,7 @@ function makePattern(me) {
     spans.flat().forEach((span) => { span.tint = null; });
   }
   function layout(ctx) {
-    const wide = root.clientWidth >= 820, ratio = devicePixelRatio || 1, cue = me.cue;
+    const wide = root.clientWidth >= 820 && !side.hidden, ratio = devicePixelRatio || 1, cue = me.cue;
     ctx.font = `400 11px ${me.theme.mono}`;
     const gutter = (tokens) => Math.ceil(Math.min(Math.max(...tokens.map((t) => ctx.measureText(t).width)) + 14, 104, root.clientWidth * 0.22));
     const left = gutter(head.tokens), bottom = head.keys ? gutter(head.keys) : left;
@@ -195,6 +195,7 @@ function makePattern(me) {
     },
     draw() {
       const { theme } = me;
+      side.hidden = me.cue.text === false; // the page has the text elsewhere
       if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; }
       lut = lutOf(PALETTES.attention[theme.mode]); geo = layout(base.getContext("2d")); paint();
       const ctx = sized(base, geo.left + geo.width + 8, TOP + geo.height + geo.bottom);

@@ -7,7 +7,8 @@ function makeSpectrum(me) {
   const { root } = me;
   const stage = el("div", "stage", null, root), canvas = el("canvas", "", null, stage), tip = el("div", "tip", null, stage), foot = el("div", "foot", null, root), alt = el("details", "alt", null, root);
   canvas.setAttribute("role", "img"); tip.hidden = true;
-  let values, spots = [], geo;
+  const two = (v) => numberOf(v ?? NaN, { digits: 2, plain: true });
+  let values, spots = [];
 
   function own() { // [re, im] of the head in focus, the largest first
     const [, n, d] = values.shape, [l, h] = me.cue.value, from = (l * n + h) * d * 2;
@@ -51,8 +52,8 @@ function makeSpectrum(me) {
       type("suppresses", 0, mid - r - 8, "left", "top", theme.muted, quiet); type("copies", size, mid - r - 8, "right", "top", theme.muted, quiet);
       type("real", mid + r - 3, mid + 4, "right", "top", theme.muted, `italic ${quiet}`); type("imaginary", mid + 5, mid - r + 3, "left", "top", theme.muted, `italic ${quiet}`);
       foot.replaceChildren();
-      for (const [name, text] of [[`copying score of ${cue.label}`, numberOf(cue.score, { digits: 2 })], ["random heads", `${numberOf(cue.mean, { digits: 2 })} ± ${numberOf(cue.sd, { digits: 2 })}`]]) el("b", "", text, el("span", "", `${name} `, foot));
-      canvas.setAttribute("aria-label", `${found.length} eigenvalues of the OV circuit of ${cue.label}: ${spots.filter((s) => s.share > 0.75).length} point to copying, ${spots.filter((s) => s.share < 0.25).length} to suppression. Copying score ${numberOf(cue.score)}, of random heads ${numberOf(cue.mean)} plus or minus ${numberOf(cue.sd)}.`);
+      for (const [name, text] of [[`copying score of ${cue.label}`, two(cue.score)], ["random heads", `${two(cue.mean)} ± ${two(cue.sd)}`]]) el("b", "", text, el("span", "", `${name} `, foot));
+      canvas.setAttribute("aria-label", `${found.length} eigenvalues of the OV circuit of ${cue.label}: ${spots.filter((s) => s.share > 0.75).length} point to copying, ${spots.filter((s) => s.share < 0.25).length} to suppression. Copying score ${two(cue.score)}, of random heads ${two(cue.mean)} plus or minus ${two(cue.sd)}.`);
       tableOf(alt, "Show as table", ["eigenvalue", "real part", "imaginary part", "size"], () => found.map(([a, b], i) => [`${i}`, numberOf(a, { digits: 4 }), numberOf(b, { digits: 4 }), numberOf(Math.hypot(a, b), { digits: 4 })]));
     },
   };

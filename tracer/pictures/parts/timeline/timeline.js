@@ -34,13 +34,13 @@ function makeTimeline(me) {
   const laneTop = (i) => geo.top + i * geo.lane + geo.title, laneY = (i, c) => laneTop(i) + (1 - c / 65534) * geo.high;
   function type(ctx, words, x, y, colour, align, baseline, font) { ctx.font = font; ctx.textAlign = align; ctx.textBaseline = baseline; ctx.fillStyle = css(colour); ctx.fillText(words, x, y); }
 
-  function drawLane(ctx, i, ranks) {
-    const { theme } = me, { left, w, high, wide } = geo, top = laneTop(i), w3 = head.windows[i], rank = ranks[i], small = `400 10px ${theme.mono}`;
+  function drawLane(ctx, i) {
+    const { theme } = me, { left, w, high, wide } = geo, top = laneTop(i), w3 = head.windows[i], rank = head.numbers[i], small = `400 10px ${theme.mono}`;
     ctx.fillStyle = css(theme.faint); ctx.fillRect(left, Math.round(top + high) + 0.5, w, 1);
     if (w3) {
       const [a, m, b] = w3.map(px), wash = geo.mark;
-      ctx.fillStyle = css(wash, 0.2); ctx.fillRect(a, top - 2, Math.max(2, b - a), high + 4);
-      ctx.fillStyle = css(wash); ctx.fillRect(Math.round(m) - 1, top - 2, 2, high + 4);
+      ctx.fillStyle = css(wash, rank ? 0.22 : 0.08); ctx.fillRect(a, top - 2, Math.max(2, b - a), high + 4);
+      ctx.fillStyle = css(wash, rank ? 1 : 0.4); ctx.fillRect(Math.round(m) - 1, top - 2, 2, high + 4);
     }
     ctx.strokeStyle = css(theme.text, 0.86); ctx.lineWidth = 1.5; ctx.lineJoin = "round"; ctx.beginPath();
     let open = false;
@@ -48,9 +48,9 @@ function makeTimeline(me) {
     ctx.stroke();
     const unit = head.units[i] ? ` (${head.units[i]})` : "", y = wide ? top + high / 2 - 8 : top - 12;
     if (rank) { ctx.fillStyle = css(geo.mark); ctx.beginPath(); ctx.arc(9, y, 8.5, 0, 7); ctx.fill(); type(ctx, `${rank}`, 9, y + 0.5, rgb(inkOn(geo.mark)), "center", "middle", `600 10.5px ${theme.mono}`); }
-    const room = wide ? left - 80 : w + left - 26 - 74;
+    const room = wide ? left - 82 : w + left - 26 - 74;
     ctx.font = `500 12px ${theme.sans}`; type(ctx, clipped(ctx, head.labels[i] + unit, room), 24, y, theme.text, "left", "middle", `500 12px ${theme.sans}`);
-    if (wide) type(ctx, w3 ? `${w3[0]} – ${w3[2]}, half at ${w3[1]}` : "no turn found", 24, y + 17, theme.muted, "left", "middle", `400 11px ${theme.sans}`);
+    if (wide) type(ctx, w3 ? `${w3[0]} to ${w3[2]}, ${rank ? `half at ${w3[1]}` : "a slow slope"}` : "no turn found", 24, y + 17, theme.muted, "left", "middle", `400 11px ${theme.sans}`);
     const [lo, hi] = head.ranges[i];
     if (wide) { type(ctx, text(hi), left - 6, top, theme.muted, "right", "top", small); type(ctx, text(lo), left - 6, top + high, theme.muted, "right", "bottom", small); }
   }
@@ -112,18 +112,18 @@ function makeTimeline(me) {
   return {
     load(newHead, arrays) { head = newHead; ({ steps, lines } = arrays); [rows, count] = lines.shape; hover = null; tip.hidden = true; },
     draw() {
-      const { theme, cue } = me, width = root.clientWidth, wide = width >= 640, title = wide ? 8 : 26, high = wide ? 40 : 30, lane = title + high + (wide ? 10 : 12);
-      const left = wide ? 260 : 4, top = 20, foot = top + rows * lane;
+      const { theme, cue } = me, width = root.clientWidth, wide = width >= 640, title = wide ? 8 : 26, high = wide ? 46 : 30, lane = title + high + (wide ? 10 : 12);
+      const left = wide ? 280 : 4, top = 20, foot = top + rows * lane;
       geo = { width, wide, title, high, lane, left, top, foot, height: foot + 40, w: width - left - (wide ? 62 : 8), first: steps.find((s) => s > 0) ?? 1, mark: lutOf(PALETTES.score[theme.mode]).at(0.62) };
       geo.x0 = fx(steps[0] ?? 0); geo.x1 = fx(steps[count - 1] ?? 1);
-      const ctx = sized(base, width, geo.height), ranks = head.windows.map((w, i) => (w ? head.windows.slice(0, i + 1).filter(Boolean).length : 0));
+      const ctx = sized(base, width, geo.height);
       for (const s of ticks()) {
         const x = Math.round(px(s)), words = stepText(s);
         ctx.fillStyle = css(theme.faint); ctx.fillRect(x, top, 1, foot - top);
         ctx.font = `400 11px ${theme.mono}`; const half = ctx.measureText(words).width / 2;
         type(ctx, words, Math.min(Math.max(px(s), half), width - half - 1), foot + 6, theme.muted, "center", "top", `400 11px ${theme.mono}`);
       }
-      for (let i = 0; i < rows; i++) drawLane(ctx, i, ranks);
+      for (let i = 0; i < rows; i++) drawLane(ctx, i);
       type(ctx, `step${cue.log_x ? " (log)" : ""}`, left + geo.w, foot + 22, theme.muted, "right", "top", `400 11px ${theme.sans}`);
       base.setAttribute("aria-label", `${rows} curves over ${count} steps, in the order in which they turned. Left and right move the step. ${head.labels.map((name, i) => `${name}: ${said(i)}`).join(". ")}`);
       tableOf(alt, "Show as table", ["curve", "onset", "midpoint", "end", "first", "last"], () => head.labels.map((name, i) => {

@@ -1,0 +1,262 @@
+"""The Circuits page: what it sends is the model's own algebra, and what is not defined is said in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from dashboard import state
+from dashboard.loading import circuits
+from dashboard.sections import circuit_reasons as reasons
+from tracer.circuits import random_composition
+from tracer.config import ModelConfig
+from tracer.edits import recording
+from tracer.model import Transformer
+from tracer.presets import PRESETS
+from tracer.probes import repeated
+from tracer.store import Run
+from tracer.training import train
+
+Open = Callable[..., AppTest]
+BASE = ModelConfig(n_layers=2, n_heads=2, d_model=8, d_vocab=9)
+PROMPT = "5 7 9 5 7 9 5 7"
+
+
+def cue(app: AppTest, key: str) -> dict[str, Any]:
+    """What a part without bytes got."""
+    found = [e.proto for e in app.get("bidi_component") if e.proto.id.rpartition("-")[2] == f"{key}:cue"]
+    return json.loads(found[0].json)
+
+
+def listing(app: AppTest, key: str, title: str) -> list[dict[str, Any]]:
+    return next(one["rows"] for one in cue(app, key)["lists"] if one["title"] == title)
+
+
+def captions(app: AppTest) -> str:
+    return "\n".join(caption.value for caption in app.caption)
+
+
+def model_of(run: Run, step: int | None = None) -> Transformer:
+    model = run.model(step)
+    assert isinstance(model, Transformer)
+    return model
+
+
+@pytest.fixture(scope="module")
+def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two-step runs: one layer, heads without W_O."""
+    folder, toy = tmp_path_factory.mktemp("circuits"), PRESETS["induction"].config
+    record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, repeat_rows=2, text_prompts=1, repeat_prompts=1)
+    for name, changes in (("one", {"n_layers": 1, "mlp_hidden": (16,)}), ("bare", {"attn_out": False})):
+        train(replace(
+            toy, run=str(folder / "checkpoints" / name), steps=2, device="cpu", record=record,
+            optim=replace(toy.optim, batch_size=2), model=replace(toy.model, **changes),
+        ), quiet=True)  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("into", ["k", "q", "v"])
+def test_composition_is_dense_algebra(into: str, open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", step=20, layer=1, head=3)
+    app.segmented_control(key="into_box").set_value(into).run()
+    header, arrays, said = sent(app, "composition")
+    assert said["into"] == into and said["value"] == [1, 3]
+    found = dict(zip(map(tuple, arrays["edges"].tolist()), arrays["scores"][header["kinds"].index(into)], strict=True))
+    assert set(found) == {(0, a, 1, b) for a in range(4) for b in range(4)}
+    one, two = (block.attn for block in model_of(small_run, 20).blocks)
+    assert one.W_O is not None and two.W_O is not None
+    for (_, a, _, b), score in found.items():
+        ov, qk = one.W_V[a] @ one.W_O[a], two.W_Q[b] @ two.W_K[b].T
+        read = {"k": qk.T, "q": qk, "v": two.W_V[b] @ two.W_O[b]}[into]
+        assert score == pytest.approx(float((ov @ read).norm() / ov.norm() / read.norm()), rel=1e-4)
+    mean, sd = random_composition(64, 16)
+    assert (header["mean"], header["sd"]) == (mean, sd)
+    assert f"mean {mean:.3f}, sd {sd:.4f}" in captions(app)
+
+
+def test_a_pick_takes_its_head_into_focus(open_page: Open, sent: Any) -> None:
+    app = open_page("circuits", run="tiny", layer=0, head=0)
+    app.session_state["composition"] = {"pick": {"value": [1, 2], "time": 1}}
+    app.run()
+    selection = app.session_state["selection"]
+    assert selection.focus == (1, 2) and sent(app, "spectrum")[2]["label"] == "L1H2"
+    assert "L1H2 in words" in [s.value for s in app.subheader]
+    assert state.from_query(state.to_query(selection)) == selection
+
+
+def test_the_spectrum_and_the_score_are_of_the_whole_circuit(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", layer=1, head=1)
+    _, arrays, said = sent(app, "spectrum")
+    model = model_of(small_run)
+    attn = model.blocks[1].attn
+    assert attn.W_O is not None
+    with torch.no_grad():
+        dense = torch.linalg.eigvals((model.embed.W_E @ attn.W_V[1] @ attn.W_O[1] @ model.W_U).double())
+    score = float(dense.real.sum() / dense.abs().sum())
+    assert said["score"] == pytest.approx(score, abs=1e-4)
+    assert cue(app, "copying_map")["values"][1][1] == said["score"]
+    sizes = np.hypot(*arrays["values"][1, 1].T)
+    np.testing.assert_allclose(sizes, np.sort(dense.abs().numpy())[::-1][:16], rtol=1e-3)
+
+
+def test_a_head_in_words(open_page: Open, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", layer=0, head=2)
+    model = model_of(small_run)
+    attn, W_E = model.blocks[0].attn, model.embed.W_E
+    assert attn.W_O is not None
+    with torch.no_grad():
+        ov = W_E @ attn.W_V[2] @ attn.W_O[2] @ model.W_U
+        qk = (W_E @ attn.W_Q[2]) @ (W_E @ attn.W_K[2]).T * model.config.scale
+    names = {token: text for text, token in small_run.tokenizer.get_vocab().items()}
+    for title, whole in (("Moves", ov), ("Looks", qk)):
+        rows, (values, at) = listing(app, "words", title), whole.flatten().topk(12)
+        assert [row["value"] for row in rows] == pytest.approx(values.tolist(), rel=1e-4)
+        n = whole.shape[1]
+        best = [names[int(at[0]) // n], names[int(at[0]) % n]]
+        assert [cell.replace("<bos>", "<|bos|>") for cell in rows[0]["cells"]] == best
+    share = float((ov.argmax(1) == torch.arange(len(ov))).float().mean())
+    assert f"{share:.1%} of all tokens raise their own logit most; at chance {1 / len(ov):.2%}" in captions(app)
+    assert len(listing(app, "words", "Copies")) == min(12, round(share * len(ov)))
+    assert [one["title"] for one in cue(app, "words")["lists"]] == ["Moves", "Copies", "Looks"]
+
+
+def test_a_large_vocabulary_is_asked_for_first(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuits, "AT_ONCE", 65 * 65 - 1)
+    app = open_page("circuits", run="tiny")
+    assert "65 × 65 pairs of tokens take a while" in captions(app)
+    app.button(key="stream_words").click().run()
+    assert len(listing(app, "words", "Looks")) == 12
+
+
+@pytest.mark.parametrize("normed", [True, False])
+def test_positions_alone(normed: bool, open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", layer=0, head=1)
+    app.toggle(key="positions_normed").set_value(normed).run()
+    model = model_of(small_run)
+    block, table = model.blocks[0], model.pos_embed.W_pos
+    with torch.no_grad():
+        assert block.ln1 is not None
+        read = block.ln1(table[None])[0] if normed else table
+        scores = (read @ block.attn.W_Q[1]) @ (read @ block.attn.W_K[1]).T * model.config.scale
+        wanted = scores.masked_fill(torch.ones(64, 64).triu(1).bool(), -torch.inf).softmax(-1).numpy()
+    shares = sent(app, "positions")[1]["shares"] / 65534
+    np.testing.assert_allclose(shares, wanted, atol=1e-5)
+
+
+def test_attention_by_distance(open_page: Open, sent: Any, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", step=10, layer=1, head=0)
+    header, arrays, said = sent(app, "stripes")
+    tokens = repeated(65, 64, batch=small_run.config.record.repeat_rows).tokens
+    with torch.no_grad(), recording("hook_pattern") as seen:
+        model_of(small_run, 10)(tokens)
+    pattern = seen["blocks.1.attn.hook_pattern"][:, 0, 1:, 1:].numpy()
+    wanted = [np.mean([np.diagonal(one, -d).mean() for one in pattern]) for d in range(43)]
+    row = arrays["lines"][header["labels"].index("L1H0")] / 65534 * (header["hi"] - header["lo"]) + header["lo"]
+    np.testing.assert_allclose(row, wanted, atol=1e-4)
+    assert said["step"] == 24 and said["value"] == "L1H0"
+
+
+def test_the_parts_of_a_logit_sum_to_it(open_page: Open, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", prompt=PROMPT, token=4, layer=1, head=2)
+    model, tokens = model_of(small_run), torch.tensor([[0, *map(int, PROMPT.split())]])
+    with torch.no_grad():
+        logits = model(tokens)[0, 4]
+    rows = listing(app, "sum", "The sum of all parts")
+    assert [row["cells"] for row in rows] == [["embedding"], ["heads of layer 0"], ["heads of layer 1"], ["sum"]]
+    assert rows[-1]["value"] == pytest.approx(float(logits[7] - logits.mean()), abs=1e-4)
+    heads = np.array(cue(app, "logit_heads")["values"])
+    assert heads.sum(1).tolist() == pytest.approx([row["value"] for row in rows[1:3]], abs=1e-5)
+    assert "“7”, which comes after token 4" in cue(app, "logit_heads")["title"]
+    tinted = cue(app, "logit_tokens")
+    assert tinted["after"][4] == pytest.approx(heads[1, 2], abs=1e-6) and len(tinted["after"]) == 9
+    lens = listing(app, "lens", "If it stopped here")
+    log_p = float(logits.log_softmax(-1)[7])
+    assert lens[-1]["value"] == pytest.approx(np.exp(log_p), rel=1e-4) and len(lens) == 3
+    assert lens[-1]["extra"] == f"{log_p:.2f} · {int((logits > logits[7]).sum()) + 1}".replace("-", "−")
+
+
+def test_after_the_last_token_comes_the_likeliest(open_page: Open, small_run: Run) -> None:
+    app = open_page("circuits", run="tiny", prompt=PROMPT, token=8)
+    with torch.no_grad():
+        best = int(model_of(small_run)(torch.tensor([[0, *map(int, PROMPT.split())]]))[0, -1].argmax())
+    assert f"“{best}”, which the model thinks likeliest after token 8" in cue(app, "logit_heads")["title"]
+
+
+def test_a_chosen_token_is_kept(open_page: Open) -> None:
+    app = open_page("circuits", run="tiny", prompt=PROMPT)
+    assert cue(app, "logit_tokens")["value"] == 7  # the last that something follows
+    app.session_state["logit_tokens"] = {"pick": 3}
+    app.run()
+    assert app.session_state["selection"].token == 3 and "after token 3" in cue(app, "logit_heads")["title"]
+
+
+def test_one_layer_has_skip_trigrams_and_no_composition(
+    open_page: Open, specimens: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path
+) -> None:
+    monkeypatch.chdir(specimens)
+    app = open_page("circuits", run="one", layer=0, head=1, prompt=PROMPT)
+    assert "One layer: there is no earlier head to read." in captions(app)
+    looks, trigrams = listing(app, "words", "Looks"), listing(app, "words", "Skip-trigrams")
+    assert [row["cells"][:2][::-1] for row in trigrams] == [row["cells"] for row in looks]
+    names = [row["cells"][0] for row in listing(app, "sum", "The sum of all parts")]
+    assert names == ["embedding", "heads of layer 0", "MLP of layer 0", "biases", "sum"][: len(names) - 1] + ["sum"]
+
+
+def test_heads_without_w_o(open_page: Open, specimens: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path) -> None:
+    monkeypatch.chdir(specimens)
+    app = open_page("circuits", run="bare", prompt=PROMPT)
+    said = captions(app)
+    assert "so there is no OV circuit to compare with" in said and "no path of its own to the logits" in said
+    assert "Logits of this model are not the sum" in said
+    drawn = {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
+    assert {"stripes", "positions", "lens"} <= drawn and not {"composition", "spectrum", "words", "sum"} & drawn
+
+
+@pytest.mark.parametrize(
+    ("changes", "composition", "vocabulary", "positions"),
+    [
+        ({}, "", "", ""),
+        ({"n_layers": 1}, "One layer", "", ""),
+        ({"n_layers": 1, "residual": False}, "One layer", "", ""),
+        ({"residual": False}, "residual=False", "residual=False", "residual=False"),
+        ({"attn_out": False}, "attn_out=False", "attn_out=False", ""),
+        ({"unembed_hidden": (8,)}, "", "unembed_hidden=(8,)", ""),
+        ({"positions": "rotary"}, "", "", "positions=rotary"),
+        ({"positions": "none"}, "", "", "positions=none"),
+        ({"positions": "shortformer", "residual": False}, "residual=False", "residual=False", ""),
+        ({"positions": "sinusoidal", "norm_position": "post"}, "", "", ""),
+    ],
+)
+def test_why_a_circuit_is_not_defined(
+    changes: dict[str, Any], composition: str, vocabulary: str, positions: str
+) -> None:
+    model = replace(BASE, **changes)
+    for wanted, found in (
+        (composition, reasons.composition(model)),
+        (vocabulary, reasons.vocabulary(model)),
+        (positions, reasons.positions(model)),
+    ):
+        assert wanted in found and bool(wanted) == bool(found)
+
+
+@pytest.mark.parametrize(("run", "said"), [("patches", "not in the run"), ("gpt", ""), ("opened", "names of its own")])
+@pytest.mark.usefixtures("elsewhere")
+def test_models_of_others(run: str, said: str, open_page: Open) -> None:
+    app = open_page("circuits", run=run)
+    assert said in "".join(info.value for info in app.info)
+    drawn = {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
+    assert ("stripes" in drawn) == (run == "opened") and "composition" not in drawn
+
+
+def test_an_unreadable_prompt_leaves_the_weights(open_page: Open, sent: Any) -> None:
+    app = open_page("circuits", run="tiny", prompt="x y")
+    assert sent(app, "composition")[0]["layers"] == 2
+    assert app.error and not any(e.proto.id.endswith("-sum:cue") for e in app.get("bidi_component"))

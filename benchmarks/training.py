@@ -1,52 +1,71 @@
-"""What a training step costs: manyeyes with everything recorded, against the two loops that people write instead.
+"""What a training step costs with everything recorded, against the two loops that people write instead, on one thread.
 
-The model is the tutorials' four blocks with RMSNorm (preset four-blocks-rms), its batch reduced to 2048 tokens for a
-CPU; `heads` is their own shape (a module for each head, explicit T x T weights, the entropy of every head fetched by
-`.item()` in every forward pass), `fused` is nanoGPT's (one matrix for q, k and v, scaled_dot_product_attention), and
-neither records anything else. All start from the same weights, read the same batches and take the same SGD steps, so
-their losses must agree. Each lives in a process of its own, with its own allocator, and they step in turn.
+The model is the tutorials' four blocks with RMSNorm (preset four-blocks-rms), its batch cut from 131,072 tokens to 1024
+for a CPU, and what a record reads of Probe D and of Probe R to a batch each. `heads` is the tutorials' own shape (a
+module for each head, explicit T x T weights, the entropy of every head fetched by `.item()` in every forward pass),
+`fused` is nanoGPT's (one matrix for q, k and v, scaled_dot_product_attention), `kept` is the same with the allocator
+set as `tracer` sets it; none of them records anything else. All start from the same weights, read the same batches and
+take the same SGD steps, so their losses must agree. Each lives in a process of its own, and they step in turn.
 
-FLOPs of a token, forward and backward: 6 for each weight that multiplies it, and 6 n_layers T d_model for the visible
-scores and their values; hidden scores, which `heads` computes too, are not counted.
+FLOPs of a token, forward and backward: 6 for each weight that multiplies it, and 6 n_layers T d_model for the scores
+and values that the mask leaves; what `heads` computes of the hidden ones is not counted. The peak is that of the MLP's
+largest product. A step moves 24 bytes a weight for SGD on top: 0.55 GB.
 """
 
 from __future__ import annotations
 
 import os
-import statistics
-import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.measure import ratio
 from tracer import data as data_module
 from tracer import training
 from tracer.config import ModelConfig, TrainConfig
 from tracer.model import Transformer
 from tracer.presets import preset
+from tracer.scribe import CHECKPOINT_SECONDS, Scribe
 
-TOKENS = 2048
-"""In a batch; the preset has 131,072."""
+PRESET = preset("four-blocks-rms").config
+TOKENS = 1024
+"""In a batch, and in each of a record's two probes."""
 CONTEXTS = (32, 512)
-ROUNDS = 5
-GLIBC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
+ROUNDS = 6
+"""After one that does not count."""
+TOLERANCE = {"no": 1e-4, "bf16": 1e-2}
+"""Of losses, relative."""
+KEPT = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
 """What `tracer.allocator` sets: freed memory stays in the process."""
 
 
-def configuration(n_ctx: int) -> TrainConfig:
-    """The preset at its own cadence; a record reads as many held-out tokens at each context, 8192."""
-    config = preset("four-blocks-rms").config
-    record = replace(config.record, val_rows=config.record.val_rows * config.model.n_ctx // n_ctx)
-    optim = replace(config.optim, batch_size=TOKENS // n_ctx)
-    return replace(config, model=replace(config.model, n_ctx=n_ctx), optim=optim, record=record, device="cpu")
+def configuration(n_ctx: int, precision: str) -> TrainConfig:
+    """The preset with a batch of TOKENS, on this CPU."""
+    rows = TOKENS // n_ctx
+    record = replace(PRESET.record, val_rows=rows, repeat_rows=rows)
+    optim = replace(PRESET.optim, batch_size=rows, precision=precision)
+    return replace(PRESET, model=replace(PRESET.model, n_ctx=n_ctx), optim=optim, record=record, device="cpu")
+
+
+KINDS = {
+    "record": PRESET.record.every, "log line, two texts": PRESET.record.log_every,
+    "snapshot": PRESET.record.snapshot_every, "resume point": None,
+}  # fmt: skip
+"""Kinds of recording, and after how many steps the preset repeats them; a resume point goes by the clock."""
+
+Norm = Callable[[int, float], nn.Module]
 
 
 class RMSNorm(nn.Module):
@@ -123,10 +142,14 @@ class Fused(nn.Module):
         self.c_proj.weight.copy_(weights["W_O"].flatten(0, 1).T)
 
 
+def fused_norm(d_model: int, eps: float) -> nn.Module:
+    return nn.RMSNorm(d_model, eps=eps)
+
+
 class Peer(nn.Module):
     """x + Attn(norm(x)), x + MLP(norm(x)), four times."""
 
-    def __init__(self, config: ModelConfig, attention: type[Heads] | type[Fused], norm: type[nn.Module]) -> None:
+    def __init__(self, config: ModelConfig, attention: type[Heads] | type[Fused], norm: Norm) -> None:
         super().__init__()
         assert config.d_vocab
         self.tokens = nn.Embedding(config.d_vocab, config.d_model)
@@ -161,28 +184,202 @@ class Peer(nn.Module):
                 linear.bias.copy_(getattr(ours.mlp, f"b_{name}"))
 
 
-def peer(n_ctx: int, attention: type[Heads] | type[Fused], norm: type[nn.Module]) -> Iterator[float]:
-    """A plain loop: the loss of each step."""
-    config = configuration(n_ctx)
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one step, or of one thing that recording does."""
+
+    cpu: float
+    wall: float
+    loss: float = 0.0
+
+
+class Gate:
+    """A child's side of taking turns: `next_step` says what the step before cost, and waits."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.pipe, self.began = pipe, clocks()
+
+    def next_step(self, loss: float) -> None:
+        self.pipe.send(cost_since(self.began, loss))
+        cpu = time.process_time()  # a thread of ours that writes on while the others step is part of the next step
+        self.pipe.recv()
+        self.began = (cpu, time.perf_counter())
+
+
+def clocks() -> tuple[float, float]:
+    return time.process_time(), time.perf_counter()
+
+
+def cost_since(began: tuple[float, float], loss: float = 0.0) -> Cost:
+    (cpu, wall), (cpu_then, wall_then) = clocks(), began
+    return Cost(cpu - cpu_then, wall - wall_then, loss)
+
+
+def a_peer(pipe: Connection, attention: type[Heads] | type[Fused], norm: Norm, n_ctx: int, precision: str) -> None:
+    """A plain loop."""
+    config = configuration(n_ctx, precision)
     data = data_module.build(config.data, n_ctx, config.seed)
-    filled = replace(config.model, d_vocab=data.d_vocab)
+    filled, o = replace(config.model, d_vocab=data.d_vocab), config.optim
     model = Peer(filled, attention, norm)
     model.copy(Transformer(filled, config.seed))
-    o = config.optim
     optimizer = torch.optim.SGD(model.parameters(), o.lr, o.momentum, weight_decay=o.weight_decay, nesterov=True)
-    for step in range(config.steps):
+    gate = Gate(pipe)
+    for step in range(ROUNDS + 1):
         batch = data.train(step, o.batch_size)
-        loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            logits = model(batch[:, :-1])
+        loss = F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        yield loss.item()
+        gate.next_step(loss.item())
 
 
-def ours_bare(n_ctx: int) -> Iterator[float]:
-    job = training.prepare(configuration(n_ctx))
-    job.raw.train()
-    for step in range(job.config.steps):
-        loss = training.forward_backward(job, step)
-        training.update(job, step)
-        yield loss.item()
+def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
+    """`tracer train` itself, stopped before each step; at the end, each thing that recording does, three times."""
+    gate, scribes, losses = Gate(pipe), [], []
+
+    class Idle(Scribe):
+        """Asked every step, like any other, but nothing is due."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.records, self.snapshots = set(), set()
+            scribes.append(self)
+
+    def gated(job: training.Job, step: int) -> Tensor:
+        if step:
+            gate.next_step(losses[-1])
+        loss = step_of_ours(job, step)
+        losses.append(float(loss))
+        if step == ROUNDS + 1:
+            pipe.send(recording(job, scribes[0], loss))
+        return loss
+
+    step_of_ours, training.forward_backward = training.forward_backward, gated
+    training.Scribe = Idle
+    with tempfile.TemporaryDirectory() as folder:
+        training.train(replace(configuration(n_ctx, precision), run=f"{folder}/run"), quiet=True)
+
+
+def recording(job: training.Job, scribe: Scribe, loss: Tensor) -> dict[str, list[Cost]]:
+    """What each kind of recording costs, its writing included."""
+    costs: dict[str, list[Cost]] = {kind: [] for kind in KINDS}
+    for step in range(1, 4):
+        scribe.records, scribe.snapshots = {step}, {step}  # with patterns, as on the steps of snapshots
+
+        def record(step: int = step) -> None:
+            scribe.measure(step, loss)
+            scribe.write(step, 0.0, torch.ones(()))
+            scribe.writer.flush()
+
+        deeds: dict[str, Callable[[], object]] = {
+            "record": record,
+            "log line, two texts": lambda step=step: scribe._log(step),
+            "snapshot": lambda step=step: scribe.writer.snapshot(step, job.raw.state_dict()),
+            "resume point": lambda step=step: scribe.writer.checkpoint(step, training.state_of(job)),
+        }
+        for kind, deed in deeds.items():
+            began = clocks()
+            deed()
+            scribe.writer.wait()
+            costs[kind].append(cost_since(began))
+    return costs
+
+
+SIDES: dict[str, Callable[[Connection, int, str], None]] = {
+    "ours": ours,
+    "heads": lambda pipe, n_ctx, precision: a_peer(pipe, Heads, RMSNorm, n_ctx, precision),
+    "fused": lambda pipe, n_ctx, precision: a_peer(pipe, Fused, fused_norm, n_ctx, precision),
+    "kept": lambda pipe, n_ctx, precision: a_peer(pipe, Fused, fused_norm, n_ctx, precision),
+}
+
+
+def serve(side: str, pipe: Connection, n_ctx: int, precision: str) -> None:
+    torch.set_num_threads(1)
+    SIDES[side](pipe, n_ctx, precision)
+
+
+@contextmanager
+def children(n_ctx: int, precision: str) -> Iterator[dict[str, Connection]]:
+    """A process for each side, with glibc's own settings, except for `kept`."""
+    spawning, processes, pipes = get_context("spawn"), [], {}
+    for side in SIDES:
+        pipes[side], theirs = spawning.Pipe()
+        processes.append(spawning.Process(target=serve, args=(side, theirs, n_ctx, precision), daemon=True))
+        with environment(KEPT if side == "kept" else {}):
+            processes[-1].start()
+    try:
+        yield pipes
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def environment(changes: dict[str, str]) -> Iterator[None]:
+    """What a process started inside finds in its environment; glibc reads it before Python begins."""
+    before = os.environ.copy()
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def take_turns(n_ctx: int, precision: str) -> tuple[dict[str, list[Cost]], dict[str, list[Cost]], float]:
+    """The steps of each side, what recording costs, and the peak in FLOPs a CPU second."""
+    width, dtype = PRESET.model.mlp_hidden[0], torch.bfloat16 if precision == "bf16" else torch.float32
+    x, weight = torch.randn(TOKENS, width, dtype=dtype), torch.randn(width, width, dtype=dtype)
+    products = []
+    with children(n_ctx, precision) as pipes:
+        for pipe in pipes.values():
+            pipe.recv()  # the step that does not count
+        steps: dict[str, list[Cost]] = {side: [] for side in pipes}
+        for _ in range(ROUNDS):
+            for side, pipe in pipes.items():
+                pipe.send(None)
+                steps[side].append(pipe.recv())
+            began = clocks()
+            x @ weight
+            products.append(cost_since(began).cpu)
+        pipes["ours"].send(None)
+        recorded = pipes["ours"].recv()
+    for side in ("heads", "fused", "kept"):
+        for ours, theirs in zip(steps["ours"], steps[side], strict=True):
+            error = abs(ours.loss - theirs.loss) / ours.loss
+            assert error < TOLERANCE[precision], f"the losses of ours and {side} differ: {ours.loss}, {theirs.loss}"
+    return steps, recorded, 2 * TOKENS * width**2 / min(products)
+
+
+def flops(n_ctx: int) -> float:
+    """Of a token, forward and backward."""
+    m = PRESET.model
+    assert PRESET.data.vocab_size
+    widths = (m.d_model, *m.mlp_hidden, m.d_model)
+    weights = 4 * m.d_model**2 + sum(a * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+    return 6 * (m.n_layers * weights + m.d_model * PRESET.data.vocab_size) + 6 * m.n_layers * n_ctx * m.d_model
+
+
+def share(recorded: dict[str, list[Cost]], step: Cost) -> dict[str, float]:
+    """CPU seconds of each kind of recording a step, at the preset's cadence, as a share of the step."""
+    every = {kind: float(steps) for kind, steps in KINDS.items() if steps}
+    resume = min(recorded["resume point"], key=lambda cost: cost.wall)
+    every["resume point"] = max(CHECKPOINT_SECONDS, 100 * resume.wall) / step.wall
+    return {kind: median(c.cpu for c in costs) / every[kind] / step.cpu for kind, costs in recorded.items()}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print("\nfour blocks with RMSNorm of the tutorials, 23.1 M parameters, SGD: CPU time as a ratio, median (range); one thread")
+    print("ours records everything at the preset's cadence; peak: the share of the speed of one 2048 x 2048 product")
+    columns = ("GF/token", "tokens/s", "peak", "heads / ours", "ours / fused", "ours / kept", "without recording", "wall")
+    print(f"{'context, precision':>20}  " + "  ".join(f"{c:>18}" for c in columns))
+    parts = []
+    for n_ctx in CONTEXTS:
+        for precision in PRECISIONS:
+            steps, recorded, peak = take_turns(n_ctx, precision)
+            parts.append(line(n_ctx, precision, steps, recorded, peak))
+            print(parts)

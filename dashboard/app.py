@@ -15,10 +15,12 @@ from dashboard.sections.keys import draw_keys  # noqa: E402
 from dashboard.sections.taking import draw_saver  # noqa: E402
 from dashboard.sections.tour import draw_tour  # noqa: E402
 
-st.set_page_config(page_title="manyeyes", page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
+page = st.navigation(navigation.pages(), position="top")
+st.set_page_config(
+    page_title=f"{page.title} · manyeyes", page_icon="👁️", layout="wide", initial_sidebar_state="collapsed"
+)
 
 theme.apply()
-page = st.navigation(navigation.pages(), position="top")
 draw_keys()
 draw_saver()
 draw_tour(page.url_path)

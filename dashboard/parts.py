@@ -11,16 +11,14 @@ import streamlit as st
 from dashboard import loading, measured, navigation, state, theme
 from dashboard.components.pulse import ticking
 from dashboard.sections.run_bar import draw_run_bar
-from tracer.measures import MEASURES, PROBES, Measure
+from tracer.measures import MEASURES, Measure, probe_words
+from tracer.pictures.scales import of_measure
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from tracer.store import Run
 
-
-TEXT_OF = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
-"""What stands for held-out text in the runs of other people's models."""
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 5rem; }
 .st-key-heading, .st-key-heading > :first-child > * { row-gap: 0; }
@@ -153,22 +151,12 @@ def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
 
 def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
     """How a measure is coloured and printed in this run; an open end of its range is taken from the values."""
-    measure = MEASURES[name]
-    finite = np.asarray([] if values is None else values, float).ravel()
-    finite = finite[np.isfinite(finite)]
-    low = measure.low if measure.low is not None else float(finite.min(initial=0.0))
-    high = measure.high if measure.high is not None else float(finite.max(initial=low))
-    return theme.Scale(
-        label=measure.label, unit=measure.unit, lo=low, hi=high if high > low else low + 1.0,
-        palette="change" if measure.palette == "diverging" else "score",
-        chance=measure.at_chance(run.about.setting),
-    )  # fmt: skip
+    return of_measure(name, run.about.setting, () if values is None else values)
 
 
 def probe(run: Run, name: str) -> str:
     """What a measure was taken on, in words; of the models of others no text was held out."""
-    where = MEASURES[name].probe
-    return TEXT_OF.get(run.about.kind, PROBES[where]) if where == "text" else PROBES[where]
+    return probe_words(run.about.kind)[MEASURES[name].probe]
 
 
 def explain(name: str, run: Run) -> None:

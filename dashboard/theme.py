@@ -11,7 +11,7 @@ from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
     "ANCHORS", "LINES", "Scale", "Status", "apply", "contrast", "fmt", "head_label", "is_dark", "layer_colours",
-    "lightness", "palette", "parse_head", "plotly_template", "ramp", "scale", "status",
+    "lightness", "palette", "parse_head", "plotly_template", "ramp", "status",
 ]  # fmt: skip
 
 _STATUS = {
@@ -62,32 +62,6 @@ def fmt(value: float | None, measure: Any = "") -> str:
     else:
         text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
-
-
-def scale(measure: Any, values: Any = None) -> Scale:
-    """The Scale of a registry measure (or of a bare name); an open end of its range is taken from the values."""
-    name = getattr(measure, "name", str(measure))
-    lo, hi = getattr(measure, "range", None) or (None, None)
-    unit = getattr(measure, "unit", "")
-    chance = getattr(measure, "chance", None)
-    finite = [float(v) for v in getattr(values, "ravel", lambda: values or [])() if math.isfinite(v)]
-    if lo is None or not math.isfinite(lo):
-        lo = min([0.0, *finite])
-    if hi is None or not math.isfinite(hi):
-        hi = max(finite, default=lo + 1.0)
-    kind = getattr(measure, "palette", "")
-    meaning = {"diverging": "change", "change": "change", "attention": "attention"}.get(kind, "score")
-    if meaning == "change":
-        hi = max(abs(lo), abs(hi))
-        lo = -hi
-    return Scale(
-        label=getattr(measure, "label", name.replace("_", " ").capitalize()),
-        unit="" if unit in ("share", "1", "-") else unit,
-        lo=lo,
-        hi=hi if hi > lo else lo + 1.0,
-        palette=meaning,
-        chance=chance if isinstance(chance, int | float) else None,
-    )
 
 
 def is_dark() -> bool:

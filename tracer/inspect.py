@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.edits import visiting
+from tracer.edits import recording, visiting
 from tracer.gradients import fetch
 from tracer.headmodel import HeadModel
-from tracer.heads import HeadStats, crop, pools, scores, thumbnail
+from tracer.heads import HeadStats, crop, pools, scores, thumbnail, weighting
 from tracer.heads.call import AttentionCall, merged
+
+if TYPE_CHECKING:
+    from tracer.model import Transformer
 
 Pool = Literal["max", "mean"]
 THUMBNAIL = 96
@@ -159,3 +162,13 @@ def induction(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice) -
 def next_token(model: HeadModel, tokens: Int[Tensor, "1 pos"], position: int) -> Float[Tensor, " d_vocab"]:
     """The model's probabilities of the token after `position`, under the edits in force."""
     return model(tokens)[0, position].softmax(-1)
+
+
+@torch.no_grad()
+def read_norms(model: Transformer, tokens: Int[Tensor, "1 pos"]) -> Float[np.ndarray, "layer head key_pos"]:
+    """||v_k W_O|| of every head on a prompt: how long what it reads there is (`tracer.heads.weighting`)."""
+    with recording("hook_v") as seen:
+        model(tokens)
+    values = [seen[f"blocks.{layer}.attn.hook_v"][0] for layer in range(model.n_layers)]
+    norms = [weighting.read_norms(v, block.attn.W_O) for v, block in zip(values, model.blocks, strict=True)]
+    return torch.stack(norms).cpu().numpy()

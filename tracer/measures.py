@@ -88,6 +88,13 @@ PROBES = {
 }
 """How to name the probe of a measure beside its value."""
 
+
+def probe_words(kind: str) -> dict[str, str]:
+    """PROBES of a run of this kind; of the models of others no text was held out."""
+    text = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
+    return {**PROBES, "text": text.get(kind, PROBES["text"])}
+
+
 HEAD = ("step", "layer", "head")
 PARAM = ("step", "param")
 HEAD_MATRIX = ("step", "layer", "head", "matrix")

@@ -131,7 +131,7 @@ class MLP(nn.Module):
         return self._linear("out", x)
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
-        return x @ getattr(self, f"W_{name}") + getattr(self, f"b_{name}")
+        return F.linear(x, getattr(self, f"W_{name}").T, getattr(self, f"b_{name}"))
 
 
 class Block(nn.Module):

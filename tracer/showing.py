@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
+from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting, probe_words
 from tracer.pictures import film as films
 from tracer.pictures.portable import Head, Told, heads_file
-from tracer.pictures.scales import Scale
+from tracer.pictures.scales import of_measure
 from tracer.store import NotARun, Run, open_run
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def show(
 def _of_run(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
 ) -> Picture:
-    from tracer.inspect import look
+    from tracer.inspect import look, read_norms
     from tracer.model import Transformer
 
     about, steps = run.about, run.steps
@@ -144,11 +144,11 @@ def _of_run(
     except NotARun:
         trace = None
     measures = _recorded(trace, step) if trace is not None else {}
-    where = probes(about.kind) if measures else HERE
+    where = probe_words(about.kind) if measures else HERE
     measures = measures or found.measures
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, sight, trace) if trace is not None and (cheap if film is None else film) else None
-    norms = _norms(model, tokens) if isinstance(model, Transformer) else None
+    norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
     chosen = head or strongest(measures[_known(measure, measures)])
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
@@ -161,8 +161,9 @@ def _file(
     sight: Any, told: Told, measures: dict[str, np.ndarray], setting: Setting | None, head: Head | None, measure: str,
     norms: np.ndarray | None = None, film: bytes | None = None,
 ) -> str:  # fmt: skip
+    scales = {name: of_measure(name, setting, found) for name, found in measures.items()}
     return heads_file(
-        sight, told, measures=measures, scales={name: scale(name, setting, found) for name, found in measures.items()},
+        sight, told, measures=measures, scales=scales,
         focus=head or strongest(measures[_known(measure, measures)]), measure=_known(measure, measures), norms=norms,
         film=film,
     )  # fmt: skip
@@ -194,18 +195,6 @@ def _tensor(tokens: list[int], model: Any) -> Any:
     import torch
 
     return torch.tensor([tokens], device=next(model.parameters()).device)
-
-
-def _norms(model: Any, tokens: list[int]) -> np.ndarray:
-    import torch
-
-    from tracer.edits import recording
-    from tracer.heads.weighting import read_norms
-
-    with torch.no_grad(), recording("hook_v") as seen:
-        model(torch.tensor([tokens]))
-    values = [seen[f"blocks.{layer}.attn.hook_v"][0] for layer in range(model.n_layers)]
-    return torch.stack([read_norms(v, block.attn.W_O) for v, block in zip(values, model.blocks, strict=True)]).numpy()
 
 
 def _nearest(trace: xr.Dataset, step: int) -> int:
@@ -252,22 +241,6 @@ def strongest(values: np.ndarray) -> Head:
     """The head with the largest value."""
     layer, head = np.unravel_index(int(np.nan_to_num(values, nan=-np.inf).argmax()), values.shape)
     return int(layer), int(head)
-
-
-def scale(name: str, setting: Setting | None, values: np.ndarray) -> Scale:
-    """How a measure is coloured and printed; an open end of its range is taken from the values."""
-    measure, finite = MEASURES[name], values[np.isfinite(values)]
-    low = measure.low if measure.low is not None else float(finite.min(initial=0.0))
-    high = measure.high if measure.high is not None else float(finite.max(initial=low))
-    palette = "change" if measure.palette == "diverging" else "score"
-    return Scale(measure.label, measure.unit, low, high if high > low else low + 1.0, palette,
-                 chance=measure.at_chance(setting))  # fmt: skip
-
-
-def probes(kind: str) -> dict[str, str]:
-    """What measures were taken on in a run of this kind; in the runs of others no text was held out."""
-    text = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
-    return {**PROBES, "text": text.get(kind, PROBES["text"])}
 
 
 def explained(

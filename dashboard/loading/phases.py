@@ -123,7 +123,8 @@ def _surface(directory: str, stamp: str, quantity: str, less: int | None) -> Sur
     values = found.values if less is None else found.values - found.since(less)
     values = phases.slope(values) if quantity == "slope" else values
     signed = quantity == "slope" or less is not None
-    return Surface(surface_picture.surface(found.steps, values), surface_picture.limits(values, signed=signed))
+    after = values if less is None else values[found.steps >= less]  # the first fall would drown what came after
+    return Surface(surface_picture.surface(found.steps, values), surface_picture.limits(after, signed=signed))
 
 
 def path(run: Run, since: int) -> bytes | None:

@@ -35,16 +35,12 @@ def norms(run: Run, sight: Sight) -> np.ndarray | None:
 def _norms(directory: str, step: int, tokens: tuple[int, ...], created: str) -> np.ndarray:
     import torch
 
-    from tracer.edits import recording
-    from tracer.heads.weighting import read_norms
+    from tracer.inspect import read_norms
     from tracer.model import Transformer
 
     model = loading.model(open_run(directory), step)
     assert isinstance(model, Transformer)
-    with torch.no_grad(), recording("hook_v") as seen:
-        model(torch.tensor([tokens]))
-    values = [seen[f"blocks.{layer}.attn.hook_v"][0] for layer in range(model.n_layers)]
-    return torch.stack([read_norms(v, block.attn.W_O) for v, block in zip(values, model.blocks, strict=True)]).numpy()
+    return read_norms(model, torch.tensor([tokens]))
 
 
 def token_view(run: Run, sight: Sight, start: int, head: Head) -> bytes:

@@ -8,7 +8,9 @@ from dashboard import measured
 from dashboard.loading import filming, kept, reading
 from dashboard.loading.looking import Head, Sight
 from tracer import showing
+from tracer.measures import probe_words
 from tracer.pictures.portable import Told, heads_file
+from tracer.pictures.scales import of_measure
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -24,11 +26,11 @@ def heads(
     """One HTML file of what the page shows, with the film where the page has it."""
     setting, film = run.about.setting, _film(run, trace, sight)
     measures = {name: measured.scores(trace, name, sight.step) for name in measured.head_measures(trace)}
-    explained = showing.explained(measures, setting, showing.probes(run.about.kind))
+    explained = showing.explained(measures, setting, probe_words(run.about.kind))
     told = Told(run.name, showing.release(), sight.step, prompt, code, link, explained)
     return heads_file(
         sight, told, measures=measures, focus=focus, measure=measure, norms=reading.norms(run, sight),
-        scales={name: showing.scale(name, setting, values) for name, values in measures.items()}, film=film,
+        scales={name: of_measure(name, setting, values) for name, values in measures.items()}, film=film,
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
+SURE = 2
+"""Standard deviations of random heads from which on an edge stands out, as in the picture."""
 MOST = 60
 """Edges of other heads that are drawn, so that something is seen."""
 ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
@@ -43,7 +45,7 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         on_change=lambda to: state.update(layer=to[0], head=to[1]),
     )  # fmt: skip
     st.caption(
-        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than 2 "
+        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than {SURE} "
         f"sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
 
@@ -51,22 +53,20 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
 def _said(found: circuits.Composition, into: str, head: Head) -> str:
     """The strongest edges of one head, in words."""
     label, words = theme.head_label(*head), []
-    if best := found.sharpest(into, head):
-        words.append(f"{label} reads most of {_edge(found, *best)}")
-    if best := found.widest(into, head):
-        words.append(f"{label} is read most by {_edge(found, *best)}")
+    for best, does in ((found.sharpest(into, head), "reads most of"), (found.widest(into, head), "is read most by")):
+        if best is None:
+            continue
+        other, score = best
+        above = score - found.mean
+        edge = f"{theme.head_label(*other)} ({above:+.3f}, {above / found.sd:.0f} sd)".replace("-", "−")
+        words.append(f"{label} {does} {edge if above > SURE * found.sd else 'none'}")
     return f"{'; '.join(words)}."
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:
     """What a crowded picture does not show."""
-    sure = int((found.scores[into] - found.mean > 2 * found.sd).sum())
+    sure = int((found.scores[into] - found.mean > SURE * found.sd).sum())
     return f" Drawn are its own edges and the {MOST} strongest of {sure:,} others." if sure > MOST else ""
-
-
-def _edge(found: circuits.Composition, other: Head, score: float) -> str:
-    above = f"{score - found.mean:+.3f}".replace("-", "−")
-    return f"{theme.head_label(*other)} ({above}, {(score - found.mean) / found.sd:.0f} sd)".replace("-", "−")
 
 
 def roles(trace: xr.Dataset, step: int) -> list[list[str]]:

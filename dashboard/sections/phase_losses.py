@@ -27,11 +27,13 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
             format_func=lambda one: one if one == "as measured" else f"change since step {change.onset}",
         )  # fmt: skip
         less = change.onset if shown == "since" else None
+    stripes = "the change since a step takes it off."
+    if less is not None:
+        stripes = "what is left here is what changed, in colours that span what came after."
     st.caption(
-        f"On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
-        f"step: a stripe that runs through all steps is a hard or an easy token, not the model; "
-        f"{'what is left here is what changed.' if less is not None else 'the change since a step takes it off.'} "
-        f"Slope below 0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
+        "On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
+        f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
+        f"0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
     )
     since = f", less step {less}" if less is not None else ""
     ends = (change.onset, change.end) if change else None

@@ -10,7 +10,8 @@ from tracer.course import Curve, first_of, order
 from tracer.phases import PhaseChange
 
 STYLE = """<style>
-.events { list-style: none; margin: 0; padding: 0; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.events { list-style: none; margin: 0 !important; padding: 0 !important; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
 .events li { position: relative; margin: 0 !important; padding: .5rem 0 .5rem 2.1rem !important;
   border-bottom: 1px solid rgb(127 127 127 / .2); }
 .events .n { position: absolute; left: 0; top: .5rem; width: 1.4rem; font-weight: 600; opacity: .75; }

@@ -78,8 +78,8 @@ def _draw_dots(found: phases.Undoing, trace: xr.Dataset, focus: tuple[int, int])
     best = int(found.dots.argmin())
     if found.dots[best] < 0:
         st.caption(
-            f"The phase itself moved the losses by {before:.2f} nats along d. {theme.head_label(*found.heads[best])} off "
-            f"takes {-found.dots[best] / before:.0%} of that back; heads that do the same work hide each other."
+            f"The phase itself moved the losses by {before:.2f} nats along d. {theme.head_label(*found.heads[best])} "
+            f"off takes {-found.dots[best] / before:.0%} of that back; heads that do the same work hide each other."
         )
     else:
         st.caption(

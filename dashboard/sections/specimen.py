@@ -141,11 +141,10 @@ def _draw_training(place: Place) -> None:
     if started is not None and started.alive:
         st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
         return
-    series = processes.reproducing()
+    series, about = processes.reproducing(), minutes(MINUTES[place.specimen.name])
     st.button(
-        f"Train it here (about {minutes(MINUTES[place.specimen.name])})", key=f"train {preset}", icon=":material/play_arrow:",
-        on_click=_train, args=(preset,), disabled=series is not None and series.alive,
-        help="In small, on this machine's processor.",
+        f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=_train,
+        args=(preset,), disabled=series is not None and series.alive, help="In small, on this machine's processor.",
     )  # fmt: skip
     if message := st.session_state.get(f"problem {preset}"):
         st.text(message)

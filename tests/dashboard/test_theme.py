@@ -3,13 +3,13 @@
 import tomllib
 from itertools import combinations, pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dashboard import theme
 from tracer.pictures.colours import _channels
+from tracer.pictures.scales import of_measure
 
 DASHBOARD = Path(theme.__file__).parent
 CONFIG = tomllib.loads((DASHBOARD / ".streamlit" / "config.toml").read_text("utf-8"))
@@ -157,16 +157,13 @@ def test_not_a_head(text):
 
 
 def test_scale_closes_open_ranges_with_the_data():
-    measure = SimpleNamespace(
-        name="max_logit", label="Max logit", unit="", range=(0, float("inf")), chance=None, palette="sequential"
-    )
-    assert theme.scale(measure, np.array([[1.0, np.nan], [7.5, 2]])) == theme.Scale("Max logit", lo=0.0, hi=7.5)
+    found = of_measure("max_logit", None, [[1.0, np.nan], [7.5, 2]])
+    assert (found.label, found.lo, found.hi, found.palette) == ("Largest attention logit", 0.0, 7.5, "score")
 
 
-def test_scale_of_a_change_is_symmetric():
-    measure = SimpleNamespace(name="effect", label="Δ loss", unit="nats", range=None, chance=None, palette="diverging")
-    got = theme.scale(measure, np.array([-0.5, 2.0]))
-    assert (got.lo, got.hi, got.palette, got.unit) == (-2.0, 2.0, "change", "nats")
+def test_scale_where_signs_matter_is_symmetric():
+    found = of_measure("icl_score", None, [-0.5, 0.2])
+    assert (found.lo, found.hi, found.palette) == (-0.5, 0.5, "change")
 
 
 @pytest.mark.parametrize(

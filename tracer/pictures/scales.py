@@ -6,6 +6,11 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracer.measures import MEASURES, Setting
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -37,3 +42,21 @@ def parse_head(label: str) -> tuple[int, int]:
     if match is None:
         raise ValueError(f"{label!r} is not a head; write it like L1H4")
     return int(match[1]), int(match[2])
+
+
+def of_measure(name: str, setting: Setting | None, values: ArrayLike = ()) -> Scale:
+    """How a measure of the registry is coloured and printed; an open end of its range is taken from the values.
+
+    Where signs matter, zero is in the middle.
+    """
+    measure, finite = MEASURES[name], np.asarray(values, float).ravel()
+    finite = finite[np.isfinite(finite)]
+    low = measure.low if measure.low is not None else float(finite.min(initial=0.0))
+    high = measure.high if measure.high is not None else float(finite.max(initial=low))
+    if measure.palette == "diverging":
+        high = max(abs(low), abs(high))
+        low = -high
+    return Scale(
+        label=measure.label, unit=measure.unit, lo=low, hi=high if high > low else low + 1.0,
+        palette="change" if measure.palette == "diverging" else "score", chance=measure.at_chance(setting),
+    )  # fmt: skip

@@ -78,7 +78,7 @@ function makePattern(me) {
       ctx.strokeStyle = css(lock() && !hover && !others ? me.theme.accent : me.theme.text); ctx.strokeRect(x - 1, y - 1, cw + 2, ch + 2);
       ctx.font = `500 11px ${me.theme.mono}`; label(ctx, q, 0, true); label(ctx, k, 1, true);
     }
-    spans.forEach((list, axis) => { // one text shades by the way that is chosen, two texts shade by row and by column
+    if (!side.hidden) spans.forEach((list, axis) => { // one text shades by the way that is chosen, two texts shade by row and by column
       const by = head.keys ? 1 - axis : back ? 1 : 0, i = at?.[by];
       list.forEach((span, j) => {
         const c = at && (by ? [j, i] : [i, j]), dark = at && unseen(...c), tint = at && !dark ? Math.round(255 * Math.sqrt(value(...c))) : -1;

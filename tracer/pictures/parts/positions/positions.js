@@ -16,13 +16,13 @@ function makePositions(me) {
     readout.replaceChildren();
     if (!at) { readout.append("Point at a cell."); return; }
     const [q, k] = at, x = LEFT + k * geo.cell, y = 4 + q * geo.cell;
-    ctx.fillStyle = css(me.theme.text, 0.1); ctx.fillRect(LEFT, y, geo.size, geo.cell); ctx.fillRect(x, 4, geo.cell, geo.size);
+    ctx.fillStyle = css(me.theme.text, 0.1); ctx.fillRect(LEFT, y, (q + 1) * geo.cell, geo.cell); ctx.fillRect(x, 4 + k * geo.cell, geo.cell, geo.size - k * geo.cell);
     ctx.strokeStyle = css(me.theme.text); ctx.lineWidth = 1.5; ctx.strokeRect(x, y, geo.cell, geo.cell);
-    readout.append(`position ${q} → ${k}${k > q ? ", masked: " : `, ${q - k} back: `}`); el("b", "", k > q ? "–" : numberOf(value(q, k), { digits: 3 }), readout);
+    readout.append(`position ${q} → ${k}, ${q - k} back: `); el("b", "", numberOf(value(q, k), { digits: 3 }), readout);
   }
   base.onpointermove = (e) => {
     const box = base.getBoundingClientRect(), q = Math.floor((e.clientY - box.top - 4) / geo.cell), k = Math.floor((e.clientX - box.left - LEFT) / geo.cell);
-    read(q >= 0 && k >= 0 && q < n && k < n ? [q, k] : null);
+    read(k >= 0 && k <= q && q < n ? [q, k] : null);
   };
   base.onpointerleave = () => read(null);
   base.onblur = () => { if (geo) read(null); };

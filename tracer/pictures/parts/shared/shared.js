@@ -63,9 +63,9 @@ function el(tag, cls, text, parent) {
 }
 function sized(canvas, width, height) {
   if (HUB.press) return HUB.press(canvas, width, height); // a picture is being saved: not the canvas on the screen
-  const ratio = devicePixelRatio || 1, ctx = canvas.getContext("2d");
-  canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
-  canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
+  const ratio = devicePixelRatio || 1, ctx = canvas.getContext("2d"), w = Math.round(width * ratio), h = Math.round(height * ratio);
+  if (canvas.width === w && canvas.height === h && ctx.reset) ctx.reset(); // a new size is a new bitmap, for every move of the mouse
+  else { canvas.width = w; canvas.height = h; canvas.style.width = `${width}px`; canvas.style.height = `${height}px`; }
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   return ctx;
 }

@@ -1,0 +1,123 @@
+"""The Circuits page in a real browser: edges and heads take focus, cells are read, hostile tokens stay text."""
+
+import json
+import re
+import shutil
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.test_find import HOSTILE
+from tests.browsing import query, settle
+
+pytestmark = pytest.mark.slow
+
+
+def head(page, label):
+    return page.locator(".bipartite").get_by_role("button", name=re.compile(f"^{label}\\b"))
+
+
+def middle(page, one, two):
+    """Half way along the edge between two heads."""
+    a, b = head(page, one).bounding_box(), head(page, two).bounding_box()
+    return (a["x"] + a["width"] + b["x"]) / 2, (a["y"] + b["y"] + b["height"]) / 2
+
+
+def test_edges_and_heads_take_focus(page, server):
+    page.goto(f"{server}/circuits?run=toy&layer=0&head=0")
+    settle(page)
+    expect(page.get_by_role("heading", name="L0H0 in words")).to_be_visible()
+
+    # The table names the strongest edge; a point on that edge says the same, and a click takes its reader.
+    page.locator(".bipartite details summary").click()
+    reader, read, score = page.locator(".bipartite tbody tr").first.locator("th, td").all_inner_texts()[:3]
+    page.mouse.move(*middle(page, read, reader))
+    tip = page.locator(".bipartite .tip")
+    expect(tip.locator("b")).to_have_text(f"{reader} reads {read}")
+    assert float(tip.locator("dd").first.inner_text()) == pytest.approx(float(score), abs=6e-4)
+    page.mouse.click(*middle(page, read, reader))
+    expect(page.get_by_role("heading", name=f"{reader} in words")).to_be_visible()
+    settle(page)
+    assert f"L{query(page)['layer'][0]}H{query(page)['head'][0]}" == reader
+    expect(head(page, reader)).to_have_attribute("aria-pressed", "true")
+
+    # The arrow keys go from head to head, and only one of them is a stop of the tab key.
+    head(page, reader).focus()
+    page.keyboard.press("ArrowLeft")
+    beside = f"L0H{reader[3:]}"
+    expect(head(page, beside)).to_be_focused()
+    expect(tip).to_contain_text(beside)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=f"{beside} in words")).to_be_visible()
+    assert page.locator(".bipartite .head[tabindex='0']").count() == 1
+
+    # Another kind of composition is another picture of the same heads.
+    before = page.locator(".bipartite [role=img]").get_attribute("aria-label")
+    page.get_by_role("radio", name="Values").click()
+    expect(page.locator(".bipartite [role=img]")).not_to_have_attribute("aria-label", before)
+
+
+def test_cells_points_and_tokens_are_read(page, server):
+    page.goto(f"{server}/circuits?run=toy&prompt=5+7+9+5+7+9&layer=1&head=0")
+    settle(page)
+    cell = page.locator(".positions canvas").first
+    cell.focus()
+    page.keyboard.press("ArrowDown")
+    readout = page.locator(".positions .readout")
+    expect(readout).to_contain_text("position 63 → ")
+    page.keyboard.press("ArrowUp")
+    expect(readout).to_contain_text("position 62 → ")
+    page.keyboard.press("Escape")
+    expect(readout).to_have_text("Point at a cell.")
+
+    page.locator(".spectrum details summary").click()
+    assert page.locator(".spectrum tbody tr").count() == 16
+
+    # A token is chosen: the head's share in the tooltip is the number in the grid.
+    page.locator(".tokens .token").nth(3).click()
+    expect(page.locator(".headmap caption", has_text="after token 3")).to_be_visible()
+    settle(page)
+    assert query(page)["token"] == ["3"]
+    page.locator(".tokens .token").nth(3).hover()
+    told = page.locator(".tokens .tip dd").inner_text()
+    shown = page.locator(".headmap", has_text="after token 3").get_by_role("button", pressed=True).inner_text()
+    assert float(told.replace("−", "-")) == pytest.approx(float(shown.replace("−", "-")), abs=0.006)
+
+
+def test_a_picture_is_taken_away(page, server):
+    page.goto(f"{server}/circuits?run=toy")
+    settle(page)
+    page.locator(".bipartite").hover()
+    with page.expect_download() as saved:
+        page.locator(".bipartite .save").get_by_role("button", name=re.compile("CSV", re.IGNORECASE)).click()
+    lines = saved.value.path().read_text("utf-8-sig").splitlines()
+    assert lines[0].startswith("reader,read,score") and len(lines) == 17
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_hostile_tokens_stay_text(page, server, folder, width):
+    directory = folder / "checkpoints" / "hostile circuits"
+    if not directory.exists():
+        shutil.copytree(folder / "checkpoints" / "toy", directory)
+        path = directory / "tokenizer.json"
+        tokenizer = json.loads(path.read_text())
+        for i in range(1, 65):
+            del tokenizer["model"]["vocab"][str(i)]
+            tokenizer["model"]["vocab"][HOSTILE[i % len(HOSTILE)] + (str(i) if i >= len(HOSTILE) else "")] = i
+        path.write_text(json.dumps(tokenizer))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{server}/circuits?run=hostile circuits")
+    settle(page)
+    text = "".join(page.locator(".ledger tbody th").all_inner_texts())
+    assert "<script>" in text and "\u202e" not in text
+    assert page.locator("img[src=x], .ledger script").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    right = "(all) => Math.max(...all.map((node) => node.getBoundingClientRect().right))"
+    box = page.locator(".ledger").first.bounding_box()
+    assert page.locator(".ledger table").evaluate_all(right) <= max(width, box["x"] + box["width"])
+
+
+def test_somebody_elses_model_says_why(page, server):
+    page.goto(f"{server}/circuits?run=theirs")
+    settle(page)
+    expect(page.get_by_text("so there are no circuits to read here")).to_be_visible()

@@ -32,6 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.measure import ratio
+from benchmarks.models import spread
 from tracer import data as data_module
 from tracer import training
 from tracer.config import ModelConfig, TrainConfig
@@ -43,6 +44,7 @@ PRESET = preset("four-blocks-rms").config
 TOKENS = 1024
 """In a batch, and in each of a record's two probes."""
 CONTEXTS = (32, 512)
+PRECISIONS = ("no", "bf16") if torch.cpu._is_avx512_bf16_supported() else ("no",)
 ROUNDS = 6
 """After one that does not count."""
 TOLERANCE = {"no": 1e-4, "bf16": 1e-2}
@@ -363,23 +365,46 @@ def flops(n_ctx: int) -> float:
     return 6 * (m.n_layers * weights + m.d_model * PRESET.data.vocab_size) + 6 * m.n_layers * n_ctx * m.d_model
 
 
-def share(recorded: dict[str, list[Cost]], step: Cost) -> dict[str, float]:
-    """CPU seconds of each kind of recording a step, at the preset's cadence, as a share of the step."""
-    every = {kind: float(steps) for kind, steps in KINDS.items() if steps}
+def shares(recorded: dict[str, list[Cost]], step: Cost) -> dict[str, float]:
+    """What each kind of recording adds to a step at the preset's cadence, in CPU time."""
     resume = min(recorded["resume point"], key=lambda cost: cost.wall)
-    every["resume point"] = max(CHECKPOINT_SECONDS, 100 * resume.wall) / step.wall
-    return {kind: median(c.cpu for c in costs) / every[kind] / step.cpu for kind, costs in recorded.items()}
+    seldom = max(CHECKPOINT_SECONDS, 100 * resume.wall) / step.wall  # what `Scribe.keep` does
+    return {
+        kind: median(cost.cpu for cost in costs) / (KINDS[kind] or seldom) / step.cpu
+        for kind, costs in recorded.items()
+    }  # fmt: skip
+
+
+def line(n_ctx: int, precision: str, steps: dict[str, list[Cost]], added: float, peak: float) -> str:
+    """One row of the table."""
+    cpu = {side: [cost.cpu for cost in costs] for side, costs in steps.items()}
+    wall = {side: [cost.wall for cost in costs] for side, costs in steps.items()}
+    bare, cpu["ours"], wall["ours"] = cpu["ours"], *([(1 + added) * s for s in side["ours"]] for side in (cpu, wall))
+    pairs = [("heads", "ours"), ("ours", "fused"), ("ours", "kept")]
+    rates = [TOKENS / median(seconds) for seconds in (cpu["ours"], bare, cpu["fused"], cpu["heads"])]
+    cells = [f"{rate:.0f} ({rate * flops(n_ctx) / peak:.0%})" for rate in rates]
+    cells += [f"{spread(cpu[a], cpu[b])}, {ratio(wall[a], wall[b]):.2f}" for a, b in pairs]
+    cells.append(spread(bare, cpu["kept"]))
+    name = f"{n_ctx}, {'bf16' if precision == 'bf16' else 'float32'}"
+    return f"{name:>12}  {flops(n_ctx) / 1e6:>12.1f}  {peak / 1e9:>7.0f}  " + "  ".join(f"{c:>22}" for c in cells)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    print("\nfour blocks with RMSNorm of the tutorials, 23.1 M parameters, SGD: CPU time as a ratio, median (range); one thread")
-    print("ours records everything at the preset's cadence; peak: the share of the speed of one 2048 x 2048 product")
-    columns = ("GF/token", "tokens/s", "peak", "heads / ours", "ours / fused", "ours / kept", "without recording", "wall")
-    print(f"{'context, precision':>20}  " + "  ".join(f"{c:>18}" for c in columns))
-    parts = []
+    print(f"\none step of SGD of {TOKENS} tokens, four blocks with RMSNorm, 23.1 M parameters, one CPU thread")
+    print("tokens a CPU second, and the share of the peak; ratios of CPU time, median (range), and of wall time")
+    columns = (
+        "ours", "ours, not recording", "fused", "heads", "heads / ours", "ours / fused", "ours / kept", "bare / kept"
+    )  # fmt: skip
+    print(f"{'context':>12}  {'MFLOP/token':>12}  {'GF/s':>7}  " + "  ".join(f"{c:>22}" for c in columns))
+    recordings = []
     for n_ctx in CONTEXTS:
         for precision in PRECISIONS:
             steps, recorded, peak = take_turns(n_ctx, precision)
-            parts.append(line(n_ctx, precision, steps, recorded, peak))
-            print(parts)
+            typical = Cost(*(median(getattr(c, clock) for c in steps["ours"]) for clock in ("cpu", "wall")))
+            added = shares(recorded, typical)
+            print(line(n_ctx, precision, steps, sum(added.values()), peak), flush=True)
+            each = (f"{kind} {1000 * median(c.cpu for c in recorded[kind]):.0f} ms {added[kind]:.2%}" for kind in KINDS)
+            recordings.append(f"{n_ctx:>5}, {precision:>4}: " + ", ".join(each))
+    print("\nrecording: CPU time of each kind, and what it adds to a step at the preset's cadence")
+    print("\n".join(recordings))

@@ -77,9 +77,9 @@ def slope(loss: ArrayLike, octaves: float = 1.0) -> NDArray[np.float64]:
     if y.ndim != 2 or y.shape[1] < 2:
         raise ValueError(f"loss must be [step pos] with at least 2 positions, got shape {y.shape}")
     n = y.shape[1]
-    x = np.log(np.arange(1, n + 1))
-    apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    near = (np.abs(np.subtract.outer(x, x)) < octaves * np.log(2)) | (apart <= 1)
+    position = np.arange(1, n + 1)
+    x, farther = np.log(position), np.maximum.outer(position, position)
+    near = (farther < 2**octaves * np.minimum.outer(position, position)) | (np.abs(position - position[:, None]) <= 1)
     weights = np.zeros((n, n))
     for j, others in enumerate(near):
         centred = x[others] - x[others].mean()

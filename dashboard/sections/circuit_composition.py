@@ -45,22 +45,26 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         on_change=lambda to: state.update(layer=to[0], head=to[1]),
     )  # fmt: skip
     st.caption(
-        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than {SURE} "
-        f"sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
+        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
+        f"{SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
 
 
 def _said(found: circuits.Composition, into: str, head: Head) -> str:
     """The strongest edges of one head, in words."""
     label, words = theme.head_label(*head), []
-    for best, does in ((found.sharpest(into, head), "reads most of"), (found.widest(into, head), "is read most by")):
+    for best, clear, unclear in (
+        (found.sharpest(into, head), f"{label} reads most of", f"{label} reads no earlier head that clearly"),
+        (found.widest(into, head), f"{label} is read most by", f"no later head reads {label} that clearly"),
+    ):
         if best is None:
             continue
         other, score = best
         above = score - found.mean
-        edge = f"{theme.head_label(*other)} ({above:+.3f}, {above / found.sd:.0f} sd)".replace("-", "−")
-        words.append(f"{label} {does} {edge if above > SURE * found.sd else 'none'}")
-    return f"{'; '.join(words)}."
+        edge = f"{theme.head_label(*other)} ({above:+.3f}, {above / found.sd:.0f} sd)"
+        words.append(f"{clear} {edge}" if above > SURE * found.sd else unclear)
+    said = "; ".join(words)
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:

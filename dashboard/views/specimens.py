@@ -149,7 +149,7 @@ def _draw_standing(readings: list[Reading]) -> None:
     """How many claims hold, and those that do not."""
     count = {holds: [one for one in readings if one.holds is holds] for holds in CLAIMS}
     judged = len(count[True]) + len(count[False])
-    words = [f"{len(count[True])} of {judged} claims hold here"] if judged else ["No claim is tested yet"]
+    words = [f"{len(count[True])} of {judged} tested claims hold here"] if judged else ["No claim is tested yet"]
     words += [f"{len(count[False])} {'does' if len(count[False]) == 1 else 'do'} not"] if count[False] else []
     words += [f"{len(count[None])} wait for a run"] if judged and count[None] else []
     st.markdown(f"**{', '.join(words)}.**")

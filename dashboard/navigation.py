@@ -15,8 +15,8 @@ TITLES = {
     "phases": "Phases",
     "gradients": "Gradients",
     "ablate": "Ablate",
-    "specimens": "Specimens",
     "circuits": "Circuits",
+    "specimens": "Specimens",
 }
 
 

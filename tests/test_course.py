@@ -115,6 +115,16 @@ def test_a_course_by_hand() -> None:
     ]  # fmt: skip
 
 
+def test_only_heads_of_earlier_layers_are_read() -> None:
+    trace = a_trace()
+    trace["previous_token"][:, 0, 1] *= 0.9
+    trace["previous_token"][:, 1, 1] = 1.0  # the best of all, beside the induction head
+    reads = Reads([0, 990], np.random.default_rng(0).random((2, 2, 2, 2, 2)).astype(np.float32), 0.0)
+    found = {c.name: c for c in course.course(trace, reads)}
+    assert found["previous_token"].heads == ((1, 1),)
+    assert found["composition"].heads == ((0, 1), (1, 0))
+
+
 def test_without_weights_there_is_no_composition() -> None:
     assert "composition" not in [c.name for c in course.course(a_trace())]
 

@@ -1,6 +1,7 @@
 """The course of a run: its curves on one axis of steps, when each turned, and in which order.
 
-1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is.
+1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Of
+   K-composition it is the induction head reading the best previous-token head of the layers before it.
 2. A curve has turned where `tracer.phases` finds a change, and it is large enough to speak of (`LEAST`).
 3. Turns are ordered by their midpoints; two whose windows overlap are not separated by the run's snapshots.
 
@@ -28,7 +29,7 @@ SLOW = 0.5
 """A window longer than this share of the measured steps is a slope, not an event. Ours."""
 FEWEST = 2 * MIN_PLATEAU + 1
 """Values without which `phase_change` has no two plateaus to compare."""
-LEAST = {"val_loss": 0.05, "repeat_loss": 0.05, "icl_score": 0.05, "induction": 0.1, "previous_token": 0.1,
+LEAST = {"val_loss": 0.05, "repeat_loss": 0.25, "icl_score": 0.05, "induction": 0.1, "previous_token": 0.1,
          "composition": 0.02, "entropy": 0.05, "gradient": 0.0}  # fmt: skip
 """Smaller moves are none. Ours: nats, shares, and about 8 standard deviations of what random heads of 32 read."""
 NAMES = {
@@ -55,7 +56,7 @@ class Curve:
     values: NDArray[np.float64]
     change: PhaseChange | None
     heads: tuple[Head, ...] = ()
-    """The head that is measured; of K-composition the one that is read, then the reader."""
+    """The head that is measured; of K-composition the one that is read, in an earlier layer, then the reader."""
 
     @property
     def label(self) -> str:
@@ -102,14 +103,12 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
     for name in ("induction", "previous_token"):
         if name in trace and (head := best(trace[name].values)) is not None:
             add(name, trace[name].values[(slice(None), *head)], heads=(head,))
-    if reads is not None and {"induction", "previous_token"} <= set(found):
-        reader, read = found["induction"].heads[0], found["previous_token"].heads[0]
-        add(
-            "composition",
-            reads.scores[(slice(None), *read, *reader)] - reads.chance,
-            np.asarray(reads.steps),
-            (read, reader),
-        )
+    if reads is not None and "induction" in found and "previous_token" in trace:
+        reader = found["induction"].heads[0]
+        earlier = np.where(np.arange(trace.sizes["layer"])[:, None] < reader[0], trace["previous_token"].values, np.nan)
+        if (read := best(earlier)) is not None:
+            at = np.asarray(reads.steps)
+            add("composition", reads.scores[(slice(None), *read, *reader)] - reads.chance, at, (read, reader))
     if "entropy_normalised" in trace:
         add("entropy", _mean_of_heads(trace["entropy_normalised"].values))
     if "grad_norm" in trace:

@@ -32,6 +32,8 @@ def largest(left: Float[Tensor, "rows d_head"], right: Float[Tensor, "d_head col
     step = max(1, BLOCK // n_cols)
     for start in range(0, n_rows, step):
         block = (left[start : start + step] @ right).flatten()
+        if len(best) == k and block.max() <= best[-1]:  # selecting costs more than the product
+            continue
         values, index = block.topk(min(k, len(block)))
         best, at = torch.cat([best, values]), torch.cat([at, index + start * n_cols])
         best, kept = best.topk(min(k, len(best)))

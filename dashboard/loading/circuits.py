@@ -6,7 +6,7 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -19,6 +19,7 @@ from tracer.store import Run, open_run
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tracer.adapters.weights import HeadWeights
     from tracer.model import Transformer
     from tracer.vocabulary import Entries
 
@@ -45,11 +46,34 @@ def _model(key: Key) -> Transformer:
     return model
 
 
-def _stacked(model: Transformer, name: Literal["W_Q", "W_K", "W_V", "W_O"]) -> Tensor:
-    """[layer head ...]"""
+@st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")
+def _weights(key: Key) -> HeadWeights:
+    """Of our models and of others; ValueError where heads cannot be told apart."""
     import torch
 
-    return torch.stack([getattr(block.attn, name).detach() for block in model.blocks])
+    from tracer.adapters.foreign import Foreign
+    from tracer.adapters.weights import HeadWeights, head_weights
+
+    model = loading.model(open_run(key[0]), key[2])
+    if isinstance(model, Foreign):
+        return head_weights(model)
+    ours = _model(key)
+    W_Q, W_K, W_V, W_O = (
+        torch.stack([getattr(block.attn, name).detach() for block in ours.blocks])
+        for name in ("W_Q", "W_K", "W_V", "W_O")
+    )
+    W_E = ours.embed.W_E.detach()
+    W_U = W_E.T if ours.config.unembed_hidden else ours.W_U.detach()  # nobody asks for that of an MLP
+    return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
+
+
+def why_unknown(key: Key) -> str:
+    """Why the weights of heads cannot be told apart; empty where they can."""
+    try:
+        _weights(key)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -78,14 +102,13 @@ class Composition:
         return (int(layer), int(head)), float(found[layer, head])
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
+@st.cache_data(max_entries=64, show_spinner="Comparing every pair of heads …")
 def composition(key: Key) -> Composition:
     from tracer import circuits
 
-    model = _model(key)
-    weights = [_stacked(model, name) for name in ("W_Q", "W_K", "W_V", "W_O")]
-    scores = {into: circuits.composition(into, *weights).numpy() for into in INTO}
-    mean, sd = circuits.random_composition(model.config.d_model, model.config.head_width)
+    weights = _weights(key)
+    scores = {into: circuits.composition(into, *weights[:4]).numpy() for into in INTO}
+    mean, sd = circuits.random_composition(*weights.W_Q.shape[2:])
     return Composition(scores, mean, sd, bipartite.bipartite(scores, mean, sd))
 
 
@@ -100,18 +123,13 @@ class Copying:
     blob: bytes
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
+@st.cache_data(max_entries=64, show_spinner="Reading the spectra …")
 def copying(key: Key) -> Copying:
     from tracer import circuits
 
-    model = _model(key)
-    W_V, W_O, W_E, W_U = (
-        *(_stacked(model, name) for name in ("W_V", "W_O")),
-        model.embed.W_E.detach(),
-        model.W_U.detach(),
-    )
+    W_V, W_O, W_E, W_U = _weights(key)[2:]
     found = circuits.eigenvalues(W_V, W_O, W_E, W_U)
-    mean, sd = circuits.random_copying(W_E, W_U, model.config.head_width)
+    mean, sd = circuits.random_copying(W_E, W_U, W_V.shape[-1])
     scores = (found.real.sum(-1) / found.abs().sum(-1)).numpy()
     return Copying(scores, mean, sd, spectrum.spectrum(found.numpy()))
 
@@ -138,13 +156,11 @@ def words(key: Key, head: Head) -> Words:
 
     from tracer import vocabulary
 
-    model, (layer, at) = _model(key), head
-    attn, W_E = model.blocks[layer].attn, model.embed.W_E.detach()
-    assert attn.W_O is not None
+    W_Q, W_K, W_V, W_O, W_E, W_U = _weights(key)
     with torch.no_grad():
-        left, right = vocabulary.ov(W_E, attn.W_V[at], attn.W_O[at], model.W_U)
-        who, whom = vocabulary.qk(W_E, attn.W_Q[at], attn.W_K[at])
-        whom = whom * model.config.scale
+        left, right = vocabulary.ov(W_E, W_V[head], W_O[head], W_U)
+        who, whom = vocabulary.qk(W_E, W_Q[head], W_K[head])
+        whom = whom * _scale(key, head[0])
         moves, looks = vocabulary.largest(left, right, TOP), vocabulary.largest(who, whom, TOP)
         first = vocabulary.own_rank(left, right) == 0
         own = (left * right.T).sum(1).where(first, -torch.inf)
@@ -154,6 +170,23 @@ def words(key: Key, head: Head) -> Words:
         _triples(moves), list(zip(ids.tolist(), best.tolist(), strict=True)), float(first.float().mean()),
         _triples(looks), list(zip(looks.cols.tolist(), looks.rows.tolist(), raised[:, 0].tolist(), strict=True)),
     )  # fmt: skip
+
+
+def _scale(key: Key, layer: int) -> float:
+    """What q . k is multiplied by; 1 where a model by others does not show it."""
+    import torch
+
+    from tracer.edits import visiting
+    from tracer.heads.call import AttentionCall
+
+    found: dict[int, float] = {}
+
+    def visit(call: AttentionCall) -> None:
+        found[call.layer] = call.scale
+
+    with torch.no_grad(), visiting(visit):
+        loading.model(open_run(key[0]), key[2])(torch.zeros(1, 2, dtype=torch.int64))
+    return found[layer]
 
 
 def _triples(found: Entries) -> list[tuple[int, int, float]]:

@@ -52,10 +52,16 @@ def _curves(directory: str, stamp: str, with_weights: bool, n_steps: int) -> lis
 
 
 def _reads(run: Run) -> Reads | None:
-    """K-composition at every snapshot; those of a live run that were read before are not read again."""
+    """K-composition at every snapshot, None where none can be read; what was read before is not read again."""
+    import torch
+
+    torch.set_num_threads(1)  # as in `loading.model`: every rerun is a new thread
     reel = _reel(str(run.dir.resolve()), run.meta["created"])
-    for step, scores in course.compositions(run, [step for step in run.steps if step not in reel]):
-        reel[step] = scores
+    try:
+        for step, scores in course.compositions(run, [step for step in run.steps if step not in reel]):
+            reel[step] = scores
+    except ValueError:  # a damaged tokenizer: no model can be made, the curves of the trace are whole
+        return None
     steps = [step for step in run.steps if step in reel]
     return Reads(steps, np.stack([reel[step] for step in steps]), course.by_chance(run)) if steps else None
 

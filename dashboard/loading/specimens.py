@@ -13,6 +13,7 @@ import streamlit as st
 
 from dashboard import loading, measured
 from dashboard.figures import rows
+from dashboard.loading import kept, looking
 from tracer.config import TrainConfig
 from tracer.pictures import payload
 from tracer.presets import PRESETS
@@ -182,6 +183,31 @@ def _lines(directory: str, stamp: str) -> Lines:
     losses = np.array([values for _, values in held])
     loss = payload.curves(steps, losses, [label for label, _ in held], log_y=rows.wide_range(losses))
     return Lines(packed, looks, loss, n_layers + 1, len(labels))
+
+
+@dataclass(frozen=True)
+class End:
+    """Every head on the run's first kept prompt, at one end of training."""
+
+    step: int
+    alone: bool
+    """Is there one head only?"""
+    atlas: bytes
+
+
+def ends(run: Run) -> list[End]:
+    """The first step at which patterns were kept, and the last; [] where none were."""
+    return _ends(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _ends(directory: str, stamp: str) -> list[End]:
+    run = open_run(directory)
+    prompts, found = kept.prompts(run), []
+    for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
+        sight = kept.of_prompt(run, step, prompts.names[0])
+        found.append(End(step, sight.thumbs.shape[:2] == (1, 1), looking.atlas(sight, f"{stamp} {step}", {})))
+    return found
 
 
 def _uniform(n: int) -> float:

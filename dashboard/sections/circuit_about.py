@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
+LINKS = {
+    "elhage": "https://transformer-circuits.pub/2021/framework/index.html",
+    "olsson": "https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads/index.html",
+    "lens": "https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens",
+}
+STYLE = '<style>[data-testid="stPopoverBody"] p a { text-decoration: underline !important; }</style>'
+"""A link within a sentence is told apart by more than its colour."""
 NORMS = "Norms, their gains and rotations are left out."
 COMPOSITION = """
 **Composition** of head 2 with an earlier head 1: |OV₁ M₂| / (|OV₁| |M₂|) in Frobenius norms, where OV = W_V W_O and
@@ -15,7 +22,7 @@ read it as a ranking, and test an edge on Ablate.
 
 An induction head reads the keys of a previous-token head: K.
 
-Source: Elhage et al. 2021, “A Mathematical Framework for Transformer Circuits”, Analyzing a Two-Layer Model.
+Source: [Elhage et al. 2021]({elhage}), Analyzing a Two-Layer Model.
 """
 COPYING = """
 **Copying score**: Σλ / Σ|λ| over the eigenvalues λ of the OV circuit W_E W_V W_O W_U. From −1 to 1. A positive
@@ -28,7 +35,7 @@ In the picture the angle is λ's own and the radius is log |λ|, over three deca
 At chance: mean and standard deviation over 200 heads with Gaussian W_V and W_O in this vocabulary. Strong evidence,
 not proof: eigenvectors need not be orthogonal.
 
-Source: Elhage et al. 2021, Detecting Copying Behavior.
+Source: [Elhage et al. 2021]({elhage}), Detecting Copying Behavior.
 """
 WORDS = """
 **OV circuit** W_E W_V W_O W_U: in the row of the token that is looked at, the column of each logit that it changes.
@@ -42,7 +49,7 @@ A skip-trigram A … B → C of a one-layer model joins both: B looks at A, and 
 This is the direct path from the embedding: later layers also read what earlier heads wrote. Norms, their gains and
 rotations are left out, and positions too.
 
-Source: Elhage et al. 2021.
+Source: [Elhage et al. 2021]({elhage}).
 """
 POSITIONS = """
 **By positions**: softmax of W_pos QK W_posᵀ × scale under the causal mask: what the head would attend to if there
@@ -51,7 +58,7 @@ with the switch on, each position goes through that norm alone, with its gain.
 
 At chance: a row is even, 1 / (number of positions it may look at).
 
-Source: Elhage et al. 2021.
+Source: [Elhage et al. 2021]({elhage}).
 """
 STRIPES = """
 **Attention by distance**: the mean of A[q, q − d] over the rows q that have such a key, on Probe R: a start token and
@@ -61,7 +68,7 @@ fewer than 8 rows have.
 
 At chance: heads that attend evenly, the dashed value at that distance.
 
-Source: the off-diagonals of Olsson et al. 2022.
+Source: the off-diagonals of [Olsson et al. 2022]({olsson}).
 """
 LOGIT = """
 **Direct logit attribution** of a part: its own vector through the final norm, held at the scale of this very pass,
@@ -72,7 +79,7 @@ logit, and they sum to it exactly. Effects through later parts are not in it: Ab
 
 At chance: 0 for an attribution; log p = −ln(d_vocab) and a rank in the middle for the lens.
 
-Sources: Elhage et al. 2021; nostalgebraist 2020, “interpreting GPT: the logit lens”.
+Sources: [Elhage et al. 2021]({elhage}); [nostalgebraist 2020]({lens}).
 """
 
 
@@ -83,4 +90,4 @@ def heading(title: str, about: str, key: str) -> None:
     ):
         st.subheader(title, anchor=False, width="content")
         with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
-            st.markdown(about)
+            st.markdown(about.format(**LINKS))

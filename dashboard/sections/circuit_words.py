@@ -43,7 +43,7 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
         Listing("Looks", ["who looks", "at whom", "score"], [Row(strings(a, b), v) for a, b, v in found.looks],
                 note="QK: the strongest of all pairs"),
     ]  # fmt: skip
-    if run.config.model.n_layers == 1:
+    if len(run.about.layers or range(run.config.model.n_layers)) == 1:
         rows = [Row(strings(*three), v[2]) for three, v in zip(found.trigrams, found.looks, strict=True)]
         lists.append(Listing("Skip-trigrams", ["A", "… B", "→ C", "score"], rows, note="B looks at A, and A raises C"))
     ledger(lists, key="words")

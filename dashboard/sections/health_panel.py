@@ -26,6 +26,10 @@ def marked(severity: Severity, text: str = "") -> str:
     return f":{COLOURS[severity]}-badge[{theme.status(severity).icon} {text or severity}]"
 
 
+def sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def draw_health(run: Run, told: Collection[str] = ()) -> None:
     """Every finding, or one quiet line that says what was looked for; kinds that the page has `told` are left out."""
     every = diagnosing.findings(run)
@@ -47,17 +51,18 @@ def draw_health(run: Run, told: Collection[str] = ()) -> None:
 def _draw_silence(run: Run) -> None:
     known, unknown = diagnosing.looked_for(run)
     words = f"{theme.status('healthy').icon} Health: nothing found. Looked for {', '.join(known)}."
-    st.caption(f"{words} This run does not hold what it takes to look for {', '.join(unknown)}." if unknown else words)
+    st.caption(f"{words} Not measured: {', '.join(unknown)}." if unknown else words)
 
 
 def _draw_finding(one: Finding, i: int) -> None:
     """Evidence on the left, what helps on the right; all of it is text, because a name in it is its author's."""
     with st.container(key=f"health-finding-{i}"):
-        left, right = st.columns([6, 5], gap="large")
+        left, right = st.columns([6, 5], gap="medium")
         with left:
             st.markdown(f"{marked(one.severity)} &nbsp;**{one.title}**")
-            st.text(one.evidence)
-            _draw_places(one, i)
+            with st.container(gap="xsmall"):
+                st.text(sentence(one.evidence))
+                _draw_places(one, i)
         with right, st.container(gap="xsmall"):
             st.text(f"What helps: {one.remedy}.")
             with st.container(key=f"health-source-{i}"):

@@ -14,12 +14,12 @@ from dashboard import loading, navigation, processes, state, theme
 from dashboard.components.atlas import atlas
 from dashboard.components.curves import curves
 from dashboard.components.pulse import ticking
-from dashboard.loading import diagnosing, kept, looking
+from dashboard.loading import diagnosing
 from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Lines, Reading
 from dashboard.loading.summaries import status_word
 from dashboard.processes import Started
-from dashboard.sections.health_panel import marked
+from dashboard.sections.health_panel import marked, sentence
 from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop
 from tracer.presets import PRESETS
 from tracer.reproduce import Outcome
@@ -185,7 +185,7 @@ def _draw_run(place: Place, run: Run) -> None:
     with right:
         try:
             _draw_pictures(specimen, run, reading.lines(run))
-        except ValueError as error:
+        except (ValueError, OSError, RuntimeError) as error:  # a chunk that is damaged
             st.text(str(error))
         _draw_claims(place)
 
@@ -228,24 +228,25 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
 
 
 def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale, n_groups: int | None = None) -> None:
-    curves(blob, key=f"{specimen.name} {name}", scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+    curves(blob, key=f"{_word(specimen)} {name}", scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+
+
+def _word(specimen: Specimen) -> str:
+    """Its name in a component's key, which a dash would part."""
+    return specimen.name.replace("-", "_")
 
 
 def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) -> None:
     """Every head on the run's first kept prompt, at the first and at the last step at which it was kept."""
-    prompts = kept.prompts(run)
-    if not prompts.names or not prompts.steps:
+    found = reading.ends(run)
+    if not found:
         columns[0].caption("This run keeps no patterns.")
         return
-    steps = list(dict.fromkeys([prompts.steps[0], prompts.steps[-1]]))
-    for column, step, word in zip(columns, steps, ("At the start", "Now" if run.live else "At the end"), strict=False):
+    for column, end, word in zip(columns, found, ("At the start", "Now" if run.live else "At the end"), strict=False):
         with column:
-            st.markdown(f"**{word}**, step {step:,}")
-            sight = kept.of_prompt(run, step, prompts.names[0])
-            alone = sight.thumbs.shape[:2] == (1, 1)
-            blob = looking.atlas(sight, f"{run.stamp} {step}", {})
-            atlas(blob, key=f"{specimen.name} atlas {word}", max_cell=ALONE if alone else PICTURE)
-    if len(steps) == 1 and not run.live:
+            st.markdown(f"**{word}**, step {end.step:,}")
+            atlas(end.atlas, key=f"{_word(specimen)} atlas {word}", max_cell=ALONE if end.alone else PICTURE)
+    if len(found) == 1 and not run.live:
         columns[1].caption("Patterns were kept at this step only: the run ended before the next.")
 
 
@@ -291,7 +292,7 @@ def _draw_wrong(place: Place, run: Run) -> None:
     for one in found:
         with st.container(gap=None):
             st.markdown(f"{marked(one.severity)} {one.title}, since step {one.step:,}")
-            st.text(f"{one.evidence[0].upper()}{one.evidence[1:]}.")
+            st.text(sentence(one.evidence))
     if place.specimen.cure:
         link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"
         st.markdown(f"**The cure.** {_plain(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
@@ -308,4 +309,4 @@ def _draw_claims(place: Place) -> None:
 def draw_claim(one: Reading) -> None:
     """Whether a claim holds here, and by what numbers."""
     icon, word, colour = CLAIMS[one.holds]
-    st.markdown(f":{colour}-badge[{icon} {word}] &nbsp;{one.claim[0].upper()}{one.claim[1:]}: {one.evidence}.")
+    st.markdown(f":{colour}-badge[{icon} {word}] &nbsp;{sentence(f'{one.claim}: {one.evidence}')}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from dashboard import parts
 from dashboard.loading import circuits
-from dashboard.sections import circuit_reasons, prompts
+from dashboard.sections import circuit_about, circuit_reasons, prompts
 from dashboard.sections.ablate_sweep import is_large
 from dashboard.sections.circuit_composition import draw_composition, draw_copying
 from dashboard.sections.circuit_positions import draw_positions, draw_stripes
@@ -14,9 +16,13 @@ from dashboard.sections.circuit_prompt import draw_prompt
 from dashboard.sections.circuit_words import draw_words
 from tracer.store import Run
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 
 def page() -> None:
     parts.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
+    st.html(circuit_about.STYLE)
     chooser, stepper = st.columns([2, 5])
     with chooser:
         run = parts.choose_run()
@@ -30,7 +36,7 @@ def page() -> None:
         step = parts.choose_step(run)
     key, head = circuits.key_of(run, step), parts.focus(trace, step)
     if run.about.kind != "trained":
-        _draw_others(run, key, head)
+        _draw_others(run, trace, key, head)
         return
     model = run.config.model
     left, right = st.columns([3, 2], gap="large")
@@ -47,16 +53,25 @@ def page() -> None:
     draw_prompt(run, key, head)
 
 
-def _draw_others(run: Run, key: circuits.Key, head: tuple[int, int]) -> None:
-    """Of other people's models only what can be seen from outside: their weights have names of their own."""
-    st.info(
-        "This model keeps its weights under names of its own, so its circuits are not read. "
-        "What its heads do can be seen and tested on Heads, Find and Ablate.",
-        icon=":material/schema:",
-    )
-    asked = f"stripes {run.dir}"
+def _draw_others(run: Run, trace: xr.Dataset, key: circuits.Key, head: circuits.Head) -> None:
+    """Of a Hugging Face model: what its weights say, where they go by known names, and what is seen from outside."""
+    asked = f"circuits {run.dir}"
     if is_large(run) and not st.session_state.get(asked):
-        st.button("Measure attention by distance", icon=":material/play_arrow:",
+        st.caption("This model is large: reading the weights of every head takes its time.")
+        st.button("Read its weights", icon=":material/play_arrow:", key="read_weights",
                   on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
         return
+    if why_not := circuits.why_unknown(key):
+        st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
+                "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
+        st.text(why_not)
+    else:
+        left, right = st.columns([3, 2], gap="large")
+        one = "One layer: there is no earlier head to read." if len(run.about.layers) < 2 else ""
+        with left:
+            draw_composition(key, trace, head, one)
+        with right:
+            draw_copying(key, head, "")
+        draw_words(run, key, head, "")
     draw_stripes(key, head)
+    st.caption("The parts of a logit are told apart only in models that `tracer train` made.")

@@ -27,8 +27,10 @@ HOW = """A turn is found by this project's own detector, which reads one curve a
 
 What still moves when the run ends is dated too early. Olsson et al. 2022 marked one window by eye, from loss,
 in-context learning, prefix matching and the path of the losses together: look at all of them.
-The head of a curve is the one that ends highest. K-composition is of these two heads, minus what random heads read
-(Elhage et al. 2021); the gradient norm is that of all parameters, before clipping."""
+
+The head of a curve is the one that ends highest. K-composition says how much the induction head reads of the best
+previous-token head in an earlier layer, minus what random heads read (Elhage et al. 2021). The gradient norm is that of
+all parameters, before clipping."""
 
 
 def page() -> None:
@@ -57,9 +59,10 @@ def _draw(run: Run, log_x: bool) -> None:
     turned = events(found)
     rows = trace.sizes["step"]
     if rows < FEWEST:
+        more = " `--record.every` records more often." if run.about.kind == "trained" else ""
         st.info(
-            f"{rows} recorded steps are too few to say when anything turned: the levels before and after take "
-            f"{FEWEST} at least. `--record.every` records more often.",
+            f"Too few recorded steps ({rows}) to say when anything turned: the levels before and after take {FEWEST} "
+            f"at least.{more}",
             icon=":material/hourglass_top:",
         )
     elif run.live:

@@ -10,6 +10,7 @@ from dashboard import loading, parts, processes, state
 from dashboard.components.pulse import ticking
 from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Reading, Setting
+from dashboard.processes import Started
 from dashboard.sections.specimen import (
     CLAIMS,
     MINUTES,
@@ -20,6 +21,7 @@ from dashboard.sections.specimen import (
     draw_specimen,
     minutes,
 )
+from tracer.reproduce import NOISE
 from tracer.specimens import SPECIMENS
 from tracer.store import Run
 
@@ -127,10 +129,10 @@ def _draw_series(runs: Mapping[str, Run]) -> None:
     if series is not None and series.alive:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.caption("Training all that are missing, one after the other.", width="content")
-            st.button("Stop", key="stop_series", icon=":material/stop:", type="tertiary", on_click=processes.cancel,
+            st.button("Stop", key="stop_series", icon=":material/stop:", type="tertiary", on_click=_stop,
                       args=(series,))  # fmt: skip
         return
-    if series is not None and series.failed:
+    if series is not None and series.failed and st.session_state.get("series_stopped") != series.process.pid:
         draw_last_words(series)
     if missing:
         busy = any(run.live for run in runs.values()) or any(one.alive for one in processes.started())
@@ -145,6 +147,11 @@ def _train_all(names: list[str]) -> None:
     processes.reproduce(names)
 
 
+def _stop(series: Started) -> None:
+    processes.cancel(series)
+    st.session_state["series_stopped"] = series.process.pid
+
+
 def _draw_standing(readings: list[Reading]) -> None:
     """How many claims hold, and those that do not."""
     count = {holds: [one for one in readings if one.holds is holds] for holds in CLAIMS}
@@ -155,6 +162,8 @@ def _draw_standing(readings: list[Reading]) -> None:
     st.markdown(f"**{', '.join(words)}.**")
     for one in count[False]:
         draw_claim(one)
+    if count[False]:
+        st.caption(f"One seed each; “no worse” allows {NOISE:g} nats, which seeds differ by.")
     with st.expander("Every claim"):
         for one in readings:
             draw_claim(one)

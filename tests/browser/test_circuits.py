@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.test_find import HOSTILE
-from tests.browsing import query, settle
+from tests.browsing import findings, query, settle, sideways
 
 pytestmark = pytest.mark.slow
 
@@ -121,3 +121,20 @@ def test_somebody_elses_model_says_why(page, server):
     page.goto(f"{server}/circuits?run=theirs")
     settle(page)
     expect(page.get_by_text("so there are no circuits to read here")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_what_is_folded_away_can_be_read(page, server, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{server}/circuits?run=toy&prompt=5+7+9+5+7+9")
+    settle(page)
+    for summary in page.locator("details.alt summary").all():
+        summary.click()
+    settle(page)
+    assert findings(page) == [] and sideways(page) == []
+    for about in page.get_by_role("button", name="What is this?").all():
+        about.click()
+        expect(page.get_by_test_id("stPopoverBody")).to_contain_text("Source")
+        assert findings(page) == []
+        page.keyboard.press("Escape")
+        expect(page.get_by_test_id("stPopoverBody")).to_be_hidden()

@@ -51,7 +51,7 @@ def is_well(page, name):
 def test_an_empty_folder(browser, empty, name):
     with tab(browser, empty) as page:
         visit(page, f"{empty}/{name}")
-        expect(page.get_by_text("Train the demo").first).to_be_visible()
+        expect(page.get_by_text("Train all" if name == "specimens" else "Train the demo").first).to_be_visible()
         is_well(page, f"empty-{name}")
 
 

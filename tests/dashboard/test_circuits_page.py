@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import streamlit as st
 import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.loading import circuits
 from dashboard.sections import circuit_reasons as reasons
+from tracer.adapters import weights
 from tracer.circuits import random_composition
 from tracer.config import ModelConfig
 from tracer.edits import recording
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.probes import repeated
-from tracer.store import Run
+from tracer.store import Run, open_run
 from tracer.training import train
 
 Open = Callable[..., AppTest]
@@ -247,15 +249,35 @@ def test_why_a_circuit_is_not_defined(
         assert wanted in found and bool(wanted) == bool(found)
 
 
-@pytest.mark.parametrize(
-    ("run", "said"), [("patches", "not in the run"), ("gpt", "names of its own"), ("opened", "names of its own")]
-)
 @pytest.mark.usefixtures("elsewhere")
-def test_models_of_others(run: str, said: str, open_page: Open) -> None:
-    app = open_page("circuits", run=run)
-    assert said in "".join(info.value for info in app.info)
+def test_a_model_that_cannot_be_run_says_so(open_page: Open) -> None:
+    app = open_page("circuits", run="patches")
+    assert "not in the run, so there are no circuits to read" in app.info[0].value and not app.get("bidi_component")
+
+
+@pytest.mark.parametrize("run", ["gpt", "opened"])
+@pytest.mark.usefixtures("elsewhere")
+def test_a_hugging_face_model_is_read_by_its_weights(run: str, open_page: Open, sent: Any) -> None:
+    app = open_page("circuits", run=run, layer=1, head=1)
+    header, arrays, _ = sent(app, "composition")
+    theirs: Any = open_run(run).model()
+    first, second = (block.attn for block in theirs.model.transformer.h)
+    (_, _, v), o = first.c_attn.weight.chunk(3, 1), first.c_proj.weight
+    q, k, _ = second.c_attn.weight.chunk(3, 1)
+    ov, qk = v[:, :8] @ o[:8], q[:, 8:] @ k[:, 8:].T
+    score = arrays["scores"][header["kinds"].index("k"), arrays["edges"].tolist().index([0, 0, 1, 1])]
+    assert score == pytest.approx(float((ov @ qk.T).norm() / ov.norm() / qk.norm()), rel=1e-4)
     drawn = {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
-    assert ("stripes" in drawn) == (run != "patches") and "composition" not in drawn
+    assert {"spectrum", "words", "stripes"} <= drawn and not {"positions", "sum"} & drawn
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_heads_that_cannot_be_told_apart(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "OUT", ("another name",))
+    st.cache_resource.clear()
+    app = open_page("circuits", run="gpt")
+    assert "cannot be told apart" in app.info[0].value and "transformer.h.0.attn holds" in app.text[0].value
+    assert "composition" not in {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
 
 
 def test_an_unreadable_prompt_leaves_the_weights(open_page: Open, sent: Any) -> None:

@@ -14,6 +14,7 @@ function makeBipartite(me) {
   const kind = () => Math.max(0, head.kinds.indexOf(me.cue.into)), score = (i) => scores[kind() * count() + i], above = (i) => score(i) - head.mean;
   const sds = (i) => above(i) / head.sd, sure = (i) => sds(i) > SURE, name = ([l, h]) => `L${l}H${h}`, signed = (v, digits) => (v > 0 ? "+" : "") + numberOf(v, { digits, plain: true });
   const is = (a, b) => a && b && a[0] === b[0] && a[1] === b[1], touches = (i) => ends(i).some((end) => is(end, me.cue.value));
+  const shown = (i) => count() <= 120 || touches(i); // of the faint ones
   const at = ([l, h]) => [geo.x(l), geo.y(h)];
 
   function curve(i) { // from the right side of one head to the left side of the other
@@ -27,7 +28,7 @@ function makeBipartite(me) {
   const width = (i) => 1.25 + Math.max(0, above(i) / geo.most) * geo.thick;
   function drawEdges() {
     const ctx = sized(base, geo.width, geo.height), { theme } = me, lut = lutOf(PALETTES.score[theme.mode]), order = Array.from({ length: count() }, (_, i) => i).sort((a, b) => above(a) - above(b));
-    const all = order.filter(sure), strong = all.filter((i) => touches(i) || all.length - all.indexOf(i) <= me.cue.most), faint = order.length > 600 ? [] : order.filter((i) => !sure(i)), tint = (i) => lut.at(0.45 + 0.4 * Math.min(1, above(i) / geo.most));
+    const all = order.filter(sure), strong = all.filter((i) => touches(i) || all.length - all.indexOf(i) <= me.cue.most), faint = order.filter((i) => !sure(i) && shown(i)), tint = (i) => lut.at(0.45 + 0.4 * Math.min(1, above(i) / geo.most));
     for (const i of faint) stroke(ctx, i, css(theme.line, touches(i) ? 1 : 0.75), touches(i) ? 1.25 : 0.75);
     for (const own of [false, true]) for (const i of strong) if (touches(i) === own) stroke(ctx, i, css(tint(i), own ? 1 : 0.38), width(i));
   }
@@ -39,7 +40,7 @@ function makeBipartite(me) {
   function nearest(x, y) {
     let found = -1, least = 8;
     for (let i = 0; i < count(); i++) {
-      if (!sure(i) && count() > 600) continue;
+      if (!sure(i) && !shown(i)) continue;
       const [x0, y0, , , , , x1, y1] = curve(i);
       if (x < x0 || x > x1) continue;
       const t = half((x - x0) / (x1 - x0)), s = t * t * (3 - 2 * t), far = Math.abs(y0 + (y1 - y0) * s - y) - (sure(i) ? width(i) / 2 : 0);
@@ -122,8 +123,8 @@ function makeBipartite(me) {
         node.tabIndex = on || (!buttons.some((b) => is(b.value, me.cue.value)) && value[0] + value[1] === 0) ? 0 : -1;
       }
       drawEdges(); drawOver();
-      const rows = Array.from({ length: count() }, (_, i) => i).sort((a, b) => score(b) - score(a)), what = NAMES[me.cue.into] ?? me.cue.into, shown = rows.filter(sure);
-      base.setAttribute("aria-label", `What heads read of earlier ones for their ${what}: ${shown.length} of ${count()} pairs stand more than ${SURE} standard deviations above random heads${shown.length ? `, first ${shown.slice(0, 3).map((i) => `${name(ends(i)[1])} reads ${name(ends(i)[0])}`).join(", ")}` : ""}.`);
+      const rows = Array.from({ length: count() }, (_, i) => i).sort((a, b) => score(b) - score(a)), what = NAMES[me.cue.into] ?? me.cue.into, clear = rows.filter(sure);
+      base.setAttribute("aria-label", `What heads read of earlier ones for their ${what}: ${clear.length} of ${count()} pairs stand more than ${SURE} standard deviations above random heads${clear.length ? `, first ${clear.slice(0, 3).map((i) => `${name(ends(i)[1])} reads ${name(ends(i)[0])}`).join(", ")}` : ""}.`);
       tableOf(alt, "Show as table", ["reader", "read", "score", "above random heads", "in their sd"], () => rows.map((i) => [name(ends(i)[1]), name(ends(i)[0]), numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(sds(i), 1)]));
     },
   };

@@ -1,0 +1,122 @@
+"""The Health panel on real runs: silence names what was looked for, findings lead to their step and their heads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.loading import diagnosing
+from dashboard.sections.health_panel import marked, sentence
+from tests.dashboard.test_specimens import narrow
+from tests.dashboard.test_training import BROKEN
+from tracer.diagnosis import diagnose
+from tracer.presets import preset
+from tracer.store import Run, open_run
+from tracer.training import train
+
+Open = Callable[..., AppTest]
+PAGES = ("training", "gradients")
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run whose attention is one-hot from the start, and stays out of reach."""
+    folder = tmp_path_factory.mktemp("sick")
+    config = narrow(preset("single-head-unscaled-small").config, folder / "checkpoints" / "sick", 20)
+    train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled", quiet=True)
+    return folder
+
+
+@pytest.fixture
+def elsewhere(sick: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(sick)
+    return sick
+
+
+def texts(app: AppTest) -> list[str]:
+    return [text.value for text in app.text]
+
+
+def silence(app: AppTest) -> list[str]:
+    return [caption.value for caption in app.caption if "Health: nothing found" in caption.value]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_finding_is_told_in_full(open_page: Open, elsewhere: Path, page: str) -> None:
+    app, found = open_page(page, run="sick"), diagnose(open_run("sick"))
+    assert found and not silence(app)
+    for one in found:
+        assert f"{marked(one.severity)} &nbsp;**{one.title}**" in [m.value for m in app.markdown]
+        assert {sentence(one.evidence), f"What helps: {one.remedy}.", f"Source: {one.source}."} <= set(texts(app))
+    steps = [b.label for b in app.button if str(b.key).startswith("health_step")]
+    assert steps == [f"Since step {one.step:,}" for one in found]
+
+
+def test_the_worst_are_counted_first(open_page: Open, elsewhere: Path) -> None:
+    severities = [one.severity for one in diagnose(open_run("sick"))]
+    bad, watch = severities.count("bad"), severities.count("watch")
+    heading = next(m.value for m in open_page("training", run="sick").markdown if m.value.startswith("**Health**"))
+    assert bad and watch
+    assert heading == f"**Health** &nbsp;:red-badge[✕ {bad} bad] :orange-badge[△ {watch} to watch]"
+
+
+def test_buttons_go_to_the_step_and_to_the_head(open_page: Open, elsewhere: Path) -> None:
+    app, first = open_page("training", run="sick", step=20), diagnose(open_run("sick"))[0]
+    app.button(key="health_step 0").click().run()
+    assert app.session_state["selection"].step == first.step == 0
+    app.button(key="health_head 0 L0H0").click().run()
+    assert app.session_state["selection"].focus == (0, 0)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_healthy_run_says_in_one_line_what_was_looked_for(open_page: Open, small_run: Run, page: str) -> None:
+    assert diagnose(small_run) == []
+    (line,) = silence(open_page(page, run="tiny"))
+    assert line == (
+        "✓ Health: nothing found. Looked for divergence, one-hot attention out of reach, heads that stand in for a "
+        "residual connection, entropy collapse, scores beyond the softmax, update ratios out of band. Not measured: "
+        "idle heads."
+    )
+
+
+def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callable[..., Run], workplace: Path) -> None:
+    run = copy_run("bare")
+    for name in ("val_loss", "head_grad_norm"):
+        chunks = [path for path in (run.dir / "trace.zarr" / name / "c").rglob("*") if path.is_file()]
+        assert chunks
+        for path in chunks:
+            path.unlink()  # a chunk that is not there reads as nan
+    known, unknown = diagnosing.looked_for(run)
+    assert unknown == ["one-hot attention out of reach", "entropy collapse", "idle heads"]
+    assert set(known).isdisjoint(unknown) and len(known) == 4
+
+
+def test_training_tells_of_a_divergence_itself(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    copy_run("broken", status="diverged", divergence=BROKEN)
+    training, gradients = open_page("training", run="broken"), open_page("gradients", run="broken")
+    told = f"{marked('bad')} &nbsp;**The run diverged**"
+    assert told not in [m.value for m in training.markdown] and not silence(training)
+    assert told in [m.value for m in gradients.markdown]
+    assert any("blocks.1.attn.hook_q in L1H2 at step 20" in text for text in texts(gradients))
+
+
+def test_a_name_in_the_evidence_is_text(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    hostile: dict[str, Any] = {**BROKEN["non_finite"], "where": "**x** <img src=x>", "head": None}
+    copy_run("broken", status="diverged", divergence={**BROKEN, "non_finite": hostile})
+    app = open_page("gradients", run="broken")
+    assert any("**x** <img src=x> in layer 1" in text for text in texts(app))
+    assert not any("<img" in m.value for m in app.markdown)
+
+
+def test_findings_are_read_again_when_the_run_moves_on(copy_run: Callable[..., Run], workplace: Path) -> None:
+    run = copy_run("moving")
+    assert diagnosing.findings(run) == []
+    path = run.dir / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "divergence": BROKEN}))
+    assert [one.kind for one in diagnosing.findings(run)] == ["divergence"]

@@ -1,0 +1,259 @@
+"""Phases: a run with known turns, its order in words, other seeds, few snapshots, and models of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dashboard.loading import phases as loading
+from dashboard.sections.phase_order import agreement, circuit, moved, sureness
+from dashboard.sections.phase_seeds import alike, said, table
+from dashboard.sections.phase_undoing import snapshots
+from tracer.course import Curve, events, turn
+from tracer.phases import PhaseChange
+from tracer.store import Run
+from tracer.store.layout import Lock
+
+STEPS = np.arange(0, 400, 10)
+ZERO = np.zeros(STEPS.size)
+
+
+def rises(name: str, start: int, stop: int, *heads: tuple[int, int]) -> Curve:
+    values = np.interp(STEPS, [start, stop], [0.0, 1.0])
+    return Curve(name, STEPS, values, turn(STEPS, values), heads)
+
+
+def induction(start: int) -> Curve:
+    return rises("induction", start, start + 50, (1, 2))
+
+
+def previous(start: int) -> Curve:
+    return rises("previous_token", start, start + 50, (0, 1))
+
+
+FLAT = Curve("icl_score", STEPS, ZERO, None)
+
+
+@pytest.mark.parametrize(
+    ("curves", "expected"),
+    [
+        ([previous(100), induction(200)], "Previous-token head L0H1 turned **before** induction head L1H2, at step 130 "
+         "against step 230. Their windows, 110 to 150 and 210 to 250, do not overlap."),
+        ([previous(200), induction(100)], "Previous-token head L0H1 turned **after** induction head L1H2, at step 230 "
+         "against step 130. Their windows, 210 to 250 and 110 to 150, do not overlap."),
+        ([previous(100), induction(120)], "**Not separated by this run's snapshots**: previous-token head L0H1 turned "
+         "at step 130 against step 150 for induction head L1H2, in windows that overlap (110 to 150 and 130 to 170)."),
+        ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
+         "**Not to be said yet**: no turn was found of induction head L1H0."),
+        ([previous(100), FLAT], ""),
+    ],
+)  # fmt: skip
+def test_what_came_first(curves: list[Curve], expected: str) -> None:
+    assert circuit(curves) == expected
+
+
+def test_how_sure_each_turn_is() -> None:
+    turned = events([induction(200), previous(100), rises("val_loss", 90, 150), FLAT])
+    assert [curve.name for curve in turned] == ["val_loss", "previous_token", "induction"]
+    assert [sureness(turned, i) for i in range(3)] == [
+        "Not separated from 2.", "Not separated from 1.", "Apart from all others.",
+    ]  # fmt: skip
+    assert sureness(turned[:2], 0) == "Not separated from any other."
+    assert sureness(turned[:1], 0) == ""
+
+
+def test_a_move_in_words() -> None:
+    change = PhaseChange(50, 100, 450, 6.962, -3.424, 0.0)
+    assert moved(Curve("val_loss", STEPS, ZERO, change)) == "falls from 6.96 to −3.42 nats between steps 50 and 450"
+    at_once = PhaseChange(50, 50, 50, 0.0, 0.5, 0.0)
+    assert moved(Curve("entropy", STEPS, ZERO, at_once)) == "rises from 0.00 to 0.50, all at step 50"
+
+
+def test_agreement_counts_the_runs_in_which_both_turned() -> None:
+    runs = [
+        [previous(100), induction(200)], [previous(100), induction(120)], [previous(200), induction(100)],
+        [previous(100), FLAT], [previous(100), induction(100)],
+    ]  # fmt: skip
+    assert agreement("previous_token", "induction", runs) == (2, 1, 4)
+    assert agreement("induction", "previous_token", runs) == (1, 1, 4)
+    assert said(runs).splitlines() == [
+        "- Previous-token head before induction head: in **2 of 4** runs, with windows apart in 1.",
+        "",
+        "If either order were as likely, 4 runs would agree on it by chance in 1 of 8 cases.",
+    ]
+    assert said([[FLAT]]) == "None of these runs holds two turns of an induction circuit."
+
+
+def test_names_of_runs_are_escaped() -> None:
+    shown = table({"<b>": [previous(100)], "two": [FLAT]})
+    assert "<b>" not in shown and "&lt;b&gt;" in shown
+    assert "110 to 150, L0H1" in shown and "not measured" in shown
+
+
+@pytest.mark.parametrize(
+    ("steps", "window", "expected"),
+    [
+        ([0, 50, 100, 150, 200], (60, 130), (50, 150)),
+        ([0, 50, 100], (0, 120), (0, 100)),
+        ([0, 50, 100], (50, 50), (0, 50)),
+        ([70], (60, 80), (70, 70)),
+    ],
+)
+def test_the_snapshots_around_a_window(steps: list[int], window: tuple[int, int], expected: tuple[int, int]) -> None:
+    change = PhaseChange(window[0], window[0], window[1], 0.0, 1.0, 0.0)
+    assert snapshots(steps, change) == expected
+
+
+def rewrite(run: Run, **changes: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Put other values into variables of the trace of a copied run."""
+    import zarr
+
+    group = zarr.open_group(run.dir / "trace.zarr", mode="r+")
+    for name, change in changes.items():
+        array = group[name]
+        assert isinstance(array, zarr.Array)
+        array[:] = change(np.asarray(array[:]))
+
+
+@pytest.fixture
+def turning(copy_run) -> Run:
+    """The short run again, in which L0H0 turns to the previous token in its 4th row, and L1H1 to copying in its 7th."""
+    run = copy_run("turning")
+
+    def turns(layer: int, head: int, row: int) -> Callable[[np.ndarray], np.ndarray]:
+        def changed(values: np.ndarray) -> np.ndarray:
+            values[:], values[row:, layer, head] = 0.0, 0.9
+            return values
+
+        return changed
+
+    rewrite(run, previous_token=turns(0, 0, 3), induction=turns(1, 1, 6))
+    return run
+
+
+def words(app) -> str:
+    return " ".join(e.value for kind in (app.markdown, app.caption, app.info, app.subheader) for e in kind)
+
+
+def page_html(app) -> str:
+    return " ".join(e.proto.body for e in app.get("html"))
+
+
+def test_the_page_of_a_short_run(open_page, small_run, sent) -> None:
+    app = open_page("phases", run="tiny", step=10)
+    head, arrays, cue = sent(app, "timeline")
+    assert arrays["steps"].tolist() == small_run.trace.step.values.tolist()
+    assert cue["value"] == 10
+    assert {"Held-out loss", "Mean normalised entropy", "Gradient norm"} <= set(head["labels"])
+    assert sum(label.startswith("K-composition") for label in head["labels"]) == 1
+
+
+def test_a_click_goes_to_a_step(open_page) -> None:
+    app = open_page("phases", run="tiny")
+    app.session_state["timeline"] = {"pick": {"value": 15, "time": 1}}
+    app.run()
+    assert not app.exception
+    assert app.session_state["selection"].step == 15
+
+
+def test_log_steps(open_page, sent) -> None:
+    app = open_page("phases", run="tiny")
+    assert not sent(app, "timeline")[2]["log_x"]
+    app.session_state["phases_axis_box"] = "log"
+    app.run()
+    assert sent(app, "timeline")[2]["log_x"] and sent(app, "surface_loss")[2]["log_x"]
+
+
+def test_pictures_hold_the_losses(open_page, small_run, sent) -> None:
+    app = open_page("phases", run="tiny")
+    losses = small_run.trace.loss_by_position.values
+    head, arrays, _ = sent(app, "surface_loss")
+    lifted = head["lo"] + arrays["cells"] / 65534 * (head["hi"] - head["lo"])
+    np.testing.assert_allclose(lifted, losses, atol=(head["hi"] - head["lo"]) / 65534)
+    _, arrays, _ = sent(app, "loss_path")
+    centred = losses - losses.mean(0)
+    np.testing.assert_allclose((arrays["points"] ** 2).sum(), (np.linalg.svd(centred)[1][:2] ** 2).sum(), rtol=1e-4)
+
+
+def test_few_rows_are_said_to_be_few(open_page, small_run, workplace, copy_run) -> None:
+    copy = copy_run("brief")
+    rewrite(copy, step=lambda steps: np.where(np.arange(len(steps)) < 5, steps, -1))
+    app = open_page("phases", run="brief")
+    assert "Too few recorded steps (5)" in words(app)
+    assert "Does the order repeat?" not in words(app)
+
+
+def test_a_live_run_says_that_its_windows_move(open_page, copy_run) -> None:
+    copy = copy_run("moving", status="training")
+    lock = Lock(copy.dir)
+    try:
+        app = open_page("phases", run="moving")
+    finally:
+        lock.release()
+    assert "The run goes on, and so do these windows" in words(app)
+
+
+def test_other_seeds_of_the_preset_are_laid_beside(open_page, small_run, copy_run) -> None:
+    copy_run("seed1", seed=1)
+    copy_run("seed1again", seed=1)
+    copy_run("same", seed=small_run.meta["seed"])
+    copy_run("other", seed=2, preset="demo")
+    app = open_page("phases", run="tiny")
+    assert app.multiselect[0].value == ["seed1"]
+    assert 'scope="col">seed1</th>' in page_html(app)
+    app.multiselect[0].set_value([]).run()
+    assert "seed1" not in page_html(app)
+
+
+def test_runs_beside_are_one_a_seed(small_run, copy_run) -> None:
+    others = {name: copy_run(name, seed=seed) for name, seed in (("b", 5), ("a", 5), ("c", 6), ("d", 0))}
+    assert alike(small_run, others) == ["a", "c"]
+
+
+def test_undoing_is_the_dot_product_of_mean_losses(small_run, workplace) -> None:
+    from tracer.ablate import losses
+    from tracer.batches import batches
+
+    found = loading.undoing(small_run, 0, 30, ((0, 0), (1, 1)))
+    text = batches(small_run).text
+    assert text is not None
+    start, end = (losses(small_run.model(step), text, [()])[0].mean(0).double().numpy() for step in (0, 30))
+    off = losses(small_run.model(30), text, [((1, 1),)])[0].mean(0).double().numpy()
+    d = (end - start) / np.linalg.norm(end - start)
+    assert found.dots[1] == pytest.approx((off - end) @ d, abs=1e-5)
+    np.testing.assert_allclose(found.moved, small_run.trace.loss_by_position.values[[0, -1]].T @ [-1, 1], atol=1e-5)
+
+
+def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:
+    steps = turning.trace.step.values
+    app = open_page("phases", run="turning", layer=0, head=0)
+    assert f"at step {steps[3]} against step {steps[6]}" in words(app)
+    assert app.session_state["phase_box"] == "induction"
+    head, _, _ = sent(app, "undoing_lines")
+    assert head["labels"] == ["the phase", "L0H0 off"]
+    assert sent(app, "surface_loss")[2]["window"] == sent(app, "loss_path")[2]["window"] == [steps[6], steps[6]]
+    head, _, _ = sent(app, "timeline")
+    by_label = dict(zip(head["labels"], head["windows"], strict=True))
+    assert by_label["Previous-token head L0H0"] == [steps[3]] * 3 and by_label["Induction head L1H1"] == [steps[6]] * 3
+    app.session_state["phase_box"] = "previous_token"
+    app.run()
+    assert sent(app, "surface_loss")[2]["window"] == [steps[3], steps[3]]
+
+
+def test_less_a_step_takes_that_step_off(open_page, turning, sent) -> None:
+    app = open_page("phases", run="turning")
+    app.session_state["surface_box"] = "since"
+    app.run()
+    head, arrays, cue = sent(app, "surface_loss")
+    lifted = head["lo"] + arrays["cells"] / 65534 * (head["hi"] - head["lo"])
+    np.testing.assert_allclose(lifted[6], 0, atol=(head["hi"] - head["lo"]) / 65534)
+    assert cue["scale"]["palette"] == "change" and cue["scale"]["lo"] == -cue["scale"]["hi"]
+
+
+@pytest.mark.parametrize("name", ["patches", "gpt", "opened"])
+def test_models_of_others(open_page, elsewhere, name: str) -> None:
+    app = open_page("phases", run=name)
+    assert not app.exception
+    assert "K-composition" not in " ".join(e.label for e in app.button)

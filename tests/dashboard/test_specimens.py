@@ -1,0 +1,309 @@
+"""The Specimens page over real runs of two specimens: what is shown, what is claimed, and what can be started."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import loading, processes
+from dashboard.loading import specimens as reading
+from dashboard.loading.specimens import Setting
+from tracer.config import TrainConfig
+from tracer.presets import preset
+from tracer.reproduce import CLAIMS
+from tracer.specimens import SPECIMENS
+from tracer.store import Run, open_run
+from tracer.store.layout import Lock
+from tracer.training import train
+
+Open = Callable[..., AppTest]
+TRAINED = ("single-head-scaled", "single-head-residual", "multi-head")
+
+
+def narrow(config: TrainConfig, run: Path, steps: int) -> TrainConfig:
+    """A specimen 16 wide on random tokens, so that no text has to be read."""
+    hidden = {k: (8,) * len(getattr(config.model, k)) for k in ("mlp_hidden", "unembed_hidden")}
+    return replace(
+        config, run=str(run), steps=steps, device="cpu",
+        model=replace(config.model, d_model=16, n_ctx=16, **hidden),
+        data=replace(config.data, corpus="repeated-random", vocab_size=64, period_min=4, period_max=7),
+        optim=replace(config.optim, batch_size=8),
+        record=replace(config.record, every=5, snapshot_every=10, val_rows=4, log_every=10),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three specimens in a setting of their own, trained for 20 steps."""
+    folder = tmp_path_factory.mktemp("specimens")
+    for name in TRAINED:
+        config = narrow(preset(f"{name}-small").config, folder / "checkpoints" / f"my-{name}", 20)
+        train(config, preset=f"{name}-small", quiet=True)
+    return folder
+
+
+@pytest.fixture
+def elsewhere(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The dashboard started in a copy of that folder, with no process left behind."""
+    folder = Path(shutil.copytree(made, tmp_path / "work"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(processes, "_STARTED", {})
+    monkeypatch.setattr(processes, "_SERIES", [])
+    yield folder
+    for one in [*processes.started(), *filter(None, [processes.reproducing()])]:
+        one.process.kill()
+        one.process.wait()
+
+
+@pytest.fixture
+def nothing(elsewhere: Path) -> Path:
+    """No run at all."""
+    shutil.rmtree(elsewhere / "checkpoints")
+    return elsewhere
+
+
+def change(run: str, **facts: Any) -> None:
+    path = Path("checkpoints") / run / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+def the_setting(folder: Path) -> dict[str, Run]:
+    (runs,) = reading.trained(loading.runs()).values()
+    return runs
+
+
+def written(app: AppTest) -> str:
+    kinds = (app.text, app.caption, app.markdown, app.subheader, app.code)
+    return "\n".join(str(e.value) for kind in kinds for e in kind)
+
+
+def arguments(one: processes.Started) -> list[str]:
+    """What follows `python -m tracer`."""
+    assert isinstance(one.process.args, list)
+    return [str(word) for word in one.process.args[3:]]
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens")
+    assert [e.value for e in app.subheader] == [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
+    assert [e.proto.anchor for e in app.subheader] == list(SPECIMENS)
+    text = written(app)
+    for one in SPECIMENS.values():
+        assert all(words.replace("_", "\\_") in text for words in (one.changed, one.expects, one.published[1:]))
+    assert text.count("**Published.**") == 9 and "No claim is tested yet" in text
+
+
+def test_runs_are_known_by_their_preset_and_their_system(elsewhere: Path) -> None:
+    (setting,) = reading.trained(loading.runs())
+    assert setting == Setting(16, 16, 8, 0.1, 64, "repeated-random", 0)
+    assert {name: run.name for name, run in the_setting(elsewhere).items()} == {name: f"my-{name}" for name in TRAINED}
+    assert not reading.is_small(setting)
+
+
+@pytest.mark.parametrize(
+    ("facts", "known"),
+    [
+        ({}, True),
+        ({"preset": "single-head-scaled"}, True),
+        ({"preset": "demo"}, False),
+        ({"preset": None}, False),
+        ({"preset": "multi-head-small"}, False),  # its model has one head
+        ({"preset": "single-head-residual-small"}, False),  # it has no residual connection
+        ({"parent": {"run": "a", "step": 3}}, False),
+        ({"config": {"steps": "x"}}, False),
+    ],
+)
+def test_what_counts_as_a_run_of_a_specimen(elsewhere: Path, facts: dict[str, Any], known: bool) -> None:
+    change("my-single-head-scaled", **facts)
+    assert ("my-single-head-scaled" in {run.name for run in the_setting(elsewhere).values()}) == known
+
+
+def test_of_two_runs_the_newest_that_ended_counts(elsewhere: Path) -> None:
+    for name, created, status in (("b", "2126-01-01T00:00:00+00:00", "finished"),
+                                  ("c", "2127-01-01T00:00:00+00:00", "stopped")):  # fmt: skip
+        shutil.copytree("checkpoints/my-multi-head", f"checkpoints/{name}")
+        change(name, created=created, status=status)
+    assert the_setting(elsewhere)["multi-head"].name == "b"
+
+
+def test_every_claim_is_judged_by_the_runs_or_waits(elsewhere: Path) -> None:
+    found = {one.claim: one for one in reading.readings(the_setting(elsewhere))}
+    assert list(found) == [claim.text for claim in CLAIMS]
+    entropy = open_run("my-single-head-scaled").trace["entropy"].values[:, 0, 0]
+    fell = found["scaled but without a residual, entropy falls to under a third"]
+    assert fell.holds == bool(entropy[-1] < entropy[0] / 3)
+    assert fell.evidence == f"entropy {entropy[0]:.3f} at the start, {entropy[-1]:.3f} at the end"
+    waits = found["multi-head is better than single-head"]
+    assert waits.holds is None and waits.evidence == "waits for single-head"
+
+
+def test_losses_after_different_numbers_of_steps_are_not_compared(elsewhere: Path) -> None:
+    shutil.copytree("checkpoints/my-multi-head", "checkpoints/two")
+    config = json.loads(Path("checkpoints/two/run.json").read_text())["config"]
+    config["model"]["n_layers"] = 2
+    change("two", preset="two-blocks-small", config=config, step=7)
+    found = {one.claim: one for one in reading.readings(the_setting(elsewhere))}["two-blocks is better than multi-head"]
+    assert (found.holds, found.evidence) == (None, "trained for 7 and 20 steps: not comparable")
+
+
+def test_a_run_that_is_not_done_is_not_judged(elsewhere: Path) -> None:
+    change("my-single-head-scaled", status="stopped")
+    found = reading.readings(the_setting(elsewhere))
+    assert {one.holds for one in found if one.needs == ("single-head-scaled",)} == {None}
+
+
+def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsewhere: Path, sent: Any) -> None:
+    app, name = open_page("specimens"), "single_head_scaled"
+    trace = open_run("my-single-head-scaled").trace
+    head, arrays, cue = sent(app, f"{name} entropy")
+    assert head["labels"] == ["L0H0", "all keys alike"] and arrays["steps"].tolist() == trace["step"].values.tolist()
+    drawn = arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
+    np.testing.assert_allclose(drawn[0], trace["entropy"].values[:, 0, 0], atol=1e-3)
+    np.testing.assert_allclose(drawn[1], np.log(np.arange(2, 17)).mean(), atol=1e-3)
+    assert cue["scale"]["chance"] == pytest.approx(0.089 * 32 / 31)
+    head, arrays, _ = sent(app, f"{name} looks")
+    drawn = arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
+    expected = [trace[k].values[:, 0, 0] for k in ("current_token", "previous_token")]
+    np.testing.assert_allclose(drawn, expected, atol=1e-3)
+    for at, step in (("At the start", 0), ("At the end", 20)):
+        seen = np.sqrt(trace["pattern"].sel(step=step, prompt="text 0").values[0, 0].astype(float))
+        np.testing.assert_allclose(sent(app, f"{name} atlas {at}")[1]["thumbs"][0, 0] / 255, seen, atol=0.5 / 39 + 4e-3)
+    assert "**At the end**, step 20" in written(app)
+
+
+def test_the_shares_at_the_end_answer_the_question(open_page: Open, elsewhere: Path) -> None:
+    text = written(open_page("specimens"))
+    shares = {}
+    for name in ("single-head-scaled", "single-head-residual"):
+        last = open_run(f"my-{name}").trace.isel(step=-1, layer=0, head=0)
+        own, before = float(last["current_token"]), float(last["previous_token"])
+        shares[name] = f"{own:.0%} of it is on the token itself, {before:.0%} on the token before"
+        assert shares[name] in text
+    assert "**The answer here.** Without a residual connection" in text
+
+
+def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere: Path, tmp_path: Path) -> None:
+    sick = preset("single-head-unscaled-small").config
+    config = narrow(sick, elsewhere / "checkpoints" / "sick", 20)
+    train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled-small", quiet=True)
+    app = open_page("specimens")
+    wide = next(one for one in reading.trained(loading.runs()) if one.d_model == 128)
+    app.selectbox(key="setting_box").set_value(wide).run()
+    text = written(app)
+    assert ":red-badge[✕ bad] Attention is one-hot and out of reach, since step 0" in text
+    assert "[Scaled, but alone ↓](#single-head-scaled)" in text
+    assert ":green-badge[✓ holds] &nbsp;Unscaled attention is one-hot from the start" in text
+
+
+def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
+    app = open_page("specimens")
+    assert labels(app).count("Heads") == labels(app).count("Training") == 3
+    assert [key for key in SPECIMENS if f"beside {key}" in {b.key for b in app.button}] == ["single-head-residual"]
+
+
+def test_without_a_run_everything_can_be_trained(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens")
+    assert labels(app) == [
+        "Train all (about 27 minutes)",
+        *(f"Train it here (about {n})" for n in ("1 minute", "1 minute", "1 minute", "3 minutes", "4 minutes",
+                                                 "3 minutes", "5 minutes", "10 seconds", "9 minutes")),
+    ]  # fmt: skip
+
+
+def test_in_another_setting_nothing_is_started(open_page: Open, elsewhere: Path) -> None:
+    app = open_page("specimens")
+    assert not any(label.startswith("Train ") for label in labels(app))
+    assert [c.value for c in app.caption].count("No run of it in this setting.") == 6
+
+
+def test_training_one_starts_its_preset(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens")
+    app.button(key="train four-blocks-small").click().run()
+    (one,) = processes.started()
+    assert arguments(one) == ["train", "four-blocks-small", "--run", "checkpoints/four-blocks-small", "--seed",
+                                    "0", "--steps", "3000"]  # fmt: skip
+    assert "Reading the text and building the model" in written(app)
+    assert app.button(key="train_all").disabled and "train four-blocks-small" not in {b.key for b in app.button}
+
+
+def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens")
+    app.button(key="train_all").click().run()
+    series = processes.reproducing()
+    assert series is not None and arguments(series) == ["reproduce", *SPECIMENS]
+    assert processes.started() == [] and app.button(key="train single-head-small").disabled
+    app.button(key="stop_series").click().run()
+    series.process.wait(60)
+    app.run()
+    assert not series.alive and not app.button(key="train_all").disabled
+    assert "Its last words" not in written(app)  # it was told to, wherever it was
+
+
+def test_a_name_that_is_taken_is_said(open_page: Open, nothing: Path, made: Path) -> None:
+    shutil.copytree(made / "checkpoints" / "my-multi-head", nothing / "checkpoints" / "multi-head-small")
+    change("multi-head-small", preset="demo")
+    app = open_page("specimens")
+    app.button(key="train multi-head-small").click().run()
+    assert "already holds a run" in written(app) and processes.started() == []
+
+
+def test_a_live_run_is_drawn_as_far_as_it_is(open_page: Open, elsewhere: Path) -> None:
+    change("my-multi-head", status="training")
+    lock = Lock(Path("checkpoints/my-multi-head"))
+    try:
+        app = open_page("specimens")
+    finally:
+        lock.release()
+    text = written(app)
+    assert "**Now**, step 20" in text and "What its attention does so far" in text and "Stop" in labels(app)
+
+
+@pytest.mark.parametrize("broken", ["trace.zarr", "trace.zarr/entropy"])
+def test_a_damaged_run_leaves_the_others_whole(open_page: Open, elsewhere: Path, broken: str) -> None:
+    shutil.rmtree(f"checkpoints/my-multi-head/{broken}")
+    text = written(open_page("specimens"))
+    assert "Its trace cannot be read; Training says why." in text and text.count("here, step 20") == 2
+
+
+def test_a_torn_picture_leaves_the_rest_of_its_card(open_page: Open, elsewhere: Path) -> None:
+    torn = [p for p in Path("checkpoints/my-multi-head/trace.zarr/pattern/c").rglob("*") if p.is_file()]
+    assert torn
+    for path in torn:
+        path.write_bytes(b"?")
+    text = written(open_page("specimens"))
+    assert text.count("here, step 20") == 3 and text.count("**At the end**") == 2
+
+
+def test_a_corpus_named_by_others_is_text(open_page: Open, elsewhere: Path) -> None:
+    name = "**b** <img src=x onerror=alert(1)>"
+    config = json.loads(Path("checkpoints/my-multi-head/run.json").read_text())["config"]
+    config["data"]["corpus"] = name
+    change("my-multi-head", config=config)
+    app = open_page("specimens")
+    assert any(name in option for option in app.selectbox(key="setting_box").options)
+    assert name not in written(app)
+
+
+def test_stopping_the_series_stops_all_of_it(nothing: Path) -> None:
+    series = processes.reproduce(["single-head-scaled", "single-head-residual"])
+    first, until = Path("checkpoints/single-head-scaled-small"), time.monotonic() + 120
+    while not list((first / "trace.zarr" / "step" / "c").glob("*")):
+        assert series.alive and time.monotonic() < until, series.tail()
+        time.sleep(0.1)
+    assert processes.reproduce(["four-blocks"]) is series  # one at a time
+    processes.cancel(series)
+    assert series.process.wait(60) == 130 and not series.failed
+    assert open_run(first).status == "stopped" and not Path("checkpoints/single-head-residual-small").exists()

@@ -45,7 +45,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """A button until it is asked for: it takes seconds."""
     head = parts.focus(trace, setup.step)
     label = theme.head_label(*head)
-    st.subheader(f"Is {label} an induction head?", anchor=False)
+    st.header(f"Is {label} an induction head?", anchor=False)
     asked = f"verdict {setup.run} {setup.step} {head}"
     if not st.session_state.get(asked):
         st.caption("Four tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")

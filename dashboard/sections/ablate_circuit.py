@@ -25,7 +25,7 @@ def draw_circuit(run: Run, setup: Setup) -> None:
     n = model.n_layers * model.n_heads
     if is_large(run) or n > MOST:
         return
-    st.subheader("The smallest set that copies", anchor=False)
+    st.header("The smallest set that copies", anchor=False)
     st.caption(
         f"Every head is off; one after the other the head comes back that helps most, until {TARGET:.0%} of what "
         "repeated tokens gain by having been seen is there again. Then heads that are not needed go. Greedy: a small "

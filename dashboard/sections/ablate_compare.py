@@ -37,7 +37,7 @@ def draw_beside(run: Run, setup: Setup) -> None:
     """Nothing, and nothing is computed, unless another run or step was chosen."""
     if not is_compared(run, prompt=False):
         return
-    st.subheader("The same heads off in B" if setup.off else "Beside B", anchor=False)
+    st.header("The same heads off in B" if setup.off else "Beside B", anchor=False)
     try:
         other = other_run(run)
     except (ValueError, OSError) as error:

@@ -23,7 +23,7 @@ NAMED = 8
 
 
 def draw_sweep(run: Run, setup: Setup) -> None:
-    st.subheader("Every head by itself", anchor=False)
+    st.header("Every head by itself", anchor=False)
     st.caption(f"The change in loss when only that head is off. {REDUNDANCY}")
     model = setup.model
     n_heads = model.n_layers * model.n_heads

@@ -88,6 +88,6 @@ def heading(title: str, about: str, key: str) -> None:
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"{key}_top"
     ):
-        st.subheader(title, anchor=False, width="content")
+        st.header(title, anchor=False, width="content")
         with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
             st.markdown(about.format(**LINKS))

@@ -164,7 +164,7 @@ def draw_comparison(run: Run, sight: Sight, see: See, focus: Head) -> None:
     if not is_compared(run):
         return
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-        st.subheader(f"{theme.head_label(*focus)} compared", anchor=False, width="content")
+        st.header(f"{theme.head_label(*focus)} compared", anchor=False, width="content")
         matching = st.container(width="content")
     try:
         other = _other(run, sight, see)

@@ -148,7 +148,7 @@ def draw_samples(run: Run, step: int | None) -> None:
     if not samples:
         return
     newest = max(s["step"] for s in samples)
-    st.subheader("What it writes", anchor=False)
+    st.header("What it writes", anchor=False)
     st.caption(f"Continuations of a held-out text, sampled at step {newest:,}. Move the step to read earlier ones.")
     shown = [s for s in samples if s["step"] == newest]
     st.text("The model is given")

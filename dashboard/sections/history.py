@@ -25,7 +25,7 @@ def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: i
     if trace.sizes["step"] == 1 and not run.live:
         return
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-        st.subheader(f"{MEASURES[measure].label} over training", anchor=False, width="content")
+        st.header(f"{MEASURES[measure].label} over training", anchor=False, width="content")
         choose_view("history_box")
     draw_measure(run, trace, measure, focus, step, key="history", height=240)
 

@@ -31,7 +31,7 @@ def draw_welcome() -> None:
     with st.container(border=True, key="welcome"):
         text, pictures = st.columns([5, 6], gap="large", vertical_alignment="top")
         with text:
-            st.subheader("Watch a transformer learn to look back", anchor=False)
+            st.header("Watch a transformer learn to look back", anchor=False)
             st.markdown(
                 "A language model reads from left to right, and at every token each of its *attention heads* looks "
                 "back and carries something over. What it looks at is its pattern: a row for each token that looks, a "

@@ -51,7 +51,7 @@ def choose_kind() -> str:
 def draw_passages(run: Run, found: Found, kind: str, head: Head) -> None:
     """The strongest looks and typical ones, as text."""
     label, looks = theme.head_label(*head), found.search.looks(kind, head)
-    st.subheader(f"Where {label} looks", anchor=False)
+    st.header(f"Where {label} looks", anchor=False)
     n, tokens = found.text.tokens.shape[0], int((found.text.tokens >= 0).sum())
     if not looks:
         st.caption(f"Searched {n} {found.text.what}, {tokens:,} tokens.")

@@ -28,7 +28,7 @@ def is_long(sight: Sight) -> bool:
 
 def draw_whole(sight: Sight, head: Head) -> None:
     """Every cell of one head's pattern."""
-    st.subheader(f"{theme.head_label(*head)} on this prompt", anchor=False)
+    st.header(f"{theme.head_label(*head)} on this prompt", anchor=False)
     _draw_name(sight, head)
     n_query, n_key = sight.sizes[head[0]]
     _draw(sight, head, (0, n_query, 0, n_key))
@@ -38,7 +38,7 @@ def draw_overview(sight: Sight, head: Head) -> None:
     """The whole pattern in blocks; dragging over it moves the window."""
     label = theme.head_label(*head)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-        st.subheader(f"{label} on the whole prompt", anchor=False, width="content")
+        st.header(f"{label} on the whole prompt", anchor=False, width="content")
         chosen = st.segmented_control(
             "A block shows its", list(POOLS), key="pool_box", default="max", required=True,
             format_func=lambda pool: POOLS[pool], label_visibility="collapsed", width="content",
@@ -58,7 +58,7 @@ def draw_overview(sight: Sight, head: Head) -> None:
 def draw_window(sight: Sight, head: Head) -> None:
     """The exact pattern inside the window."""
     window = window_of(sight, head)
-    st.subheader("The window, exactly", anchor=False)
+    st.header("The window, exactly", anchor=False)
     queries, keys = (f"{start:,} to {stop - 1:,}" for start, stop in (window[:2], window[2:]))
     st.caption(f"Queries {queries} look at keys {keys}.")
     _draw(sight, head, window)

@@ -18,7 +18,7 @@ SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
 def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) -> None:
     """Loss and slope side by side, as measured or less what they were when the phase began."""
     change = phase.change if phase else None
-    st.subheader("Loss by position", anchor=False)
+    st.header("Loss by position", anchor=False)
     less = None
     if change is not None:
         shown = st.segmented_control(
@@ -53,7 +53,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
 
 def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
     """The path from the start, or from where the loss has fallen, which else hides all that follows."""
-    st.subheader("Path of the losses", anchor=False)
+    st.header("Path of the losses", anchor=False)
     end = fall.change.end if fall and fall.change else 0
     since = 0
     if end and phases.path(run, end) is not None:

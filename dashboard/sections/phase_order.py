@@ -25,7 +25,7 @@ MORE = {True: "rises", False: "falls"}
 
 def draw_order(found: list[Curve], turned: list[Curve]) -> None:
     """The verdict on the two heads of an induction circuit, then every turn in order."""
-    st.subheader("Order of events", anchor=False)
+    st.header("Order of events", anchor=False)
     if said := circuit(found):
         st.markdown(said)
     rows = [

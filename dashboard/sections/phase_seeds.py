@@ -30,7 +30,7 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
     others = {other.name: other for other in loading.runs() if other.dir.resolve() != run.dir.resolve()}
     if not others:
         return
-    st.subheader("Does the order repeat?", anchor=False)
+    st.header("Does the order repeat?", anchor=False)
     st.caption(
         "The same turns in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
         "the order belongs to the model rather than to chance."

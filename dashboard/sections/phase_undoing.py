@@ -26,7 +26,7 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
     focus = parts.focus(trace)
     label = theme.head_label(*focus)
     start, end = snapshots(run.steps, phase.change)
-    st.subheader("What the phase did, and which heads undo it", anchor=False)
+    st.header("What the phase did, and which heads undo it", anchor=False)
     if start == end:
         st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
         return

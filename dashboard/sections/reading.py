@@ -18,7 +18,7 @@ def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
     """The token view of this prompt, below the pattern."""
     if not reading.there(sight)[focus]:
         return  # it looks at something else than this prompt: cross attention, or more queries than tokens
-    st.subheader("What each token looks at", anchor=False)
+    st.header("What each token looks at", anchor=False)
     st.caption(
         "Point at a token to see where it looks. The squares are what each head does with it; click one to focus."
     )

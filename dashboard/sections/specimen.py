@@ -80,7 +80,7 @@ def _draw_head(place: Place) -> None:
     specimen, run = place.specimen, place.run
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-            st.subheader(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
+            st.header(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
             if run is not None:
                 icon, colour = BADGES[status_word(run)]
                 st.badge(f"{icon} {status_word(run)}", color=colour)

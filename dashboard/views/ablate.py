@@ -103,7 +103,7 @@ def _existing(off: tuple[headsets.Head, ...], there: np.ndarray) -> tuple[headse
 
 
 def _draw_switches(run: Run, off: tuple[headsets.Head, ...], scores: np.ndarray, previous: np.ndarray) -> None:
-    st.subheader("Switch heads off", anchor=False)
+    st.header("Switch heads off", anchor=False)
     ablation_grid(
         scores, key="ablate", off=off, scale=parts.scale("induction", run, scores),
         on_change=lambda heads: state.update(off=tuple(heads)),
@@ -212,7 +212,7 @@ def _draw_positions(setup: Setup, cost: ablating.Cost) -> None:
 
 
 def _draw_induction(run: Run, setup: Setup) -> None:
-    st.subheader("What the other heads do then", anchor=False)
+    st.header("What the other heads do then", anchor=False)
     if setup.frozen:
         st.caption("Patterns are held as they were, so no score changes. Let them go to see who depends on whom.")
         return

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import parts
-from dashboard.loading import circuits
+from dashboard import loading, parts
+from dashboard.loading import circuits, prompting
 from dashboard.sections import circuit_about, circuit_reasons, prompts
 from dashboard.sections.ablate_sweep import is_large
 from dashboard.sections.circuit_composition import draw_composition, draw_copying
@@ -38,6 +38,11 @@ def page() -> None:
     if run.about.kind != "trained":
         _draw_others(run, trace, key, head)
         return
+    try:
+        loading.model(run, step)
+        prompting.tokenizer(run)
+    except ValueError as error:
+        parts.refuse(str(error))
     model = run.config.model
     left, right = st.columns([3, 2], gap="large")
     with left:

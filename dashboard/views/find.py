@@ -110,7 +110,7 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
         return None
     asked = f"search {run.dir}"
     if search is finding.of_text and is_large(run) and not st.session_state.get(asked):
-        st.subheader("Where it looks", anchor=False)
+        st.header("Where it looks", anchor=False)
         st.caption("This model is large: reading the text takes its time, for all heads at once.")
         st.button("Search the text", icon=":material/search:", type="primary",
                   on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
@@ -119,7 +119,7 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
-    st.subheader("Heads, ranked", anchor=False)
+    st.header("Heads, ranked", anchor=False)
     st.caption(f"{MEASURES[measure].label}, measured on {parts.probe(run, measure)}. "
                "Click a head to read its passages, a column to rank by it.")  # fmt: skip
     names = [measure, *(name for name in BESIDE if name != measure and measured.holds(trace, name))]

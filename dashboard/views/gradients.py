@@ -108,7 +108,7 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
 def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     """g, w and u of every tensor at one step; returns the chosen tensor."""
     step = int(trace["step"].values[row])
-    st.subheader(f"Every tensor at step {step:,}", anchor=False)
+    st.header(f"Every tensor at step {step:,}", anchor=False)
     held = [(letter, name) for letter, name in LETTERS.items() if measured.holds(trace, name)]
     chosen = st.session_state.get("tensor")
     chosen = chosen if chosen in names else _first(names)
@@ -165,7 +165,7 @@ def _take_row(names: list[str]) -> None:
 
 def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run) -> None:
     label = QUANTITIES[shown]
-    st.subheader(f"{label[0].upper()}{label[1:]} over training", anchor=False)
+    st.header(f"{label[0].upper()}{label[1:]} over training", anchor=False)
     st.caption(
         "A row for each tensor, a column for each recorded step; colour is a power of ten. The frames mark the "
         f"followed tensor and the step of the table.{' Drawn every 10 s while the run trains.' if run.live else ''}"
@@ -184,7 +184,7 @@ def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
 
 
 def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int, log_x: bool) -> None:
-    st.subheader("Tensor by tensor", anchor=False)
+    st.header("Tensor by tensor", anchor=False)
     st.caption("The same numbers as lines. Click one to follow its tensor.")
     short = rows.short_names(names)
     groups, families = rows.families(names)
@@ -215,7 +215,7 @@ def _scale(shown: str) -> theme.Scale:
 
 
 def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
-    st.subheader("All gradients together", anchor=False)
+    st.header("All gradients together", anchor=False)
     known = run.about.kind == "trained"
     limit = run.config.optim.clip if known else None
     steps, total = trace["step"].values, rows.total_norm(trace["grad_norm"].values)
@@ -256,7 +256,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
     """Q and K move the pattern, V and O what is written: each head's four matrices, at a step and over training."""
     name, label, step = f"head_{shown}", QUANTITIES[shown], int(trace["step"].values[row])
     focus = parts.focus(trace)
-    st.subheader("Head by head", anchor=False)
+    st.header("Head by head", anchor=False)
     st.caption("Q and K decide where a head looks, V and O what it writes there; they often move at different times.")
     left, right = st.columns([1, 1], gap="large")
     with left:

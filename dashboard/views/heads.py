@@ -126,7 +126,7 @@ def _draw_atlas(
     with st.container(
         key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
     ):  # fmt: skip
-        st.subheader("All heads on this prompt", anchor=False, width="content")
+        st.header("All heads on this prompt", anchor=False, width="content")
         st.toggle(
             "Strongest first", key="order_box", help="Sorts the heads inside each layer",
             on_change=lambda: state.update(order="measure" if st.session_state["order_box"] else "index"),

@@ -71,7 +71,7 @@ def _draw(run: Run, log_x: bool) -> None:
         )
     left, right = st.columns([9, 5], gap="large")
     with left:
-        st.subheader("Every curve on one axis", anchor=False)
+        st.header("Every curve on one axis", anchor=False)
         timeline(phases.timeline(found), key="timeline", step=step, log_x=log_x, on_change=_go)
         _draw_offer(run)
     with right:

@@ -63,7 +63,7 @@ def _draw_forking() -> None:
     """The form on top, for those who come from a run's own line with a step in mind."""
     with st.container(border=True, key="forking_card"):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            st.subheader("Fork a run", anchor=False, width="content")
+            st.header("Fork a run", anchor=False, width="content")
             st.button("Close", key="fork_close", icon=":material/close:", type="tertiary",
                       on_click=lambda: st.session_state.pop("forking", None))  # fmt: skip
         draw_fork(loading.runs())

@@ -134,7 +134,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
     nats = all(measured.predicts_tokens(trace) for trace in traces.values())
     shown = None
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-        st.subheader("Loss", anchor=False, width="content")
+        st.header("Loss", anchor=False, width="content")
         if nats:
             shown = st.segmented_control(
                 "Unit of the loss",
@@ -176,14 +176,14 @@ def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
 
 
 def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
-    st.subheader("Copying", anchor=False)
+    st.header("Copying", anchor=False)
     st.caption("Random tokens, then the same again: only a model that copies does better the second time.")
     chance = parts.scale("repeat_loss", run).chance
     _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="knows nothing"), log_x, step)
 
 
 def _draw_context(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
-    st.subheader("Use of context", anchor=False)
+    st.header("Use of context", anchor=False)
     st.caption("Loss late in the context minus loss early in it, on held-out text. Negative: what came before helps.")
     scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
     _lines(traces, CONTEXT, "context", scale, log_x, step)
@@ -221,7 +221,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> N
     carpet = state.read().view == "carpet"
     with left:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-            st.subheader("Every head", anchor=False, width="content")
+            st.header("Every head", anchor=False, width="content")
             choose_view("heads_view_box")
         st.caption(
             f"One {'row' if carpet else 'line'} a head; {theme.head_label(*focus)} is in focus. Click a "
@@ -258,7 +258,7 @@ def _colour() -> None:
 
 def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:
     """Loss by position at a few steps, early to late, and at the chosen one."""
-    st.subheader("Loss by position", anchor=False)
+    st.header("Loss by position", anchor=False)
     st.caption("At the chosen step and on the way: the further right, the more the model has read.")
     steps, values = trace["step"].values, trace["loss_by_position"].values
     chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())

@@ -165,7 +165,7 @@ def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> N
 def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open) -> None:
     app = open_page("ablate", run="tiny", prompt=prompt, off=((0, 0),))
     assert len(app.metric) == 6
-    assert [e.value for e in app.subheader] == [
+    assert [e.value for e in app.header] == [
         "Switch heads off",
         "On your own text",
         "What the other heads do then",

@@ -90,7 +90,7 @@ def test_a_pick_takes_its_head_into_focus(open_page: Open, sent: Any) -> None:
     app.run()
     selection = app.session_state["selection"]
     assert selection.focus == (1, 2) and sent(app, "spectrum")[2]["label"] == "L1H2"
-    assert "L1H2 in words" in [s.value for s in app.subheader]
+    assert "L1H2 in words" in [s.value for s in app.header]
     assert state.from_query(state.to_query(selection)) == selection
 
 

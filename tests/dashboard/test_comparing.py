@@ -45,7 +45,7 @@ def narrow(small_run: Run) -> Iterator[Run]:
 
 
 def written(app: AppTest) -> str:
-    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.subheader)
+    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.header)
     return "\n".join(str(e.value) for kind in kinds for e in kind)
 
 

@@ -72,7 +72,7 @@ def test_a_row_takes_its_head_and_a_column_its_measure(open_page: Open, sent: An
     app.run()
     selection = app.session_state["selection"]
     assert (selection.focus, selection.measure) == ((1, 2), "entropy_normalised")
-    assert sent(app, "passages")[0]["label"] == "L1H2" and "Where L1H2 looks" in [s.value for s in app.subheader]
+    assert sent(app, "passages")[0]["label"] == "L1H2" and "Where L1H2 looks" in [s.value for s in app.header]
     assert state.from_query(state.to_query(selection)) == selection
 
 

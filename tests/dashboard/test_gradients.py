@@ -35,7 +35,7 @@ def test_count_begins_with_what_moves_fastest():
 def test_table_is_the_last_row_that_has_an_update(open_page, small_run):
     app = open_page("gradients", run="tiny")
     table, row = app.dataframe[0].value, small_run.trace.sel(step=25)
-    assert "Every tensor at step 25" in [s.value for s in app.subheader]
+    assert "Every tensor at step 25" in [s.value for s in app.header]
     assert "No update has followed step 30" in " ".join(c.value for c in app.caption)
     assert table["tensor"].tolist() == [str(name) for name in row.param.values]
     for letter, name in (("g", "grad_norm"), ("w", "weight_norm"), ("u", "update_ratio")):

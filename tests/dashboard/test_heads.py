@@ -57,7 +57,7 @@ def captions(app: AppTest) -> str:
 
 def test_a_short_prompt_is_drawn_whole(open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="tiny", prompt="3 4 5 3 4", layer=1, head=2)
-    assert "L1H2 on this prompt" in [s.value for s in app.subheader]
+    assert "L1H2 on this prompt" in [s.value for s in app.header]
     assert shares(sent, app).shape == (6, 6) and "overview" not in str(app.get("bidi_component"))
     np.testing.assert_allclose(shares(sent, app).sum(1), 1, atol=1e-4)
 

@@ -27,7 +27,7 @@ PAGES = ("heads", "training", "gradients", "ablate")
 
 
 def written(app: AppTest) -> str:
-    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.subheader)
+    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.header)
     return "\n".join(str(e.value) for kind in kinds for e in kind)
 
 
@@ -131,7 +131,7 @@ def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> N
     assert shown["Step"] == ("20", "") and "Tokens a second" not in shown
     gradients = open_page("gradients", run="opened")
     assert gradients.segmented_control(key="quantity_box").options == ["weight w"]
-    assert [s.value for s in gradients.subheader] == [
+    assert [s.value for s in gradients.header] == [
         "Every tensor at step 20",
         "Weight w over training",
         "Tensor by tensor",
@@ -142,7 +142,7 @@ def test_a_loss_of_nobody_knows_what_has_no_unit(elsewhere: Path, open_page: Ope
     app = open_page("training", run="patches")
     assert sent(app, "loss")[2]["scale"]["unit"] == "" and sent(app, "loss")[2]["scale"]["chance"] is None
     assert "its own training loop computes" in written(app) and "perplexity" not in written(app).lower()
-    assert [s.value for s in app.subheader] == ["Loss", "Every head"]
+    assert [s.value for s in app.header] == ["Loss", "Every head"]
     gpt = open_page("training", run="gpt")
     assert sent(gpt, "loss")[2]["scale"]["chance"] == pytest.approx(np.log(60))
     assert "Not measured in this run:" in written(gpt) and "held-out text" not in written(gpt)

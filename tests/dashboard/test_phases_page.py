@@ -134,7 +134,7 @@ def turning(copy_run) -> Run:
 
 
 def words(app) -> str:
-    return " ".join(e.value for kind in (app.markdown, app.caption, app.info, app.subheader) for e in kind)
+    return " ".join(e.value for kind in (app.markdown, app.caption, app.info, app.header) for e in kind)
 
 
 def page_html(app) -> str:

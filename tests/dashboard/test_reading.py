@@ -74,7 +74,7 @@ def test_a_click_holds_a_token_and_reads_it_exactly(open_page: Open, small_run: 
 
 def test_a_click_on_a_square_moves_the_focus_and_a_token_does_not(open_page: Open) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT)
-    first = [s.value for s in app.subheader if "on this prompt" in s.value][-1][:4]
+    first = [s.value for s in app.header if "on this prompt" in s.value][-1][:4]
     app.session_state["reading"] = {"pick": [2, [int(first[1]), int(first[3])]]}
     app.run()
     selection = app.session_state["selection"]

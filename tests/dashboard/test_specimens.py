@@ -82,7 +82,7 @@ def the_setting(folder: Path) -> dict[str, Run]:
 
 
 def written(app: AppTest) -> str:
-    kinds = (app.text, app.caption, app.markdown, app.subheader, app.code)
+    kinds = (app.text, app.caption, app.markdown, app.header, app.code)
     return "\n".join(str(e.value) for kind in kinds for e in kind)
 
 
@@ -98,8 +98,8 @@ def labels(app: AppTest) -> list[str]:
 
 def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
-    assert [e.value for e in app.subheader] == [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
-    assert [e.proto.anchor for e in app.subheader] == list(SPECIMENS)
+    assert [e.value for e in app.header] == [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
+    assert [e.proto.anchor for e in app.header] == list(SPECIMENS)
     text = written(app)
     for one in SPECIMENS.values():
         assert all(words.replace("_", "\\_") in text for words in (one.changed, one.expects, one.published[1:]))

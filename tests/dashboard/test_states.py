@@ -26,7 +26,7 @@ def said(app: AppTest) -> str:
     """Everything that is written on a page, and the labels of what can be chosen."""
     kinds: Any = (
         app.title,
-        app.subheader,
+        app.header,
         app.text,
         app.markdown,
         app.caption,
@@ -137,6 +137,7 @@ WHOLE = {
     "phases": "Order of events",
     "gradients": "Every tensor at step 25",
     "ablate": "Switch heads off",
+    "circuits": "Who reads whom",
     "specimens": "1. One head, nothing scaled",
 }
 
@@ -153,8 +154,18 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
     (begun, all_say("Nothing is recorded yet", "not measured yet", ablate="other has no snapshot yet")),
     (diverged, {**WHOLE, "runs": "Training says where it broke", "training": "not a finite number at step 20"}),
     (interrupted, {**WHOLE, "runs": "◌ interrupted"}),
-    (weightless, {**WHOLE, "runs": "✓ finished", "heads": NO_WEIGHTS, "find": "2 kept prompts", "ablate": NO_WEIGHTS}),
-    (cut_off, {**WHOLE, "runs": "✓ finished", "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN}),
+    (
+        weightless,
+        {
+            **WHOLE,
+            "runs": "✓ finished",
+            "heads": NO_WEIGHTS,
+            "find": "2 kept prompts",
+            "ablate": NO_WEIGHTS,
+            "circuits": NO_WEIGHTS,
+        },
+    ),
+    (cut_off, {**WHOLE, "runs": "✓ finished", "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN, "circuits": UNSEEN}),
     (traceless, all_say("has no trace.zarr: the run was stopped before its first record", "not measured yet")),
     (damaged_trace, all_say("trace.zarr cannot be read", "not measured yet")),
     (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", "not measured yet")),
@@ -206,6 +217,7 @@ FOREIGN = {
     "find": "This model reads no tokens, so there is no text to search", "training": "Every head",
     "phases": "Too few recorded steps", "gradients": "Every tensor at step",
     "ablate": "with watcher.ablate({(0, 1)}):",
+    "circuits": "The code of this model is not in the run, so there are no circuits",
     "specimens": "Train all",
 }  # fmt: skip
 

@@ -108,7 +108,7 @@ def choose(tab: Tab, layer: int, head: int) -> None:
 
 
 def titled(layer: int, head: int) -> str:
-    return (f"[...document.querySelectorAll('h3')].some((title) => title.textContent.startsWith('L{layer}H{head} on '))"
+    return (f"[...document.querySelectorAll('h2')].some((title) => title.textContent.startsWith('L{layer}H{head} on '))"
             " && watch.drawn > watch.clicked")  # fmt: skip
 
 

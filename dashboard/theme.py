@@ -78,8 +78,10 @@ _CHROME = """
   opacity: 1; color: color-mix(in srgb, currentColor 68%, transparent) !important;
 }
 [data-testid="stCaptionContainer"] code { font-size: 0.95em; }
+@media (max-width: 640px) { [data-testid="stHorizontalBlock"] { row-gap: 1rem; } }
 """
-"""Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, badges and code in a caption."""
+"""Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, badges and code in a caption; and
+where columns stack, they stand no further apart than what belongs together."""
 
 
 def apply() -> None:

@@ -22,6 +22,8 @@ LABEL = 13
 """Pixels that a row's label needs; of thinner rows not every one has a label."""
 TALLEST = 1080
 """Pixels of all rows together, as long as none gets too thin."""
+ROOMY = 4
+"""Up to so many heads a cell has room for two digits."""
 REACH = 2.0
 """Colours of the update ratio end this many powers of ten from the middle."""
 
@@ -39,11 +41,12 @@ def history(
 ) -> go.Figure:
     """values [step param] as a picture: a column for each recorded step, a row for each tensor.
 
-    `chosen` is framed and `step` marked. Steps are recorded densely at first, so equal columns are not equal times.
+    `chosen` is framed and `step` marked; steps at the end that no update followed are left out. Steps are recorded
+    densely at first, so equal columns are not equal times.
     """
     import plotly.graph_objects as go
 
-    steps, values = np.asarray(steps), np.asarray(values, np.float32)
+    steps, values = _updated(np.asarray(steps), np.asarray(values, np.float32))
     columns, row = [str(s) for s in steps], row_height(len(names))
     figure = go.Figure(
         go.Heatmap(
@@ -74,6 +77,13 @@ def history(
     return figure
 
 
+def _updated(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Up to the last step that has a value; Plotly draws no cells behind it, and frames would stick out."""
+    held = np.flatnonzero(~np.isnan(values).all(axis=1))
+    end = held[-1] + 1 if held.size else len(steps)
+    return steps[:end], values[:end]
+
+
 def row_height(n: int) -> int:
     """Pixels of a tensor's row: fewer when there are many, down to 4, so that the picture stays on a page."""
     return 30 if n <= 16 else max(4, min(18, TALLEST // n))
@@ -101,15 +111,15 @@ def heads(
         subplot_titles=[f"W_{m}" for m in matrices],
         shared_xaxes=True,
         shared_yaxes=True,
-        horizontal_spacing=0.05,
-        vertical_spacing=0.14,
+        horizontal_spacing=0.04,
+        vertical_spacing=0.2,
     )
-    axis = _colours(values, label, ratio, dark)
+    axis, digits = _colours(values, label, ratio, dark), 1 if n_heads <= ROOMY else 0
     at = np.array([[layer, head] for layer in layers for head in columns])
     for i, matrix in enumerate(matrices):
         where: dict[str, Any] = {"row": i // 2 + 1, "col": i % 2 + 1}
         grid = values[..., i]
-        printed = [[_brief(v) for v in row] for row in grid] if grid.size <= 24 else None
+        printed = [[_brief(v, digits) for v in row] for row in grid] if grid.size <= 24 else None
         cells = go.Heatmap(
             x=columns,
             y=layers,
@@ -120,7 +130,7 @@ def heads(
             hoverinfo="skip",
             text=printed,
             texttemplate="%{text}" if printed else None,
-            textfont={**_MONO, "color": _ink(grid, axis)},
+            textfont={**_MONO, "size": 10, "color": _ink(grid, axis)},
         )
         figure.add_trace(cells, **where)
         clicks = go.Scatter(  # a heatmap reports no clicks, so invisible points on it take them
@@ -130,7 +140,7 @@ def heads(
             mode="markers",
             showlegend=False,
             marker={"size": 26, "opacity": 0},
-            hovertemplate=f"L%{{y}}H%{{x}} W_{matrix}<br>{label} %{{customdata:.2e}}<extra></extra>",
+            hovertemplate=f"L%{{y:d}}H%{{x:d}} W_{matrix}<br>{label} %{{customdata:.2e}}<extra></extra>",
         )
         figure.add_trace(clicks, **where)
         if chosen is not None:
@@ -145,17 +155,17 @@ def heads(
             )
     figure.update_layout(
         template=theme.plotly_template(dark),
-        height=172 + 2 * max(80, 30 * n_layers),
+        height=164 + 2 * max(80, 30 * n_layers),
         coloraxis=axis,
         hoverdistance=40,
-        margin={"l": 8, "r": 8, "t": 28, "b": 48},
+        margin={"l": 2, "r": 2, "t": 28, "b": 28},
     )
     figure.update_coloraxes(colorbar_ypad=24)  # above the titles of the grids
     figure.update_annotations(font=_MONO)
     figure.update_xaxes(dtick=max(1, n_heads // 8), showgrid=False, zeroline=False, range=[-0.5, n_heads - 0.5])
     figure.update_yaxes(dtick=max(1, n_layers // 8), showgrid=False, zeroline=False, range=[n_layers - 0.5, -0.5])
-    figure.update_xaxes(title=_title("head", 40), row=2)
-    figure.update_yaxes(title={"text": "layer", "font": {"size": 12}}, col=1)
+    figure.update_xaxes(ticks="", tickprefix="H", tickangle=0)
+    figure.update_yaxes(ticks="", tickprefix="L")
     return figure
 
 
@@ -167,13 +177,15 @@ def _power(values: np.ndarray) -> np.ndarray:
     return np.log10(np.where(values > 0, values, np.nan)).astype(np.float32)
 
 
-def _title(text: str, standoff: int = 26) -> dict[str, Any]:
-    return {"text": text, "font": {"size": 12}, "standoff": standoff}  # counted from the axis, tick labels included
+def _title(text: str) -> dict[str, Any]:
+    return {"text": text, "font": {"size": 12}, "standoff": 26}  # counted from the axis, tick labels included
 
 
-def _brief(value: float) -> str:
-    """9e−3: as much as fits a small cell."""
-    return f"{value:.0e}".replace("e-0", "e−").replace("e-", "e−").replace("e+0", "e") if np.isfinite(value) else ""
+def _brief(value: float, digits: int) -> str:
+    """9.1e−3, or 9e−3: as much as fits a small cell."""
+    return (
+        f"{value:.{digits}e}".replace("e-0", "e−").replace("e-", "e−").replace("e+0", "e") if np.isfinite(value) else ""
+    )
 
 
 def _ink(grid: np.ndarray, axis: dict[str, Any]) -> str:

@@ -133,6 +133,21 @@ def _surface(directory: str, stamp: str, quantity: str, less: int | None) -> Sur
     return Surface(surface_picture.surface(found.steps, values), surface_picture.limits(after, signed=signed))
 
 
+def breadth(run: Run, window: tuple[int, int]) -> float:
+    """The share of the whole path's width, its first component, that the steps of a window span."""
+    return _breadth(str(run.dir.resolve()), run.stamp, window)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _breadth(directory: str, stamp: str, window: tuple[int, int]) -> float:
+    found = losses(open_run(directory))
+    if found is None:
+        return 0.0
+    across = phases.path(found.values)[0][:, 0]
+    inside = across[(found.steps >= window[0]) & (found.steps <= window[1])]
+    return float(np.ptp(inside) / np.ptp(across)) if inside.size and np.ptp(across) else 0.0
+
+
 def path(run: Run, since: int) -> bytes | None:
     """The principal components of the losses by position from a step on; None where fewer than 3 rows are left."""
     return _path(str(run.dir.resolve()), run.stamp, since)

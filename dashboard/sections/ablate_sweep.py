@@ -43,6 +43,12 @@ def draw_sweep(run: Run, setup: Setup) -> None:
                 marked=swept.sure, notes=_notes(swept),
             )  # fmt: skip
             st.caption(_sure(swept))
+    if any(np.isfinite(swept.low).any() for swept in found.values()):
+        n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())
+        st.caption(
+            f"A dot: the 95 % interval of that head excludes 0. Of {n} heads without any effect, {n / 20:.1f} would "
+            f"get one by chance; “corrected” is for {n} tries (Holm 1979)."
+        )
 
 
 def is_large(run: Run) -> bool:
@@ -62,16 +68,17 @@ def _notes(swept: Swept) -> list[list[str]]:
 
 
 def _sure(swept: Swept) -> str:
-    """Which heads are marked, and how many would be by chance."""
+    """How many heads are marked, and which of them hold."""
     if not np.isfinite(swept.low).any():
         return "1 sequence, so no intervals."
-    n = int(np.isfinite(swept.effect).sum())
-    marked, kept = int(swept.sure.sum()), [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
+    n, marked = int(np.isfinite(swept.effect).sum()), int(swept.sure.sum())
+    kept = [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
     names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= NAMED else ""
-    return (
-        f"A dot: the 95 % interval of that head excludes 0, as for {marked} of {n}. Of {n} heads without any effect, "
-        f"{n / 20:.1f} would get one by chance; corrected for {n} tries (Holm 1979), {len(kept)} hold{names}."
-    )
+    if marked > 1 and np.array_equal(swept.corrected, swept.sure):
+        held = f"all {marked} hold"
+    else:
+        held = f"{len(kept) or 'none'} hold{'s' if len(kept) < 2 else ''}{names}"
+    return f"A dot for {marked} of {n} heads" + (f"; corrected, {held}." if marked else ".")
 
 
 def draw_null(setup: Setup) -> None:

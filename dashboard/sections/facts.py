@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 
 def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
-    """Status, speed, and what is left; losses and best head at the chosen step. What nobody knows is left out."""
+    """How a run stands, its speed, and what is left; losses and best head at the chosen step.
+
+    What nobody knows is left out, and so is what the line in the header says of a run that has ended.
+    """
     status, about = theme.status(run.status), run.about
     row = measured.nearest(trace, chosen)
     with st.container(horizontal=True):
-        _fact("Status", f"{status.icon} {status.text if about.kind == 'trained' else status_word(run)}", None)
-        _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
+        if run.live:
+            _fact("Status", f"{status.icon} {status.text if about.kind == 'trained' else status_word(run)}", None)
+        if run.live or about.kind == "opened" or int(trace["step"][row]) != int(trace["step"][-1]):
+            _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
         nats = measured.predicts_tokens(trace)
         on_text = "Held-out loss" if about.kind == "trained" else "Loss on text"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):

@@ -12,6 +12,8 @@ from dashboard.state import update
 from tracer.course import Curve
 from tracer.store import Run
 
+SLIVER = 0.15
+"""A phase that takes less of the picture's width than this is too small to see there."""
 SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
 
 
@@ -52,28 +54,31 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
 
 
 def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
-    """The path from the start, or from where the loss has fallen, which else hides all that follows."""
+    """The path from the start, or from where the loss has fallen, where a phase is else too small to see."""
     st.header("Path of the losses", anchor=False)
     end = fall.change.end if fall and fall.change else 0
-    since = 0
+    ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
+    since, why = 0, ""
     if end and phases.path(run, end) is not None:
+        small = ends is not None and ends[1] > end and phases.breadth(run, ends) < SLIVER
+        opens = "late" if small else "all"
         shown = st.segmented_control(
-            "Path of the losses", ["all", "late"], key="path_box", default="all", required=True,
+            "Path of the losses", ["all", "late"], key=f"path_{opens}_box", default=opens, required=True,
             label_visibility="collapsed",
-            format_func=lambda one: "every step" if one == "all" else f"from step {end}, where the loss has fallen",
+            format_func=lambda one: "every step" if one == "all" else f"from step {end}",
         )  # fmt: skip
         since = end if shown == "late" else 0
+        why = f" By step {end} the loss has fallen, a fall so large that it hides what follows."
     st.caption(
         "Each point is the loss by position at one step, on its first two principal components; each axis has its own "
         "scale. Of means over texts, one number a position, not of single tokens as Olsson et al. 2022 take them. "
-        "A turn of the path is a change of what the model learns."
-        + (" Thick: the window of the phase." if phase and phase.change else "")
+        f"A turn of the path is a change of what the model learns.{why}"
+        + (" Thick: the window of the phase." if ends else "")
     )
     blob = phases.path(run, since)
     if blob is None:
         st.caption("Too few steps for a path.")
         return
-    ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
     path(blob, key="loss_path", step=step, window=ends, on_change=_go)
 
 

@@ -31,6 +31,8 @@ MINUTES = {
     "multi-head-full": 4, "multi-head": 3, "two-blocks": 5, "four-blocks": 0, "four-blocks-rms": 9,
 }  # fmt: skip
 """In small, as measured on a busy machine of four cores; 0 is less than one."""
+SIDES = (4, 7)
+"""Widths of words and pictures; the story above them is set on the same lines."""
 HEIGHT = 200
 ALONE, PICTURE = 176, 88
 """Width of a head's pattern, where there is one head and where there are several."""
@@ -43,6 +45,7 @@ STYLE = """<style>
 [class*="st-key-specimen-"] th, [class*="st-key-specimen-"] td { padding: .2rem .9rem .2rem 0; border-inline: 0; }
 [class*="st-key-specimen-"] :is(th, td):not(:first-child) { text-align: right; }
 [class*="st-key-specimen-"] thead th { border-top: 0; }
+.st-key-specimen-contents a { white-space: nowrap; }
 </style>"""
 
 
@@ -68,8 +71,9 @@ def draw_specimen(place: Place) -> None:
     specimen, run = place.specimen, place.run
     with st.container(border=True, key=f"specimen-{specimen.name}", gap="small"):
         _draw_head(place)
+        _draw_story(specimen)
         if run is None:
-            _draw_untrained(place)
+            _draw_started(place)
         elif run.live:
             ticking(lambda: _draw_run(place, run), key=f"specimen {specimen.name}")
         else:
@@ -84,9 +88,11 @@ def _draw_head(place: Place) -> None:
             if run is not None:
                 icon, colour = BADGES[status_word(run)]
                 st.badge(f"{icon} {status_word(run)}", color=colour)
-        if run is not None:
-            with st.container(horizontal=True, gap="xsmall", width="content"):
+        with st.container(horizontal=True, gap="xsmall", width="content"):
+            if run is not None:
                 _draw_ways(place, run)
+            else:
+                _draw_train(place)
 
 
 def _draw_ways(place: Place, run: Run) -> None:
@@ -113,9 +119,11 @@ def _open(page: str, run: Run, beside: str | None = None) -> None:
 
 
 def _draw_story(specimen: Specimen) -> None:
-    st.markdown(f"**What was changed.** {_plain(specimen.changed)}")
-    st.markdown(f"**What to expect.** {_plain(specimen.expects)}")
-    st.markdown(f"**Published.** {_plain(specimen.published[0].upper() + specimen.published[1:])}.")
+    published = f"{specimen.published[0].upper()}{specimen.published[1:]}."
+    told = {"Changed": specimen.changed, "Expect": specimen.expects, "Published": published}
+    left, right = st.columns(SIDES, gap="large")
+    for column, (title, text) in zip((left, *right.columns(2, gap="large")), told.items(), strict=True):
+        column.markdown(f"**{title}**  \n{_plain(text)}")
 
 
 def _plain(text: str) -> str:
@@ -123,33 +131,36 @@ def _plain(text: str) -> str:
     return text.replace("_", "\\_").replace("*", "\\*")
 
 
-def _draw_untrained(place: Place) -> None:
-    left, right = st.columns([7, 4], gap="large", vertical_alignment="center")
-    with left:
-        _draw_story(place.specimen)
-    with right:
-        _draw_training(place)
-
-
-def _draw_training(place: Place) -> None:
-    """The button that trains it, or how that stands."""
-    preset = place.specimen.preset()
-    started = next((one for one in processes.started() if one.name == preset), None)
+def _draw_train(place: Place) -> None:
+    """The button that trains it, where one may."""
+    preset, started = place.specimen.preset(), _started(place)
     if not place.trainable:
-        st.caption("No run of it in this setting.")
+        st.caption("No run of it in this setting.", width="content")
+    elif started is None or not started.alive:
+        series, about = processes.reproducing(), minutes(MINUTES[place.specimen.name])
+        st.button(
+            f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=_train,
+            args=(preset,), disabled=series is not None and series.alive, help="In small, on this machine's processor.",
+        )  # fmt: skip
+
+
+def _draw_started(place: Place) -> None:
+    """How a training stands that has written no run yet."""
+    started = _started(place)
+    if not place.trainable:
         return
     if started is not None and started.alive:
         st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
         return
-    series, about = processes.reproducing(), minutes(MINUTES[place.specimen.name])
-    st.button(
-        f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=_train,
-        args=(preset,), disabled=series is not None and series.alive, help="In small, on this machine's processor.",
-    )  # fmt: skip
-    if message := st.session_state.get(f"problem {preset}"):
+    if message := st.session_state.get(f"problem {place.specimen.preset()}"):
         st.text(message)
     if started is not None and started.failed:
         draw_last_words(started)
+
+
+def _started(place: Place) -> Started | None:
+    preset = place.specimen.preset()
+    return next((one for one in processes.started() if one.name == preset), None)
 
 
 def draw_last_words(one: Started) -> None:
@@ -173,12 +184,10 @@ def _train(preset: str) -> None:
 def _draw_run(place: Place, run: Run) -> None:
     specimen, found = place.specimen, reading.result(run)
     if found is None:
-        _draw_story(specimen)
         st.caption("Nothing is recorded yet." if run.live else "Its trace cannot be read; Training says why.")
         return
-    left, right = st.columns([4, 7], gap="large")
+    left, right = st.columns(SIDES, gap="large")
     with left:
-        _draw_story(specimen)
         _draw_table(specimen, run, found)
         _draw_doing(run, found)
         _draw_wrong(place, run)

@@ -144,7 +144,8 @@ def _draw_buttons(at: int, story: Story, complete: bool, there: bool) -> None:
         st.button("Take me there", key="tour_there", type="primary", icon=":material/arrow_forward:",
                   on_click=_go, args=(at, story))  # fmt: skip
     elif at < LAST:
-        st.button("Next" if complete else "Skip", key="tour_next", type=kind, on_click=_go, args=(at + 1, story))
+        st.button("Next" if complete else "Skip", key="tour_next", type=kind if complete else "tertiary",
+                  on_click=_go, args=(at + 1, story))  # fmt: skip
     else:
         st.button("Finish", key="tour_finish", type=kind, on_click=_leave)
 

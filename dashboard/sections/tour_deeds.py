@@ -111,7 +111,10 @@ class Story:
                                f"{self.born.step:,}."])  # fmt: skip
         if step == self.run.steps[0]:
             return None
-        return Done(False, [f"{score} at step {step:,}: " + ("not yet." if step < first else "it is there already.")])
+        way = (
+            "not yet: go on until it rises." if step < first else "it is there already: go back until it is on its way."
+        )
+        return Done(False, [f"{score} at step {step:,}, {way}"])
 
     def _asked(self) -> Done | None:
         chosen = state.read()

@@ -153,17 +153,19 @@ def _draw_costs(setup: Setup) -> None:
         parts.refuse(str(error))
         raise AssertionError from error
     note = ablating.batches(setup.run, setup.created).note
-    text = (
-        f"{note[0].upper()}{note[1:]}: measured on the text kept with the run."
-        if note
-        else "Text that it was not trained on: all tokens."
-    )
-    said = {"repeat": "Random tokens, said twice: the loss where copying gives the answer.", "text": text}
+    said = {
+        "repeat": ("Random tokens, said twice.", "The loss of the second time, where copying gives the answer."),
+        "text": ("Text that was kept with the run." if note else "Text that it was not trained on.",
+                 "The loss of all tokens."),
+    }  # fmt: skip
     for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch"):
             st.markdown(f"**{probe_title(name, setup)}**")
-            st.caption(said[name])
+            what, why = said[name]
+            st.caption(what, help=why)
             _draw_cost(before[name], found[name] if found else None)
+    if note:
+        st.caption(f"{note[0].upper()}{note[1:]}: measured on the text kept with the run.")
     if found is None:
         st.info(
             "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"

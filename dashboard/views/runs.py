@@ -205,7 +205,7 @@ def _draw_progress(run: Run, facts: Summary) -> None:
 
 def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool) -> None:
     name = run.name
-    with st.container(horizontal=True, gap="xsmall"):
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         if comparing and comparing != name:
             st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:",
                       on_click=_compare, args=(comparing, name))  # fmt: skip
@@ -215,8 +215,8 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
             draw_start(run, key=f"tour {name}")
         if several:
             st.button(
-                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", disabled=bool(comparing),
-                on_click=lambda: st.session_state.update(comparing=name),
+                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",
+                disabled=bool(comparing), on_click=lambda: st.session_state.update(comparing=name),
             )  # fmt: skip
         own = run.meta.get("kind", "trained") == "trained"  # others are somebody's program: not ours to stop or resume
         if own and run.live:
@@ -247,5 +247,5 @@ def _about(facts: Summary) -> str:
     words = [what, f"{short(facts.n_params)} parameters"]
     words.append(f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB")
     if facts.created:
-        words.append(f"{facts.created:%-d %b %H:%M}")
+        words.append(f"{facts.created:%-d %b %H:%M}".replace(" ", "\N{NO-BREAK SPACE}"))
     return " · ".join(words)

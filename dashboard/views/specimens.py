@@ -90,7 +90,7 @@ def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: 
             if answer := _answer(runs):
                 st.markdown(answer)
             st.caption(FIGURES)
-            st.markdown(
+            st.container(key="specimen-contents").markdown(
                 " · ".join(f"[{i}&nbsp;{one.title}](#{one.name})" for i, one in enumerate(SPECIMENS.values(), 1))
             )
             if trainable:

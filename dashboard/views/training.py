@@ -230,8 +230,8 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> N
     first, *others = sorted(offered, key=lambda name: name != "entropy")
     with right:
         measure = _choose_measure(others) if others else first
-    shown = {"entropy_curves": first} | ({"measure_curves": measure} if others else {})
-    for column, (key, name) in zip(st.columns(2, gap="large"), shown.items(), strict=False):
+    shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if others else [])
+    for column, key, name in shown:
         with column:
             draw_measure(run, trace, name, focus, step, key=key, height=HEIGHT + 20, log_x=log_x)
     with st.expander("What do these measures say?"):

@@ -144,6 +144,13 @@ def test_history_marks_nothing_that_is_not_there():
     assert not layout(figure).shapes
 
 
+def test_history_ends_with_the_last_update_and_so_do_its_frames():
+    values = np.array([[NAN] * 3, [1e-3, NAN, 1e-2], [NAN] * 3, [NAN] * 3])
+    figure = norms.history([0, 5, 10, 15], values, NAMES, label="update ratio u", chosen="L0 W_Q", step=15)
+    assert list(traces(figure)[0].x) == ["0", "5"] and traces(figure)[0].z.shape == (3, 2)
+    assert {(s.x0, s.x1) for s in layout(figure).shapes} == {(-0.5, 1.5)}
+
+
 @pytest.mark.parametrize("values", [np.full((2, 3), NAN), np.zeros((2, 3)), np.ones((2, 3))])
 def test_history_of_degenerate_values_has_finite_colours(values):
     axis = layout(norms.history([0, 1], values, NAMES, label="weight w")).coloraxis
@@ -158,12 +165,14 @@ def test_heads_is_a_grid_for_each_matrix_whose_points_say_which_head():
     for matrix, (grid, clicks) in enumerate(zip(grids, points, strict=True)):
         np.testing.assert_allclose(10.0 ** np.asarray(grid.z, float), values[..., matrix], rtol=1e-5)
         assert (clicks.y[5], clicks.x[5], clicks.customdata[5]) == (1, 2, values[1, 2, matrix])
-    assert (layout(figure).xaxis3.title.text, layout(figure).yaxis.title.text) == ("head", "layer")
+    assert (layout(figure).xaxis3.tickprefix, layout(figure).yaxis.tickprefix) == ("H", "L")
+    assert layout(figure).xaxis3.title.text is layout(figure).yaxis.title.text is None
     assert {(s.x0, s.y0) for s in layout(figure).shapes} == {(1.5, 0.5)}
 
 
 def test_heads_prints_numbers_only_where_they_fit():
-    assert traces(norms.heads(np.full((2, 4, 4), 2e-3), label="u"))[0].text[1][3] == "2e−3"
+    assert traces(norms.heads(np.full((2, 4, 4), 2e-3), label="u"))[0].text[1][3] == "2.0e−3"
+    assert traces(norms.heads(np.full((2, 5, 4), 3.2e-3), label="u"))[0].text[1][3] == "3e−3"
     assert traces(norms.heads(np.full((12, 12, 4), 2e-3), label="u"))[0].text is None
 
 

@@ -13,6 +13,7 @@ from dashboard.sections.phase_seeds import alike, said, table
 from dashboard.sections.phase_undoing import snapshots
 from tracer.course import Curve, events, turn
 from tracer.phases import PhaseChange
+from tracer.phases import path as principal
 from tracer.store import Run
 from tracer.store.layout import Lock
 
@@ -240,6 +241,37 @@ def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:
     app.session_state["phase_box"] = "previous_token"
     app.run()
     assert sent(app, "surface_loss")[2]["window"] == [steps[3], steps[3]]
+
+
+def test_the_share_of_the_path_that_a_phase_takes(small_run) -> None:
+    steps, across = small_run.trace.step.values, principal(small_run.trace.loss_by_position.values)[0][:, 0]
+    assert loading.breadth(small_run, (steps[2], steps[3])) == pytest.approx(
+        abs(across[3] - across[2]) / np.ptp(across)
+    )
+    assert loading.breadth(small_run, (steps[2], steps[2])) == 0.0
+    assert loading.breadth(small_run, (int(steps[0]), int(steps[-1]))) == 1.0
+
+
+@pytest.mark.parametrize(("left", "begins"), [(0.05, 3), (0.8, 0)], ids=["sliver", "wide"])
+def test_the_path_opens_where_the_phase_can_be_seen(open_page, turning, sent, left: float, begins: int) -> None:
+    """Held-out loss falls at the 4th row; the phase, in rows 5 to 8, takes `left` of the width of the whole path."""
+    steps = turning.trace.step.values
+
+    def rises_slowly(values: np.ndarray) -> np.ndarray:
+        values[:, 1, 1] = [0, 0, 0, 0, 0, 0.3, 0.6, 0.9, 0.9, 0.9]
+        return values
+
+    def column(*rows: float) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda values: np.reshape(rows, (-1, *[1] * (values.ndim - 1))) * np.ones_like(values)
+
+    rewrite(
+        turning, induction=rises_slowly, val_loss=column(*[1] * 3, *[0] * 7),
+        loss_by_position=column(*[1] * 3, *[left] * 3, *[0] * 4),
+    )  # fmt: skip
+    app = open_page("phases", run="turning")
+    assert sent(app, "loss_path")[2]["window"] is not None
+    assert sent(app, "loss_path")[1]["steps"].tolist() == steps[begins:].tolist()
+    assert f"By step {steps[3]} the loss has fallen" in words(app)
 
 
 def test_less_a_step_takes_that_step_off(open_page, turning, sent) -> None:

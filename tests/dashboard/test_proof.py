@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import processes
 from dashboard.loading import ablating, proving
-from dashboard.loading.ablating import Setup
-from dashboard.sections import ablate_circuit
+from dashboard.loading.ablating import Setup, Swept
+from dashboard.sections import ablate_circuit, ablate_sweep
 from tracer import ablate
 from tracer.store import Run
 from tracer.sweeping import sweep_run
@@ -52,8 +52,36 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
     cue = _cue(app, "sweep_repeat")
     assert cue["marked"] == ((swept.low > 0) | (swept.high < 0)).tolist()
     assert cue["notes"][0][0].startswith("95 % interval ")
-    assert f"excludes 0, as for {int(swept.sure.sum())} of 8" in written(app)
-    assert "0.4 would get one by chance" in written(app)
+    captions = [c.value for c in app.caption]
+    counted = [c for c in captions if c.startswith("A dot for ")]
+    found = ablating.sweep(*_key(small_run), 30, "zero", False)
+    assert [c.split(" of ")[0] for c in counted] == [f"A dot for {int(one.sure.sum())}" for one in found.values()]
+    (meaning,) = (c for c in captions if c.startswith("A dot: the 95 % interval of that head excludes 0."))
+    assert "Of 8 heads without any effect, 0.4 would get one by chance" in meaning
+
+
+@pytest.mark.parametrize(
+    ("marked", "corrected", "said"),
+    [
+        ([], [], "A dot for 0 of 8 heads."),
+        ([1], [], "A dot for 1 of 8 heads; corrected, none holds."),
+        ([1], [1], "A dot for 1 of 8 heads; corrected, 1 holds: L0H1."),
+        ([1, 6, 7], [1, 6], "A dot for 3 of 8 heads; corrected, 2 hold: L0H1 L1H2."),
+        ([1, 6, 7], [1, 6, 7], "A dot for 3 of 8 heads; corrected, all 3 hold."),
+        (range(8), range(8), "A dot for 8 of 8 heads; corrected, all 8 hold."),
+    ],
+)
+def test_the_marks_in_words(marked: Sequence[int], corrected: Sequence[int], said: str) -> None:
+    sure, kept = (np.isin(np.arange(8), list(heads)).reshape(2, 4) for heads in (marked, corrected))
+    effect = np.where(sure, 1.0, 0.0)
+    assert ablate_sweep._sure(Swept(effect, effect - 0.5, effect + 0.5, kept)) == said
+
+
+def test_one_sequence_has_no_marks() -> None:
+    nan = np.full((2, 4), np.nan)
+    assert ablate_sweep._sure(Swept(np.ones((2, 4)), nan, nan, np.zeros((2, 4), bool))) == (
+        "1 sequence, so no intervals."
+    )
 
 
 def test_correcting_for_many_tries_is_stricter() -> None:

@@ -82,14 +82,15 @@ function makeCurves(me) {
       ctx.fillStyle = css(theme.accent); ctx.fillRect(x - 0.5, geo.top, 1.5, geo.h);
       type(ctx, stepText(now), x + (late ? -4 : 4), geo.top - 2, theme.accent, late ? "right" : "left", "bottom", bold);
     }
-    for (const i of new Set([chosen(), main])) if (i >= 0) {
+    const names = [];
+    for (const i of new Set([main, chosen()])) if (i >= 0) {
       ctx.strokeStyle = css(theme.page, 0.9); ctx.lineWidth = 5; path(ctx, i);
       ctx.strokeStyle = colour(i); ctx.lineWidth = 2.5; path(ctx, i);
       const last = points[i].findLast((j) => j >= 0);
-      if (geo.direct || last === undefined) continue;
-      ctx.font = bold; ctx.textAlign = "right"; ctx.textBaseline = "bottom"; ctx.lineWidth = 4; ctx.strokeStyle = css(theme.page);
-      const x = Math.max(px(steps[last]), geo.left + ctx.measureText(head.labels[i]).width + 4), y = Math.max(py(coded(i, last)) - 5, geo.top + 12);
-      ctx.strokeText(head.labels[i], x, y); type(ctx, head.labels[i], x, y, colour(i), "right", "bottom", bold);
+      if (geo.direct || last === undefined || head.labels.length < 2) continue; // a lone line has the title's name
+      const at = py(coded(i, last)), y = names.some((b) => Math.abs(at - b) < 14) ? names[0] + (at < names[0] ? -14 : 14) : at;
+      ctx.font = bold; names.push(y);
+      type(ctx, clipped(ctx, head.labels[i], geo.right - 8), geo.left + geo.w + 6, y, colour(i), "left", "middle", bold);
     }
     if (!hover) return;
     ctx.fillStyle = colour(hover.i); ctx.strokeStyle = css(theme.page); ctx.lineWidth = 2;
@@ -161,7 +162,9 @@ function makeCurves(me) {
       const { theme, cue } = me, width = root.clientWidth, few = head.labels.length <= 6, probe = base.getContext("2d"), pad = (head.hi - head.lo) * 0.08;
       probe.font = `400 11px ${theme.mono}`;
       const direct = few && head.labels.length > 1 && width >= 560;
-      const right = direct ? 14 + Math.max(...head.labels.map((l) => probe.measureText(l).width)) : 12;
+      const widest = (font) => { probe.font = `${font} 11px ${theme.mono}`; return Math.max(...head.labels.map((l) => probe.measureText(l).width)); };
+      const right = direct ? 14 + widest(400) : head.labels.length > 1 ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12; // room for the name in focus
+      probe.font = `400 11px ${theme.mono}`;
       const zero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // start the axis at 0 where that costs little
       geo = { width, height: cue.height, right, top: 18, h: cue.height - 18 - 44, direct };
       geo.y0 = zero ? 0 : head.lo - pad; geo.y1 = head.hi + pad;

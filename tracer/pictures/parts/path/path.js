@@ -18,22 +18,35 @@ function makePath(me) {
     const [x, y] = spot(j);
     ctx.beginPath(); ctx.arc(x, y, radius, 0, 7); ctx.strokeStyle = css(ring); ctx.lineWidth = 2; ctx.stroke(); ctx.fillStyle = css(fill); ctx.fill();
   }
-  function word(ctx, j, colour, taken) { // beside its point, on the side that is free
+  function crowd() { // [left, middle, width, half height] of what no word may cover: the points, and the line between them
+    const out = [];
+    for (let j = 0; j < count; j++) {
+      const [x, y] = spot(j), [a, b] = spot(Math.max(0, j - 1)), parts = Math.ceil(Math.hypot(x - a, y - b) / 6);
+      out.push([x - 5, y, 10, 5]);
+      for (let k = 1; k < parts; k++) out.push([a + ((x - a) * k) / parts - 1, b + ((y - b) * k) / parts, 2, 1]);
+    }
+    return out;
+  }
+  function word(ctx, j, colour, taken, must) { // beside its point, or farther off on a thin line, where nothing lies
     const [x, y] = spot(j), words = stepText(steps[j]), { theme } = me;
     ctx.font = `600 11px ${theme.mono}`;
-    const wide = ctx.measureText(words).width, places = [[10, 0], [-wide - 10, 0], [-wide / 2, -15], [-wide / 2, 15]];
-    const box = places.map(([dx, dy]) => [x + dx, y + dy, wide]).find(([u, v, w]) => u > geo.left && u + w < geo.left + geo.w && v > geo.top - 8 && v < geo.top + geo.h + 4 && taken.every(([a, b, c]) => u + w < a || u > a + c || Math.abs(v - b) > 12));
+    const wide = ctx.measureText(words).width, inside = ([u, v]) => u > geo.left + 2 && u + wide < geo.left + geo.w - 2 && v > geo.top + 7 && v < geo.top + geo.h - 7;
+    const places = [10, 20, 32, 46, 62].flatMap((r) => [[r, 0], [-wide - r, 0], [-wide / 2, -r - 5], [-wide / 2, r + 5], [r * 0.7, -r * 0.7 - 4], [r * 0.7, r * 0.7 + 4], [-wide - r * 0.7, -r * 0.7 - 4], [-wide - r * 0.7, r * 0.7 + 4]]);
+    const boxes = places.map(([dx, dy]) => [x + dx, y + dy, wide, 6]).filter(inside), covers = ([u, v, w, h]) => taken.filter(([a, b, c, d]) => u + w >= a && u <= a + c && Math.abs(v - b) < h + d).length;
+    const box = boxes.find((one) => !covers(one)) ?? (must ? boxes.sort((a, b) => covers(a) - covers(b))[0] : null);
     if (!box) return;
+    const [u, v] = box, toX = Math.min(Math.max(x, u), u + wide), toY = Math.min(Math.max(y, v - 6), v + 6), far = Math.hypot(toX - x, toY - y);
     taken.push(box);
-    ctx.textAlign = "left"; ctx.textBaseline = "middle"; ctx.lineWidth = 4; ctx.strokeStyle = css(theme.page); ctx.strokeText(words, box[0], box[1]);
-    ctx.fillStyle = css(colour); ctx.fillText(words, box[0], box[1]);
+    if (far > 14) { ctx.strokeStyle = css(colour, 0.7); ctx.lineWidth = 1; ctx.beginPath(); ctx.moveTo(x + ((toX - x) * 7) / far, y + ((toY - y) * 7) / far); ctx.lineTo(toX, toY); ctx.stroke(); }
+    ctx.textAlign = "left"; ctx.textBaseline = "middle"; ctx.lineWidth = 4; ctx.strokeStyle = css(theme.page); ctx.strokeText(words, u, v);
+    ctx.fillStyle = css(colour); ctx.fillText(words, u, v);
   }
   function drawOver() {
     const { theme, cue } = me, ctx = sized(over, geo.width, geo.height), chosen = near(film ?? cue.value ?? steps[count - 1]);
     mark(ctx, chosen, 5.5, theme.accent, theme.page);
-    const taken = [];
-    word(ctx, chosen, theme.accent, taken);
-    if (hover != null && hover !== chosen) { mark(ctx, hover, 5.5, theme.text, theme.page); word(ctx, hover, theme.text, taken); }
+    const taken = [...geo.crowd];
+    word(ctx, chosen, theme.accent, taken, true);
+    if (hover != null && hover !== chosen) { mark(ctx, hover, 5.5, theme.text, theme.page); word(ctx, hover, theme.text, taken, true); }
     const named = [0, count - 1, ...(cue.window ?? []).map(near)];
     for (const j of new Set(named)) if (j !== chosen && j !== hover) word(ctx, j, inWindow(j) ? geo.mark : theme.muted, taken);
   }
@@ -73,7 +86,7 @@ function makePath(me) {
       const { theme, cue } = me, width = root.clientWidth, left = 20, top = 14, h = cue.height - 48, w = width - left - 12;
       const along = (k) => { let lo = Infinity, hi = -Infinity; for (let j = 0; j < count; j++) { lo = Math.min(lo, points[2 * j + k]); hi = Math.max(hi, points[2 * j + k]); } const pad = (hi - lo || 1) * 0.07; return [lo - pad, hi - lo + 2 * pad || 1]; };
       geo = { width, left, top, w, h, height: cue.height, lut: lutOf(PALETTES.attention[theme.mode]), mark: lutOf(PALETTES.score[theme.mode]).at(0.62) };
-      [geo.x0, geo.dx] = along(0); [geo.y0, geo.dy] = along(1);
+      [geo.x0, geo.dx] = along(0); [geo.y0, geo.dy] = along(1); geo.crowd = crowd();
       const ctx = sized(base, width, cue.height), foot = top + h;
       ctx.strokeStyle = css(theme.line); ctx.lineWidth = 1; ctx.strokeRect(left + 0.5, top + 0.5, w, h);
       ctx.lineJoin = ctx.lineCap = "round";

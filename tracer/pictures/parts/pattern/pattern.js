@@ -68,7 +68,7 @@ function makePattern(me) {
     const ctx = sized(cross, geo.left + geo.width + 8, TOP + geo.height + geo.bottom), at = focus(), [ch, cw] = geo.size;
     ctx.translate(0, TOP);
     readout.replaceChildren();
-    if (!at) el("span", "hint", "Point at a cell or a token. Click to hold it.", readout);
+    if (!at) el("span", "hint", CELL_HINT, readout);
     else {
       const [q, k] = at, x = geo.left + k * cw, y = q * ch, ink = css(me.theme.text, 0.55);
       sentence(readout, at);

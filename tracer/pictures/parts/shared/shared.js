@@ -99,6 +99,7 @@ function clipped(ctx, text, width) { // the text isolated from its neighbours' w
   while (chars.length && ctx.measureText(chars.join("") + "…").width > width) chars.pop();
   return `\u2068${chars.join("")}…\u2069`;
 }
+const CELL_HINT = matchMedia("(hover: none)").matches ? "Tap a cell to read and hold it." : "Point at a cell to read it, click to hold it.";
 function showTip(tip, area, x, y, fill) {
   tip.replaceChildren(); fill(tip); tip.hidden = false;
   const w = tip.offsetWidth, h = tip.offsetHeight, W = area.clientWidth;

@@ -50,7 +50,7 @@ function makeSpectrum(me) {
       }
       for (const p of rings) { ctx.lineWidth = 3; ctx.strokeStyle = css(theme.page); const to = radius(10 ** p), text = p >= 0 && p < 4 ? `${10 ** p}` : p < 0 && p > -4 ? `${+(10 ** p).toFixed(3)}` : `1e${p}`.replace("-", "−"); ctx.font = `400 10.5px ${theme.mono}`; ctx.textAlign = "left"; ctx.textBaseline = "bottom"; const [x, y] = [mid + to * 0.707 + 2, mid + to * 0.707 + 4]; ctx.strokeText(text, x, y); type(text, x, y, "left", "bottom"); }
       type("suppresses", 0, mid - r + 6, "left", "top", theme.muted, quiet); type("copies", size, mid - r + 6, "right", "top", theme.muted, quiet);
-      type("real", mid + r + 4, mid, "left", "middle", theme.muted, `italic ${quiet}`); type("imaginary", mid, mid - r - 4, "center", "bottom", theme.muted, `italic ${quiet}`);
+      type("real", size - 3, mid + 7, "right", "top", theme.muted, `italic ${quiet}`); type("imaginary", mid, mid - r - 4, "center", "bottom", theme.muted, `italic ${quiet}`);
       foot.replaceChildren();
       for (const [name, text] of [[`copying score of ${cue.label}`, two(cue.score)], ["random heads", `${two(cue.mean)} ± ${two(cue.sd)}`]]) el("b", "", text, el("span", "", `${name} `, foot));
       canvas.setAttribute("aria-label", `${found.length} eigenvalues of the OV circuit of ${cue.label}: ${spots.filter((s) => s.share > 0.75).length} point to copying, ${spots.filter((s) => s.share < 0.25).length} to suppression. Copying score ${two(cue.score)}, of random heads ${two(cue.mean)} plus or minus ${two(cue.sd)}.`);

@@ -29,7 +29,7 @@ function makeVersus(me) {
   function say() {
     const f = focus();
     readout.replaceChildren();
-    if (!f) { el("span", "hint", "Point at a cell. Click to hold it, arrow keys move it.", readout); return; }
+    if (!f) { el("span", "hint", CELL_HINT, readout); return; }
     const [q, k, p] = f, [names, starts] = [me.cue.names, side(p).starts];
     for (const [word, axis, i] of [["query", 0, q], ["key", 1, k]]) {
       readout.append(`${axis ? " → " : ""}${word} `); el("code", "", "“", readout).append(el("bdi", "", token(p, axis, i)), "”"); readout.append(` (${starts[axis] + i})`);

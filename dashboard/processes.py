@@ -194,8 +194,13 @@ def _new(name: str) -> Path:
 
 
 def _start(directory: Path, arguments: list[str]) -> Started:
+    if before := _STARTED.pop(directory.resolve(), None):  # a run says that it stopped a moment before its process ends
+        try:
+            before.process.wait(10)
+        except subprocess.TimeoutExpired as error:
+            _STARTED[directory.resolve()] = before
+            raise ValueError(f"process {before.process.pid} still works on {before.name}: stop it first") from error
     one = _popen(directory, arguments, directory.resolve().name)
-    _STARTED.pop(directory.resolve(), None)
     _STARTED[directory.resolve()] = one
     return one
 

@@ -133,7 +133,7 @@ PRESETS: dict[str, Preset] = {
 SMALL = ("single-head-unscaled", "single-head-scaled", "single-head-residual", "single-head", "multi-head-full",
          "multi-head", "two-blocks", "four-blocks", "four-blocks-rms")  # fmt: skip
 """The specimens of series A, which are too large for a CPU as published."""
-COLLAPSE_STEPS, SMALL_STEPS = 1500, 3000
+COLLAPSE_STEPS, SMALL_STEPS = 1500, 2000
 """The first three show their pathology by 1500 updates; an unscaled or lonely head learns out of it later."""
 
 

@@ -30,7 +30,9 @@ def test_edges_and_heads_take_focus(page, server):
 
     # The table names the strongest edge; a point on that edge says the same, and a click takes its reader.
     page.locator(".bipartite details summary").click()
-    reader, read, score = page.locator(".bipartite tbody tr").first.locator("th, td").all_inner_texts()[:3]
+    strongest = page.locator(".bipartite tbody tr").first
+    expect(strongest).to_be_visible()
+    reader, read, score = strongest.locator("th, td").all_inner_texts()[:3]
     page.mouse.move(*middle(page, read, reader))
     tip = page.locator(".bipartite .tip")
     expect(tip.locator("b")).to_have_text(f"{reader} reads {read}")

@@ -16,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from torch import nn
 
 import tracer
+from dashboard import processes
 from dashboard.state import Selection
 from tracer.data.tokenizer import BOS, train_bpe
 from tracer.pictures import payload
@@ -42,6 +43,19 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ),
     )
     return train(config, preset="induction", quiet=True)
+
+
+@pytest.fixture
+def none_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server that has started nothing yet, and no process of its left behind."""
+    monkeypatch.setattr(processes, "_STARTED", {})
+    monkeypatch.setattr(processes, "_SWEEPS", {})
+    monkeypatch.setattr(processes, "_SERIES", [])
+    yield
+    for one in [*processes._STARTED.values(), *processes._SWEEPS.values(), *processes._SERIES]:
+        if one.alive:
+            one.process.kill()
+            one.process.wait()
 
 
 @pytest.fixture

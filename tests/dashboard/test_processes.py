@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,14 +17,10 @@ from tracer.store import Run, open_run
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to start in, and nothing left running behind."""
+def place(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to start in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes, "_STARTED", {})
-    yield tmp_path
-    for one in processes.started():
-        one.process.kill()
-        one.process.wait()
+    return tmp_path
 
 
 def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -157,10 +153,7 @@ def test_only_what_trains_here_can_be_stopped(
         processes.stop(gone)
 
 
-def test_a_fork_is_a_process_that_begins_at_a_snapshot(
-    workplace: Path, small_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "_STARTED", {})
+def test_a_fork_is_a_process_that_begins_at_a_snapshot(none_left: None, workplace: Path, small_run: Run) -> None:
     one = processes.fork(small_run, 20, "forked", 25, " L1H0 off, L0 no-previous 22: ,")
     wait(lambda: not one.alive, 120)
     try:

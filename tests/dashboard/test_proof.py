@@ -139,7 +139,7 @@ def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run:
     assert proving.swept(run) == 4
 
 
-def test_a_sweep_is_a_process_that_can_be_cancelled(copy_run: Callable[..., Run]) -> None:
+def test_a_sweep_is_a_process_that_can_be_cancelled(none_left: None, copy_run: Callable[..., Run]) -> None:
     run = copy_run("swept")
     assert processes.sweeping(run) is None
     one = processes.sweep(run)
@@ -152,7 +152,7 @@ def test_a_sweep_is_a_process_that_can_be_cancelled(copy_run: Callable[..., Run]
     assert proving.swept(run) == 4 and processes.started() == []  # it trains nothing, so it is no card on Runs
 
 
-def test_progress_is_shown_while_a_sweep_runs(open_page: Open, copy_run: Callable[..., Run]) -> None:
+def test_progress_is_shown_while_a_sweep_runs(none_left: None, open_page: Open, copy_run: Callable[..., Run]) -> None:
     run = copy_run("swept")
     one = processes.sweep(run)
     app = open_page("ablate", run="swept")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +22,10 @@ Open = Callable[..., AppTest]
 
 
 @pytest.fixture
-def place(workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to start in, after that of `open_page`, and nothing left running behind."""
+def place(none_left: None, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to start in, after that of `open_page`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes, "_STARTED", {})
-    yield tmp_path
-    for one in processes.started():
-        one.process.kill()
-        one.process.wait()
+    return tmp_path
 
 
 def wait(condition: Callable[[], bool], seconds: float = 90) -> None:

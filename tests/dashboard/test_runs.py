@@ -35,8 +35,8 @@ class Ended:
 
 
 @pytest.fixture(autouse=True)
-def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_STARTED", {})
+def no_processes(none_left: None) -> None:
+    """Runs shows what was started, so each test begins with nothing."""
 
 
 def words(app: AppTest) -> str:

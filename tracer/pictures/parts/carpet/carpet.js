@@ -15,36 +15,17 @@ function makeCarpet(me) {
   const at = (i, j) => { const c = cells[i * count + j]; return c === 65535 ? NaN : head.lo + (c / 65534) * (head.hi - head.lo); };
   const chosen = () => head.labels.indexOf(me.cue.value);
   const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 });
-  const fx = (s) => (me.cue.log_x ? Math.log10(Math.max(s, geo.first)) : s);
-  const px = (s) => geo.left + ((fx(s) - geo.x0) / (geo.x1 - geo.x0 || 1)) * geo.w;
-  const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
+  const px = (s) => geo.axis.px(s), nearest = (step) => geo.axis.nearest(step);
   const turn = (i) => (head.turns[i] < 0 ? "no lasting change" : `changed at step ${head.turns[i]}`);
   const describe = (i) => `${head.labels[i]}: ${text(at(i, nearest(me.cue.step ?? steps[count - 1])))}, ${turn(i)}`;
 
-  function nearest(step) { // the recorded step under a place; on a log axis nearness is that of the eye
-    const want = fx(step);
-    let a = 0, b = count - 1;
-    while (b - a > 1) { const m = (a + b) >> 1; if (fx(steps[m]) < want) a = m; else b = m; }
-    return want - fx(steps[a]) <= fx(steps[b]) - want ? a : b;
-  }
-  function ticks() {
-    const { x0, x1, w } = geo, out = [];
-    if (me.cue.log_x) {
-      const short = x1 - x0 < 2;
-      for (let d = Math.floor(x0); d <= x1; d++) for (const m of short ? [1, 2, 5] : [1]) out.push(d + Math.log10(m));
-      return out.filter((v) => v >= x0 - 1e-9 && v <= x1 + 1e-9).map((v) => 10 ** v);
-    }
-    const raw = (x1 - x0) / Math.max(2, w / 92) || 1, unit = 10 ** Math.floor(Math.log10(raw)), stride = Math.max(1, [1, 2, 2.5, 5, 10].find((m) => m * unit >= raw) * unit);
-    for (let v = Math.ceil(x0 / stride) * stride; v <= x1; v += stride) if (Number.isInteger(v)) out.push(v);
-    return out;
-  }
   function paint(lut, scale) { // a column of pixels each, of the step nearest to it
     const ratio = HUB.press ? 1 : devicePixelRatio || 1, wide = Math.max(1, Math.round(geo.w * ratio)), image = new OffscreenCanvas(wide, rows), px = new ImageData(wide, rows);
     const ink = Uint32Array.from({ length: 256 }, (_, c) => (255 << 24) | (lut.table[3 * c + 2] << 16) | (lut.table[3 * c + 1] << 8) | lut.table[3 * c]);
     const words = new Uint32Array(px.data.buffer), from = new Uint16Array(wide), span = scale.hi - scale.lo || 1;
     const tone = new Uint8Array(65536); // of every code
     for (let c = 0; c < 65535; c++) tone[c] = Math.round(255 * Math.min(1, Math.max(0, (head.lo + (c / 65534) * (head.hi - head.lo) - scale.lo) / span)));
-    for (let x = 0; x < wide; x++) { const f = geo.x0 + ((x + 0.5) / wide) * (geo.x1 - geo.x0); from[x] = nearest(me.cue.log_x ? 10 ** f : f); }
+    for (let x = 0; x < wide; x++) from[x] = geo.axis.under(geo.left + ((x + 0.5) / wide) * geo.w);
     for (let r = 0; r < rows; r++) for (let x = 0, line = shown[r] * count; x < wide; x++) { const c = cells[line + from[x]]; if (c !== 65535) words[r * wide + x] = ink[tone[c]]; }
     image.getContext("2d").putImageData(px, 0, 0);
     return image;
@@ -69,8 +50,7 @@ function makeCarpet(me) {
   function under(e) {
     const box = base.getBoundingClientRect(), x = e.clientX - box.left, r = Math.floor(((e.clientY - box.top - geo.top) / geo.h) * rows);
     if (x < geo.left || x > geo.left + geo.w || r < 0 || r >= rows) return null;
-    const f = geo.x0 + ((x - geo.left) / geo.w) * (geo.x1 - geo.x0);
-    return { i: shown[r], j: nearest(me.cue.log_x ? 10 ** f : f), x, y: y(r) };
+    return { i: shown[r], j: geo.axis.under(x), x, y: y(r) };
   }
   function pick(i, wait) { // a second click on the chosen row lets it go
     const same = !wait && head.labels[i] === me.cue.value;
@@ -101,9 +81,7 @@ function makeCarpet(me) {
     const now = chosen() < 0 ? (step > 0 ? -1 : rows) : place[chosen()];
     pick(shown[e.key === "Home" ? 0 : e.key === "End" ? rows - 1 : Math.min(rows - 1, Math.max(0, now + step))], 140);
   };
-  let deaf = () => {};
-  deaf = hear("frame", (frame) => { // a film plays: the line follows it
-    if (!root.isConnected) { deaf(); return; }
+  const deaf = hear("frame", (frame) => { // a film plays: the line follows it
     film = frame?.step ?? null;
     if (geo && rows) drawOver();
   });
@@ -114,8 +92,8 @@ function makeCarpet(me) {
       const { theme, cue } = me, width = root.clientWidth, lut = lutOf(PALETTES[cue.scale.palette][theme.mode]);
       shown = way ? head.labels.map((_, i) => i) : head.order; place = []; shown.forEach((i, r) => { place[i] = r; });
       const room = (cue.height - 62) / Math.max(rows, 1), row = room < 8 ? Math.max(1, Math.round(room)) : Math.min(26, room), h = Math.round(row * rows); // thin rows are whole pixels
-      geo = { width, left: 52, top: 18, w: width - 52 - 12, h, row: h / Math.max(rows, 1), height: 18 + h + 44, first: steps.find((s) => s > 0) ?? 1 };
-      geo.x0 = fx(steps[0] ?? 0); geo.x1 = fx(steps[count - 1] ?? 1);
+      geo = { width, left: 52, top: 18, w: width - 52 - 12, h, row: h / Math.max(rows, 1), height: 18 + h + 44 };
+      geo.axis = stepAxis(steps, cue.log_x, geo.left, geo.w);
       const ctx = sized(base, width, geo.height), foot = geo.top + h, end = geo.left + geo.w;
       ctx.fillStyle = css(theme.faint); ctx.fillRect(geo.left, geo.top, geo.w, h);
       if (rows) { ctx.imageSmoothingEnabled = geo.row < 1; ctx.drawImage(paint(lut, cue.scale), geo.left, geo.top, geo.w, h); }
@@ -129,7 +107,7 @@ function makeCarpet(me) {
       }
       if (!way && geo.row < 10 && rows) { ctx.font = `400 10.5px ${theme.sans}`; ctx.fillText("early", geo.left - 8, geo.top + 6); ctx.fillText(head.turns.includes(-1) ? "never" : "late", geo.left - 8, foot - 6); }
       ctx.font = `400 11px ${theme.mono}`; ctx.textAlign = "center"; ctx.textBaseline = "top";
-      for (const s of ticks()) { ctx.fillRect(Math.round(px(s)), foot + 1, 1, 4); ctx.fillText(stepText(s), Math.min(px(s), width - ctx.measureText(stepText(s)).width / 2 - 1), foot + 8); }
+      for (const s of geo.axis.ticks()) { ctx.fillRect(Math.round(px(s)), foot + 1, 1, 4); ctx.fillText(stepText(s), Math.min(px(s), width - ctx.measureText(stepText(s)).width / 2 - 1), foot + 8); }
       ctx.font = `400 11px ${theme.sans}`; ctx.textAlign = "right"; ctx.fillText(`step${cue.log_x ? " (log)" : ""}`, end, foot + 24);
       name.textContent = cue.scale.label + (cue.scale.unit ? ` (${cue.scale.unit})` : "");
       ways.forEach((button, i) => button.setAttribute("aria-pressed", i === way));

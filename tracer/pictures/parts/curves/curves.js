@@ -14,8 +14,7 @@ function makeCurves(me) {
   const chosen = () => head.labels.indexOf(me.cue.value);
   const colour = (i) => { const p = me.cue.colours[me.theme.mode]; return p[head.groups[i] % p.length]; };
   const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 });
-  const fx = (s) => (me.cue.log_x ? Math.log10(Math.max(s, geo.first)) : s);
-  const px = (s) => geo.left + ((fx(s) - geo.x0) / (geo.x1 - geo.x0 || 1)) * geo.w;
+  const px = (s) => geo.axis.px(s);
   const py = (v) => geo.top + (1 - (v - geo.y0) / (geo.y1 - geo.y0)) * geo.h;
 
   function nice(lo, hi, want) {
@@ -29,7 +28,6 @@ function makeCurves(me) {
     else for (let d = Math.floor(lo); d <= b + 1; d++) for (const m of [1, 2, 5]) out.push(d + Math.log10(m));
     return out.filter((v) => v >= lo - 1e-9 && v <= hi + 1e-9);
   }
-  const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
   function axisText(v) { // as many digits as tell two ticks apart
     const stride = head.log_y ? 0 : geo.ticks.length > 1 ? geo.ticks[1] - geo.ticks[0] : 0, size = (x) => Math.floor(Math.log10(Math.abs(x)));
     const places = stride && [0, 1, 2, 3, 4, 5, 6, 7, 8].find((d) => Math.abs(stride - +stride.toFixed(d)) < stride * 1e-6), far = v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3);
@@ -55,7 +53,6 @@ function makeCurves(me) {
   }
   function frame(ctx) {
     const { theme, cue } = me, { left, top, w, h } = geo, end = left + w, foot = top + h;
-    const x = cue.log_x ? decades(geo.x0, geo.x1).map((d) => 10 ** d) : nice(geo.x0, geo.x1, Math.max(2, w / 92)).filter(Number.isInteger);
     ctx.lineWidth = 1;
     for (const v of geo.ticks) {
       const at = Math.round(py(v)) + 0.5;
@@ -63,7 +60,7 @@ function makeCurves(me) {
       type(ctx, axisText(lift(v)), left - 8, at, theme.muted, "right", "middle");
     }
     rule(ctx, left, foot + 0.5, end, foot + 0.5, theme.line);
-    for (const s of x) {
+    for (const s of geo.axis.ticks()) {
       const room = end + geo.right - ctx.measureText(stepText(s)).width / 2 - 1;
       type(ctx, stepText(s), Math.min(px(s), room), foot + 8, theme.muted, "center", "top");
       rule(ctx, Math.round(px(s)) + 0.5, foot, Math.round(px(s)) + 0.5, foot + 4, theme.line);
@@ -140,9 +137,7 @@ function makeCurves(me) {
     if (e.key === "Escape") { me.send(""); drawOver(); } else if (way) { e.preventDefault(); pick((chosen() + way + head.labels.length) % head.labels.length, 140); }
   };
 
-  let deaf = () => {};
-  deaf = hear("frame", (frame) => { // a film plays: the line of the step follows it
-    if (!root.isConnected) { deaf(); return; }
+  const deaf = hear("frame", (frame) => { // a film plays: the line of the step follows it
     film = me.cue?.x_label === "step" ? frame?.step ?? null : null;
     if (geo) drawOver();
   });
@@ -170,8 +165,7 @@ function makeCurves(me) {
       geo.y0 = zero ? 0 : head.lo - pad; geo.y1 = head.hi + pad;
       geo.ticks = head.log_y ? decades(geo.y0, geo.y1) : nice(geo.y0, geo.y1, Math.max(2, geo.h / 56));
       geo.left = Math.max(52, 14 + Math.ceil(Math.max(0, ...geo.ticks.map((v) => probe.measureText(axisText(lift(v))).width))));
-      geo.w = width - geo.left - right; geo.first = steps.find((s) => s > 0) ?? 1;
-      geo.x0 = fx(steps[0]); geo.x1 = fx(steps[count - 1]); geo.xs = Array.from(steps, px);
+      geo.w = width - geo.left - right; geo.axis = stepAxis(steps, cue.log_x, geo.left, geo.w); geo.xs = Array.from(steps, px);
       geo.foot = py(head.lo); geo.rise = (geo.foot - py(head.hi)) / 65534;
       const ctx = sized(base, width, cue.height);
       frame(sized(axes, width, cue.height)); ctx.lineJoin = "round"; ctx.lineWidth = few ? 2 : head.labels.length > 40 ? 1 : 1.5; ctx.globalAlpha = few ? 1 : 0.75;

@@ -13,7 +13,6 @@ function makePath(me) {
   const near = (step) => { let a = 0; for (let j = 1; j < count; j++) if (Math.abs(steps[j] - step) < Math.abs(steps[a] - step)) a = j; return a; };
   const shade = (j) => geo.lut.at(0.22 + (0.78 * j) / Math.max(1, count - 1));
   const inWindow = (j) => me.cue.window && steps[j] >= me.cue.window[0] && steps[j] <= me.cue.window[1];
-  const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
   function mark(ctx, j, radius, fill, ring) {
     const [x, y] = spot(j);
     ctx.beginPath(); ctx.arc(x, y, radius, 0, 7); ctx.strokeStyle = css(ring); ctx.lineWidth = 2; ctx.stroke(); ctx.fillStyle = css(fill); ctx.fill();
@@ -73,9 +72,7 @@ function makePath(me) {
     const now = near(me.cue.value ?? steps[count - 1]);
     go(e.key === "Home" ? 0 : e.key === "End" ? count - 1 : Math.min(count - 1, Math.max(0, now + way)), 140);
   };
-  let deaf = () => {};
-  deaf = hear("frame", (frame) => {
-    if (!root.isConnected) { deaf(); return; }
+  const deaf = hear("frame", (frame) => {
     film = frame?.step ?? null;
     if (geo && count) drawOver();
   });

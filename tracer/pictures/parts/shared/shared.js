@@ -54,6 +54,31 @@ const numberOf = (v, { digits = 2, plain = false } = {}) => { // plain: never an
 };
 const exactOf = (v) => (v == null || !Number.isFinite(v) ? "–" : `${+v.toPrecision(6)}`); // for a file
 
+const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
+function stepAxis(steps, log, left, width) { // the axis of pictures over training, linear or logarithmic
+  const first = steps.find((s) => s > 0) ?? 1, fx = (s) => (log ? Math.log10(Math.max(s, first)) : s), x0 = fx(steps[0] ?? 0), x1 = fx(steps.at(-1) ?? 1);
+  const closest = (want) => { // on a log axis nearness is that of the eye
+    let a = 0, b = steps.length - 1;
+    while (b - a > 1) { const m = (a + b) >> 1; if (fx(steps[m]) < want) a = m; else b = m; }
+    return want - fx(steps[a]) <= fx(steps[b]) - want ? a : b;
+  };
+  return {
+    px: (s) => left + ((fx(s) - x0) / (x1 - x0 || 1)) * width,
+    nearest: (step) => closest(fx(step)), // of a step, the index of the one in `steps`
+    under: (x) => closest(x0 + ((x - left) / width) * (x1 - x0)), // of a place
+    ticks() {
+      const out = [];
+      if (log) {
+        for (let d = Math.floor(x0); d <= x1; d++) for (const m of x1 - x0 < 2 ? [1, 2, 5] : [1]) out.push(d + Math.log10(m));
+        return out.filter((v) => v >= x0 - 1e-9 && v <= x1 + 1e-9).map((v) => 10 ** v);
+      }
+      const raw = (x1 - x0) / Math.max(2, width / 92) || 1, unit = 10 ** Math.floor(Math.log10(raw)), stride = Math.max(1, [1, 2, 2.5, 5, 10].find((m) => m * unit >= raw) * unit);
+      for (let v = Math.ceil(x0 / stride) * stride; v <= x1; v += stride) if (Number.isInteger(v)) out.push(v);
+      return out;
+    },
+  };
+}
+
 function el(tag, cls, text, parent) {
   const node = document.createElement(tag);
   if (cls) node.className = cls;

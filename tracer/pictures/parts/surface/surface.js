@@ -10,31 +10,13 @@ function makeSurface(me) {
 
   const at = (j, p) => { const c = cells[j * rows + p]; return c === 65535 ? NaN : head.lo + (c / 65534) * (head.hi - head.lo); };
   const text = (v) => numberOf(v, { digits: 3 });
-  const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
-  const fx = (s) => (me.cue.log_x ? Math.log10(Math.max(s, geo.first)) : s);
-  const px = (s) => geo.left + ((fx(s) - geo.x0) / (geo.x1 - geo.x0 || 1)) * geo.w;
+  const px = (s) => geo.axis.px(s), nearest = (step) => geo.axis.nearest(step);
   const py = (p) => geo.top + (1 - Math.log(p) / Math.log(rows + 0.5)) * geo.h; // position 1 is the lowest edge
   const under = (share) => Math.min(rows - 1, Math.max(0, Math.round((rows + 0.5) ** share) - 1)); // row at a height, 0 to 1
-  function nearest(step) {
-    const want = fx(step);
-    let a = 0, b = count - 1;
-    while (b - a > 1) { const m = (a + b) >> 1; if (fx(steps[m]) < want) a = m; else b = m; }
-    return want - fx(steps[a]) <= fx(steps[b]) - want ? a : b;
-  }
-  function ticks() {
-    const { x0, x1, w } = geo, out = [];
-    if (me.cue.log_x) {
-      for (let d = Math.floor(x0); d <= x1; d++) for (const m of x1 - x0 < 2 ? [1, 2, 5] : [1]) out.push(d + Math.log10(m));
-      return out.filter((v) => v >= x0 - 1e-9 && v <= x1 + 1e-9).map((v) => 10 ** v);
-    }
-    const raw = (x1 - x0) / Math.max(2, w / 92) || 1, unit = 10 ** Math.floor(Math.log10(raw)), stride = Math.max(1, [1, 2, 2.5, 5, 10].find((m) => m * unit >= raw) * unit);
-    for (let v = Math.ceil(x0 / stride) * stride; v <= x1; v += stride) if (Number.isInteger(v)) out.push(v);
-    return out;
-  }
   function paint(lut, scale) {
     const ratio = HUB.press ? 1 : devicePixelRatio || 1, wide = Math.max(1, Math.round(geo.w * ratio)), high = Math.max(1, Math.round(geo.h * ratio)), image = new OffscreenCanvas(wide, high), px = new ImageData(wide, high);
     const ink = Uint32Array.from({ length: 256 }, (_, c) => (255 << 24) | (lut.table[3 * c + 2] << 16) | (lut.table[3 * c + 1] << 8) | lut.table[3 * c]), words = new Uint32Array(px.data.buffer);
-    const from = Array.from({ length: wide }, (_, x) => { const f = geo.x0 + ((x + 0.5) / wide) * (geo.x1 - geo.x0); return nearest(me.cue.log_x ? 10 ** f : f); });
+    const from = Array.from({ length: wide }, (_, x) => geo.axis.under(geo.left + ((x + 0.5) / wide) * geo.w));
     for (let y = 0; y < high; y++) {
       const p = under(1 - (y + 0.5) / high);
       for (let x = 0; x < wide; x++) { const v = at(from[x], p); if (Number.isFinite(v)) words[y * wide + x] = ink[Math.round(255 * Math.min(1, Math.max(0, (v - scale.lo) / (scale.hi - scale.lo || 1))))]; }
@@ -63,8 +45,7 @@ function makeSurface(me) {
     if (!geo || !count) return;
     const box = base.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
     if (x < geo.left || x > geo.left + geo.w || y < geo.top || y > geo.top + geo.h) { base.onpointerleave(); return; }
-    const f = geo.x0 + ((x - geo.left) / geo.w) * (geo.x1 - geo.x0);
-    hover = { j: nearest(me.cue.log_x ? 10 ** f : f), p: under(1 - (y - geo.top) / geo.h) }; base.style.cursor = "pointer"; drawOver();
+    hover = { j: geo.axis.under(x), p: under(1 - (y - geo.top) / geo.h) }; base.style.cursor = "pointer"; drawOver();
     showTip(tip, stage, x, y, (node) => {
       const list = el("dl", "", null, node), { label, unit } = me.cue.scale;
       for (const [a, b] of [["step", steps[hover.j]], ["position", hover.p + 1], [label, text(at(hover.j, hover.p)) + (unit ? ` ${unit}` : "")]]) { el("dt", "", a, list); el("dd", "", `${b}`, list); }
@@ -82,9 +63,7 @@ function makeSurface(me) {
     say(j, row); drawOver();
   };
   base.onblur = () => { hover = null; if (geo && count) drawOver(); };
-  let deaf = () => {};
-  deaf = hear("frame", (frame) => {
-    if (!root.isConnected) { deaf(); return; }
+  const deaf = hear("frame", (frame) => {
     film = frame?.step ?? null;
     if (geo && count) drawOver();
   });
@@ -93,15 +72,15 @@ function makeSurface(me) {
     load(newHead, arrays) { head = newHead; ({ steps, cells } = arrays); [count, rows] = cells.shape; hover = null; tip.hidden = true; row = Math.min(row, rows - 1); },
     draw() {
       const { theme, cue } = me, width = root.clientWidth, lut = lutOf(PALETTES[cue.scale.palette][theme.mode]), left = 44, top = 18, h = cue.height - 62;
-      geo = { width, left, top, w: width - left - 12, h, height: cue.height, first: steps.find((s) => s > 0) ?? 1 };
-      geo.x0 = fx(steps[0] ?? 0); geo.x1 = fx(steps[count - 1] ?? 1);
+      geo = { width, left, top, w: width - left - 12, h, height: cue.height };
+      geo.axis = stepAxis(steps, cue.log_x, geo.left, geo.w);
       const ctx = sized(base, width, cue.height), foot = top + h;
       ctx.fillStyle = css(theme.faint); ctx.fillRect(left, top, geo.w, h);
       if (count) ctx.drawImage(paint(lut, cue.scale), left, top, geo.w, h);
       ctx.font = `400 11px ${theme.mono}`; ctx.fillStyle = css(theme.muted); ctx.textAlign = "right"; ctx.textBaseline = "middle";
       for (let p = 1; p <= rows; p *= 2) { const y = Math.round(py(p)); ctx.fillRect(left - 4, y, 4, 1); ctx.fillText(`${p}`, left - 8, Math.max(y, top + 5)); }
       ctx.textAlign = "center"; ctx.textBaseline = "top";
-      for (const s of ticks()) { ctx.fillRect(Math.round(px(s)), foot + 1, 1, 4); ctx.fillText(stepText(s), Math.min(px(s), width - ctx.measureText(stepText(s)).width / 2 - 1), foot + 8); }
+      for (const s of geo.axis.ticks()) { ctx.fillRect(Math.round(px(s)), foot + 1, 1, 4); ctx.fillText(stepText(s), Math.min(px(s), width - ctx.measureText(stepText(s)).width / 2 - 1), foot + 8); }
       ctx.font = `400 11px ${theme.sans}`; ctx.textAlign = "right"; ctx.fillText(`step${cue.log_x ? " (log)" : ""}`, left + geo.w, foot + 24);
       ctx.textAlign = "left"; ctx.fillText("position (log)", 0, foot + 24);
       name.textContent = cue.scale.label + (cue.scale.unit ? ` (${cue.scale.unit})` : "");

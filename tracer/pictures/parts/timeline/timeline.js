@@ -11,26 +11,8 @@ function makeTimeline(me) {
   const at = (i, j) => { const c = lines[i * count + j], [lo, hi] = head.ranges[i]; return c === 65535 ? NaN : lo + (c / 65534) * (hi - lo); };
   const known = (i, j) => { while (j > 0 && lines[i * count + j] === 65535) j--; return j; }; // its last measurement until then
   const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 });
-  const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
-  const fx = (s) => (me.cue.log_x ? Math.log10(Math.max(s, geo.first)) : s);
-  const px = (s) => geo.left + ((fx(s) - geo.x0) / (geo.x1 - geo.x0 || 1)) * geo.w;
+  const px = (s) => geo.axis.px(s), nearest = (step) => geo.axis.nearest(step);
   const said = (i) => { const w = head.windows[i]; return w ? `step ${w[1]}, window ${w[0]} to ${w[2]}` : "no turn found"; };
-  function nearest(step) { // on a log axis nearness is that of the eye
-    const want = fx(step);
-    let a = 0, b = count - 1;
-    while (b - a > 1) { const m = (a + b) >> 1; if (fx(steps[m]) < want) a = m; else b = m; }
-    return want - fx(steps[a]) <= fx(steps[b]) - want ? a : b;
-  }
-  function ticks() {
-    const { x0, x1, w } = geo, out = [];
-    if (me.cue.log_x) {
-      for (let d = Math.floor(x0); d <= x1; d++) for (const m of x1 - x0 < 2 ? [1, 2, 5] : [1]) out.push(d + Math.log10(m));
-      return out.filter((v) => v >= x0 - 1e-9 && v <= x1 + 1e-9).map((v) => 10 ** v);
-    }
-    const raw = (x1 - x0) / Math.max(2, w / 92) || 1, unit = 10 ** Math.floor(Math.log10(raw)), stride = Math.max(1, [1, 2, 2.5, 5, 10].find((m) => m * unit >= raw) * unit);
-    for (let v = Math.ceil(x0 / stride) * stride; v <= x1; v += stride) if (Number.isInteger(v)) out.push(v);
-    return out;
-  }
   const laneTop = (i) => geo.top + i * geo.lane + geo.title, laneY = (i, c) => laneTop(i) + (1 - c / 65534) * geo.high;
   function type(ctx, words, x, y, colour, align, baseline, font) { ctx.font = font; ctx.textAlign = align; ctx.textBaseline = baseline; ctx.fillStyle = css(colour); ctx.fillText(words, x, y); }
 
@@ -80,8 +62,8 @@ function makeTimeline(me) {
     if (!geo || !count) return;
     const box = base.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
     if (x < geo.left - 8 || x > geo.left + geo.w + 8) { base.onpointerleave(); return; }
-    const f = geo.x0 + (Math.min(1, Math.max(0, (x - geo.left) / geo.w))) * (geo.x1 - geo.x0), i = Math.floor((y - geo.top) / geo.lane);
-    hover = nearest(me.cue.log_x ? 10 ** f : f); base.style.cursor = "pointer"; drawOver();
+    const i = Math.floor((y - geo.top) / geo.lane);
+    hover = geo.axis.under(x); base.style.cursor = "pointer"; drawOver();
     if (i < 0 || i >= rows) { tip.hidden = true; return; }
     showTip(tip, stage, px(steps[hover]), geo.top + i * geo.lane, (node) => {
       el("b", "", head.labels[i], node);
@@ -102,9 +84,7 @@ function makeTimeline(me) {
     const now = nearest(me.cue.value ?? steps[count - 1]);
     go(e.key === "Home" ? 0 : e.key === "End" ? count - 1 : Math.min(count - 1, Math.max(0, now + way)), 140);
   };
-  let deaf = () => {};
-  deaf = hear("frame", (frame) => { // a film plays: the line follows it
-    if (!root.isConnected) { deaf(); return; }
+  const deaf = hear("frame", (frame) => { // a film plays: the line follows it
     film = frame?.step ?? null;
     if (geo && count) drawOver();
   });
@@ -114,10 +94,10 @@ function makeTimeline(me) {
     draw() {
       const { theme, cue } = me, width = root.clientWidth, wide = width >= 640, title = wide ? 8 : 26, high = wide ? 46 : 30, lane = title + high + (wide ? 10 : 12);
       const left = wide ? 280 : 4, top = 20, foot = top + rows * lane;
-      geo = { width, wide, title, high, lane, left, top, foot, height: foot + 40, w: width - left - (wide ? 62 : 8), first: steps.find((s) => s > 0) ?? 1, mark: lutOf(PALETTES.score[theme.mode]).at(0.62) };
-      geo.x0 = fx(steps[0] ?? 0); geo.x1 = fx(steps[count - 1] ?? 1);
+      geo = { width, wide, title, high, lane, left, top, foot, height: foot + 40, w: width - left - (wide ? 62 : 8), mark: lutOf(PALETTES.score[theme.mode]).at(0.62) };
+      geo.axis = stepAxis(steps, cue.log_x, geo.left, geo.w);
       const ctx = sized(base, width, geo.height);
-      for (const s of ticks()) {
+      for (const s of geo.axis.ticks()) {
         const x = Math.round(px(s)), words = stepText(s);
         ctx.fillStyle = css(theme.faint); ctx.fillRect(x, top, 1, foot - top);
         ctx.font = `400 11px ${theme.mono}`; const half = ctx.measureText(words).width / 2;

@@ -113,7 +113,6 @@ function makeVersus(me) {
   }
   const hold = (f, wait = 0) => { point(null); me.send(f ? place(f) : [], wait); drawCross(); };
   function listen(cell) { // of another part: its tokens are those of panel 0
-    if (!root.isConnected) { deaf?.(); return; }
     if (cell?.source === me || !head) return;
     const f = cell ? [cell.query - side(0).starts[0], cell.key - side(0).starts[1], 0] : null;
     heard = f && inside(0, f) ? f : null;

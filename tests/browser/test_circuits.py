@@ -51,7 +51,7 @@ def test_edges_and_heads_take_focus(page, server):
     expect(tip).to_contain_text(beside)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=f"{beside} in words")).to_be_visible()
-    assert page.locator(".bipartite .head[tabindex='0']").count() == 1
+    expect(page.locator(".bipartite .head[tabindex='0']")).to_have_count(1)
 
     # Another kind of composition is another picture of the same heads.
     before = page.locator(".bipartite [role=img]").get_attribute("aria-label")
@@ -73,7 +73,7 @@ def test_cells_points_and_tokens_are_read(page, server):
     expect(readout).to_have_text("Point at a cell.")
 
     page.locator(".spectrum details summary").click()
-    assert page.locator(".spectrum tbody tr").count() == 16
+    expect(page.locator(".spectrum tbody tr")).to_have_count(16)
 
     # A token is chosen: the head's share in the tooltip is the number in the grid.
     page.locator(".tokens .token").nth(3).click()
@@ -110,6 +110,7 @@ def test_hostile_tokens_stay_text(page, server, folder, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{server}/circuits?run=hostile circuits")
     settle(page)
+    expect(page.locator(".ledger tbody th").first).to_be_visible()
     text = "".join(page.locator(".ledger tbody th").all_inner_texts())
     assert "<script>" in text and "\u202e" not in text
     assert page.locator("img[src=x], .ledger script").count() == 0

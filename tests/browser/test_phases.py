@@ -61,6 +61,7 @@ def test_the_table_says_what_the_lanes_show(page, server, toy):
     visit(page, f"{server}/phases?run=toy")
     alt = page.locator(".timeline details")
     alt.locator("summary").click()
+    expect(alt.locator("tbody tr").first).to_be_visible()
     rows = {
         row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in alt.locator("tbody tr").all()
     }

@@ -204,7 +204,7 @@ def test_many_heads_show_one_layer_and_every_strongest_link(visit):
     page.mouse.click(*np.add(square(page, 0, 3, heads=12), [0, -5]))
     expect(page.get_by_text("pick (40, (0, 3))")).to_be_visible()
     expect(page.locator(".readout")).to_contain_text(", then")  # its layer has arrived
-    assert page.locator(".token_view .token").count() == 256
+    expect(page.locator(".token_view .token")).to_have_count(256)
 
 
 TELL = """([topic, value]) => {
@@ -252,7 +252,8 @@ def test_on_heads_a_link_carries_the_token(page, server, folder):
     run = tracer.open_run(folder / "checkpoints" / "toy")
     tokens = [run.about.bos, 5, 7, 9, 11, 5, 7, 9]
     row = look(run.model(run.steps[-1]), torch.tensor([tokens])).pattern(1, 2)[5]
-    assert f"→ {row.argmax()} " in exact.inner_text() and f"{row.max():.6f}" in exact.inner_text()
+    expect(exact).to_contain_text(f"→ {row.argmax()} ")
+    expect(exact).to_contain_text(f"{row.max():.6f}")
 
     # The token under the mouse is marked in the matrix as well, and the other way round.
     view.locator(".token").nth(4).hover()

@@ -57,6 +57,18 @@ def _with(config: TrainConfig, model: dict, **changes: object) -> TrainConfig:
 _NO_RESIDUAL = {"residual": False, "mlp_hidden": (), "unembed_hidden": (2048, 2048)}  # logits = MLP(Attn(X))
 _FOUR_HEADS = _with(_T1, {"n_heads": 4, "attn_out": True})
 
+_CHARACTERS = TrainConfig(  # its exercise: 100 steps on characters, which are the bytes of ASCII text
+    steps=100,
+    model=ModelConfig(
+        n_layers=2, n_heads=6, d_model=384, n_ctx=256, norm="layer", norm_eps=1e-5, attn_out_bias=True, dropout=0.1,
+        mlp_hidden=(1536,), activation="gelu",
+        init=InitConfig(embed=0.02, pos=0.02, attn="linear", mlp="linear", unembed=0.02),
+    ),
+    data=DataConfig(vocab_size=257),
+    optim=OptimConfig(name="adamw", lr=3e-4, batch_size=16, warmup=0),
+    record=RecordConfig(every=10, snapshot_every=25, log_every=50, val_rows=64),
+)  # fmt: skip
+
 PRESETS: dict[str, Preset] = {
     "demo": Preset(
         "Python source text with 10 % repeated-random rows: an induction head forms in about two minutes on a CPU. "
@@ -92,16 +104,12 @@ PRESETS: dict[str, Preset] = {
         _with(_FOUR_HEADS, {"n_layers": 4, "norm": "rms", "final_norm": False}),
     ),
     "many-eyes": Preset(
-        "heads as separate linear maps, dropout, W_O with a bias: 384 wide, 6 heads, context 256",
-        TrainConfig(
-            steps=2000,
-            model=ModelConfig(
-                n_layers=2, n_heads=6, d_model=384, n_ctx=256, norm="layer", norm_eps=1e-5, attn_out_bias=True,
-                dropout=0.1, mlp_hidden=(1536,), activation="gelu",
-                init=InitConfig(embed=0.02, pos=0.02, attn="linear", mlp="linear", unembed=0.02),
-            ),
-            optim=OptimConfig(name="adamw", lr=3e-4, batch_size=16),
-        ),
+        "heads as separate linear maps on characters, dropout, W_O with a bias: 384 wide, 6 heads, context 256",
+        _CHARACTERS,
+    ),
+    "many-eyes-bare": Preset(
+        "the same without W_O: the heads' outputs side by side are what the block adds",
+        _with(_CHARACTERS, {"attn_out": False, "attn_out_bias": False}),
     ),
     "one-matmul": Preset(
         "one C x C matrix each for Q, K, V and O, no biases: 768 wide, 12 heads",
@@ -130,9 +138,9 @@ PRESETS: dict[str, Preset] = {
 }  # fmt: skip
 
 
-SMALL = ("single-head-unscaled", "single-head-scaled", "single-head-residual", "single-head", "multi-head-full",
-         "multi-head", "two-blocks", "four-blocks", "four-blocks-rms")  # fmt: skip
-"""The specimens of series A, which are too large for a CPU as published."""
+SERIES_A = ("single-head-unscaled", "single-head-scaled", "single-head-residual", "single-head", "multi-head-full",
+            "multi-head", "two-blocks", "four-blocks", "four-blocks-rms")  # fmt: skip
+"""The specimens of the first two tutorials, which are too large for a CPU as published."""
 COLLAPSE_STEPS, SMALL_STEPS = 1500, 2000
 """The first three show their pathology by 1500 updates; an unscaled or lonely head learns out of it later."""
 
@@ -154,8 +162,19 @@ PRESETS |= {
         f"in small, for a CPU: {PRESETS[name].description}",
         _small(PRESETS[name].config, COLLAPSE_STEPS if i < 3 else SMALL_STEPS),
     )
-    for i, name in enumerate(SMALL)
+    for i, name in enumerate(SERIES_A)
 }
+
+PRESETS |= {
+    f"{name}-small": Preset(
+        f"in small, for a CPU: {PRESETS[name].description.partition(': 384')[0]}",
+        _with(
+            PRESETS[name].config, {"d_model": 96, "n_ctx": 64, "mlp_hidden": (384,)},
+            optim=replace(_CHARACTERS.optim, lr=3e-3, batch_size=32),
+        ),
+    )
+    for name in ("many-eyes", "many-eyes-bare")
+}  # fmt: skip
 
 
 def preset(name: str) -> Preset:

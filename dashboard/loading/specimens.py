@@ -5,7 +5,7 @@ Losses can only be compared between runs of one setting, so runs are kept apart 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,17 +14,17 @@ import streamlit as st
 from dashboard import loading, measured
 from dashboard.figures import rows
 from dashboard.loading import kept, looking
+from tracer.claims import CLAIMS, Outcome, outcome
 from tracer.config import TrainConfig
 from tracer.pictures import payload
 from tracer.presets import PRESETS
-from tracer.reproduce import CLAIMS, Outcome, outcome
-from tracer.specimens import SPECIMENS, Specimen
+from tracer.specimens import SPECIMENS, TRAINED, Specimen
 from tracer.store import Run, open_run
 
-MADE_BY = ("n_layers", "n_heads", "attn_scale", "residual", "norm")
+MADE_BY = ("n_layers", "n_heads", "attn_scale", "attn_out", "residual", "norm")
 """What makes a specimen, whatever its size: a run that changed one of these is another system."""
 DONE = ("finished", "diverged")
-OF_PRESET = {specimen.preset(size): name for name, specimen in SPECIMENS.items() for size in ("small", "published")}
+OF_PRESET = {specimen.preset(size): name for name, specimen in TRAINED.items() for size in ("small", "published")}
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,16 @@ class Reading:
     needs: tuple[str, ...]
     holds: bool | None
     evidence: str
+    tested: bool = False
+    """Are the runs there? Then None is too close to tell."""
 
 
-def trained(runs: Iterable[Run]) -> dict[Setting, dict[str, Run]]:
-    """Runs of specimens by setting and name, the setting of most specimens first; of several, the newest that ended."""
+def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> dict[Setting, dict[str, Run]]:
+    """Runs of these specimens by setting and name, the setting of most first; of several, the newest that ended."""
     found: dict[Setting, dict[str, Run]] = {}
     for run in runs:
         known = _setting(run)
-        if known is None:
+        if known is None or known[1] not in series:
             continue
         setting, name = known
         others = found.setdefault(setting, {})
@@ -101,15 +103,22 @@ def _made(config: TrainConfig) -> tuple[object, ...]:
 
 def result(run: Run) -> Outcome | None:
     """What the run has come to; None before its first record, or when its trace cannot be read."""
-    return _result(str(run.dir.resolve()), run.stamp)
+    name = OF_PRESET.get(str(run.meta.get("preset")))
+    return _result(str(run.dir.resolve()), run.stamp, name is not None and SPECIMENS[name].exercise)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _result(directory: str, stamp: str) -> Outcome | None:
+def _result(directory: str, stamp: str, apart: bool) -> Outcome | None:
     try:
-        return outcome(open_run(directory))
+        return outcome(open_run(directory), apart)
     except (ValueError, KeyError, IndexError, OSError, RuntimeError):
         return None
+
+
+def outcomes(runs: Mapping[str, Run]) -> dict[str, Outcome]:
+    """Of those that are done."""
+    found = {name: result(run) for name, run in runs.items() if run.status in DONE}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def previous_share(run: Run) -> float:
@@ -124,19 +133,17 @@ def previous_share(run: Run) -> float:
 
 def readings(runs: Mapping[str, Run]) -> list[Reading]:
     """Every claim over the runs of one setting."""
-    found = {name: result(run) for name, run in runs.items() if run.status in DONE}
-    outcomes = {name: one for name, one in found.items() if one is not None}
-    made = []
+    found, made = outcomes(runs), []
     for claim in CLAIMS:
-        missing = [name for name in claim.needs if name not in outcomes]
-        steps = {outcomes[name].step for name in claim.needs if name in outcomes}
+        missing = [name for name in claim.needs if name not in found]
+        steps = {found[name].step for name in claim.needs if name in found}
         if missing:
             made.append(Reading(claim.text, claim.needs, None, f"waits for {' and '.join(missing)}"))
         elif len(steps) > 1:
-            told = " and ".join(f"{outcomes[name].step:,}" for name in claim.needs)
+            told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
             made.append(Reading(claim.text, claim.needs, None, f"trained for {told} steps: not comparable"))
         else:
-            made.append(Reading(claim.text, claim.needs, claim.holds(outcomes), claim.evidence(outcomes)))
+            made.append(Reading(claim.text, claim.needs, claim.holds([found]), claim.evidence([found]), True))
     return made
 
 
@@ -215,14 +222,14 @@ def _uniform(n: int) -> float:
     return float(np.log(np.arange(2, n + 1)).mean())
 
 
-def published_entropy(specimen: Specimen) -> tuple[float, float] | None:
-    """Start and end over rows q >= 1, as ours: its author's mean has row 0 of 32 in it, which is 0."""
-    return None if specimen.entropy is None else (specimen.entropy[0] * 32 / 31, specimen.entropy[1] * 32 / 31)
+def published_entropy(specimen: Specimen) -> float | None:
+    """At the end, over rows q >= 1 as ours: its author's mean has row 0 of 32 in it, which is 0."""
+    return None if specimen.entropy is None else specimen.entropy[1] * 32 / 31
 
 
-def is_small(setting: Setting) -> bool:
-    """Is it the setting of `tracer reproduce`?"""
-    config = PRESETS["single-head-small"].config
+def is_small(setting: Setting, name: str = "single-head") -> bool:
+    """Is it the setting in which `tracer reproduce` trains this specimen?"""
+    config = PRESETS[f"{name}-small"].config
     return replace(setting, d_vocab=0, seed=0) == Setting(
         config.model.d_model, config.model.n_ctx, config.optim.batch_size, config.optim.lr, 0, config.data.corpus, 0
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,18 +19,20 @@ from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Lines, Reading
 from dashboard.loading.summaries import status_word
 from dashboard.processes import Started
+from dashboard.sections.exercise import draw_checks, draw_heads
 from dashboard.sections.health_panel import marked, sentence
 from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop
+from tracer.claims import Outcome
 from tracer.presets import PRESETS
-from tracer.reproduce import Outcome
 from tracer.specimens import Specimen
 from tracer.store import Run
 
 MINUTES = {
-    "single-head-unscaled": 1, "single-head-scaled": 1, "single-head-residual": 1, "single-head": 3,
-    "multi-head-full": 4, "multi-head": 3, "two-blocks": 5, "four-blocks": 0, "four-blocks-rms": 9,
+    "single-head-unscaled": 2, "single-head-scaled": 2, "single-head-residual": 2, "single-head": 2,
+    "multi-head-full": 3, "multi-head": 2, "two-blocks": 3, "four-blocks": 0, "four-blocks-rms": 6,
+    "many-eyes": 0, "many-eyes-bare": 0,
 }  # fmt: skip
-"""In small, as measured on a busy machine of four cores; 0 is less than one."""
+"""In small, as measured on two cores of a busy machine; half of that where nothing else runs. 0 is less than one."""
 SIDES = (4, 7)
 """Widths of words and pictures; the story above them is set on the same lines."""
 HEIGHT = 200
@@ -39,13 +41,15 @@ ALONE, PICTURE = 176, 88
 MOSTLY = 0.5
 """Share of its attention from which a head is said to look mostly there."""
 CLAIMS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
+CLOSE = ("≈", "too close to tell", "gray")
 STYLE = """<style>
 [class*="st-key-specimen-"] [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
 [class*="st-key-specimen-"] table { font-variant-numeric: tabular-nums; }
 [class*="st-key-specimen-"] th, [class*="st-key-specimen-"] td { padding: .2rem .9rem .2rem 0; border-inline: 0; }
 [class*="st-key-specimen-"] :is(th, td):not(:first-child) { text-align: right; }
 [class*="st-key-specimen-"] thead th { border-top: 0; }
-.st-key-specimen-contents a { white-space: nowrap; }
+[class*="st-key-tutorial-"] h2 { font-size: 1.3rem; padding-top: 1rem; }
+.st-key-specimen-contents p a { white-space: nowrap; text-decoration: underline !important; }
 </style>"""
 
 
@@ -62,6 +66,8 @@ class Place:
     after: Specimen | None
     readings: Sequence[Reading]
     """The claims that it is part of."""
+    outcomes: Mapping[str, Outcome]
+    """What the specimens of its series came to."""
     trainable: bool
     """Is the setting that of `tracer reproduce`, so that a run started here belongs to it?"""
 
@@ -78,20 +84,26 @@ def draw_specimen(place: Place) -> None:
             ticking(lambda: _draw_run(place, run), key=f"specimen {specimen.name}")
         else:
             _draw_run(place, run)
+        if specimen.exercise and run is None:
+            left, right = st.columns(SIDES, gap="large")
+            with left:
+                draw_checks(specimen, place.outcomes)
+            with right:
+                draw_heads(specimen)
 
 
 def _draw_head(place: Place) -> None:
     specimen, run = place.specimen, place.run
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
-            st.header(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
+            st.subheader(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
             if run is not None:
                 icon, colour = BADGES[status_word(run)]
                 st.badge(f"{icon} {status_word(run)}", color=colour)
         with st.container(horizontal=True, gap="xsmall", width="content"):
             if run is not None:
                 _draw_ways(place, run)
-            else:
+            elif place.specimen.trained:
                 _draw_train(place)
 
 
@@ -146,9 +158,9 @@ def _draw_train(place: Place) -> None:
 
 def _draw_started(place: Place) -> None:
     """How a training stands that has written no run yet."""
-    started = _started(place)
-    if not place.trainable:
+    if not (place.trainable and place.specimen.trained):
         return
+    started = _started(place)
     if started is not None and started.alive:
         st.caption("Reading the text and building the model: this takes a few seconds, longer the first time.")
         return
@@ -191,39 +203,49 @@ def _draw_run(place: Place, run: Run) -> None:
         _draw_table(specimen, run, found)
         _draw_doing(run, found)
         _draw_wrong(place, run)
+        if specimen.exercise:
+            draw_checks(specimen, place.outcomes)
     with right:
         try:
             _draw_pictures(specimen, run, reading.lines(run))
         except (ValueError, OSError, RuntimeError) as error:  # a chunk that is damaged
             st.text(str(error))
-        _draw_claims(place)
+        if place.readings:
+            _draw_claims(place)
 
 
 def _draw_table(specimen: Specimen, run: Run, found: Outcome) -> None:
     """Published beside ours, in numbers."""
-    before = specimen.entropy or (math.nan, math.nan)
+    before = specimen.entropy or (None, None)
     ours = {
         "entropy at the start": (before[0], found.entropy_start),
         "entropy at the end": (before[1], found.entropy_end),
         "held-out perplexity": (specimen.perplexity, math.exp(found.loss) if found.loss < 50 else math.nan),
     }
-    lines = [f"| nats | published | here, step {found.step:,} |", "|:---|---:|---:|"]
-    for label, (theirs, value) in ours.items():
-        digits = 1 if "perplexity" in label else 3
-        lines.append(f"| {label} | {_number(theirs, 2 if digits == 1 else 3)} | {_number(value, digits)} |")
-    parameters = {"single-head-residual": "6.5 M", "four-blocks-rms": "23.1 M"}.get(specimen.name, "–")
-    lines.append(f"| parameters | {parameters} | {found.n_params:,} |")
-    st.markdown("\n".join(lines).replace("| nats |", "| |"))
+    if specimen.loss is not None:
+        ours["loss"] = (specimen.loss, found.loss)
+    rows = [(label, _number(label, theirs), _number(label, value)) for label, (theirs, value) in ours.items()]
+    rows.append(("parameters", "–" if specimen.n_params is None else f"{specimen.n_params:,}", f"{found.n_params:,}"))
+    if all(theirs == "–" for _, theirs, _ in rows):  # a tutorial of exercises, not of figures
+        lines = [
+            f"| | here, step {found.step:,} |",
+            "|:---|---:|",
+            *(f"| {label} | {value} |" for label, _, value in rows),
+        ]
+    else:
+        lines = [f"| | published | here, step {found.step:,} |", "|:---|---:|---:|"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+    st.markdown("\n".join(lines))
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+def _number(label: str, value: float | None) -> str:
+    return "–" if value is None or not math.isfinite(value) else f"{value:.{2 if 'perplexity' in label else 3}f}"
 
 
 def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
     """The heads at both ends of training and their entropy; below it where they look, and the loss."""
     known, n_ctx, several = reading.published_entropy(specimen), run.config.model.n_ctx, packed.n_heads > 1
-    entropy = theme.Scale("Entropy", "nats", digits=3, chance=None if known is None else known[1], mark="published end")
+    entropy = theme.Scale("Entropy", "nats", digits=3, chance=known, mark="published end")
     share = theme.Scale("Attention", digits=2, chance=float(np.mean(1 / np.arange(2, n_ctx + 1))), mark="even")
     top = st.columns(2 if several else [5, 5, 6], gap="medium")
     _draw_ends(specimen, run, top)
@@ -309,13 +331,11 @@ def _draw_wrong(place: Place, run: Run) -> None:
 
 def _draw_claims(place: Place) -> None:
     st.markdown("**Claims that it is part of**")
-    if not place.readings:
-        st.caption("None: it is the base line of a series.")
     for one in place.readings:
         draw_claim(one)
 
 
 def draw_claim(one: Reading) -> None:
     """Whether a claim holds here, and by what numbers."""
-    icon, word, colour = CLAIMS[one.holds]
+    icon, word, colour = CLOSE if one.tested and one.holds is None else CLAIMS[one.holds]
     st.markdown(f":{colour}-badge[{icon} {word}] &nbsp;{sentence(f'{one.claim}: {one.evidence}')}")

@@ -12,7 +12,6 @@ from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Reading, Setting
 from dashboard.processes import Started
 from dashboard.sections.specimen import (
-    CLAIMS,
     MINUTES,
     STYLE,
     Place,
@@ -21,14 +20,18 @@ from dashboard.sections.specimen import (
     draw_specimen,
     minutes,
 )
-from tracer.reproduce import NOISE
-from tracer.specimens import SPECIMENS
+from tracer.claims import NOISE
+from tracer.specimens import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
 
 STORY = (
     "Two tutorials build a transformer from one attention head to four blocks, and end with a question: *what are "
-    "those heads doing?* Here are their systems in that order. Each changes one thing."
+    "those heads doing?* Three more build the same heads as modules and ask the reader to check them. Here is "
+    "everything in that order; each system changes one thing."
 )
+SERIES = tuple(name for name, one in TRAINED.items() if one.tutorial < 2)
+"""The first two tutorials, whose runs are compared."""
+CHARACTERS = tuple(name for name in TRAINED if name not in SERIES)
 FIGURES = (
     "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
     "other text and in small the values move; what is claimed of two runs of one setting must not. Published entropies "
@@ -40,19 +43,30 @@ def page() -> None:
     parts.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
     st.html(STYLE)
     state.read()
-    found = reading.trained(loading.runs())
+    found = reading.trained(loading.runs(), SERIES)
     setting = _choose_setting(list(found))
     runs = found[setting] if setting is not None else {}
     readings = reading.readings(runs)
-    _watch(_moving(found))
-    trainable = setting is None or reading.is_small(setting)
-    _draw_overview(runs, readings, trainable)
-    names = list(SPECIMENS)
-    for i, name in enumerate(names):
-        mine = [one for one in readings if name in one.needs]
-        before = runs.get(names[i - 1]) if i else None
+    _watch(_moving())
+    small = setting is None or reading.is_small(setting)
+    on_characters = reading.trained(loading.runs(), CHARACTERS)
+    theirs = next(iter(on_characters), None)
+    runs = runs | (on_characters[theirs] if theirs is not None else {})
+    trainable = dict.fromkeys(SERIES, small) | dict.fromkeys(
+        CHARACTERS, theirs is None or reading.is_small(theirs, CHARACTERS[0])
+    )
+    _draw_overview(runs, readings, small)
+    names, outcomes = list(SPECIMENS), reading.outcomes(runs)
+    for i, (name, one) in enumerate(SPECIMENS.items()):
+        if not i or one.tutorial != SPECIMENS[names[i - 1]].tutorial:
+            with st.container(key=f"tutorial-{one.tutorial + 1}"):
+                st.header(TUTORIALS[one.tutorial], anchor=False)
+        mine = [claim for claim in readings if name in claim.needs]
+        previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
         after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
-        draw_specimen(Place(i + 1, SPECIMENS[name], runs.get(name), before, after, mine, trainable))
+        draw_specimen(
+            Place(i + 1, one, runs.get(name), runs.get(previous), after, mine, outcomes, trainable.get(name, False))
+        )
 
 
 def _choose_setting(settings: list[Setting]) -> Setting | None:
@@ -62,8 +76,9 @@ def _choose_setting(settings: list[Setting]) -> Setting | None:
     return st.selectbox("Setting", settings, key="setting_box", format_func=lambda setting: setting.text)
 
 
-def _moving(found: Mapping[Setting, Mapping[str, Run]]) -> list[tuple[str, str]]:
+def _moving() -> list[tuple[str, str]]:
     """What is on its way: when this changes, the page is another."""
+    found = reading.trained(loading.runs())
     runs = [(run.name, run.status) for runs in found.values() for run in runs.values()]
     started = [(one.name, str(one.alive)) for one in processes.started() if one.command == "train"]
     series = processes.reproducing()
@@ -76,7 +91,7 @@ def _watch(seen: list[tuple[str, str]]) -> None:
         return
 
     def look() -> None:
-        if _moving(reading.trained(loading.runs())) != seen:
+        if _moving() != seen:
             st.rerun()
 
     ticking(look, key="specimens")
@@ -90,13 +105,19 @@ def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: 
             if answer := _answer(runs):
                 st.markdown(answer)
             st.caption(FIGURES)
-            st.container(key="specimen-contents").markdown(
-                " · ".join(f"[{i}&nbsp;{one.title}](#{one.name})" for i, one in enumerate(SPECIMENS.values(), 1))
-            )
+            st.container(key="specimen-contents").markdown("  \n".join(_contents()))
             if trainable:
                 _draw_series(runs)
         with right:
             _draw_standing(readings)
+
+
+def _contents() -> list[str]:
+    """A line a tutorial, with the ways to its specimens."""
+    ways: dict[int, list[str]] = {}
+    for i, one in enumerate(SPECIMENS.values(), 1):
+        ways.setdefault(one.tutorial, []).append(f"[{i}&nbsp;{one.title}](#{one.name})")
+    return [f"**{TUTORIALS[tutorial]}:** {' · '.join(links)}" for tutorial, links in ways.items()]
 
 
 def _answer(runs: Mapping[str, Run]) -> str:
@@ -123,8 +144,8 @@ def _answer(runs: Mapping[str, Run]) -> str:
 
 def _draw_series(runs: Mapping[str, Run]) -> None:
     """One button for all that are not trained yet, or how that stands."""
-    missing = [name for name in SPECIMENS if name not in runs or runs[name].status not in reading.DONE]
-    what = "Train all" if len(missing) == len(SPECIMENS) else f"Train the {len(missing)} that are missing"
+    missing = [name for name in TRAINED if name not in runs or runs[name].status not in reading.DONE]
+    what = "Train all" if len(missing) == len(TRAINED) else f"Train the {len(missing)} that are missing"
     series = processes.reproducing()
     if series is not None and series.alive:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -154,16 +175,20 @@ def _stop(series: Started) -> None:
 
 def _draw_standing(readings: list[Reading]) -> None:
     """How many claims hold, and those that do not."""
-    count = {holds: [one for one in readings if one.holds is holds] for holds in CLAIMS}
-    judged = len(count[True]) + len(count[False])
-    words = [f"{len(count[True])} of {judged} tested claims hold here"] if judged else ["No claim is tested yet"]
-    words += [f"{len(count[False])} {'does' if len(count[False]) == 1 else 'do'} not"] if count[False] else []
-    words += [f"{len(count[None])} wait for a run"] if judged and count[None] else []
+    tested = [one for one in readings if one.tested]
+    holding, failing, close = ([one for one in tested if one.holds is holds] for holds in (True, False, None))
+    words = [f"{len(holding)} of {len(tested)} tested claims hold here"] if tested else ["No claim is tested yet"]
+    words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
+    words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []
+    words += [f"{len(readings) - len(tested)} wait for a run"] if tested and len(tested) < len(readings) else []
     st.markdown(f"**{', '.join(words)}.**")
-    for one in count[False]:
+    for one in [*failing, *close]:
         draw_claim(one)
-    if count[False]:
-        st.caption(f"One seed each; “no worse” allows {NOISE:g} nats, which seeds differ by.")
+    if tested:
+        st.caption(
+            f"One seed each. Two losses count as different when they are {NOISE:g} nats apart: runs of one system "
+            "that differ in their seed alone are nearer than that 19 times in 20."
+        )
     with st.expander("Every claim"):
         for one in readings:
             draw_claim(one)

@@ -1,0 +1,47 @@
+"""Cached results of the tutorials' exercises: what they read never changes, so each runs once a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from dashboard import theme
+from tracer.pictures import payload
+from tracer.specimens import Check
+
+FEW = 8
+"""Tokens up to which each head has a picture of its own, with the words beside it."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An exercise that was run, with its heads packed for drawing."""
+
+    checks: tuple[Check, ...]
+    atlas: bytes
+    heads: tuple[bytes, ...]
+    """Each head with the words of the input; none where those are many."""
+    labels: tuple[str, ...]
+    """A head's name and its mean row entropy."""
+
+
+@st.cache_data(show_spinner="Running the exercise …")
+def ran(name: str) -> Ran:
+    """The exercise of a specimen."""
+    from tracer.exercises import EXERCISES
+
+    done = EXERCISES[name]()
+    names = [theme.head_label(0, head) for head in range(len(done.pattern))]
+    few = len(done.strings) <= FEW
+    heads = [payload.pattern(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]
+    entropies = [_entropy(p) for p in done.pattern]
+    labels = [f"{label}, entropy {value:.2f}" for label, value in zip(names, entropies, strict=True)]
+    return Ran(done.checks, payload.atlas(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels))
+
+
+def _entropy(pattern: np.ndarray) -> float:
+    """Mean over rows, in nats."""
+    p = pattern.astype(np.float64)
+    return float(-(p * np.log(np.where(p > 0, p, 1))).sum(-1).mean())

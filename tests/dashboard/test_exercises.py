@@ -1,0 +1,82 @@
+"""Exercises on the Specimens page: every check with its numbers, the heads they were asked of, and what runs add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import loading
+from dashboard.loading import specimens as reading
+from tests.dashboard.test_specimens import arguments, narrow, written
+from tracer.claims import answers, outcome
+from tracer.exercises import EXERCISES
+from tracer.presets import preset
+from tracer.store import open_run
+from tracer.training import train
+
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def elsewhere(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The dashboard started where there is no run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def bare(text: str) -> str:
+    return text.replace("\\", "")
+
+
+def test_every_check_is_shown_with_its_numbers(open_page: Open, elsewhere: Path) -> None:
+    text = bare(written(open_page("specimens")))
+    for exercise in EXERCISES.values():
+        for check in exercise().checks:
+            line = f":green-badge[✓] &nbsp;{check.asks[0].upper()}{check.asks[1:]}  \n:gray[{check.answer}]"
+            assert line in text
+    assert text.count("What its author asks") == 3 and text.count(":red-badge[✕]") == 0
+
+
+def test_the_heads_of_five_words_are_drawn(open_page: Open, elsewhere: Path, sent: Any) -> None:
+    app, done = open_page("specimens"), EXERCISES["post-norm"]()
+    for head, shares in enumerate(done.pattern):
+        header, arrays, _ = sent(app, f"post_norm L0H{head}")
+        assert header["tokens"] == ["the", "cat", "sat", "on", "mat"]
+        np.testing.assert_allclose(arrays["shares"].reshape(5, 5) / 65534, shares, atol=1e-5)
+    assert sent(app, "one_matmul exercise")[1]["thumbs"].shape == (1, 12, 24, 24)
+
+
+def test_trained_runs_answer_what_is_left(open_page: Open, elsewhere: Path) -> None:
+    assert "once both are trained" in written(open_page("specimens"))
+    for name in ("many-eyes", "many-eyes-bare"):
+        config = narrow(preset(f"{name}-small").config, elsewhere / "checkpoints" / f"my-{name}", 20, 24)
+        train(config, preset=f"{name}-small", quiet=True)
+    text = bare(written(open_page("specimens")))
+    found = {name: outcome(open_run(f"my-{name}"), apart=True) for name in ("many-eyes", "many-eyes-bare")}
+    said = answers("many-eyes", [found])
+    assert len(said) == 2 and all(check.answer in text for check in said)
+    assert "once both are trained" not in text and text.count("here, step 20") == 2
+
+
+def test_characters_are_a_setting_of_their_own(open_page: Open, elsewhere: Path) -> None:
+    for name, width in (("single-head", 16), ("many-eyes", 24)):
+        config = narrow(preset(f"{name}-small").config, elsewhere / "checkpoints" / f"my-{name}", 5, width)
+        train(config, preset=f"{name}-small", quiet=True)
+    assert len(reading.trained(loading.runs())) == 2
+    app = open_page("specimens")
+    assert not app.selectbox and written(app).count("here, step 5") == 2
+
+
+def test_an_exercise_is_trained_beside_the_others(open_page: Open, elsewhere: Path) -> None:
+    from dashboard import processes
+
+    app = open_page("specimens")
+    app.button(key="train many-eyes-small").click().run()
+    (one,) = processes.started()
+    assert arguments(one)[:2] == ["train", "many-eyes-small"]
+    assert not {"train one-matmul-small", "train post-norm-small"} & {button.key for button in app.button}

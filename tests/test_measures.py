@@ -23,6 +23,7 @@ DIMS = {
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     **dict.fromkeys(("tokens_seen", "step_ms", "learning_rate", "clip_factor"), ("step",)),
     "loss_by_position": ("step", "pos"),
+    "resid_rms": ("step", "depth"),
     "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
 }
 

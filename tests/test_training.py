@@ -50,6 +50,7 @@ VARIABLES = {
     **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), (*HEAD_DIMS, "matrix")),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     "loss_by_position": ("step", "pos"),
+    "resid_rms": ("step", "depth"),
     "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The command line: `tracer train | resume | fork | sweep | open | ls | export | demo | reproduce`."""
+"""The command line: `tracer train | resume | fork | sweep | diagnose | open | ls | export | demo | reproduce`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ COMMANDS = {
     "resume": "go on with a run that was stopped or killed: tracer resume RUN",
     "fork": "train on from a snapshot with other settings: tracer fork RUN --step N --run NAME",
     "sweep": "switch every head off by itself, at every snapshot of a run: tracer sweep RUN",
+    "diagnose": "say what went wrong in a run, since when, and what helps: tracer diagnose RUN",
     "open": "measure a Hugging Face model, or all checkpoints of one: tracer open NAME_OR_DIRECTORY --run NAME",
     "ls": "list the runs under checkpoints/",
     "export": "write a run's model for Hugging Face: tracer export RUN DIRECTORY --step N",
     "demo": "train the demo while the dashboard shows it",
     "reproduce": "train the tutorials' specimens, and set them beside what was published: tracer reproduce [NAME ...]",
 }
-EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_STOPPED = 2, 3, 4, 130
+EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130
 
 
 def main(args: list[str] | None = None) -> None:
@@ -38,8 +39,8 @@ def main(args: list[str] | None = None) -> None:
         _say("\n`tracer COMMAND --help` lists the options of a command.")
         return
     run: dict[str, Callable[[list[str]], int]] = {
-        "train": _train, "resume": _resume, "fork": _fork, "sweep": _sweep, "open": _open, "ls": _ls,
-        "export": _export, "demo": _demo, "reproduce": _reproduce,
+        "train": _train, "resume": _resume, "fork": _fork, "sweep": _sweep, "diagnose": _diagnose, "open": _open,
+        "ls": _ls, "export": _export, "demo": _demo, "reproduce": _reproduce,
     }  # fmt: skip
     if args[0] not in run:
         _fail(f"there is no command {args[0]!r}; there are: {', '.join(COMMANDS)}")
@@ -147,6 +148,28 @@ def _sweep(args: list[str]) -> int:
     return tyro.cli(sweep, prog="tracer sweep", args=args)
 
 
+def _diagnose(args: list[str]) -> int:
+    def diagnose(run: str, /, why: bool = False) -> int:
+        """Say what went wrong in a run, the worst first: evidence, since when, in which heads, and what helps.
+
+        The exit status is 0 when nothing bad was found (there may be something to watch), 5 otherwise.
+
+        Args:
+            run: A name under checkpoints/, or a directory.
+            why: Say also when each finding is made, and where its numbers come from.
+        """
+        from tracer.diagnosis import diagnose as examine
+        from tracer.diagnosis import looked_for, report
+        from tracer.store import open_run
+
+        opened = open_run(run)
+        found = examine(opened)
+        _say(report(opened.name, found, *looked_for(opened), why=why))
+        return EXIT_SICK if any(one.severity == "bad" for one in found) else 0
+
+    return tyro.cli(diagnose, prog="tracer diagnose", args=args)
+
+
 def _open(args: list[str]) -> int:
     def open_model(
         model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None
@@ -250,22 +273,29 @@ def _reproduce(args: list[str]) -> int:
         /,
         size: Literal["small", "published"] = "small",
         corpus: str | None = None,
-        seed: int = 0,
+        seeds: tuple[int, ...] = (0,),
+        table: bool = False,
     ) -> int:
-        """Train specimens that are not trained yet, and print a table of what was published beside what came out.
+        """Train specimens that are not trained yet, run the exercises, and print what was published beside it.
 
         Args:
             names: Specimens, all by default.
             size: small, for a CPU, or as published, for a GPU.
             corpus: A text file or folder instead of python-stdlib.
-            seed: Of the weights and the order of the data.
+            seeds: Of the weights and the order of the data; several are told as mean and range.
+            table: Print the tables of what is trained already, and train nothing.
         """
-        from tracer.reproduce import judged, table
-        from tracer.reproduce import reproduce as train_all
+        from tracer import reproduce as series
+        from tracer.claims import judged
+        from tracer.exercises import EXERCISES
+        from tracer.tables import tables
 
-        found = train_all(names, size, corpus, seed)
-        _say("\n" + table(found))
-        return 0 if all(holds for _, holds in judged(found)) else EXIT_CLAIM
+        asked = series.named(names)
+        found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
+        _say(
+            "\n" * (not table) + tables(found, {name: EXERCISES[name]().checks for name in asked if name in EXERCISES})
+        )
+        return 0 if all(holds is not False for _, holds, _ in judged(found)) else EXIT_CLAIM
 
     return tyro.cli(reproduce, prog="tracer reproduce", args=args)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from tracer import gradients, probes
@@ -30,6 +31,7 @@ SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
 )  # fmt: skip
+STREAM = "blocks.0.hook_resid_pre"
 
 Visible = Callable[[int, int, torch.device], Tensor | None]
 
@@ -83,6 +85,7 @@ class Recorder:
         shapes |= {f"head_{name}": (("layer", "head", "matrix"), matrices) for name in PARAM_MEASURES}
         shapes |= {name: ((), ()) for name in SCALARS}
         shapes["loss_by_position"] = (("pos",), (c.n_ctx,))
+        shapes["resid_rms"] = (("depth",), (c.n_layers + 1,))
         variables = {name: Variable(dims, shape, attrs=_attrs(name)) for name, (dims, shape) in shapes.items()}
         variables["tokens_seen"] = Variable((), (), "float64", _attrs("tokens_seen"))
         variables["pattern"] = Variable(
@@ -130,7 +133,7 @@ class Recorder:
         """
         training = model.training
         model.eval()
-        with recording(*QK_TAPS) as text:
+        with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
         with recording(*QK_TAPS) as repeat:
             repeat_loss = probes.per_token_loss(model(self.repeat_tokens), self.repeat_tokens)
@@ -148,6 +151,9 @@ class Recorder:
         row |= {
             "val_loss": loss.mean(),
             "loss_by_position": loss.mean(0),
+            "resid_rms": torch.stack(
+                [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
+            ),
             "icl_score": probes.icl_score(loss, self.config.n_ctx),
             "repeat_loss": probes.repeat_loss(repeat_loss, period),
             "first_copy_loss": probes.first_copy_loss(repeat_loss, period),
@@ -194,6 +200,10 @@ class Recorder:
         head_ratio = gradients.update_ratio(gradients.head_norms(moved), norms["head_weight_norm"])
         self._old = {}
         return gradients.fetch({**norms, "update_ratio": ratio, "head_update_ratio": head_ratio})
+
+
+def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:
+    return stream.float().pow(2).mean(-1).sqrt().median()
 
 
 def _attrs(name: str) -> dict[str, Any]:

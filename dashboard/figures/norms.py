@@ -26,6 +26,8 @@ ROOMY = 4
 """Up to so many heads a cell has room for two digits."""
 REACH = 2.0
 """Colours of the update ratio end this many powers of ten from the middle."""
+BAR, TITLES, FOOT = 48, 20, 26
+"""Pixels above a picture for its colours with their name, then for the names of its grids; below it for its ticks."""
 
 
 def history(
@@ -48,6 +50,7 @@ def history(
 
     steps, values = _updated(np.asarray(steps), np.asarray(values, np.float32))
     columns, row = [str(s) for s in steps], row_height(len(names))
+    height = BAR + FOOT + 22 + row * len(names)
     figure = go.Figure(
         go.Heatmap(
             x=columns,
@@ -61,12 +64,14 @@ def history(
     )
     figure.update_layout(
         template=theme.plotly_template(dark),
-        height=136 + row * len(names),
-        coloraxis=_colours(values, label, ratio, dark),
-        margin={"l": 8, "r": 8, "t": 8, "b": 48},
+        height=height,
+        coloraxis=_colours(values, label, ratio, dark, height),
+        margin={"l": _width(names), "r": 14, "t": BAR, "b": FOOT + 22},
     )
     figure.update_xaxes(title=_title("recorded step"), type="category", showgrid=False, nticks=8, tickangle=0)
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO)
+    figure.update_xaxes(automargin=False, tickfont=_MONO)
+    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO, automargin=False)
+    figure.update_yaxes(ticks="", ticklabelstandoff=6)
     figure.update_yaxes(tickmode="array", tickvals=list(names[:: -(-LABEL // row)]))
     if chosen is not None and chosen in names:
         at = list(names).index(chosen)
@@ -75,6 +80,11 @@ def history(
         column = columns.index(str(step))
         _frame(figure, column - 0.5, -0.5, column + 0.5, len(names) - 0.5, dark)
     return figure
+
+
+def _width(names: Sequence[str]) -> int:
+    """Pixels of the longest label."""
+    return 12 + round(6.7 * max(map(len, names)))
 
 
 def _updated(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +115,9 @@ def heads(
     values = np.asarray(values, np.float32)
     n_layers, n_heads, _ = values.shape
     layers, columns = np.arange(n_layers), np.arange(n_heads)
+    grid_height = max(84, 24 + 30 * n_layers)
+    inside = 2 * grid_height + TITLES + 8
+    height = BAR + TITLES + inside + FOOT
     figure = make_subplots(
         rows=2,
         cols=2,
@@ -112,14 +125,14 @@ def heads(
         shared_xaxes=True,
         shared_yaxes=True,
         horizontal_spacing=0.04,
-        vertical_spacing=0.2,
+        vertical_spacing=(TITLES + 8) / inside,
     )
-    axis, digits = _colours(values, label, ratio, dark), 1 if n_heads <= ROOMY else 0
+    axis, digits = _colours(values, label, ratio, dark, height), 1 if n_heads <= ROOMY else 0
     at = np.array([[layer, head] for layer in layers for head in columns])
     for i, matrix in enumerate(matrices):
         where: dict[str, Any] = {"row": i // 2 + 1, "col": i % 2 + 1}
         grid = values[..., i]
-        printed = [[_brief(v, digits) for v in row] for row in grid] if grid.size <= 24 else None
+        printed = [_brief(float(v), digits) for v in grid.ravel()] if grid.size <= 24 else None
         cells = go.Heatmap(
             x=columns,
             y=layers,
@@ -128,22 +141,25 @@ def heads(
             xgap=2,
             ygap=2,
             hoverinfo="skip",
-            text=printed,
-            texttemplate="%{text}" if printed else None,
-            textfont={**_MONO, "size": 10, "color": _ink(grid, axis)},
         )
         figure.add_trace(cells, **where)
         clicks = go.Scatter(  # a heatmap reports no clicks, so invisible points on it take them
             x=at[:, 1],
             y=at[:, 0],
             customdata=grid.ravel(),
-            mode="markers",
+            mode="markers+text" if printed else "markers",
+            text=printed,
+            textfont={**_MONO, "size": 10, "color": [_ink(float(v), axis) for v in grid.ravel()]} if printed else None,
             showlegend=False,
             marker={"size": 26, "opacity": 0},
             hovertemplate=f"L%{{y:d}}H%{{x:d}} W_{matrix}<br>{label} %{{customdata:.2e}}<extra></extra>",
         )
         figure.add_trace(clicks, **where)
-        if chosen is not None:
+        if not np.isfinite(grid).any():
+            figure.add_annotation(
+                text=f"no W_{matrix}", x=(n_heads - 1) / 2, y=(n_layers - 1) / 2, showarrow=False, opacity=0.7, **where
+            )
+        elif chosen is not None:
             _frame(
                 figure,
                 chosen[1] - 0.5,
@@ -155,17 +171,16 @@ def heads(
             )
     figure.update_layout(
         template=theme.plotly_template(dark),
-        height=164 + 2 * max(80, 30 * n_layers),
+        height=height,
         coloraxis=axis,
         hoverdistance=40,
-        margin={"l": 2, "r": 2, "t": 28, "b": 28},
+        margin={"l": 12 + 7 * len(f"L{n_layers - 1}"), "r": 14, "t": BAR + TITLES, "b": FOOT},
     )
-    figure.update_coloraxes(colorbar_ypad=24)  # above the titles of the grids
     figure.update_annotations(font=_MONO)
     figure.update_xaxes(dtick=max(1, n_heads // 8), showgrid=False, zeroline=False, range=[-0.5, n_heads - 0.5])
     figure.update_yaxes(dtick=max(1, n_layers // 8), showgrid=False, zeroline=False, range=[n_layers - 0.5, -0.5])
-    figure.update_xaxes(ticks="", tickprefix="H", tickangle=0)
-    figure.update_yaxes(ticks="", tickprefix="L")
+    figure.update_xaxes(ticks="", tickprefix="H", tickangle=0, tickfont=_MONO, automargin=False)
+    figure.update_yaxes(ticks="", tickprefix="L", tickfont=_MONO, automargin=False, ticklabelstandoff=6)
     return figure
 
 
@@ -188,17 +203,19 @@ def _brief(value: float, digits: int) -> str:
     )
 
 
-def _ink(grid: np.ndarray, axis: dict[str, Any]) -> str:
-    """Black or white, whichever stands out more from the grid's typical colour."""
-    powers = _power(grid)
-    middle = float(np.median(powers[np.isfinite(powers)])) if np.isfinite(powers).any() else axis["cmin"]
-    share = np.clip((middle - axis["cmin"]) / (axis["cmax"] - axis["cmin"]), 0, 1)
+def _ink(value: float, axis: dict[str, Any]) -> str:
+    """Black or white, whichever stands out more from the value's colour."""
+    power = float(_power(np.asarray(value)))
+    share = np.clip((power - axis["cmin"]) / (axis["cmax"] - axis["cmin"]), 0, 1) if np.isfinite(power) else 0.0
     colour = axis["colorscale"][round(float(share) * (len(axis["colorscale"]) - 1))][1]
     return max(("#0b0e14", "#ffffff"), key=lambda ink: theme.contrast(ink, colour))
 
 
-def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool) -> dict[str, Any]:
-    """A colour axis over powers of ten with a bar on top; the update ratio's is centred on the rule of thumb."""
+def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool, height: int) -> dict[str, Any]:
+    """A colour axis over powers of ten with a bar on top; the update ratio's is centred on the rule of thumb.
+
+    The bar hangs from the top of the picture's `height`, so that Plotly makes no room of its own for it.
+    """
     powers = _power(values)
     powers = powers[np.isfinite(powers)]
     if ratio:
@@ -217,10 +234,12 @@ def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool) -> dict[st
             "orientation": "h",
             "x": 0,
             "xanchor": "left",
+            "xpad": 0,
             "y": 1,
-            "yanchor": "bottom",
-            "ypad": 4,
-            "len": 0.9,
+            "yref": "container",
+            "yanchor": "top",
+            "ypad": 0,
+            "len": 1,
             "thickness": 8,
             "tickvals": ticks,
             "ticktext": [_ten_to(t) for t in ticks],

@@ -10,7 +10,9 @@ import streamlit as st
 from dashboard import loading, measured, parts, state, theme
 from dashboard.components.curves import curves
 from dashboard.figures import norms, rows
+from dashboard.sections.entropy_bound import draw_bound
 from dashboard.sections.gradient_pictures import draw_heads, draw_history
+from dashboard.sections.gradient_reasons import draw_why
 from dashboard.sections.health import count, draw_bands, verdict
 from dashboard.sections.health_panel import draw_health
 from tracer.measures import MEASURES
@@ -80,7 +82,7 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
     if not held:
         st.info("No update has been made yet.", icon=":material/hourglass_top:")
         return
-    draw_health(run)
+    draw_health(run, bound=False)
     row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
     row = row if row is not None else 0
     names = [str(name) for name in trace["param"].values]
@@ -99,8 +101,9 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
             _draw_global(run, trace, int(steps[row]), log_x)
     if measured.holds(trace, f"head_{shown}"):
         _draw_heads(run, trace, shown, row, log_x)
-    with st.expander("What do g, w and u say?"):
-        for name in (*QUANTITIES, "clip_factor"):
+    draw_why(trace, parts.focus(trace), int(steps[row]), log_x)
+    with st.expander("What do these numbers say?"):
+        for name in (*QUANTITIES, "clip_factor", "resid_rms"):
             if measured.holds(trace, name):
                 parts.explain(name, run)
 
@@ -219,15 +222,16 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     known = run.about.kind == "trained"
     limit = run.config.optim.clip if known else None
     steps, total = trace["step"].values, rows.total_norm(trace["grad_norm"].values)
-    row = int(np.searchsorted(steps, step))
+    row, clipped = int(np.searchsorted(steps, step)), False
     if limit is None:
         clips = " This run does not clip, so a spike goes straight into the weights." if known else ""
         st.caption(f"The norm of the whole gradient.{clips}")
     else:
-        norm, factor = theme.fmt(total[row], "norm"), theme.fmt(float(trace["clip_factor"].values[row]))
+        norm, factor = theme.fmt(total[row], "norm"), float(trace["clip_factor"].values[row])
+        clipped = bool((trace["clip_factor"].values < 1).any())
+        done = f"every gradient is multiplied by {theme.fmt(factor)}" if clipped else "no record had to be clipped"
         st.caption(
-            f"The norm of the whole gradient, before it is clipped to {limit:g}. "
-            f"At step {step:,} it is {norm}, and every gradient is multiplied by {factor}."
+            f"The norm of the whole gradient, before it is clipped to {limit:g}. At step {step:,} it is {norm}; {done}."
         )
     blob = payload.curves(steps, total[None], ["all tensors"], log_y=True)
     curves(
@@ -236,10 +240,10 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
         step=step,
         log_x=log_x,
         selectable=False,
-        height=HEIGHT + 92 if limit is None else HEIGHT - 100,
+        height=HEIGHT - 100 if clipped else HEIGHT + 92,
         scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
     )
-    if limit is not None:
+    if clipped:
         blob = payload.curves(steps, trace["clip_factor"].values[None], ["clip factor"])
         curves(
             blob,
@@ -267,6 +271,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
         matrices = [f"W_{m}" for m in trace["matrix"].values]
         blob = payload.curves(trace["step"].values, values.T, matrices, log_y=True)
         curves(blob, key="matrix_curves", step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown))
+    draw_bound(run, focus, state.read().step, key="bound", log_x=log_x)
 
 
 def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import zarr
 
 from dashboard.sections.health import count, verdict
 from tracer.measures import UPDATE_BANDS
@@ -94,14 +95,25 @@ def test_a_click_on_a_line_follows_its_tensor(open_page, sent):
     assert sent(app, "tensor_curves")[2]["value"] == "L1 W_Q"
 
 
-def test_the_whole_gradient_and_its_clipping(open_page, small_run, sent):
+def test_the_whole_gradient_where_nothing_was_clipped(open_page, small_run, sent):
     app = open_page("gradients", run="tiny")
     head, arrays, cue = sent(app, "total_curve")
     total = np.sqrt((small_run.trace.grad_norm.values.astype(float) ** 2).sum(1))
     decoded = 10 ** (arrays["lines"][0] / 65534 * (head["hi"] - head["lo"]) + head["lo"])
     np.testing.assert_allclose(decoded, total, rtol=1e-3)
     assert cue["scale"]["chance"] == 1.0 and cue["scale"]["mark"] == "clipped to"
-    assert sent(app, "clip_curve")[0]["labels"] == ["clip factor"]
+    assert (small_run.trace.clip_factor.dropna("step") == 1).all()
+    assert any("no record had to be clipped" in c.value for c in app.caption)
+    assert not any(e.proto.id.endswith("-clip_curve") for e in app.get("bidi_component"))  # it would be a flat line
+
+
+def test_the_whole_gradient_and_its_clipping(open_page, copy_run, sent):
+    run = copy_run("clipped")
+    zarr.open_array(str(run.dir / "trace.zarr" / "clip_factor"), mode="r+")[1] = 0.25
+    app = open_page("gradients", run="clipped", step=int(run.trace.step[1]))
+    head, arrays, _ = sent(app, "clip_curve")
+    assert head["labels"] == ["clip factor"] and head["lo"] == 0.25 and head["hi"] == 1.0
+    assert any("every gradient is multiplied by 0.25." in c.value for c in app.caption)
 
 
 def test_a_run_that_does_not_clip_says_so(open_page, copy_run):

@@ -12,10 +12,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import diagnosing
+from dashboard.sections import health_panel
 from dashboard.sections.health_panel import marked, sentence
 from tests.dashboard.test_specimens import narrow
 from tests.dashboard.test_training import BROKEN
-from tracer.diagnosis import diagnose
+from tracer.diagnosis import RULES, diagnose
 from tracer.presets import preset
 from tracer.store import Run, open_run
 from tracer.training import train
@@ -26,10 +27,11 @@ PAGES = ("training", "gradients")
 
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run whose attention is one-hot from the start, and stays out of reach."""
+    """A folder with a run whose attention is one-hot from the start, and which learns next to nothing."""
     folder = tmp_path_factory.mktemp("sick")
     config = narrow(preset("single-head-unscaled-small").config, folder / "checkpoints" / "sick", 20)
-    train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled", quiet=True)
+    config = replace(config, model=replace(config.model, d_model=128), optim=replace(config.optim, lr=1e-9))
+    train(config, preset="single-head-unscaled", quiet=True)
     return folder
 
 
@@ -74,27 +76,45 @@ def test_buttons_go_to_the_step_and_to_the_head(open_page: Open, elsewhere: Path
     assert app.session_state["selection"].focus == (0, 0)
 
 
+def test_a_button_goes_to_the_pattern_of_the_head_at_the_step(
+    open_page: Open, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = []
+    monkeypatch.setattr(health_panel.st, "switch_page", lambda page: turned.append(page.url_path))
+    app = open_page("training", run="sick", step=20)
+    app.button(key="health_look 0").click().run()
+    selection = app.session_state["selection"]
+    assert turned == ["heads"] and (selection.step, selection.focus) == (0, (0, 0))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_finding_says_when_it_is_made_and_why(open_page: Open, elsewhere: Path, page: str) -> None:
+    app = open_page(page, run="sick")
+    assert {RULES[one.kind].text for one in diagnose(open_run("sick"))} <= set(texts(app))
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_healthy_run_says_in_one_line_what_was_looked_for(open_page: Open, small_run: Run, page: str) -> None:
     assert diagnose(small_run) == []
     (line,) = silence(open_page(page, run="tiny"))
     assert line == (
-        "✓ Health: nothing found. Looked for divergence, one-hot attention out of reach, heads that stand in for a "
-        "residual connection, entropy collapse, scores beyond the softmax, update ratios out of band. Not measured: "
-        "idle heads."
+        "✓ Health: nothing found. Looked for divergence, one-hot attention out of reach, gradients that vanish into "
+        "W_Q and W_K, heads that stand in for a residual connection, entropy collapse, exploding attention scores, an "
+        "exploding residual stream, update ratios out of band, dead heads. Not measured: idle heads."
     )
 
 
 def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callable[..., Run], workplace: Path) -> None:
     run = copy_run("bare")
-    for name in ("val_loss", "head_grad_norm"):
+    for name in ("val_loss", "head_grad_norm", "resid_rms"):
         chunks = [path for path in (run.dir / "trace.zarr" / name / "c").rglob("*") if path.is_file()]
         assert chunks
         for path in chunks:
             path.unlink()  # a chunk that is not there reads as nan
     known, unknown = diagnosing.looked_for(run)
-    assert unknown == ["one-hot attention out of reach", "entropy collapse", "idle heads"]
-    assert set(known).isdisjoint(unknown) and len(known) == 4
+    missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "idle")]
+    assert unknown == missing
+    assert set(known).isdisjoint(unknown) and len(known) == len(RULES) - len(missing)
 
 
 def test_training_tells_of_a_divergence_itself(open_page: Open, copy_run: Callable[..., Run]) -> None:

@@ -44,6 +44,13 @@ def _group(path: Path, mode: str) -> Any:
     return zarr.open_group(str(path), mode=mode)  # type: ignore[arg-type]
 
 
+def _lay_out(group: Any, name: str, variable: Variable, n_rows: int) -> Any:
+    return group.create_array(
+        name, shape=(n_rows, *variable.shape), chunks=variable.chunks(), dtype=variable.dtype, fill_value=np.nan,
+        dimension_names=("step", *variable.dims), attributes=variable.attrs,
+    )  # fmt: skip
+
+
 def _consolidate(group: Any) -> None:
     import zarr
 
@@ -84,10 +91,7 @@ class TraceWriter:
         )  # fmt: skip
         assert steps.shape == (n_rows,)
         for name, variable in variables.items():
-            group.create_array(
-                name, shape=(n_rows, *variable.shape), chunks=variable.chunks(), dtype=variable.dtype,
-                fill_value=np.nan, dimension_names=("step", *variable.dims), attributes=variable.attrs,
-            )  # fmt: skip
+            _lay_out(group, name, variable, n_rows)
         for name, (dims, values, attrs) in coords.items():
             values = np.asarray(values)
             if values.dtype.kind == "U":
@@ -101,6 +105,14 @@ class TraceWriter:
         group.attrs["coordinates"] = " ".join(coords)
         _consolidate(group)
         return cls(path)
+
+    def add(self, variables: dict[str, Variable]) -> None:
+        """Lay out those that a run of an earlier version does not have; its rows so far are NaN."""
+        new = {name: variable for name, variable in variables.items() if name not in self._arrays}
+        for name, variable in new.items():
+            self._arrays[name] = _lay_out(self._group, name, variable, self._step.shape[0])
+        if new:
+            _consolidate(self._group)
 
     def extend(self, n_rows: int, from_step: int | None = None) -> None:
         """Make room for `n_rows` in all, and take back the rows at and after `from_step`, if one is given."""

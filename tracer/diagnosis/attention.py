@@ -1,0 +1,181 @@
+"""What goes wrong in the attention of a head: one-hot rows, gradients that vanish behind them, collapse, scores.
+
+A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on entropy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracer.diagnosis.findings import Finding, finite_rows, heads_of, number, since, step_of, values
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.store import Run
+
+ONE_HOT = 0.02
+"""Normalised entropy of a row that is one key to two digits; healthy sharp heads of the demo end at 0.08 to 0.16."""
+STOPPED = 0.01
+"""The gradient into W_Q and W_K is a hundredth of that into W_V and W_O, each times its weight's norm: the loss answers
+a hundred times less to where the head looks than to what it passes on."""
+BATCHES = 9
+"""Records whose median is taken: one batch in which two keys tie lets a large gradient through, and says little."""
+JOBS = ("previous_token", "current_token", "first_token", "duplicate_token", "induction")
+"""Kinds of keys that a healthy sharp head looks at."""
+JOB = 0.9
+"""Share of its attention on such keys from which a head does little else."""
+FALL = 1 / 3
+"""Entropy below a third of its highest value has fallen."""
+CHANGES = 3.0
+"""A loss is worse when all of its last tenth stands above its best by three times its usual change between records."""
+FLOAT32_RANGE = 88.0
+"""-ln of the smallest normal float32 (87.3): keys whose score is further below the largest get no attention at all."""
+ENTROPY = ("entropy_normalised",)
+NEEDS_PULL = (*ENTROPY, "max_logit", "head_grad_norm", "head_weight_norm")
+JACOBIAN = "at a one-hot row the Jacobian of softmax, diag(p) - p p^T, is 0"
+SOFTER = "divide the scores by sqrt(d_head), start W_Q and W_K smaller, or normalise q and k"
+
+
+def pull(grad_norm: np.ndarray, weight_norm: np.ndarray) -> np.ndarray:
+    """How much the loss answers to where a head looks, over how much to what it passes on, [... layer head].
+
+    sqrt(sum of (g w)^2 of W_Q and W_K) / the same of W_V and W_O. g w bounds the change of the loss when a matrix
+    changes by its own size, so no scale of the weights is in it. Source: ours; behind a one-hot row the Jacobian of
+    softmax, diag(p) - p p^T, is 0, so it goes to 0. nan where nothing is passed on.
+    """
+    parts = grad_norm.astype(float) * weight_norm
+    parts = np.where(np.isnan(parts), 0.0, parts)  # a model without W_O has nan there
+    looks, passes = np.hypot(parts[..., 0], parts[..., 1]), np.hypot(parts[..., 2], parts[..., 3])
+    usable = (passes > 0) & np.isfinite(passes)  # just before a divergence a norm may be infinite
+    return np.divide(looks, passes, out=np.full_like(looks, math.nan), where=usable)
+
+
+def typical(rows: np.ndarray) -> np.ndarray:
+    """The median of each row and the BATCHES - 1 rows before it; inf where there are fewer."""
+    found = np.full(rows.shape, math.inf)
+    if len(rows) >= BATCHES:
+        windows = np.lib.stride_tricks.sliding_window_view(rows, BATCHES, axis=0)
+        found[BATCHES - 1 :] = np.median(windows, axis=-1)
+    return found
+
+
+def one_hot(trace: xr.Dataset) -> Iterator[Finding]:
+    """Rows of one key, with scores so far apart that the other keys are exactly 0."""
+    if values(trace, "entropy_normalised") is None or values(trace, "max_logit") is None:
+        return
+    trace = finite_rows(trace, "entropy_normalised")
+    entropy, logits = trace["entropy_normalised"].values, trace["max_logit"].values
+    first = since(np.asarray((entropy < ONE_HOT) & (logits > FLOAT32_RANGE)))
+    heads = heads_of(first < len(entropy))
+    if heads:
+        lowest, score = min(float(entropy[-1][h]) for h in heads), max(float(logits[-1][h]) for h in heads)
+        yield Finding(
+            "one-hot", "bad", "Attention is one-hot and out of reach", step_of(trace, first), heads,
+            f"normalised entropy down to {lowest:.2g} (one key: 0) with scores up to {score:,.0f}",
+            SOFTER,
+            f"{JACOBIAN}; scores: {FLOAT32_RANGE:.0f} below the largest a key gets exactly no attention in float32; "
+            f"the edge at {ONE_HOT} is ours",
+        )  # fmt: skip
+
+
+def vanishing(trace: xr.Dataset) -> Iterator[Finding]:
+    """Rows of one key behind which W_Q and W_K get next to no gradient, in a head that may not stay as it is."""
+    if any(values(trace, name) is None for name in NEEDS_PULL):
+        return
+    trace = finite_rows(trace, "entropy_normalised")
+    entropy, logits = trace["entropy_normalised"].values, trace["max_logit"].values
+    answers = typical(pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values))
+    jobs = [trace[name].values for name in JOBS if values(trace, name) is not None]
+    settled = (np.max([np.zeros_like(entropy), *jobs], axis=0) > JOB) & (logits <= FLOAT32_RANGE)
+    first = since(np.asarray((entropy < ONE_HOT) & (answers < STOPPED) & ~settled))
+    heads = heads_of(first < len(entropy))
+    if heads:
+        weakest = min(float(answers[-1][h]) for h in heads)
+        yield Finding(
+            "vanishing", "bad", "No gradient reaches W_Q and W_K", step_of(trace, first), heads,
+            f"behind one-hot rows the loss answers {_times(weakest)} to W_Q and W_K than to W_V and W_O on the usual "
+            f"batch (median of {BATCHES} records): where the head looks is hardly learned any more",
+            SOFTER,
+            f"{JACOBIAN}, so no gradient passes unless two keys tie; the edges, a hundredth and normalised entropy "
+            f"{ONE_HOT}, are ours",
+        )  # fmt: skip
+
+
+def _times(ratio: float) -> str:
+    return f"{1 / ratio:,.0f} times less" if ratio > 0 else "not at all, far less"
+
+
+def stands_in(run: Run, trace: xr.Dataset) -> Iterator[Finding]:
+    """A head that only copies its own token, where no residual connection carries it past the head.
+
+    Source: ours, found on the specimen `single-head-scaled`: what its heads do once their entropy is gone.
+    """
+    model = run.meta.get("config", {}).get("model", {})
+    if model.get("residual", True) or values(trace, "current_token") is None:
+        return
+    trace = finite_rows(trace, "current_token")
+    share = trace["current_token"].values
+    first = since(share > JOB)
+    heads = heads_of(first < len(share))
+    if heads:
+        yield Finding(
+            "stands-in", "watch", "Attention carries what a residual connection would", step_of(trace, first), heads,
+            f"{min(float(share[-1][h]) for h in heads):.1%} of the attention is on the token itself: without a "
+            "residual connection the model sees its input through attention only",
+            "add the residual connection: x + Attn(x)", "ours",
+        )  # fmt: skip
+
+
+def collapse(trace: xr.Dataset) -> Iterator[Finding]:
+    """Entropy that fell while the loss got worse."""
+    entropy, loss = values(trace, "entropy_normalised"), values(trace, "val_loss")
+    if entropy is None or loss is None:
+        return
+    known = np.isfinite(loss)
+    loss, steps, entropy = loss[known], trace["step"].values[known], entropy[known]
+    last = max(3, round(len(loss) * 0.1))
+    if len(loss) < 3 * last:
+        return
+    worse = float(loss[-last:].min() - loss.min())
+    if worse <= CHANGES * float(np.median(np.abs(np.diff(loss)))):
+        return
+    peak = np.maximum.accumulate(entropy, axis=0)
+    first = since(entropy < FALL * peak)
+    heads = heads_of(first < len(entropy))
+    if heads:
+        step = int(steps[int(first.min())])
+        yield Finding(
+            "collapse", "bad", "Entropy collapsed, and the loss with it", step, heads,
+            f"normalised entropy below a third of its peak from step {step:,} on; the held-out loss ends "
+            f"at least {number(worse)} nats above its best",
+            "lower the learning rate or warm up longer, normalise q and k, or reparametrise W_Q and W_K by their "
+            "spectral norm",
+            "Zhai et al. 2023 call low entropy with unstable training entropy collapse, and give no number; the edges "
+            "are ours",
+        )  # fmt: skip
+
+
+def scores(trace: xr.Dataset) -> Iterator[Finding]:
+    """Scores that outgrew the softmax in heads whose rows are not one-hot for it already."""
+    logits = values(trace, "max_logit")
+    if logits is None:
+        return
+    trace = finite_rows(trace, "max_logit")
+    logits = trace["max_logit"].values
+    entropy = values(trace, "entropy_normalised")
+    told = np.zeros_like(logits[-1], bool) if entropy is None else entropy[-1] < ONE_HOT
+    first = np.where(told, len(logits), since(logits > FLOAT32_RANGE))
+    heads = heads_of(first < len(logits))
+    if heads:
+        yield Finding(
+            "scores", "watch", "Attention scores outgrew the softmax", step_of(trace, first), heads,
+            f"the largest score is {max(float(logits[-1][h]) for h in heads):,.0f}; {FLOAT32_RANGE:.0f} below the "
+            "largest, a key gets exactly no attention in float32",
+            "normalise q and k, or decay W_Q and W_K",
+            "Dehghani et al. 2023; Wortsman et al. 2023; the edge is -ln of the smallest normal float32",
+        )  # fmt: skip

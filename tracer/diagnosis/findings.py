@@ -1,0 +1,63 @@
+"""What a finding is, and what every search for one needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Head = tuple[int, int]
+Severity = Literal["bad", "watch"]
+Kind = Literal[
+    "divergence", "one-hot", "vanishing", "stands-in", "collapse", "scores", "residual", "updates", "dead", "idle",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or may be."""
+
+    kind: Kind
+    severity: Severity
+    title: str
+    step: int
+    """The first recorded step at which it held and after which it held to the end."""
+    heads: tuple[Head, ...]
+    """The heads it is about; empty when it is about the whole model."""
+    evidence: str
+    remedy: str
+    source: str
+
+
+def values(trace: xr.Dataset, name: str) -> np.ndarray | None:
+    """A variable as numpy, None where the run has not measured it."""
+    return trace[name].values if name in trace and np.isfinite(trace[name].values).any() else None
+
+
+def finite_rows(trace: xr.Dataset, name: str) -> xr.Dataset:
+    """The rows in which something has a value: a diverged run ends in nan."""
+    known = np.isfinite(trace[name].values).reshape(trace.sizes["step"], -1).any(axis=1)
+    return trace.isel(step=known)
+
+
+def since(holds: np.ndarray) -> np.ndarray:
+    """The first row from which a condition [step ...] holds until the last; the number of rows where it does not."""
+    return len(holds) - np.cumprod(holds[::-1], axis=0).sum(axis=0)
+
+
+def heads_of(mask: np.ndarray) -> tuple[Head, ...]:
+    return tuple((int(layer), int(head)) for layer, head in np.argwhere(mask))
+
+
+def number(value: float) -> str:
+    """1,234 or 0.123: as a person reads it."""
+    return f"{value:,.0f}" if 1000 <= value < 1e9 else f"{value:.3g}"
+
+
+def step_of(trace: xr.Dataset, first: np.ndarray) -> int:
+    """The step at which the first got there; `first` holds rows, one past the last where one never did."""
+    return int(trace["step"].values[int(first.min())])

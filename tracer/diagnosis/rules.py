@@ -1,0 +1,85 @@
+"""What is looked for: each rule in words, with where its numbers come from, and what a run must hold for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracer.diagnosis.attention import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
+from tracer.diagnosis.findings import Kind
+from tracer.diagnosis.growth import GREW
+from tracer.diagnosis.unused import IDLE_LOSS, WRITES
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One sickness."""
+
+    name: str
+    """In a list of what was looked for."""
+    needs: tuple[str, ...]
+    """Variables of the trace."""
+    text: str
+    """When it is found, and why there."""
+
+
+RULES: dict[Kind, Rule] = {
+    "divergence": Rule(
+        "divergence", (),
+        "Found when the loss is not a finite number. The last steps are then trained again, with every activation, "
+        "gradient and weight watched. What grew first is what first passed 100 times its own first value; the first "
+        "bad tensor is the first, in order of computation, that holds a value that is not finite.",
+    ),
+    "one-hot": Rule(
+        "one-hot attention out of reach", (*ENTROPY, "max_logit"),
+        f"Found when a head's normalised entropy stays below {ONE_HOT} (one key, to two digits) and its largest score "
+        f"stays above {FLOAT32_RANGE:.0f}: a key whose score is that far below the largest gets exactly 0 in float32, "
+        "and nothing can be learned through a 0. Healthy sharp heads, which look at the previous token or continue a "
+        "repetition, end near 0.1 with scores of 20 or so.",
+    ),
+    "vanishing": Rule(
+        "gradients that vanish into W_Q and W_K", NEEDS_PULL,
+        f"Found when normalised entropy stays below {ONE_HOT} and gradient times weight of W_Q and W_K together, the "
+        f"median of {BATCHES} records, stays below a hundredth of that of W_V and W_O: the loss answers a hundred "
+        "times less to where the head looks than to what it passes on. A head that gives "
+        f"{JOB:.0%} of its attention to one kind of key (previous, own, first or repeated tokens) may have settled, "
+        "and is left alone while its scores are of usual size.",
+    ),
+    "stands-in": Rule(
+        "heads that stand in for a residual connection", ("current_token",),
+        f"Found when, in a model without residual connections, a head keeps more than {JOB:.0%} of its attention on "
+        "the token itself: the head has become the connection that is missing.",
+    ),
+    "collapse": Rule(
+        "entropy collapse", (*ENTROPY, "val_loss"),
+        f"Found when a head's normalised entropy stays below a third of its highest value and the held-out loss "
+        f"stays, in its last tenth, above its best by more than {CHANGES:g} times its usual change between records. "
+        "Zhai et al. speak of "
+        "collapse when low entropy comes with unstable training; low entropy alone is a sharp head.",
+    ),
+    "scores": Rule(
+        "exploding attention scores", ("max_logit",),
+        f"Found when a head's largest score stays above {FLOAT32_RANGE:.0f}, from which keys get exactly no attention "
+        "in float32. Steady growth of scores is how Dehghani et al. and Wortsman et al. saw large runs begin to break.",
+    ),
+    "residual": Rule(
+        "an exploding residual stream", ("resid_rms",),
+        f"Found when the stream of the typical token stays more than {GREW:.0f} times as large as at the first record, "
+        "or than 1, the size that a norm hands on, if it began smaller. The demo's grows by a third, the induction "
+        "toy's fivefold.",
+    ),
+    "updates": Rule(
+        "update ratios out of band", ("update_ratio",),
+        "Found when the median of a tensor's update ratio over the last quarter of the records is 0.1 or more, or when "
+        "that of every tensor is below 1e-4. About 1e-3 is the rule of thumb of CS231n and Karpathy.",
+    ),
+    "dead": Rule(
+        "dead heads", ("head_weight_norm",),
+        f"Found when ||W_V|| ||W_O||, the most of its input that a head can write, stays below {WRITES:.0%} of that of "
+        "the median head of its layer.",
+    ),
+    "idle": Rule(
+        "idle heads", (),
+        f"Found when, at the last step that `tracer sweep` took, no loss changes by {IDLE_LOSS} nats as the head is "
+        "given the output it had on another sequence. A head can seem idle because another does the same.",
+    ),
+}  # fmt: skip

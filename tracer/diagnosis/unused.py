@@ -1,0 +1,72 @@
+"""Heads that do nothing: dead ones write nothing at all, idle ones write what nothing depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracer.diagnosis.findings import Finding, finite_rows, heads_of, since, step_of, values
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.store import Run
+
+WRITES = 0.01
+"""Share of what its layer's median head can write, below which a head writes nothing; a hundredth is ours."""
+IDLE_LOSS = 1e-3
+"""nats: the effect below which a head is called idle."""
+
+
+def reach(weight_norm: np.ndarray) -> np.ndarray:
+    """||W_V|| ||W_O|| of every head over that of its layer's median head, [... layer head].
+
+    At most so much of its input a head can write: ||W_V W_O|| is no larger. Source: ours. W_V alone where there is no
+    W_O; nan in a layer whose heads all write nothing.
+    """
+    out = np.where(np.isnan(weight_norm[..., 3]), 1.0, weight_norm[..., 3])
+    writes = weight_norm[..., 2] * out
+    typical = np.nanmedian(writes, axis=-1, keepdims=True)
+    return np.divide(writes, typical, out=np.full_like(writes, np.nan), where=typical > 0)
+
+
+def dead(trace: xr.Dataset) -> Iterator[Finding]:
+    """Heads whose weights let them write nothing."""
+    if values(trace, "head_weight_norm") is None:
+        return
+    trace = finite_rows(trace, "head_weight_norm")
+    share = reach(trace["head_weight_norm"].values)
+    first = since(share < WRITES)
+    heads = heads_of(first < len(share))
+    if heads:
+        yield Finding(
+            "dead", "watch", "Dead heads: they write nothing", step_of(trace, first), heads,
+            f"W_V and W_O let them write {max(float(share[-1][h]) for h in heads):.2%} or less of what the median head "
+            "of their layer can",
+            "decay weights less, or train with fewer heads: nothing depends on these",
+            "ours: no agreed definition of a dead head was found; ||W_V|| ||W_O|| is the most that a head can write",
+        )  # fmt: skip
+
+
+def idle(run: Run) -> Iterator[Finding]:
+    """Heads that a sweep switched off at no cost."""
+    try:
+        effects = run.effects
+    except ValueError:
+        return
+    if "effect" not in effects or "resample" not in effects["mode"].values:
+        return
+    effect = effects["effect"].sel(mode="resample").dropna("step", how="all").isel(step=-1)
+    size = np.abs(effect.transpose("probe", "layer", "head").values)
+    unused = (size < IDLE_LOSS).all(axis=0)  # nan, a head that is not there, is not idle
+    heads = heads_of(np.asarray(unused))
+    if heads:
+        yield Finding(
+            "idle", "watch", "Heads that nothing depends on", int(effect["step"]), heads,
+            f"{len(heads)} of {int(np.isfinite(size).all(axis=0).sum())} heads change no loss by {IDLE_LOSS} nats when "
+            "another sequence's output stands in for theirs",
+            "switch them off together before you call them dead: heads that do the same work hide each other",
+            "ours: no agreed definition of a dead head was found",
+        )  # fmt: skip

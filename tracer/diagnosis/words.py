@@ -1,0 +1,44 @@
+"""Findings as plain text, for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from tracer.diagnosis.findings import Finding
+from tracer.diagnosis.rules import RULES
+
+WIDTH = 100
+MOST_HEADS = 8
+
+
+def report(name: str, found: Sequence[Finding], known: Sequence[str], unknown: Sequence[str], why: bool = False) -> str:
+    """What went wrong in the run of this name, and what was looked for; `why` adds the rule of every finding."""
+    lines = [f"{name}: {_count(found)}"]
+    for one in found:
+        where = f", {heads(one)}" if one.heads else ""
+        lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]
+        told = {"": one.evidence, "what helps: ": one.remedy, "source: ": one.source}
+        told |= {"why: ": RULES[one.kind].text} if why else {}
+        for label, text in told.items():
+            lines += textwrap.wrap(label + _printable(text), WIDTH, initial_indent="  ", subsequent_indent="    ")
+    lines += ["", *textwrap.wrap(f"Looked for {', '.join(known)}.", WIDTH)]
+    lines += textwrap.wrap(f"Not measured: {', '.join(unknown)}.", WIDTH) if unknown else []
+    return "\n".join(lines)
+
+
+def heads(one: Finding) -> str:
+    """L0H1, L1H2 and 3 more heads."""
+    labels = ", ".join(f"L{layer}H{head}" for layer, head in one.heads[:MOST_HEADS])
+    more = len(one.heads) - MOST_HEADS
+    return f"{labels} and {more} more head{'s' * (more > 1)}" if more > 0 else labels
+
+
+def _printable(text: str) -> str:
+    """A name in it is its author's: no character of it commands a terminal."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def _count(found: Sequence[Finding]) -> str:
+    bad = sum(one.severity == "bad" for one in found)
+    return f"{bad} bad, {len(found) - bad} to watch" if found else "nothing found"

@@ -15,17 +15,23 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard.theme import head_label, parse_head
+from tracer.course import NAMES as CURVES
 
 Head = tuple[int, int]
 ECHO_SECONDS = 3.0
 KEPT_ADDRESSES = 50
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
+SWITCHES = ("frozen", "raw", "log", "since")
 KNOWN = {
     "mode": ("zero", "mean", "resample"),
     "order": ("index", "measure"),
     "view": ("lines", "carpet"),
     "match": ("label", "alike"),
     "looks": ("sharpest", "induction", "previous_token", "farthest"),
+    "into": ("k", "q", "v"),
+    "phase": tuple(CURVES),
+    "path": ("all", "late"),
+    "guess": ("copying", "everything", "nothing"),
 }
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
@@ -75,6 +81,22 @@ class Selection:
     """How they are switched off."""
     frozen: bool = False
     """Whether every other pattern is held as it was."""
+    guess: str = ""
+    """What was predicted on the tour; empty until somebody does."""
+    into: str = "k"
+    """What later heads read of earlier ones on Circuits: for their keys, queries or values."""
+    raw: bool = False
+    """Whether positions are read on Circuits as if there were no norm."""
+    log: bool = False
+    """Whether steps stand on a logarithmic axis on Phases."""
+    beside: tuple[str, ...] | None = None
+    """Runs laid beside this one on Phases; None means the other seeds of its preset."""
+    phase: str = ""
+    """The curve whose turn Phases is about; empty means the one that says most of an induction circuit."""
+    since: bool = False
+    """Whether losses by position are shown less what they were when the phase began."""
+    path: str = ""
+    """The path of the losses over "all" steps, or the "late" ones; empty means where the phase can be seen."""
 
     @property
     def focus(self) -> Head | None:
@@ -86,9 +108,16 @@ def to_query(selection: Selection) -> dict[str, str]:
     query = {}
     for field in fields(Selection):
         value = getattr(selection, field.name)
-        if value != field.default and not (isinstance(value, str) and len(value) > LONGEST_PROMPT):
-            query[field.name] = " ".join(head_label(*h) for h in selection.off) if field.name == "off" else str(value)
+        if value != field.default and len(text := _text(field.name, value)) <= LONGEST_PROMPT:
+            query[field.name] = text
     return query
+
+
+def _text(name: str, value: Any) -> str:
+    """Names of runs hold no slash; a slash alone is none of them."""
+    if name == "off":
+        return " ".join(head_label(*head) for head in value)
+    return ("/".join(value) or "/") if name == "beside" else str(value)
 
 
 def from_query(query: dict[str, str]) -> Selection:
@@ -101,8 +130,10 @@ def from_query(query: dict[str, str]) -> Selection:
         try:
             if field.name == "off":
                 found["off"] = tuple(parse_head(part) for part in text.split())
-            elif field.name == "frozen":
-                found["frozen"] = text == "True"
+            elif field.name == "beside":
+                found["beside"] = tuple(dict.fromkeys(name for name in text.split("/") if name))
+            elif field.name in SWITCHES:
+                found[field.name] = text == "True"
             elif field.name in NUMBERS:
                 found[field.name] = min(max(0, int(text)), LARGEST)
             else:
@@ -153,8 +184,9 @@ def show(key: str, value: Any) -> None:
 
 
 def open_run(run: str) -> None:
-    """Turn to another run: step, head and ablation belonged to the old one, the prompt travels along."""
-    update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None)
+    """Turn to another run: what belonged to the old one is left behind, the prompt travels along."""
+    update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
+           phase="", path="")  # fmt: skip
 
 
 def _mirror(selection: Selection) -> None:

@@ -27,8 +27,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and 
 # Modules whose signatures, shapes included, are checked at run time (an int is a fine float). Not so config, presets,
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
-    "ablate", "adapters", "attribution", "circuits", "clamp", "compare", "data", "edits", "film", "generate",
-    "gradients", "headmodel", "heads", "inspect", "measures", "model", "optim", "passages", "phases", "vocabulary",
+    "ablate", "adapters", "attribution", "bound", "circuits", "clamp", "compare", "data", "edits", "exercises", "film",
+    "generate", "gradients", "headmodel", "heads", "inspect", "measures", "model", "optim", "passages", "phases",
+    "trigrams", "vocabulary",
 )  # fmt: skip
 SHAPE_CHECKED = [f"tracer.{part}" for part in (*PARTS, "probes", "record", "training")]
 install_import_hook(SHAPE_CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")

@@ -1,4 +1,4 @@
-"""Cached readings of a model's weights, and of what its parts add to a logit; the computing is `tracer`'s.
+"""Cached readings of the weights of heads; the computing is `tracer`'s.
 
 As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
 """
@@ -12,7 +12,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading import ablating
+from dashboard.loading import ablating, held
+from dashboard.loading.held import Key, ours
 from tracer.pictures import bipartite, spectrum
 from tracer.store import Run, open_run
 
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tracer.adapters.weights import HeadWeights
-    from tracer.model import Transformer
     from tracer.vocabulary import Entries
 
 Head = tuple[int, int]
-Key = tuple[str, str, int]
-"""Directory, created, step."""
 INTO = ("k", "q", "v")
 TOP = 12
 FEWEST = 8
@@ -38,16 +36,8 @@ def key_of(run: Run, step: int) -> Key:
     return str(run.dir.resolve()), run.meta["created"], step
 
 
-def _model(key: Key) -> Transformer:
-    from tracer.model import Transformer
-
-    model = loading.model(open_run(key[0]), key[2])
-    assert isinstance(model, Transformer)
-    return model
-
-
 @st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")
-def _weights(key: Key) -> HeadWeights:
+def weights(key: Key) -> HeadWeights:
     """Of our models and of others; ValueError where heads cannot be told apart."""
     import torch
 
@@ -57,20 +47,20 @@ def _weights(key: Key) -> HeadWeights:
     model = loading.model(open_run(key[0]), key[2])
     if isinstance(model, Foreign):
         return head_weights(model)
-    ours = _model(key)
+    model = ours(key)
     W_Q, W_K, W_V, W_O = (
-        torch.stack([getattr(block.attn, name).detach() for block in ours.blocks])
+        torch.stack([getattr(block.attn, name).detach() for block in model.blocks])
         for name in ("W_Q", "W_K", "W_V", "W_O")
     )
-    W_E = ours.embed.W_E.detach()
-    W_U = W_E.T if ours.config.unembed_hidden else ours.W_U.detach()  # nobody asks for that of an MLP
+    W_E = model.embed.W_E.detach()
+    W_U = W_E.T if model.config.unembed_hidden else model.W_U.detach()  # nobody asks for that of an MLP
     return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
 
 
 def why_unknown(key: Key) -> str:
     """Why the weights of heads cannot be told apart; empty where they can."""
     try:
-        _weights(key)
+        weights(key)
     except ValueError as error:
         return str(error)
     return ""
@@ -106,9 +96,9 @@ class Composition:
 def composition(key: Key) -> Composition:
     from tracer import circuits
 
-    weights = _weights(key)
-    scores = {into: circuits.composition(into, *weights[:4]).numpy() for into in INTO}
-    mean, sd = circuits.random_composition(*weights.W_Q.shape[2:])
+    found = weights(key)
+    scores = {into: circuits.composition(into, *found[:4]).numpy() for into in INTO}
+    mean, sd = circuits.random_composition(*found.W_Q.shape[2:])
     return Composition(scores, mean, sd, bipartite.bipartite(scores, mean, sd))
 
 
@@ -127,7 +117,7 @@ class Copying:
 def copying(key: Key) -> Copying:
     from tracer import circuits
 
-    W_V, W_O, W_E, W_U = _weights(key)[2:]
+    W_V, W_O, W_E, W_U = weights(key)[2:]
     found = circuits.eigenvalues(W_V, W_O, W_E, W_U)
     mean, sd = circuits.random_copying(W_E, W_U, W_V.shape[-1])
     scores = (found.real.sum(-1) / found.abs().sum(-1)).numpy()
@@ -146,8 +136,6 @@ class Words:
     """Share of such tokens."""
     looks: list[tuple[int, int, float]]
     """QK: the token that looks, and the one it looks at."""
-    trigrams: list[tuple[int, int, int]]
-    """A, B, C of "A ... B, then C": B looks at A, and A raises C."""
 
 
 @st.cache_data(max_entries=64, show_spinner="Streaming the circuits over the vocabulary …")
@@ -156,23 +144,38 @@ def words(key: Key, head: Head) -> Words:
 
     from tracer import vocabulary
 
-    W_Q, W_K, W_V, W_O, W_E, W_U = _weights(key)
     with torch.no_grad():
-        left, right = vocabulary.ov(W_E, W_V[head], W_O[head], W_U)
-        who, whom = vocabulary.qk(W_E, W_Q[head], W_K[head])
-        whom = whom * _scale(key, head[0])
+        who, whom, left, right = halves(key, head)
         moves, looks = vocabulary.largest(left, right, TOP), vocabulary.largest(who, whom, TOP)
         first = vocabulary.own_rank(left, right) == 0
         own = (left * right.T).sum(1).where(first, -torch.inf)
         best, ids = own.topk(min(TOP, int(first.sum())))
-        raised, _ = vocabulary.of_rows(left, right, looks.cols, 1)
-    return Words(
-        _triples(moves), list(zip(ids.tolist(), best.tolist(), strict=True)), float(first.float().mean()),
-        _triples(looks), list(zip(looks.cols.tolist(), looks.rows.tolist(), raised[:, 0].tolist(), strict=True)),
-    )  # fmt: skip
+    copies = list(zip(ids.tolist(), best.tolist(), strict=True))
+    return Words(_triples(moves), copies, float(first.float().mean()), _triples(looks))
 
 
-def _scale(key: Key, layer: int) -> float:
+def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Those of a head's QK circuit, scaled, and of its OV circuit over the vocabulary.
+
+    Norms of our models are held at their mean scale; those of others are left out.
+    """
+    from tracer import vocabulary
+    from tracer.model import Transformer
+
+    W_Q, W_K, W_V, W_O, W_E, W_U = weights(key)
+    layer, read, write = head[0], W_E, W_O[head]
+    if isinstance(model := loading.model(open_run(key[0]), key[2]), Transformer):
+        own = f"blocks.{layer}.ln1"
+        if model.config.norm_position == "pre":
+            read = held.through(key, own, W_E)
+        else:
+            write = held.through(key, own, write)
+        write = held.through(key, "ln_final", write)
+    who, whom = vocabulary.qk(read, W_Q[head], W_K[head])
+    return who * _score_scale(key, layer), whom, *vocabulary.ov(read, W_V[head], write, W_U)
+
+
+def _score_scale(key: Key, layer: int) -> float:
     """What q . k is multiplied by; 1 where a model by others does not show it."""
     import torch
 
@@ -197,19 +200,19 @@ def _triples(found: Entries) -> list[tuple[int, int, float]]:
 def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
     """What one head attends to by positions alone [query_pos key_pos], of the first `longest`.
 
-    `normed`: through the norm in front of its layer, as if nothing else were in the stream.
+    `normed`: through the norm in front of its layer, held at its mean scale.
     """
     import torch
 
     from tracer.circuits import position_pattern
 
-    model, (layer, at) = _model(key), head
+    model, (layer, at) = ours(key), head
     table = model.sinusoid if model.config.positions == "sinusoidal" else model.pos_embed.W_pos
     block = model.blocks[layer]
     with torch.no_grad():
         read = table.detach()[:longest]
-        if normed and block.ln1 is not None:
-            read = block.ln1(read[None])[0]
+        if normed:
+            read = held.through(key, f"blocks.{layer}.ln1", read)
         return position_pattern(read, block.attn.W_Q[at], block.attn.W_K[at], model.config.scale).numpy()
 
 
@@ -222,6 +225,8 @@ class Stripes:
     period: int
     uniform: np.ndarray
     """The same of heads that attend evenly [offset]."""
+    rest: np.ndarray
+    """Mean attention of the other tokens to the start token [layer head]."""
 
 
 @st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …")
@@ -234,15 +239,17 @@ def stripes(key: Key) -> Stripes:
     model, probe = loading.model(open_run(key[0]), key[2]), ablating.batches(*key[:2]).repeat
     n = probe.tokens.shape[1] - FEWEST
     found = np.full((model.n_layers, model.n_heads, n), np.nan)
+    rest = np.full(found.shape[:2], np.nan)
 
     def visit(call: AttentionCall) -> None:
-        heads = slice(call.first_head, call.first_head + call.n_heads)
-        found[call.layer, heads] = _by_distance(call.pattern()).mean(0).numpy()
+        heads, pattern = slice(call.first_head, call.first_head + call.n_heads), call.pattern()
+        found[call.layer, heads] = _by_distance(pattern).mean(0).numpy()
+        rest[call.layer, heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
 
     with torch.no_grad(), visiting(visit):
         model(probe.tokens)
     even = torch.ones(probe.tokens.shape[1], probe.tokens.shape[1]).tril()
-    return Stripes(found, probe.period or 0, _by_distance(even / even.sum(1, keepdim=True)).numpy())
+    return Stripes(found, probe.period or 0, _by_distance(even / even.sum(1, keepdim=True)).numpy(), rest)
 
 
 def _by_distance(pattern: Tensor) -> Tensor:
@@ -250,49 +257,3 @@ def _by_distance(pattern: Tensor) -> Tensor:
     from tracer.heads import attention_by_offset
 
     return attention_by_offset(pattern[..., 1:, 1:])[..., : pattern.shape[-1] - FEWEST]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What each part of the model adds to the logit of the next token, above the mean logit, at every position."""
-
-    targets: list[int]
-    """The token that follows; after the last one, the token that the model thinks likeliest."""
-    embed: np.ndarray
-    """[pos], as `biases` and `logit`"""
-    heads: np.ndarray
-    """[layer head pos]"""
-    mlps: np.ndarray
-    """[layer pos]"""
-    biases: np.ndarray
-    logit: np.ndarray
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def parts_of_logit(key: Key, tokens: tuple[int, ...]) -> Parts:
-    """ValueError where the logit is no sum of parts."""
-    from tracer.attribution import logit_attribution
-
-    model, (read, targets) = _model(key), _read(key, tokens)
-    found = logit_attribution(model, read, targets)
-    arrays = (x.numpy()[..., 0, :] for x in (found.embed, found.heads, found.mlps, found.biases, found.logit))
-    return Parts(targets[0].tolist(), *arrays)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def lens(key: Key, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos]."""
-    from tracer.attribution import logit_lens
-
-    log_p, ranks = logit_lens(_model(key), *_read(key, tokens))
-    return log_p[:, 0].numpy(), ranks[:, 0].numpy()
-
-
-def _read(key: Key, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The prompt, and what follows each of its tokens [1 pos]."""
-    import torch
-
-    read = torch.tensor([tokens])
-    with torch.no_grad():
-        likeliest = _model(key)(read)[:, -1:].argmax(-1)
-    return read, torch.cat([read[:, 1:], likeliest], 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 LINKS = {
@@ -44,17 +46,35 @@ look at. Shown are the largest entries; both are made block by block, never as a
 
 **Copied**: tokens whose own logit is the one they raise most. At chance that is 1 of d_vocab.
 
-A skip-trigram A … B → C of a one-layer model joins both: B looks at A, and A raises C.
+In a model of one layer both are joined to skip-trigrams A … B → C, below.
 
-This is the direct path from the embedding: later layers also read what earlier heads wrote. Norms, their gains and
-rotations are left out, and positions too.
+This is the direct path from the embedding: later layers also read what earlier heads wrote. Norms are held at their
+mean scale on held-out text (in models of others they are left out), rotations and positions are left out.
+
+At chance: 0 for a logit, which counts from no look at all, and for a score, where 0 for every token is an even look.
 
 Source: [Elhage et al. 2021]({elhage}).
+"""
+TRIGRAMS = """
+**Skip-trigram** A … B → C: at B the head looks back at A, and what it moves from there raises the logit of C.
+The number is share × OV[A, C], in logits above the mean logit.
+
+**Share** of the attention of B that A gets: p eᴸ / (p eᴸ + 1 − p). L = s[B, A] − ln mean eˢ over the vocabulary is how
+much more B looks at A than at the average token (QK), and p is what the place of A gets by itself. Anywhere: p = 1 /
+(number of positions). Smeared: p is the mean share that positions alone give to that distance, shown where it is at
+least twice that of a head without a preference. All other keys are held at the mean of the vocabulary.
+
+Each A stands once, with the B that look at it most and the C that it raises most, best first; logit and attention are
+those of the first of them. The circuits are made block by block, never as a whole.
+
+At chance: a share of p, and 0 logits on average over C.
+
+Source: [Elhage et al. 2021]({elhage}), which reads QK and OV of one-layer models together; the shares are ours.
 """
 POSITIONS = """
 **By positions**: softmax of W_pos QK W_posᵀ × scale under the causal mask: what the head would attend to if there
 were positions and no tokens. A softmax depends on the size of its scores, which the norm in front of the layer sets:
-with the switch on, each position goes through that norm alone, with its gain.
+with the switch on, positions go through that norm, with its gain, held at its mean scale on held-out text.
 
 At chance: a row is even, 1 / (number of positions it may look at).
 
@@ -66,7 +86,7 @@ two copies of the same random tokens. Distance 0 is the token itself, 1 the toke
 at the period − 1: the token after the earlier copy. The start token is left out as a key, and so are distances that
 fewer than 8 rows have.
 
-At chance: heads that attend evenly, the dashed value at that distance.
+At chance: what a head that attends evenly gives to that distance, in the sentence above the picture.
 
 Source: the off-diagonals of [Olsson et al. 2022]({olsson}).
 """
@@ -83,11 +103,14 @@ Sources: [Elhage et al. 2021]({elhage}); [nostalgebraist 2020]({lens}).
 """
 
 
-def heading(title: str, about: str, key: str) -> None:
-    """A subheader, and at its right what it means."""
+def heading(title: str, about: str, key: str, link: Callable[[], None] | None = None) -> None:
+    """A subheader, and at its right where it leads and what it means."""
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"{key}_top"
     ):
         st.header(title, anchor=False, width="content")
-        with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
-            st.markdown(about.format(**LINKS))
+        with st.container(horizontal=True, width="content", vertical_alignment="center", gap="medium"):
+            if link is not None:
+                link()
+            with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
+                st.markdown(about.format(**LINKS))

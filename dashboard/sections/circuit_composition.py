@@ -29,6 +29,19 @@ ROLES = {"induction": "induction", "previous_token": "token before", "current_to
 """Measures that name a head where they are above the threshold, the first of them that is."""
 
 
+def draw_layers(key: Key, trace: xr.Dataset, head: Head, no_composition: str, no_copying: str) -> None:
+    """Composition and copying beside each other, or one below the other where nothing can be read of the first."""
+    if no_composition:
+        draw_composition(key, trace, head, no_composition)
+        draw_copying(key, head, no_copying, wide=True)
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        draw_composition(key, trace, head, "")
+    with right:
+        draw_copying(key, head, no_copying)
+
+
 def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> None:
     """Edges from heads to later heads."""
     about.heading("Who reads whom", about.COMPOSITION, "composition")
@@ -36,10 +49,12 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         st.caption(why_not)
         return
     found = circuits.composition(key)
-    into = st.segmented_control(
-        "What is read becomes the later head’s", list(KINDS), key="into_box", default="k", required=True,
-        format_func=KINDS.__getitem__,
-    ) or "k"  # fmt: skip
+    into = state.read().into
+    state.show("into_box", into)
+    st.segmented_control(
+        "What is read becomes the later head’s", list(KINDS), key="into_box", required=True,
+        format_func=KINDS.__getitem__, on_change=lambda: state.update(into=st.session_state["into_box"]),
+    )  # fmt: skip
     bipartite(
         found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head, most=MOST,
         on_change=lambda to: state.update(layer=to[0], head=to[1]),
@@ -81,19 +96,22 @@ def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
     return found.tolist()
 
 
-def draw_copying(key: Key, head: Head, why_not: str) -> None:
-    """The spectrum of the head in focus, and the score of all."""
+def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> None:
+    """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
     about.heading("Who copies", about.COPYING, "copying")
     if why_not:
         st.caption(why_not)
         return
     found = circuits.copying(key)
-    headmap(
-        found.scores, key="copying_map", title="Copying score", selected=head,
-        scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
-        on_change=lambda to: state.update(layer=to[0], head=to[1]),
-    )  # fmt: skip
-    st.caption(f"The eigenvalues of the OV circuit of {theme.head_label(*head)}:")
-    spectrum(
-        found.blob, key="spectrum", head=head, score=float(found.scores[head]), mean=found.mean, sd=found.sd
-    )  # fmt: skip
+    scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
+    with scores:
+        headmap(
+            found.scores, key="copying_map", title="Copying score", selected=head,
+            scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
+            on_change=lambda to: state.update(layer=to[0], head=to[1]),
+        )  # fmt: skip
+    with own:
+        st.caption(f"The eigenvalues of the OV circuit of {theme.head_label(*head)}:")
+        spectrum(
+            found.blob, key="spectrum", head=head, score=float(found.scores[head]), mean=found.mean, sd=found.sd
+        )  # fmt: skip

@@ -11,7 +11,7 @@ from dashboard import state, theme
 from dashboard.components.headmap import headmap
 from dashboard.components.ledger import Listing, Row, ledger
 from dashboard.components.tokens import tokens
-from dashboard.loading import circuits, prompting
+from dashboard.loading import logits, prompting
 from dashboard.loading.circuits import Head, Key
 from dashboard.sections import circuit_about as about
 from dashboard.sections import prompts
@@ -31,7 +31,7 @@ def draw_prompt(run: Run, key: Key, head: Head) -> None:
     position = min(max(0, last - 1) if held is None else held, last)
     label = theme.head_label(*head)
     try:
-        found, why_not = circuits.parts_of_logit(key, prompt), ""
+        found, why_not = logits.parts_of_logit(key, prompt), ""
         shares = found.heads[head]
     except ValueError as error:
         found, why_not, shares = None, str(error), np.full(len(prompt), np.nan)
@@ -61,8 +61,9 @@ def _next(run: Run, target: int, position: int, last: int) -> str:
 
 
 def _draw_lens(run: Run, key: Key, prompt: tuple[int, ...], position: int) -> None:
-    log_p, ranks = circuits.lens(key, prompt)
-    last = len(log_p) - 1
+    log_p, ranks = logits.lens(key, prompt)
+    last, d_vocab = len(log_p) - 1, run.about.d_vocab
+    assert d_vocab is not None  # it read a prompt
     names = ["embedding", *(f"layer {i}" for i in range(last))]
 
     def row(i: int) -> Row:
@@ -71,12 +72,13 @@ def _draw_lens(run: Run, key: Key, prompt: tuple[int, ...], position: int) -> No
 
     listing = Listing(
         "If it stopped here", ["after", "probability", "log p · rank"], list(map(row, range(last + 1))), digits=3,
-        plain=True, note=f"Logit lens at token {position}; rank 1 of {run.about.d_vocab:,} is the likeliest",
+        plain=True, note=f"Logit lens at token {position}, for the token that comes after. "
+        f"At chance: {1 / d_vocab:.1g}, {-math.log(d_vocab):.2f} · {d_vocab // 2:,}".replace("-", "−"),
     )  # fmt: skip
     ledger([listing], key="lens")
 
 
-def _draw_parts(run: Run, found: circuits.Parts, at: int, head: Head) -> None:
+def _draw_parts(run: Run, found: logits.Parts, at: int, head: Head) -> None:
     last = len(found.targets) - 1
     heads = found.heads[:, :, at]
     rows = [Row(["embedding"], float(found.embed[at]))]

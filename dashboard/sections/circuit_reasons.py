@@ -26,6 +26,26 @@ def vocabulary(model: ModelConfig) -> str:
     return f"{SEVERED}, so no token reaches a head and the logits directly." if _severed(model) else ""
 
 
+def trigrams(model: ModelConfig) -> str:
+    """Of one layer: the head's own path to the logits."""
+    if not model.residual and model.mlp_hidden:
+        return "residual=False: the MLP stands between the heads and the logits."
+    return vocabulary(model)
+
+
+def ignored(model: ModelConfig) -> str:
+    """What skip-trigrams leave out of a model of one layer."""
+    left_out = {"none": [], "rotary": ["rotations"]}.get(model.positions, ["what a token and a position make together"])
+    if model.norm != "none":
+        left_out.append("that norms vary (they are held at their mean scale)")
+    if model.mlp_hidden:
+        left_out.insert(0, "the MLP, which reads what the head writes")
+    if not left_out:
+        return "One layer, no MLP, no norms, no positions: the head does nothing else."
+    so_far = "" if model.mlp_hidden else "One layer and no MLP: the head has no other way to the logits. "
+    return f"{so_far}Left out: {'; '.join(left_out)}."
+
+
 def positions(model: ModelConfig) -> str:
     """Positions that are vectors in what a head reads."""
     if model.positions == "rotary":

@@ -20,15 +20,15 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
         st.caption(why_not)
         return
     d_vocab = run.about.d_vocab or 0
-    asked = f"words {run.dir}"
-    if d_vocab**2 > circuits.AT_ONCE and not st.session_state.get(asked):
+    if not is_asked(run):
         st.caption(f"{d_vocab:,} × {d_vocab:,} pairs of tokens take a while to go through, for each head.")
         st.button("Go through them", icon=":material/play_arrow:", key="stream_words",
-                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+                  on_click=lambda: st.session_state.update({_wish(run): True}))  # fmt: skip
         return
     found = circuits.words(key, head)
+    held = "norms are held at their mean scale" if run.about.kind == "trained" else "norms are left out"
     st.caption(
-        f"The direct path from the embedding to the logits; {about.NORMS[0].lower()}{about.NORMS[1:]} "
+        f"The direct path from the embedding to the logits; {held}. "
         f"{found.copied:.1%} of all tokens raise their own logit most; at chance {1 / d_vocab:.2%}."
     )
 
@@ -43,7 +43,13 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
         Listing("Looks", ["who looks", "at whom", "score"], [Row(strings(a, b), v) for a, b, v in found.looks],
                 note="QK: the strongest of all pairs"),
     ]  # fmt: skip
-    if len(run.about.layers or range(run.config.model.n_layers)) == 1:
-        rows = [Row(strings(*three), v[2]) for three, v in zip(found.trigrams, found.looks, strict=True)]
-        lists.append(Listing("Skip-trigrams", ["A", "… B", "→ C", "score"], rows, note="B looks at A, and A raises C"))
     ledger(lists, key="words")
+
+
+def is_asked(run: Run) -> bool:
+    """May the pairs of tokens be gone through: because they are few, or because the reader said so?"""
+    return (run.about.d_vocab or 0) ** 2 <= circuits.AT_ONCE or bool(st.session_state.get(_wish(run)))
+
+
+def _wish(run: Run) -> str:
+    return f"words {run.dir.resolve()}"

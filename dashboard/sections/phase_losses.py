@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import theme
+from dashboard import state, theme
 from dashboard.components.path import path
 from dashboard.components.surface import surface
 from dashboard.loading import phases
-from dashboard.state import update
 from tracer.course import Curve
 from tracer.store import Run
 
@@ -23,12 +22,15 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
     st.header("Loss by position", anchor=False)
     less = None
     if change is not None:
-        shown = st.segmented_control(
-            "Loss by position", ["as measured", "since"], key="surface_box", default="as measured", required=True,
+        since = state.read().since
+        state.show("surface_box", "since" if since else "as measured")
+        st.segmented_control(
+            "Loss by position", ["as measured", "since"], key="surface_box", required=True,
             label_visibility="collapsed",
             format_func=lambda one: one if one == "as measured" else f"change since step {change.onset}",
+            on_change=lambda: state.update(since=st.session_state["surface_box"] == "since"),
         )  # fmt: skip
-        less = change.onset if shown == "since" else None
+        less = change.onset if since else None
     stripes = "the change since a step takes it off."
     if less is not None:
         stripes = "what is left here is what changed, in colours that span what came after."
@@ -37,9 +39,9 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
         f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
         f"0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
     )
-    since = f", less step {less}" if less is not None else ""
+    taken = f", less step {less}" if less is not None else ""
     ends = (change.onset, change.end) if change else None
-    named = {"loss": f"Loss{since}", "slope": f"d loss / d ln(position){since}"}
+    named = {"loss": f"Loss{taken}", "slope": f"d loss / d ln(position){taken}"}
     for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
         found = phases.surface(run, quantity, less)
         if found is None:
@@ -60,27 +62,39 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
     ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
     since, why = 0, ""
     if end and phases.path(run, end) is not None:
-        small = ends is not None and ends[1] > end and phases.breadth(run, ends) < SLIVER
-        opens = "late" if small else "all"
-        shown = st.segmented_control(
-            "Path of the losses", ["all", "late"], key=f"path_{opens}_box", default=opens, required=True,
-            label_visibility="collapsed",
-            format_func=lambda one: "every step" if one == "all" else f"from step {end}",
-        )  # fmt: skip
-        since = end if shown == "late" else 0
+        since = end if _choose_part(run, end, ends) == "late" else 0
         why = f" By step {end} the loss has fallen, a fall so large that it hides what follows."
-    st.caption(
-        "Each point is the loss by position at one step, on its first two principal components; each axis has its own "
-        "scale. Of means over texts, one number a position, not of single tokens as Olsson et al. 2022 take them. "
-        f"A turn of the path is a change of what the model learns.{why}"
-        + (" Thick: the window of the phase." if ends else "")
-    )
+    picture, words = st.columns([8, 5], gap="large")
+    with words:
+        st.caption(
+            "Each point is the loss by position at one step, on the first two principal components of all of them; "
+            "each axis has its own scale. A turn of the path is a change of what the model learns."
+            f"{why}{' Thick: the window of the phase.' if ends else ''}"
+        )
+        st.caption(
+            "Source: Olsson et al. 2022, who take the losses of single tokens; these are means over texts, one number "
+            "a position. Where the components hold a small share of the variance, much of what moved is not seen."
+        )
     blob = phases.path(run, since)
-    if blob is None:
-        st.caption("Too few steps for a path.")
-        return
-    path(blob, key="loss_path", step=step, window=ends, on_change=_go)
+    with picture:
+        if blob is None:
+            st.caption("Too few steps for a path.")
+            return
+        path(blob, key="loss_path", step=step, window=ends, height=400, on_change=_go)
+
+
+def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:
+    """All steps, or the late ones; opens where the phase can be seen."""
+    small = ends is not None and ends[1] > end and phases.breadth(run, ends) < SLIVER
+    shown = state.read().path or ("late" if small else "all")
+    state.show("path_box", shown)
+    st.segmented_control(
+        "Path of the losses", ["all", "late"], key="path_box", required=True, label_visibility="collapsed",
+        format_func=lambda one: "every step" if one == "all" else f"from step {end}",
+        on_change=lambda: state.update(path=st.session_state["path_box"]),
+    )  # fmt: skip
+    return shown
 
 
 def _go(step: int) -> None:
-    update(step=step)
+    state.update(step=step)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
+import numpy as np
 import streamlit as st
 
-from tracer.course import Curve, first_of, order
-from tracer.phases import PhaseChange
+from tracer.course import FEWEST, NAMES, Curve, first_of, order
+from tracer.phases import MIN_PLATEAU, SHARE, PhaseChange
 
 STYLE = """<style>
 .events { list-style: none; margin: 0 !important; padding: 0 !important; font-size: .9rem;
@@ -35,10 +36,33 @@ def draw_order(found: list[Curve], turned: list[Curve]) -> None:
     ]
     if slow := [f"{curve.label} ({window(curve.change)})" for curve in found if curve.change and curve.slow]:
         rows.append(f'<li class="none">A slow slope, with no moment of its own: {escape(", ".join(slow))}.</li>')
-    still = [curve.label for curve in found if curve.change is None]
-    if still:
-        rows.append(f'<li class="none">No turn above its own noise: {escape(", ".join(still))}.</li>')
+    for words, enough in (("No turn above its own noise", True), ("Too few values for a turn", False)):
+        if still := [c.label for c in found if c.change is None and (len(c.steps) >= FEWEST) == enough]:
+            rows.append(f'<li class="none">{words}: {escape(", ".join(still))}.</li>')
+    if not turned and (n := points(found)) >= FEWEST:
+        st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that turned.")
     st.html(f'{STYLE}<ol class="events">{"".join(rows)}</ol>')
+    st.caption(basis(found))
+
+
+def points(found: list[Curve]) -> int:
+    """Values of the curve that has most."""
+    return max(len(curve.steps) for curve in found)
+
+
+def basis(found: list[Curve]) -> str:
+    """With how many points this was read, and how fine a date can be."""
+    most = max(found, key=lambda curve: len(curve.steps))
+    n, gaps = len(most.steps), np.diff(most.steps)
+    if not len(gaps):
+        return "Read from 1 recorded step."
+    size = max(MIN_PLATEAU, round(SHARE * n))
+    fewer = [f"{NAMES[curve.name]}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
+    but = f" ({', '.join(fewer)})" if fewer else ""
+    apart = f"{gaps.min()}" if gaps.min() == gaps.max() else f"{gaps.min()} to {gaps.max()}"
+    return (
+        f"Read from {n} recorded steps{but}, {apart} apart: no date is finer. A level is the median of {size} of them."
+    )
 
 
 def circuit(found: list[Curve]) -> str:
@@ -49,7 +73,7 @@ def circuit(found: list[Curve]) -> str:
         return ""
     never = [curve.label for curve in (one, two) if curve.change is None]
     if one.change is None or two.change is None:
-        return f"**Not to be said yet**: no turn was found of {' and '.join(map(_lower, never))}."
+        return f"**Cannot be said**: no turn was found of {' and '.join(map(_lower, never))}."
     steps = f"at step {one.change.midpoint} against step {two.change.midpoint}"
     known = order(one, two)
     if known == "overlap":
@@ -111,4 +135,4 @@ def _lower(label: str) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−") if abs(value) < 100 else f"{value:.0f}"
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−") if abs(value) < 100 else f"{value:.0f}"  # no −0.00

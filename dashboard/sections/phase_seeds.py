@@ -6,7 +6,7 @@ from html import escape
 
 import streamlit as st
 
-from dashboard import loading
+from dashboard import loading, state
 from dashboard.loading import phases
 from dashboard.sections.phase_order import agreement, window
 from tracer.course import NAMES, Curve, events
@@ -35,11 +35,13 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         "The same turns in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
         "the order belongs to the model rather than to chance."
     )
-    box = f"phases beside {run.name}"
-    if box not in st.session_state:
-        st.session_state[box] = alike(run, others)
-    st.session_state[box] = [name for name in st.session_state[box] if name in others]
-    chosen = st.multiselect("Runs beside this one", list(others), key=box, placeholder="no other run")
+    box, beside = f"phases beside {run.name}", state.read().beside
+    chosen = [name for name in (alike(run, others) if beside is None else beside) if name in others]
+    state.show(box, chosen)
+    st.multiselect(
+        "Runs beside this one", list(others), key=box, placeholder="no other run",
+        on_change=lambda: state.update(beside=tuple(st.session_state[box])),
+    )  # fmt: skip
     courses = {run.name: found}
     for name in chosen:
         try:
@@ -47,8 +49,9 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         except (ValueError, OSError) as error:
             st.text(f"{name}: {error}")
     if len(courses) > 1:
-        st.markdown(said(list(courses.values())))
-        st.html(
+        words, turns = st.columns([5, 7], gap="large")
+        words.markdown(said(list(courses.values())))
+        turns.html(
             f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Turns by run">{table(courses)}</div>'
         )
 
@@ -93,12 +96,21 @@ def said(runs: list[list[Curve]]) -> str:
         before, apart, known = agreement(one, other, runs)
         most = max(most, known)
         if known:
-            sure = f", with windows apart in {apart}" if before else ""
-            words.append(f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {known}** runs{sure}.")
+            words.append(
+                f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {known}** runs{_apart(apart, before)}."
+            )
     if most > 1:
         odds = f"{most} runs would agree on it by chance in 1 of {2 ** (most - 1)} cases"
         words.append(f"\nIf either order were as likely, {odds}.")
     return "\n".join(words) or "None of these runs holds two turns of an induction circuit."
+
+
+def _apart(apart: int, before: int) -> str:
+    """In how many of the runs that agree their snapshots separate the two."""
+    if before < 2:
+        return ", windows apart" if apart else ", in windows that overlap" if before else ""
+    number = {0: "none", before: "all"}.get(apart, str(apart))
+    return f", windows apart in {number} of them"
 
 
 def _lower(text: str) -> str:

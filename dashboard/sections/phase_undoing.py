@@ -31,10 +31,11 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
         return
     st.caption(
-        f"d = (loss at step {end} − loss at step {start}), by position, divided by its length. Switch a head off at "
-        f"step {end} (zero ablation): the change in loss, times d. **Negative undoes the phase change**, as induction "
-        f"heads do in Olsson et al. 2022 (before-and-after vector). Their d is over single tokens, this one over means "
-        f"by position. Any head that the text needs is somewhat below 0."
+        f"d points from the losses at step {start} to those at step {end}, by position, and has length 1: the "
+        f"before-and-after vector of Olsson et al. 2022, theirs of single tokens, this one of means by position. A "
+        f"head is switched off at step {end} (zero ablation), and the number is the change in loss along d, their dot "
+        f"product. **Below 0 it undoes the phase**, as induction heads do there; so does, a little, any head that the "
+        f"text needs. At 0 it does not touch what the phase did."
     )
     everyone = [(int(layer), int(head)) for layer, head in np.argwhere(measured.there(trace))]
     wish = f"undoing of {run.dir.resolve()}"
@@ -70,8 +71,8 @@ def _draw_dots(found: phases.Undoing, trace: xr.Dataset, focus: tuple[int, int])
         values[head] = dot
     far = float(np.nanmax(np.abs(values))) or 1.0
     headmap(
-        values, key="undoing", title="Change in loss with the head off, times d", selected=focus,
-        scale=theme.Scale("Times d", "nats", -far, far, "change", 2),
+        values, key="undoing", title="Change in loss with the head off, along d", selected=focus,
+        scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
         on_change=lambda head: state.update(layer=head[0], head=head[1]),
     )  # fmt: skip
     before = float(np.linalg.norm(found.moved))

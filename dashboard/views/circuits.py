@@ -10,9 +10,10 @@ from dashboard import loading, parts
 from dashboard.loading import circuits, prompting
 from dashboard.sections import circuit_about, circuit_reasons, prompts
 from dashboard.sections.ablate_sweep import is_large
-from dashboard.sections.circuit_composition import draw_composition, draw_copying
+from dashboard.sections.circuit_composition import draw_layers
 from dashboard.sections.circuit_positions import draw_positions, draw_stripes
 from dashboard.sections.circuit_prompt import draw_prompt
+from dashboard.sections.circuit_trigrams import draw_trigrams
 from dashboard.sections.circuit_words import draw_words
 from tracer.store import Run
 
@@ -44,12 +45,9 @@ def page() -> None:
     except ValueError as error:
         parts.refuse(str(error))
     model = run.config.model
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        draw_composition(key, trace, head, circuit_reasons.composition(model))
-    with right:
-        draw_copying(key, head, circuit_reasons.vocabulary(model))
+    draw_layers(key, trace, head, circuit_reasons.composition(model), circuit_reasons.vocabulary(model))
     draw_words(run, key, head, circuit_reasons.vocabulary(model))
+    draw_trigrams(run, key, head)
     left, right = st.columns(2, gap="large")
     with left:
         draw_positions(key, model, head, circuit_reasons.positions(model))
@@ -71,12 +69,9 @@ def _draw_others(run: Run, trace: xr.Dataset, key: circuits.Key, head: circuits.
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
         st.text(why_not)
     else:
-        left, right = st.columns([3, 2], gap="large")
         one = "One layer: there is no earlier head to read." if len(run.about.layers) < 2 else ""
-        with left:
-            draw_composition(key, trace, head, one)
-        with right:
-            draw_copying(key, head, "")
+        draw_layers(key, trace, head, one, "")
         draw_words(run, key, head, "")
+        draw_trigrams(run, key, head)
     draw_stripes(key, head)
     st.caption("The parts of a logit are told apart only in models that `tracer train` made.")

@@ -41,11 +41,16 @@ def page() -> None:
     with stepper:
         parts.choose_record(run)
     with axis:
-        log_x = (
-            st.segmented_control("Steps", ["linear", "log"], key="phases_axis_box", default="linear", required=True)
-            == "log"
-        )
-    parts.tick(run, lambda: _draw(run, log_x))
+        _choose_axis()
+    parts.tick(run, lambda: _draw(run, state.read().log))
+
+
+def _choose_axis() -> None:
+    state.show("phases_axis_box", "log" if state.read().log else "linear")
+    st.segmented_control(
+        "Axis of steps", ["linear", "log"], key="phases_axis_box", required=True,
+        on_change=lambda: state.update(log=st.session_state["phases_axis_box"] == "log"),
+    )  # fmt: skip
 
 
 def _draw(run: Run, log_x: bool) -> None:
@@ -103,11 +108,12 @@ def _choose_phase(turned: list[Curve]) -> Curve | None:
     if not turned:
         return None
     by_name = {curve.name: curve for curve in turned}
-    if st.session_state.get("phase_box") not in by_name:
-        st.session_state["phase_box"] = next((name for name in PREFERRED if name in by_name), turned[-1].name)
+    wanted = [state.read().phase, *PREFERRED, turned[-1].name]
+    state.show("phase_box", next(name for name in wanted if name in by_name))
     name = st.selectbox(
-        "The phase below", list(by_name), key="phase_box", width=420,
+        "The turn that is looked at below", list(by_name), key="phase_box", width=420,
         format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
+        on_change=lambda: state.update(phase=st.session_state["phase_box"]),
     )  # fmt: skip
     return by_name[name]
 

@@ -58,6 +58,16 @@ def test_edges_and_heads_take_focus(page, server):
     page.get_by_role("radio", name="Values").click()
     expect(page.locator(".bipartite [role=img]")).not_to_have_attribute("aria-label", before)
 
+    # Its address, opened anew, is the same picture; and one click leads to what this head does in a text.
+    settle(page)
+    assert query(page)["into"] == ["v"]
+    now = page.locator(".bipartite [role=img]").get_attribute("aria-label")
+    page.reload()
+    expect(page.locator(".bipartite [role=img]")).to_have_attribute("aria-label", now)
+    expect(page.get_by_role("radio", name="Values")).to_be_checked()
+    page.get_by_role("link", name=f"Where {beside} looks in text").click()
+    expect(page.get_by_role("heading", name=f"Where {beside} looks")).to_be_visible()
+
 
 def test_cells_points_and_tokens_are_read(page, server):
     page.goto(f"{server}/circuits?run=toy&prompt=5+7+9+5+7+9&layer=1&head=0")

@@ -78,3 +78,18 @@ def test_the_page_fits_a_phone(page, server):
     visit(page, f"{server}/phases?run=toy")
     assert sideways(page) == []
     photograph(page, "phases-390")
+
+
+def test_an_address_is_the_whole_view(page, server, folder):
+    visit(page, f"{server}/phases?run=toy")
+    page.get_by_role("radio", name="log").click()
+    page.get_by_role("radio", name=re.compile("change since step")).click()
+    page.wait_for_function("() => location.search.includes('since=True') && location.search.includes('log=True')")
+    settle(page)
+    there = page.url
+    shown = page.locator(".surface").first.get_by_role("application").get_attribute("aria-label")
+    other = page.context.new_page()
+    visit(other, there)
+    expect(other.get_by_role("radio", name="log")).to_be_checked()
+    expect(other.locator(".surface").first.get_by_role("application")).to_have_attribute("aria-label", shown)
+    assert other.url == there

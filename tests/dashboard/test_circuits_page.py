@@ -18,6 +18,7 @@ from dashboard import state
 from dashboard.loading import circuits
 from dashboard.sections import circuit_reasons as reasons
 from tracer.adapters import weights
+from tracer.batches import batches
 from tracer.circuits import random_composition
 from tracer.config import ModelConfig
 from tracer.edits import recording
@@ -44,6 +45,16 @@ def listing(app: AppTest, key: str, title: str) -> list[dict[str, Any]]:
 
 def captions(app: AppTest) -> str:
     return "\n".join(caption.value for caption in app.caption)
+
+
+def held(run: Run, model: Transformer, name: str, vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors through a norm of rms whose scale is its mean over the held-out text."""
+    text = batches(run).text
+    assert text is not None
+    with recording("hook_scale") as seen:
+        model(text[:, : model.config.n_ctx])
+    norm: Any = model.get_submodule(name)
+    return vectors / seen[f"{name}.hook_scale"].mean() * norm.w
 
 
 def model_of(run: Run, step: int | None = None) -> Transformer:
@@ -115,8 +126,9 @@ def test_a_head_in_words(open_page: Open, small_run: Run) -> None:
     attn, W_E = model.blocks[0].attn, model.embed.W_E
     assert attn.W_O is not None
     with torch.no_grad():
-        ov = W_E @ attn.W_V[2] @ attn.W_O[2] @ model.W_U
-        qk = (W_E @ attn.W_Q[2]) @ (W_E @ attn.W_K[2]).T * model.config.scale
+        read, write = held(small_run, model, "blocks.0.ln1", W_E), held(small_run, model, "ln_final", attn.W_O[2])
+        ov = read @ attn.W_V[2] @ write @ model.W_U
+        qk = (read @ attn.W_Q[2]) @ (read @ attn.W_K[2]).T * model.config.scale
     names = {token: text for text, token in small_run.tokenizer.get_vocab().items()}
     for title, whole in (("Moves", ov), ("Looks", qk)):
         rows, (values, at) = listing(app, "words", title), whole.flatten().topk(12)
@@ -145,8 +157,7 @@ def test_positions_alone(normed: bool, open_page: Open, sent: Any, small_run: Ru
     model = model_of(small_run)
     block, table = model.blocks[0], model.pos_embed.W_pos
     with torch.no_grad():
-        assert block.ln1 is not None
-        read = block.ln1(table[None])[0] if normed else table
+        read = held(small_run, model, "blocks.0.ln1", table) if normed else table
         scores = (read @ block.attn.W_Q[1]) @ (read @ block.attn.W_K[1]).T * model.config.scale
         wanted = scores.masked_fill(torch.ones(64, 64).triu(1).bool(), -torch.inf).softmax(-1).numpy()
     shares = sent(app, "positions")[1]["shares"] / 65534
@@ -164,6 +175,8 @@ def test_attention_by_distance(open_page: Open, sent: Any, small_run: Run) -> No
     row = arrays["lines"][header["labels"].index("L1H0")] / 65534 * (header["hi"] - header["lo"]) + header["lo"]
     np.testing.assert_allclose(row, wanted, atol=1e-4)
     assert said["step"] == 24 and said["value"] == "L1H0"
+    rest = float(seen["blocks.1.attn.hook_pattern"][:, 0, 1:, 0].mean())
+    assert f"it gets {rest:.0%} of the attention of L1H0" in captions(app)
 
 
 def test_the_parts_of_a_logit_sum_to_it(open_page: Open, small_run: Run) -> None:
@@ -200,14 +213,12 @@ def test_a_chosen_token_is_kept(open_page: Open) -> None:
     assert app.session_state["selection"].token == 3 and "after token 3" in cue(app, "logit_heads")["title"]
 
 
-def test_one_layer_has_skip_trigrams_and_no_composition(
+def test_one_layer_has_no_composition(
     open_page: Open, specimens: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path
 ) -> None:
     monkeypatch.chdir(specimens)
     app = open_page("circuits", run="one", layer=0, head=1, prompt=PROMPT)
     assert "One layer: there is no earlier head to read." in captions(app)
-    looks, trigrams = listing(app, "words", "Looks"), listing(app, "words", "Skip-trigrams")
-    assert [row["cells"][:2][::-1] for row in trigrams] == [row["cells"] for row in looks]
     names = [row["cells"][0] for row in listing(app, "sum", "The sum of all parts")]
     assert names == ["embedding", "heads of layer 0", "MLP of layer 0", "biases", "sum"][: len(names) - 1] + ["sum"]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from dashboard.loading import phases as loading
-from dashboard.sections.phase_order import agreement, circuit, moved, sureness
+from dashboard.sections.phase_order import agreement, basis, circuit, moved, sureness
 from dashboard.sections.phase_seeds import alike, said, table
 from dashboard.sections.phase_undoing import snapshots
+from tests.dashboard.test_links import parts, reopened
 from tracer.course import Curve, events, turn
 from tracer.phases import PhaseChange
 from tracer.phases import path as principal
@@ -47,7 +48,7 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
         ([previous(100), induction(120)], "**Not separated by this run's snapshots**: previous-token head L0H1 turned "
          "at step 130 against step 150 for induction head L1H2, in windows that overlap (110 to 150 and 130 to 170)."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
-         "**Not to be said yet**: no turn was found of induction head L1H0."),
+         "**Cannot be said**: no turn was found of induction head L1H0."),
         ([previous(100), FLAT], ""),
     ],
 )  # fmt: skip
@@ -68,7 +69,7 @@ def test_how_sure_each_turn_is() -> None:
 def test_a_move_in_words() -> None:
     change = PhaseChange(50, 100, 450, 6.962, -3.424, 0.0)
     assert moved(Curve("val_loss", STEPS, ZERO, change)) == "falls from 6.96 to −3.42 nats between steps 50 and 450"
-    at_once = PhaseChange(50, 50, 50, 0.0, 0.5, 0.0)
+    at_once = PhaseChange(50, 50, 50, -0.001, 0.5, 0.0)
     assert moved(Curve("entropy", STEPS, ZERO, at_once)) == "rises from 0.00 to 0.50, all at step 50"
 
 
@@ -80,7 +81,7 @@ def test_agreement_counts_the_runs_in_which_both_turned() -> None:
     assert agreement("previous_token", "induction", runs) == (2, 1, 4)
     assert agreement("induction", "previous_token", runs) == (1, 1, 4)
     assert said(runs).splitlines() == [
-        "- Previous-token head before induction head: in **2 of 4** runs, with windows apart in 1.",
+        "- Previous-token head before induction head: in **2 of 4** runs, windows apart in 1 of them.",
         "",
         "If either order were as likely, 4 runs would agree on it by chance in 1 of 8 cases.",
     ]
@@ -162,8 +163,7 @@ def test_a_click_goes_to_a_step(open_page) -> None:
 def test_log_steps(open_page, sent) -> None:
     app = open_page("phases", run="tiny")
     assert not sent(app, "timeline")[2]["log_x"]
-    app.session_state["phases_axis_box"] = "log"
-    app.run()
+    app.segmented_control(key="phases_axis_box").set_value("log").run()
     assert sent(app, "timeline")[2]["log_x"] and sent(app, "surface_loss")[2]["log_x"]
 
 
@@ -184,6 +184,52 @@ def test_few_rows_are_said_to_be_few(open_page, small_run, workplace, copy_run) 
     app = open_page("phases", run="brief")
     assert "Too few recorded steps (5)" in words(app)
     assert "Does the order repeat?" not in words(app)
+
+
+def test_nothing_found_is_said_with_how_many_points(open_page, copy_run) -> None:
+    """Every curve level, in 10 rows and 4 snapshots: there is no event, and no curve is called too short."""
+    still = copy_run("still")
+    measured = ["val_loss", "repeat_loss", "icl_score", "previous_token", "entropy_normalised", "grad_norm"]
+    rewrite(still, **{name: lambda values: np.full_like(values, 0.5) for name in measured if name in still.trace})
+    rewrite(still, induction=lambda values: np.zeros_like(values) + [[0.0], [0.5]])  # the reader is in layer 1
+    app = open_page("phases", run="still")
+    n = still.trace.sizes["step"]
+    assert f"**No event**: among {n} recorded steps the detector found no curve that turned." in words(app)
+    assert f"Read from {n} recorded steps (K-composition: {len(still.steps)}), 1 to 5 apart" in words(app)
+    shown = page_html(app)
+    assert "No turn above its own noise: Held-out loss" in shown and "Too few values for a turn: K-composition" in shown
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (range(0, 400, 10), "Read from 40 recorded steps, 10 apart: no date is finer. A level is the median "
+         "of 4 of them."),
+        ([0, 1, 2, 4, 8, 9, 25], "Read from 7 recorded steps, 1 to 16 apart: no date is finer. A level is the median "
+         "of 3 of them."),
+        ([0], "Read from 1 recorded step."),
+    ],
+)  # fmt: skip
+def test_with_how_many_points(steps: Sequence[int], expected: str) -> None:
+    assert basis([Curve("val_loss", np.array(steps), np.zeros(len(steps)), None)]) == expected
+
+
+def test_a_link_reopens_the_same_view(open_page, turning, copy_run) -> None:
+    copy_run("seed1", seed=1)
+    copy_run("seed2", seed=2)
+    app = open_page("phases", run="turning")
+    assert sorted(app.multiselect[0].value) == ["seed1", "seed2"]
+    app.multiselect[0].set_value(["seed2"]).run()
+    app.segmented_control(key="phases_axis_box").set_value("log").run()
+    app.selectbox(key="phase_box").set_value("previous_token").run()
+    app.segmented_control(key="surface_box").set_value("since").run()
+    again = reopened(open_page, "phases", app)
+    assert parts(again) == parts(app)
+    assert parts(again)["timeline:cue"][1]["log_x"]
+    assert "less step" in parts(again)["surface_loss:cue"][1]["scale"]["label"]
+    assert again.multiselect[0].value == ["seed2"] and again.selectbox(key="phase_box").value == "previous_token"
+    again.multiselect[0].set_value([]).run()
+    assert reopened(open_page, "phases", again).multiselect[0].value == []
 
 
 def test_a_live_run_says_that_its_windows_move(open_page, copy_run) -> None:
@@ -238,8 +284,7 @@ def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:
     head, _, _ = sent(app, "timeline")
     by_label = dict(zip(head["labels"], head["windows"], strict=True))
     assert by_label["Previous-token head L0H0"] == [steps[3]] * 3 and by_label["Induction head L1H1"] == [steps[6]] * 3
-    app.session_state["phase_box"] = "previous_token"
-    app.run()
+    app.selectbox(key="phase_box").set_value("previous_token").run()
     assert sent(app, "surface_loss")[2]["window"] == [steps[3], steps[3]]
 
 
@@ -272,12 +317,14 @@ def test_the_path_opens_where_the_phase_can_be_seen(open_page, turning, sent, le
     assert sent(app, "loss_path")[2]["window"] is not None
     assert sent(app, "loss_path")[1]["steps"].tolist() == steps[begins:].tolist()
     assert f"By step {steps[3]} the loss has fallen" in words(app)
+    app.segmented_control(key="path_box").set_value("all" if begins else "late").run()
+    for one in (app, reopened(open_page, "phases", app)):
+        assert sent(one, "loss_path")[1]["steps"].tolist() == steps[3 - begins :].tolist()
 
 
 def test_less_a_step_takes_that_step_off(open_page, turning, sent) -> None:
     app = open_page("phases", run="turning")
-    app.session_state["surface_box"] = "since"
-    app.run()
+    app.segmented_control(key="surface_box").set_value("since").run()
     head, arrays, cue = sent(app, "surface_loss")
     lifted = head["lo"] + arrays["cells"] / 65534 * (head["hi"] - head["lo"])
     np.testing.assert_allclose(lifted[6], 0, atol=(head["hi"] - head["lo"]) / 65534)

@@ -2,7 +2,7 @@
 export default function (args) { return live(args, makePositions); }
 
 function makePositions(me) {
-  const { root } = me, LEFT = 34, FOOT = 34;
+  const { root } = me, LEFT = 46, FOOT = 34;
   const readout = el("p", "readout", null, root), stage = el("div", "stage", null, root), base = el("canvas", "", null, stage), over = el("canvas", "", null, stage);
   const key = el("div", "legend", null, el("div", "legends", null, root)), alt = el("details", "alt", null, root);
   base.tabIndex = 0; readout.setAttribute("aria-live", "polite");
@@ -52,7 +52,8 @@ function makePositions(me) {
         ctx.textAlign = "right"; ctx.fillText(`${i}`, LEFT - 6, 4 + to); ctx.textAlign = "center"; ctx.fillText(`${i}`, LEFT + to, size + 14);
       }
       ctx.font = `400 11px ${theme.sans}`; ctx.textAlign = "right"; ctx.fillText("position that is looked at", LEFT + size, size + 29);
-      if (size > 220) { ctx.textBaseline = "top"; ctx.fillText("later positions, masked", LEFT + size, 6); }
+      ctx.save(); ctx.translate(8, 4 + size / 2); ctx.rotate(-Math.PI / 2); ctx.textAlign = "center"; ctx.fillText("position that looks", 0, 0); ctx.restore();
+      if (size > 220) { ctx.textAlign = "right"; ctx.textBaseline = "top"; ctx.fillText("later positions, masked", LEFT + size, 6); }
       base.setAttribute("role", "application");
       base.setAttribute("aria-label", `${head.label}: ${n} positions that look, row by row. On average ${numberOf(me.cue.before, { digits: 2 })} on the position before. Arrow keys read a cell.`);
       legend(key, { label: "Attention", unit: "", lo: 0, hi: 1, digits: 2 }, lut, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1] });

@@ -1,0 +1,84 @@
+"""Links: every choice of Circuits, of Phases and of the tour comes back, and a damaged one opens at its default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard import state
+from dashboard.state import Selection
+
+Open = Callable[..., AppTest]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "query"),
+    [
+        ({"into": "q"}, {"into": "q"}),
+        ({"raw": True}, {"raw": "True"}),
+        ({"log": True, "since": True}, {"log": "True", "since": "True"}),
+        ({"beside": ("demo-1", "my run, 2")}, {"beside": "demo-1/my run, 2"}),
+        ({"beside": ()}, {"beside": "/"}),
+        ({"phase": "previous_token", "path": "late"}, {"phase": "previous_token", "path": "late"}),
+        ({"guess": "everything", "tour": 5}, {"guess": "everything", "tour": "5"}),
+        ({}, {}),
+    ],
+)
+def test_a_choice_and_its_link(chosen: dict[str, Any], query: dict[str, str]) -> None:
+    assert state.to_query(Selection(**chosen)) == query
+    assert state.from_query(query) == Selection(**chosen)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"into": "o", "phase": "<b>", "path": "back", "guess": "all"}, {}),
+        ({"raw": "yes", "log": "1", "since": "true"}, {}),
+        ({"beside": "a//b/a/"}, {"beside": ("a", "b")}),
+        ({"into": "v", "phase": "loss"}, {"into": "v"}),
+    ],
+)
+def test_a_damaged_link(query: dict[str, str], found: dict[str, Any]) -> None:
+    assert state.from_query(query) == Selection(**found)
+
+
+def test_a_link_that_would_be_too_long_leaves_the_runs_out() -> None:
+    assert state.to_query(Selection(beside=("x" * 3000, "y" * 3000), log=True)) == {"log": "True"}
+
+
+def test_another_run_leaves_behind_what_belonged_to_the_old_one(open_page: Open) -> None:
+    app = open_page("circuits", run="gone", guess="nothing", beside=("a",), phase="induction", path="late", into="v")
+    assert app.session_state["selection"].run == "gone"  # a run that is not there is refused, and nothing is lost
+    app.selectbox(key="run_box").set_value("tiny").run()
+    assert app.session_state["selection"] == Selection(run="tiny", into="v")
+
+
+def parts(app: AppTest) -> dict[str, Any]:
+    """What every part got: its bytes, and its cue without the time of the last pick."""
+    found = {}
+    for e in app.get("bidi_component"):
+        cue = json.loads(e.proto.json) if e.proto.json else {}
+        found[e.proto.id.rpartition("-")[2]] = e.proto.bytes, {k: v for k, v in cue.items() if k != "seen"}
+    return found
+
+
+def reopened(open_page: Open, page: str, app: AppTest) -> AppTest:
+    """The link of what is shown, opened by somebody else."""
+    query = state.to_query(app.session_state["selection"])
+    return open_page(page, **vars(state.from_query(query)))
+
+
+def test_circuits_reopen_as_they_were(open_page: Open) -> None:
+    first = open_page("circuits", run="tiny")
+    app = open_page("circuits", run="tiny")
+    app.segmented_control(key="into_box").set_value("v").run()
+    app.toggle(key="positions_normed").set_value(False).run()
+    again = reopened(open_page, "circuits", app)
+    assert parts(again) == parts(app)
+    assert parts(again)["composition:cue"][1]["into"] == "v" and parts(first)["composition:cue"][1]["into"] == "k"
+    assert parts(again)["positions"] != parts(first)["positions"]
+    assert again.toggle(key="positions_normed").value is False and again.segmented_control(key="into_box").value == "v"

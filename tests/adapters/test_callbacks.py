@@ -42,6 +42,26 @@ def test_hugging_face_trainer(here: Path, build: Callable[..., Any], tokenizer_o
         assert torch.equal(run.model(60)(ROWS[:2]), model.eval()(ROWS[:2]).logits)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+def test_the_loss_is_the_one_that_trainer_logs(here: Path, build: Callable[..., Any], accumulate: int) -> None:
+    """It hands a model only the share of each micro-batch, which here have different numbers of labels."""
+    labels = [torch.where(torch.arange(12) < 3 + i % 9, row, -100) for i, row in enumerate(ROWS)]
+    data: Any = [{"input_ids": row, "labels": label} for row, label in zip(ROWS, labels, strict=True)]
+    args = TrainingArguments(
+        "out", max_steps=6, per_device_train_batch_size=2, gradient_accumulation_steps=accumulate, report_to=[],
+        save_strategy="no", logging_steps=1, eval_strategy="steps", eval_steps=2, disable_tqdm=True, use_cpu=True,
+        learning_rate=1e-3,
+    )  # fmt: skip
+    recorded: Any = tracer.TrainerCallback("hf", every=1)
+    model = build("gpt2", attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+    trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:6], callbacks=[recorded])
+    trainer.train()
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    found = open_run("hf").trace["train_loss"].values[:-1]
+    assert len(logged) == len(found) == 6
+    np.testing.assert_allclose(found, logged, atol=2e-3)  # Trainer rounds to 4 digits
+
+
 @pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec:FutureWarning")  # by Lightning itself
 @pytest.mark.filterwarnings("ignore:The .train_dataloader. does not have many workers")
 def test_lightning(here: Path, gpt: Callable[..., Any]) -> None:

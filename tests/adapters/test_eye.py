@@ -52,9 +52,9 @@ def oracle(name: str, model: Any, given: dict[str, Tensor]) -> list[tuple[str, T
 
 
 def entropies(pattern: Tensor, real: Tensor) -> Tensor:
-    """Mean over the real rows but row 0, in float64."""
-    rows = torch.special.entr(pattern.double()).sum(-1)[:, :, 1:]
-    weight = real[:, None, 1:].double()
+    """Mean over the real rows but the first of each sequence, in float64."""
+    rows = torch.special.entr(pattern.double()).sum(-1)
+    weight = (real.bool() & (real.cumsum(1) > 1))[:, None].double()
     return (rows * weight).sum((0, 2)) / weight.sum((0, 2))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import tracer
@@ -160,3 +161,26 @@ def test_a_model_without_logits_is_refused(build: Callable[..., Any]) -> None:
     with pytest.raises(CannotWatch, match="attn_implementation='sdpa'"):
         tracer.load_hf(flex)
     assert np.isfinite(ablate.sweep(tracer.load_hf(build("gemma2", "eager")), IDS)).all()
+
+
+def test_a_model_in_training_mode_is_not_measured(build: Callable[..., Any]) -> None:
+    model = build("gpt2")
+    foreign = tracer.load_hf(model)
+    model.train()
+    tokens = torch.arange(12).view(2, 6)
+    for ask in (lambda: ablate.effect(foreign, tokens, [(0, 0)]), lambda: ablate.sweep(foreign, tokens)):
+        with pytest.raises(ValueError, match=r"training mode, where dropout .* call model.eval\(\)"):
+            ask()
+    model.eval()
+    assert ablate.sweep(foreign, tokens).shape == (2, 4)
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_a_model_that_looks_ahead_predicts_nothing(kernel: str) -> None:
+    sizes = {"vocab_size": 50, "hidden_size": 24, "intermediate_size": 32, "num_attention_heads": 4}
+    hf: Any = transformers
+    config = hf.BertConfig(**sizes, num_hidden_layers=2, attn_implementation=kernel)
+    with pytest.raises(CannotWatch, match=r"looks ahead, .* is_decoder=True"):
+        tracer.load_hf(hf.BertLMHeadModel(config))
+    config.is_decoder = True
+    assert tracer.load_hf(hf.BertLMHeadModel(config)).n_layers == 2

@@ -12,6 +12,7 @@ from torch import nn
 import tracer
 from tracer.ablate import derangement
 from tracer.adapters.eye import CannotWatch
+from tracer.adapters.watch import Watcher
 from tracer.measures import HEAD_MEASURES
 
 IDS = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -73,9 +74,8 @@ def test_measures_have_names_and_places(gpt: Callable[..., Any]) -> None:
         assert (watcher.pattern(1, 2, slice(3, 6), slice(0, 4)) - watcher.pattern(1, 2)[3:6, :4]).abs().max() < 1e-6
     assert set(found[0].data_vars) == set(HEAD_MEASURES)
     assert found[0]["module"].values.tolist() == ["h.0.attn", "h.1.attn"] and found[0]["causal"].all()
-    for name in set(HEAD_MEASURES) - {"max_logit"}:
+    for name in HEAD_MEASURES:
         assert float(abs(found[0][name] - found[1][name]).max()) < 2e-6, name
-    assert found[0]["max_logit"].notnull().all() and found[1]["max_logit"].isnull().all()
 
 
 def test_ablation_by_every_mode(gpt: Callable[..., Any]) -> None:
@@ -108,6 +108,12 @@ def test_ablation_by_every_mode(gpt: Callable[..., Any]) -> None:
     assert hooks(model) == 0
 
 
+def short(watcher: Watcher, model: Any, mode: Any) -> None:
+    """Replacements from sequences of 3 tokens, for one of 9."""
+    with torch.no_grad(), watcher.ablate({(0, 1)}, mode, reference=lambda: model(IDS[:2, :3])):
+        model(IDS[:1])
+
+
 @pytest.mark.parametrize(
     ("ask", "error", "says"),
     [
@@ -117,7 +123,13 @@ def test_ablation_by_every_mode(gpt: Callable[..., Any]) -> None:
         (lambda w, m: w.ablate({(0, 7)}).__enter__(), ValueError, "layer 0 has heads 0 to 3"),
         (lambda w, m: w.ablate(set()).__enter__(), ValueError, "name at least one"),
         (lambda w, m: w.ablate({(0, 1)}, "mean").__enter__(), ValueError, "needs reference="),
-        (lambda w, m: w.ablate({(0, 1)}, "nought").__enter__(), ValueError, "nought"),
+        (
+            lambda w, m: w.ablate({(0, 1)}, "nought").__enter__(),
+            ValueError,
+            "no ablation mode 'nought'; there are: zero",
+        ),
+        (lambda w, m: short(w, m, "mean"), ValueError, "1 sequences of 3 positions .* the input 1 of 9"),
+        (lambda w, m: short(w, m, "resample"), ValueError, "2 sequences of 3 positions .* the input 1 of 9"),
         (lambda w, m: tracer.watch(m).read(), CannotWatch, "Did a forward pass run inside the watch"),
         (lambda w, m: tracer.watch(m).ablate({(0, 1)}).__enter__(), CannotWatch, "run the model once"),
         (lambda w, m: tracer.watch(m, **RUN_ONLY), TypeError, "every: only with run="),
@@ -214,3 +226,27 @@ def test_a_part_of_the_model_may_be_called_again_and_again() -> None:
     with torch.no_grad(), tracer.watch(model) as alone:
         model(ids[:1])
     assert torch.equal(torch.tensor(twice.entropy.values), torch.tensor(alone.read().entropy.values))
+
+
+def test_two_models_are_two_models(gpt: Callable[..., Any]) -> None:
+    """A teacher and a student watched side by side: each measures and switches off its own heads only."""
+    teacher, student = gpt(seed=1).eval(), gpt(seed=2, flash=False).eval()
+    alone = []
+    for model in (teacher, student):
+        with torch.no_grad(), tracer.watch(model) as watcher:
+            model(IDS)
+        alone.append(watcher.read())
+        with torch.no_grad(), watcher.ablate({(0, 1)}):
+            alone.append(model(IDS)[0])
+    with torch.no_grad(), tracer.watch(teacher) as one, tracer.watch(student) as other:
+        teacher(IDS)
+        plain = student(IDS)[0]
+        for watcher, expected in ((one, alone[0]), (other, alone[2])):
+            for name in HEAD_MEASURES:
+                assert float(abs(watcher.read()[name] - expected[name]).max()) < 1e-6, name
+        with one.ablate({(0, 1)}):
+            assert (teacher(IDS)[0] - alone[1]).abs().max() < 1e-5
+            assert torch.equal(student(IDS)[0], plain)
+            with other.ablate({(0, 1)}):
+                assert (student(IDS)[0] - alone[3]).abs().max() < 1e-5
+    assert (alone[3] - plain).abs().max() > 1e-3

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from tracer.heads import pattern, scores, stats, stats_of
+from tracer.heads.call import AttentionCall
+from tracer.heads.masks import visible
 
 generator = torch.Generator().manual_seed(0)
 Q, K = torch.randn(2, 2, 20, 3, 8, generator=generator)
@@ -56,3 +58,32 @@ def test_a_rectangle_has_no_diagonal() -> None:
         assert getattr(got, name).isnan().all()
     with pytest.raises(ValueError, match="3 queries and 4 keys"):
         stats_of(torch.full((1, 2, 3, 4), 0.25), torch.zeros(1, 3, dtype=torch.long), causal=False)
+
+
+@pytest.mark.parametrize("hides", [-math.inf, -1e4, torch.finfo(torch.float32).min])
+def test_with_what_is_known_of_the_scores_nothing_is_missing(hides: float) -> None:
+    """A window of three keys: rows see 1, 2, 3, 3, ... of them."""
+    apart = torch.arange(20)[:, None] - torch.arange(20)
+    mask = torch.zeros(20, 20).masked_fill((apart < 0) | (apart > 2), hides)
+    scores_ = torch.einsum("bqhd,bkhd->bhqk", Q, K) * 0.5 + mask
+    seen = visible(scores_).sum(-1)
+    assert seen[0, 0].tolist() == [1, 2, *[3] * 18]
+    got = stats_of(scores_.softmax(-1), TOKENS, causal=True, largest=scores_.amax(-1), seen=seen)
+    want = stats(Q, K, TOKENS, scale=0.5, causal=True, mask=mask)
+    for name in (*FIELDS[:-1], "lse", "max_logit"):
+        torch.testing.assert_close(getattr(got, name), getattr(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("from_weights", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_weight_of_one_key_in_every_row(from_weights: bool, shared: bool) -> None:
+    k = K[:, :, :1] if shared else K
+    mask = torch.arange(20) > torch.tensor([4, 0])[:, None, None, None]
+    whole, key = pattern(Q, k, scale=0.5, mask=mask), torch.tensor([5, 1])
+    seen = stats(Q, k, scale=0.5, mask=mask)
+    call = AttentionCall(0, k, Q, k, 0.5, True, mask)
+    if from_weights:
+        call = AttentionCall(0, k, weights=whole)
+    got = call.weight(key, seen.lse)
+    for i in range(2):
+        torch.testing.assert_close(got[i, :, key[i] :], whole[i, :, key[i] :, key[i]], atol=1e-6, rtol=0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Part
-from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner
+from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner, ready
 from tracer.headmodel import HeadModel
 from tracer.probes import per_token_loss
 
@@ -60,6 +60,9 @@ def effect(
     tokens.
     """
     parts = list(parts)
+    ready(model, tokens)
+    if tokens.shape[1] < 2:
+        raise ValueError("one token has no next one to be predicted: give sequences of two or more")
     _check_some_stay(model, parts)
     plans = planner(
         model, tokens, mode, positions=positions, reference=reference, frozen=frozen, draws=draws, seed=seed

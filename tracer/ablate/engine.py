@@ -16,7 +16,7 @@ from torch import Tensor
 from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
-from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, planner
+from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.sources import sources
 from tracer.ablate.suffixes import Suffixes, Variant
 from tracer.edits import active
@@ -71,6 +71,7 @@ def readings(
     Arguments as in `effect`. `budget` is how many bytes the work may take beside weights and results; sets and
     sequences are split to fit. A model that others wrote, or one that is being edited, runs once a set instead.
     """
+    ready(model, tokens)
     metric = metric or Loss()
     chosen = [tuple(check_heads(model, heads)) for heads in sets]
     if not chosen:
@@ -92,8 +93,6 @@ def _together(
     frozen: bool, budget: int, progress: Progress | None,
 ) -> Float[Tensor, "set batch read"]:  # fmt: skip
     config, given = model.config, inputs(model, tokens)
-    if model.training and config.dropout:
-        raise ValueError(f"the model is training, with dropout={config.dropout}: call model.eval() first")
     model.check(given)
     model.check(source)
     where, targets = _wanted(model, tokens, given, metric)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from operator import index
+from typing import Any, Literal
 
 from tracer.edits import exist
 from tracer.headmodel import HeadModel
@@ -87,7 +88,7 @@ INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 def check_heads(model: HeadModel, heads: Iterable[Head]) -> list[Head]:
     """The heads, sorted and distinct, or an error that names the one that does not exist."""
     n_layers, n_heads = model.n_layers, model.n_heads
-    chosen = sorted({(int(layer), int(head)) for layer, head in heads})
+    chosen = sorted({head_of(head) for head in heads})
     for layer, head in chosen:
         if not (0 <= layer < n_layers and 0 <= head < n_heads):
             raise ValueError(
@@ -97,9 +98,22 @@ def check_heads(model: HeadModel, heads: Iterable[Head]) -> list[Head]:
     return chosen
 
 
+def head_of(given: Any) -> Head:
+    """(layer, head) from any two whole numbers, or an error that says how heads are named."""
+    try:
+        layer, head = (index(number) for number in given)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{given!r} is nothing that can be switched off: a head is (layer, head), several are "
+            f"[(layer, head), (layer, head)]; other parts are Attention, MLP, Edge and Path"
+        ) from None
+    return layer, head
+
+
 def check_parts(model: HeadModel, parts: Iterable[Part], n_pos: int) -> Parts:
     """The parts by kind, or an error that names the one that cannot be switched off on inputs of n_pos tokens."""
-    given = list(dict.fromkeys(parts))
+    kinds = (Attention, MLP, Edge, Path)
+    given = list(dict.fromkeys(part if isinstance(part, kinds) else head_of(part) for part in parts))
     found = Parts(
         check_heads(model, [part for part in given if isinstance(part, tuple)]),
         [part for part in given if isinstance(part, Attention)],

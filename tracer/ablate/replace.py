@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Int
@@ -80,6 +80,18 @@ def freeze(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> list[Edit]:
     return [Edit(name, instead=pattern) for name, pattern in seen.items()]
 
 
+def ready(model: HeadModel, tokens: Any) -> None:
+    """ValueError for what would give numbers that mean nothing."""
+    if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.is_floating_point() or not len(tokens):
+        what = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise ValueError(f"tokens must be a tensor of whole numbers [batch pos] with a sequence or more, not {what}")
+    if isinstance(model, Transformer):
+        if model.training and model.config.dropout:
+            raise ValueError(f"the model is training, with dropout={model.config.dropout}: call model.eval() first")
+    elif getattr(getattr(model, "model", None), "training", False):
+        raise ValueError("the model is in training mode, where dropout makes every pass another: call model.eval()")
+
+
 Plans = Callable[[Iterable[Part]], list[list[Edit]]]
 
 
@@ -93,6 +105,8 @@ def checked(
     if draws < 1:
         raise ValueError(f"draws={draws}: resampling needs at least 1")
     found = tokens if reference is None else reference
+    if mode == "mean" and len(found) == 1 and torch.equal(found[:, : tokens.shape[1]], tokens):
+        raise ValueError("the mean of one sequence is that sequence, so nothing would change: give a reference= batch")
     if found.shape[1] < tokens.shape[1]:
         raise ValueError(
             f"the reference batch has {found.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
@@ -114,6 +128,7 @@ def planner(
     What the replacements of heads need (clean z, clean patterns) is computed once, here; `positions` and `reference` as
     in `effect`.
     """
+    ready(model, tokens)
     tokens = inputs(model, tokens)
     source = checked(tokens, mode, reference, draws)
     seen = None if mode == "zero" else reference_z(model, source)

@@ -26,8 +26,8 @@ def _trainer_callback() -> Any:
     class TrainerCallback(Base):
         """For Hugging Face `Trainer(callbacks=[...])`: records its training as `checkpoints/<run>`.
 
-        Options are those of `tracer.watch`. The loss is the one that the model returns for the last micro-batch of a
-        step. Only the main process records.
+        Options are those of `tracer.watch`. The loss is that of the whole step where Trainer says how many tokens it
+        has, else the one that the model returns for the last micro-batch. Only the main process records.
         """
 
         def __init__(self, run: str, tokenizer: Any = None, **options: Any) -> None:

@@ -16,7 +16,9 @@ import inspect
 import math
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +31,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from tracer.adapters.layout import Layout
 from tracer.adapters.sites import CROSS, Key, Layer, Place, Sites, arrange
-from tracer.edits import HEAD_AXIS, Active, active
+from tracer.edits import HEAD_AXIS, Active, Edit, active
+from tracer.heads import masks
 from tracer.heads.call import AttentionCall
 
 # torch's own function, in which nothing asks for a mode again: else it would come back here before its first line
@@ -59,6 +62,15 @@ class _Soft:
     """Before any dropout; None: that tensor itself, which this must not keep alive."""
     axis: int | None
     """The one that sums to 1."""
+    largest: Tensor | None = None
+    """The largest score of each row, when somebody looks; the last axis is 1."""
+    seen: Tensor | None = None
+    """How many keys no mask hid from each row."""
+
+    def reshaped(self, weights: Tensor | None, shape: torch.Size, axis: int) -> _Soft:
+        """After a fold of the axes in front of [query, key]; shape: of the weights."""
+        rows = (None if x is None else x.reshape(*shape[:-1], 1) for x in (self.largest, self.seen))
+        return _Soft(weights, axis, *rows)
 
 
 @dataclass
@@ -90,6 +102,19 @@ class Map:
             self.problems.append(text)
 
 
+_EDITS: ContextVar[tuple[tuple[Map, tuple[Edit, ...]], ...]] = ContextVar("manyeyes_watched", default=())
+
+
+@contextmanager
+def editing(found: Map, edits: Iterable[Edit]) -> Iterator[None]:
+    """Edits of this model alone: others that run inside the block, in this thread, have layers and heads too."""
+    token = _EDITS.set((*_EDITS.get(), (found, tuple(edits))))
+    try:
+        yield
+    finally:
+        _EDITS.reset(token)
+
+
 class Eye(TorchFunctionMode):
     """Inside `with Eye(sites, map):` every attention of the watched model passes through `attend`."""
 
@@ -100,6 +125,10 @@ class Eye(TorchFunctionMode):
         """Token ids of the current forward pass: the first matrix of integers that was looked up in an embedding, or
         what was looked up in that one since."""
         self.d_vocab: int | None = None
+        self.cached = False
+        """Does this forward pass go on from keys and values kept of earlier ones? Only causal attention can."""
+        self.showing = False
+        """Are visitors being shown an attention of this model now, and not of another?"""
         self._table: Tensor | None = None
         self._soft: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._in_mha: tuple[int, bool] | None = None
@@ -150,18 +179,35 @@ class Eye(TorchFunctionMode):
             return func(*args, **kwargs)
         q, k, v = (_heads_last(t) for t in (q, k, v))
         mask = _four_axes(mask, heads_out)
+        packed = self._packed(q, k)
+        if packed:  # what Hugging Face does to one query: the heads that share a key head stand in for positions
+            q = rearrange(q, "batch group kv d -> batch 1 (kv group) d")
+            if mask is not None and mask.shape[1] > 1:
+                mask = rearrange(mask, "batch kv group key -> batch (kv group) 1 key")
         call = AttentionCall(0, v, q, k, q.shape[-1] ** -0.5 if scale is None else scale, causal, mask)
+        if self._over_positions(call):
+            return func(*args, **kwargs)
         kept: list[Tensor] = []
 
         def own() -> Tensor:
             kept.append(func(*args, **kwargs))
-            return _heads_last(kept[0])
+            z = _heads_last(kept[0])
+            return rearrange(z, "batch group kv d -> batch 1 (kv group) d") if packed else z
 
         z = self._attend(call, own, dropout)
         if z is None:
             return kept[0]
         z = z.to(v.dtype)
+        if packed:
+            return rearrange(z, "batch 1 (kv group) d -> batch kv group d", kv=k.shape[2])
         return z.squeeze(2) if heads_out else rearrange(z, "batch pos head d -> batch head pos d")
+
+    def _packed(self, q: Tensor, k: Tensor) -> bool:
+        """Are several queries of a head really several heads of the one position that was given?"""
+        return (
+            self.cached and self.tokens is not None and self.tokens.shape[1] == 1 < q.shape[1]
+            and len(self.tokens) == len(q) and q.shape[2] == k.shape[2]
+        )  # fmt: skip
 
     # Attention by hand.
 
@@ -170,7 +216,11 @@ class Eye(TorchFunctionMode):
         if isinstance(result, Tensor) and result.ndim in (3, 4) and result.is_floating_point():
             axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
             self.map.softmaxes.add(self.sites.name())
-            self._soft[result] = _Soft(None, None if axis is None else axis % result.ndim)
+            axis = None if axis is None else axis % result.ndim
+            here, rows = active(), (None, None)
+            if axis is not None and here is not None and here.visitors:
+                rows = _rows_of(args[0] if args else kwargs["input"], axis)
+            self._soft[result] = _Soft(None, axis, *rows)
         return result
 
     def _follow(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -183,10 +233,10 @@ class Eye(TorchFunctionMode):
             return result
         weights = first if soft.weights is None else soft.weights
         if result.shape == first.shape:
-            self._soft[result] = _Soft(weights if name in SAME_WEIGHTS else None, soft.axis)
+            self._soft[result] = replace(soft, weights=weights) if name in SAME_WEIGHTS else _Soft(None, soft.axis)
         elif name in RESHAPES and soft.axis == first.ndim - 1 and _same_matrices(first, result):
-            folded = result.ndim == 3
-            self._soft[result] = _Soft(weights if folded else weights.reshape(result.shape), result.ndim - 1)
+            weights = weights if result.ndim == 3 else weights.reshape(result.shape)
+            self._soft[result] = soft.reshaped(weights, weights.shape, result.ndim - 1)
         return result
 
     def _product(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -210,7 +260,12 @@ class Eye(TorchFunctionMode):
             return func(*args, **kwargs)
         if not layout.has_heads and layout.fold is None and self._folded(len(operands[at])):
             return func(*args, **kwargs)
-        call = AttentionCall(0, layout.v(operands[1 - at]), weights=layout.weights(weights), causal=False)
+        largest, seen = (None if x is None else layout.weights(x) for x in (soft.largest, soft.seen))
+        call = AttentionCall(
+            0, layout.v(operands[1 - at]), weights=layout.weights(weights), causal=False, largest=largest, seen=seen
+        )
+        if self._over_positions(call):
+            return func(*args, **kwargs)
         kept: list[Tensor] = []
 
         def own() -> Tensor:
@@ -248,14 +303,30 @@ class Eye(TorchFunctionMode):
         )
         return True
 
+    def _over_positions(self, call: AttentionCall) -> bool:
+        """Is this a softmax at every position by itself (a mixture of streams, of experts, of heads), so that what
+        looks like heads are the positions?"""
+        x = self.tokens if self.tokens is not None else self.sites.input()
+        if not isinstance(x, Tensor) or x.ndim not in (2, 3):
+            return False
+        return tuple(x.shape[:2]) == (call.shape[0], call.n_heads) and x.shape[1] not in call.shape[1:]
+
     # Both ways.
+
+    def here(self) -> Active | None:
+        """What is in force here for this model."""
+        here, mine = active(), [edit for found, edits in _EDITS.get() if found is self.map for edit in edits]
+        if not mine:
+            return here
+        here = here or Active()
+        return replace(here, edits=(*here.edits, *mine))
 
     def _attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> Tensor | None:
         """Show the call, edit it, and return z; None: what `own` returned stands, untouched."""
         key = self.sites.next_key()
         if key not in self.map.kinds:
             self.map.add(key, self._layer(key, call), self.sites.input())
-        here = active()
+        here = self.here()
         if here is None:
             own()
             return None
@@ -273,7 +344,7 @@ class Eye(TorchFunctionMode):
         call = replace(call, layer=place.layer, first_head=place.offset, causal=causal)
         edited = taps.inputs(call)
         changed = edited is not call
-        z = here.visit(edited)
+        z = self._show(here, edited)
         if here.visitors and key not in self.map.checked and not changed:
             z = self._checked(key, call, z, own, dropout)
         if taps.wants("pattern"):
@@ -289,6 +360,13 @@ class Eye(TorchFunctionMode):
             return None if after is z else after
         assert z is not None
         return taps.at("z", z)  # of the edited call, or from the same pass as the statistics
+
+    def _show(self, here: Active, call: AttentionCall) -> Tensor | None:
+        self.showing = True
+        try:
+            return here.visit(call)
+        finally:
+            self.showing = False
 
     @torch.no_grad()
     def _checked(
@@ -312,6 +390,7 @@ class Eye(TorchFunctionMode):
             return
         self.map.checked.add(key)
         total, least = one.weights.float().sum(-1), float(one.weights.min())
+        total = total.masked_fill(total == 0, 1.0)  # emptied after the softmax: a row that sees no key
         if least < 0 or float((total - 1).abs().max()) > (1e-3 if one.weights.dtype == torch.float32 else 2e-2):
             self.map.problem(
                 f"{key[0]}: what is multiplied with the values sums to {float(total.min()):.3g} to "
@@ -337,8 +416,8 @@ class Eye(TorchFunctionMode):
     def _layer(self, key: Key, call: AttentionCall) -> Layer:
         _, query_pos, key_pos = call.shape
         named = any(word in key[0].lower() for word in CROSS)
-        cross = self._in_mha[1] if self._in_mha else named or query_pos != key_pos
-        causal = not cross and _is_causal(call, but_for_padding=True)
+        cross = self._in_mha[1] if self._in_mha else named or query_pos != key_pos and not self.cached
+        causal = not cross and (query_pos != key_pos or _is_causal(call, but_for_padding=True))
         return Layer(key[0], "cross" if cross else "self", causal, call.n_heads)
 
 
@@ -414,8 +493,15 @@ def _is_causal(call: AttentionCall, but_for_padding: bool = False) -> bool:
     if call.mask is None or call.mask.shape[2] == 1:
         return False
     future = torch.ones(n, n, dtype=torch.bool, device=call.mask.device).triu(1)
-    seen = call.mask if call.mask.dtype == torch.bool else call.mask > torch.finfo(call.mask.dtype).min / 2
+    seen = call.mask if call.mask.dtype == torch.bool else masks.visible(call.mask)
     return _none_ahead((seen & future).any(-1), seen.all(-1) & but_for_padding)
+
+
+@torch.no_grad()
+def _rows_of(scores: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """The largest score of each row along `axis`, and how many keys it sees; that axis stays, with size 1."""
+    seen = masks.visible(scores.movedim(axis, -1)).sum(-1)
+    return scores.detach().amax(axis, keepdim=True), seen.unsqueeze(axis)
 
 
 def _none_ahead(ahead: Tensor, forgiven: Tensor) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tracer.adapters.eye import CannotWatch, Eye, Map
 from tracer.adapters.inputs import logits_of
 from tracer.adapters.sites import Layer, Sites
-from tracer.adapters.watch import UNSEEN, bare, nothing_seen
+from tracer.adapters.watch import UNSEEN, bare, nothing_seen, refuse
 from tracer.edits import active, refuse_unknown_taps, visiting
 
 TAPS = ("q", "k", "v", "z", "pattern")
@@ -42,11 +42,15 @@ class Foreign(nn.Module):
         if str(getattr(getattr(self.model, "config", None), "_attn_implementation", "")) in UNSEEN:
             raise CannotWatch(nothing_seen(self.model, self._map))
         with visiting(lambda call: None):
-            self(torch.arange(min(4, self.n_ctx, self.d_vocab))[None].to(next(self.model.parameters()).device))
-        if self._map.problems:
-            raise CannotWatch("; ".join(self._map.problems))
-        if not self._map.layers:
-            raise CannotWatch(nothing_seen(self.model, self._map))
+            self(torch.arange(min(7, self.n_ctx, self.d_vocab))[None].to(next(self.model.parameters()).device))
+        refuse(self.model, self._map)
+        ahead = [layer.name for layer in self._map.layers if layer.kind == "self" and not layer.causal]
+        if ahead:
+            raise CannotWatch(
+                f"{ahead[0]} looks ahead, so that what this {type(self.model).__name__} says of the next token means "
+                f"nothing: it is no causal language model (BERT's become one with is_decoder=True); to see its heads "
+                f"use tracer.watch(model)"
+            )
         self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
 
     def release(self) -> None:

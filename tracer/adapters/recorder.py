@@ -88,7 +88,7 @@ class Recorder:
             register_optimizer_step_post_hook(self._after_update),
         ]
         if model._compiled_call_impl is None:  # else a hook would be compiled too
-            self._handles.append(model.register_forward_hook(Hook(self._take_loss)))
+            self._handles.append(model.register_forward_hook(Hook(self._take_loss), with_kwargs=True))
         at_exit(_close, weakref.ref(self))
 
     def __enter__(self) -> Recorder:
@@ -155,9 +155,16 @@ class Recorder:
             self.probing = Probing(self.model, self.dir, inputs.rows(batch), self.words, {"kind": "watched"})
             self._measure()
 
-    def _take_loss(self, _module: nn.Module, _args: Any, output: Any) -> None:
-        if self._row is not None:
-            self._loss = loss_of(output)
+    def _take_loss(self, module: nn.Module, _args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        """The loss of the last pass; of Hugging Face's Trainer, which hands every micro-batch its share of the step's
+        loss, the sum of these."""
+        if self._row is None:
+            return
+        loss = loss_of(output)
+        if kwargs.get("num_items_in_batch") is None:
+            self._loss = loss
+        elif module.training and loss is not None:
+            self._loss = loss if self._loss is None else self._loss + loss
 
     def _mine(self, optimizer: torch.optim.Optimizer) -> bool:
         """Is a row waiting for its gradients, and does this optimiser move the watched model?"""

@@ -14,19 +14,21 @@ import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from tracer.ablate import Head, Mode, plan
-from tracer.adapters.eye import CannotWatch, Eye, Map
+from tracer.ablate import MODES, Head, Mode, plan
+from tracer.ablate.parts import head_of
+from tracer.adapters.eye import CannotWatch, Eye, Map, editing
 from tracer.adapters.sites import Layer, Sites
-from tracer.edits import active, applied, recording, visiting
+from tracer.edits import recording, visiting
 from tracer.heads import HeadStats, scores
 from tracer.heads.call import AttentionCall
 from tracer.measures import HEAD_MEASURES, MEASURES
@@ -40,6 +42,8 @@ FIRST_ROW_ON = slice(1, None)
 """Query rows q >= 1: row 0 of a causal pattern sees one key only."""
 KEPT_BYTES = 256 * 2**20
 """A model that makes its own patterns has them kept for `pattern` up to this size; of others q and k are kept."""
+CACHES = ("past_key_values", "past_key_value", "layer_past")
+"""What Hugging Face calls keys and values that are kept from one token to the next."""
 UNSEEN = {
     "flash_attention_2": "a kernel of the flash-attn package",
     "flash_attention_3": "a kernel of the flash-attn package",
@@ -101,6 +105,7 @@ class Watcher:
         self._inside = False
         self._calls: dict[int, list[AttentionCall]] = {}
         self._measures: dict[int, dict[str, list[Tensor]]] = {}
+        self._broken: dict[int, Tensor] = {}
         self._real: tuple[Tensor | None, Tensor | None] = (None, None)
         self._fresh = True
         self.eye: Eye | None = None
@@ -127,13 +132,16 @@ class Watcher:
         self._stack.enter_context(self.eye)
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if active() is None:  # another thread runs the model
-            return
         assert self.eye is not None
+        if self.eye.here() is None:  # another thread runs the model
+            return
         self._fresh, self.eye.tokens = True, None  # what was seen before stands until attention is seen again
+        self.eye.cached = any(kwargs.get(name) is not None for name in CACHES)
         self._real = _real_rows(module, args, kwargs)
 
     def _see(self, call: AttentionCall) -> Tensor | None:
+        if self.eye is None or not self.eye.showing:  # another model's
+            return None
         try:
             return self._measure(call)
         except Exception as error:  # somebody's forward pass is under way: it goes on, and `check` will tell
@@ -143,7 +151,7 @@ class Watcher:
     def _measure(self, call: AttentionCall) -> Tensor | None:
         assert self.eye is not None
         if self._fresh:
-            self._fresh, self._calls, self._measures = False, {}, {}
+            self._fresh, self._calls, self._measures, self._broken = False, {}, {}, {}
             self.tokens, self.d_vocab = None, self.eye.d_vocab
         batch, query_pos, key_pos = call.shape
         tokens = self.eye.tokens
@@ -158,9 +166,15 @@ class Watcher:
             self.tokens = tokens
         real = self._real[cross or layer.causal]
         if real is not None and real.shape == (batch, query_pos):
-            found = _without_padding(found, real)
+            found = without_padding(found, call, real, not cross and query_pos == key_pos)
+        rows = self.rows
+        if not cross and query_pos != key_pos:  # keys of earlier passes are kept: row 0 may see many
+            rows, one = slice(None), found.entropy_normalised.isnan()
+            found = _hidden(found, one & ~found.entropy.isnan())
+        broken = (found.entropy.isnan() & (found.lse != float("-inf"))).any()
+        self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
-        for name, values in scores(found, self.rows).items():
+        for name, values in scores(found, rows).items():
             means.setdefault(name, []).append(values)
         size = self.keep * call.n_heads * query_pos * key_pos * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:
@@ -174,10 +188,7 @@ class Watcher:
 
     def check(self) -> None:
         """A CannotWatch that says why, when what was seen cannot be trusted or nothing was seen."""
-        if self.map.problems:
-            raise CannotWatch("; ".join(self.map.problems))
-        if not self.map.layers:
-            raise CannotWatch(nothing_seen(self.model, self.map))
+        refuse(self.model, self.map)
 
     def read(self) -> xr.Dataset:
         """The head measures of the last forward pass, on [layer, head]: means over its sequences and rows q >= 1.
@@ -240,8 +251,7 @@ class Watcher:
 
     def first_broken(self) -> int | None:
         """The first layer of the last forward pass whose attention was not finite, or None."""
-        broken = [i for i, means in self._measures.items() if not all(m.isfinite().all() for m in means["entropy"])]
-        return min(broken, default=None)
+        return min((layer for layer, broken in self._broken.items() if bool(broken)), default=None)
 
     def call(self, layer: int, head: int) -> AttentionCall:
         """One head's q, k and v (or its own weights) of the last forward pass, for its first `keep` sequences."""
@@ -291,18 +301,23 @@ class Watcher:
                 raise CannotWatch("its heads are not known yet: run the model once inside `with tracer.watch(model)`")
             chosen = self._checked(heads)
             z: dict[str, Tensor] | None = None
+            if mode not in MODES:
+                raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
             if mode != "zero":
                 if reference is None:
                     raise ValueError(f"mode={mode!r} needs reference=, a function that runs the model on a batch")
                 with torch.no_grad(), recording(*(f"blocks.{layer}.attn.hook_z" for layer, _ in chosen)) as seen:
                     reference()
                 z = dict(seen)
-            stack.enter_context(applied(plan(chosen, mode, z, draw=draw)))
+            edits = plan(chosen, mode, z, draw=draw)
+            if z is not None:
+                edits = [replace(edit, instead=Fitting(edit.instead)) for edit in edits]
+            stack.enter_context(editing(self.map, edits))
             yield
 
     def _checked(self, heads: Iterable[Head]) -> list[Head]:
         self.check()
-        chosen = sorted({(int(layer), int(head)) for layer, head in heads})
+        chosen = sorted({head_of(head) for head in heads})
         if not chosen:
             raise ValueError("the set of heads is empty: name at least one (layer, head)")
         layers = self.layers
@@ -314,6 +329,22 @@ class Watcher:
                     + (f", layer {layer} has heads 0 to {heads_there - 1}" if heads_there else "")
                 )
         return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """z of a reference batch, for an input of the same shape."""
+
+    z: Any
+
+    def __call__(self, activation: Float[Tensor, "batch pos head d_head"]) -> Tensor:
+        (batch, pos), (rows, there) = activation.shape[:2], self.z.shape[:2]
+        if pos != there or rows not in (1, batch):
+            raise ValueError(
+                f"the reference batch has {rows} sequences of {there} positions (1 for mode='mean'), the input {batch} "
+                f"of {pos}: run the model on as many in reference="
+            )
+        return self.z
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -341,7 +372,7 @@ def _real_rows(
     def first(names: dict[str, bool]) -> Tensor | None:
         for name, says in names.items():
             mask = given.get(name)
-            if isinstance(mask, Tensor) and mask.ndim == 2 and mask.dtype in (torch.bool, torch.int64, torch.int32):
+            if isinstance(mask, Tensor) and mask.ndim == 2 and not (says and mask.is_floating_point()):
                 real = mask.bool() == says
                 return None if bool(real.all()) else real
         return None
@@ -352,15 +383,54 @@ def _real_rows(
     return own, own
 
 
-def _without_padding(found: HeadStats, real: Bool[Tensor, "batch query_pos"]) -> HeadStats:
-    """The same, with padding marked as rows that see nothing, which every mean leaves out."""
-    rows = real[:, None]
-    fields = (
-        "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
-    )  # fmt: skip
-    values = {name: value for name in fields if (value := getattr(found, name)) is not None}
-    kept = {name: value.where(rows, value.new_tensor(float("nan"))) for name, value in values.items()}
-    return replace(found, **kept, lse=found.lse.where(rows, found.lse.new_tensor(float("-inf"))))
+PER_ROW = (
+    "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
+)  # fmt: skip
+
+
+def without_padding(
+    found: HeadStats, call: AttentionCall, real: Bool[Tensor, "batch query_pos"], own_keys: bool
+) -> HeadStats:
+    """The same as if each sequence had come without its padding, in means over its rows from the second on.
+
+    Rows of padding are marked as rows that see nothing, which every mean leaves out, and so is the first real row where
+    padding comes before it: without padding it is row 0. There, if keys are the same tokens (`own_keys`), the first
+    token is the first real one.
+    """
+    first = real.int().argmax(1)
+    padded = (first > 0) & real.any(1)
+    if own_keys and bool(padded.any()):
+        there = call.weight(first, found.lse).where(~found.first.isnan(), found.first)
+        found = replace(found, first=torch.where(rearrange(padded, "batch -> batch 1 1"), there, found.first))
+    largest = (found.lse + found.max_p.log()).where(real[:, None], found.lse.new_tensor(float("-inf")))
+    kept = real.clone()
+    kept[padded, first[padded]] = False
+    return _hidden(replace(found, max_logit=largest.nan_to_num(nan=float("-inf")).amax(-1)), ~kept[:, None])
+
+
+def _hidden(found: HeadStats, rows: Bool[Tensor, "batch head_or_1 query_pos"]) -> HeadStats:
+    """The same, with some rows marked as rows that see nothing, which every mean leaves out."""
+    values = {name: value for name in PER_ROW if (value := getattr(found, name)) is not None}
+    hidden = {name: value.masked_fill(rows, float("nan")) for name, value in values.items()}
+    return replace(found, **hidden, lse=found.lse.masked_fill(rows, float("-inf")))
+
+
+def refuse(model: nn.Module, found: Map) -> None:
+    """A CannotWatch that says why, when what was seen cannot be trusted, or some attention was not seen."""
+    if found.problems:
+        raise CannotWatch("; ".join(found.problems))
+    if not found.layers:
+        raise CannotWatch(nothing_seen(model, found))
+    seen = {name for name, _ in found.keys}
+    if not (others := found.softmaxes - seen):
+        return
+    modules = dict(model.named_modules())
+    kinds = {type(modules[name]) for name in seen if name in modules}
+    if unseen := sorted(name for name in others if name in modules and type(modules[name]) in kinds):
+        raise CannotWatch(
+            f"{', '.join(unseen[:3])}: its softmax is changed on the way to the values (heads mixed, keys or a sink "
+            f"cut off), unlike that of {min(seen)}, so that some layers would be missing"
+        )
 
 
 def nothing_seen(model: nn.Module, found: Map) -> str:
@@ -375,7 +445,8 @@ def nothing_seen(model: nn.Module, found: Map) -> str:
         where = ", ".join(sorted(found.softmaxes)[:3])
         return (
             f"no attention could be told apart in this {type(model).__name__}: there is a softmax in {where}, but its "
-            f"result is changed on the way to the values (heads mixed, keys cut off), so that no head has a pattern"
+            f"result is changed on the way to the values (heads mixed, keys or a sink cut off), so that no head has a "
+            f"pattern whose rows sum to 1"
         )
     return (
         f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "

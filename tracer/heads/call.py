@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from einops import rearrange
+from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import pattern
 from tracer.heads.explicit import stats_of
@@ -29,6 +30,10 @@ class AttentionCall:
     """As in F.scaled_dot_product_attention: boolean (True: may attend), or added to the scaled scores."""
     weights: Float[Tensor, "batch head query_pos key_pos"] | None = None
     """What a model that computes its own pattern multiplies v with, before any dropout."""
+    largest: Float[Tensor, "batch head query_pos 1"] | None = None
+    """Where weights are a softmax of scores that were seen: the largest score of each row,"""
+    seen: Int[Tensor, "batch head query_pos 1"] | None = None
+    """and how many keys no mask hid from it."""
     first_head: int = 0
     """Where these heads begin in their layer: a model may compute one head at a time."""
 
@@ -54,7 +59,8 @@ class AttentionCall:
         """Statistics of every row of every head; with `z` the heads' outputs come from the same pass."""
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
-                return stats_of(self.weights, tokens, causal=self.causal, thumbs=thumbs)
+                largest, seen = (None if x is None else x.squeeze(-1) for x in (self.largest, self.seen))
+                return stats_of(self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs)
             assert self.k is not None
             return stats(
                 self._q, self.k, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
@@ -83,7 +89,8 @@ class AttentionCall:
         return replace(
             self, q=None if self.q is None else self.q[:, :, one], k=None if self.k is None else self.k[:, :, shared],
             v=self.v[:, :, shared], weights=None if self.weights is None else self.weights[:, one], mask=mask,
-            first_head=self.first_head + index,
+            largest=None if self.largest is None else self.largest[:, one],
+            seen=None if self.seen is None else self.seen[:, one], first_head=self.first_head + index,
         )  # fmt: skip
 
     def first(self, n: int, values: bool = True) -> AttentionCall:
@@ -97,7 +104,28 @@ class AttentionCall:
             mask = mask.detach()
             mask = mask[:n].clone() if mask.ndim == 4 and mask.shape[0] == self.v.shape[0] else mask.clone()
         v = self.v.detach()[:n, ..., : None if values else 0].clone()
-        return replace(self, q=cut(self.q), k=cut(self.k), v=v, weights=cut(self.weights), mask=mask)
+        return replace(
+            self, q=cut(self.q), k=cut(self.k), v=v, weights=cut(self.weights), largest=cut(self.largest),
+            seen=cut(self.seen), mask=mask,
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def weight(
+        self, key: Int[Tensor, " batch"], lse: Float[Tensor, "batch head query_pos"]
+    ) -> Float[Tensor, "batch head query_pos"]:
+        """The weight of one key, another in each sequence, in every row, whose normalisers are `lse`."""
+        at = rearrange(key, "batch -> batch 1 1 1")
+        if self.weights is not None:
+            return self.weights.gather(3, at.expand(*self.weights.shape[:3], 1)).squeeze(3).to(lse)
+        assert self.k is not None
+        k = self.k[torch.arange(len(key), device=key.device), key]
+        k = k.to(lse).repeat_interleave(self.n_heads // k.shape[1], 1)
+        scores = einsum(self._q.to(lse), k, "batch query_pos head d, batch head d -> batch head query_pos") * self.scale
+        if self.mask is not None:
+            mask = masks.four_axes(self.mask, (len(key), self.n_heads, *self.shape[1:]))
+            mask = mask.expand(len(key), -1, -1, self.shape[2]).gather(3, at.expand(-1, *mask.shape[1:3], 1))
+            scores = scores + masks.as_bias(mask, lse.dtype).squeeze(3)
+        return (scores - lse).exp()
 
 
 def merged(calls: list[AttentionCall]) -> AttentionCall:
@@ -113,7 +141,8 @@ def merged(calls: list[AttentionCall]) -> AttentionCall:
     assert v is not None
     return replace(
         calls[0], q=beside([c.q for c in calls], 2), k=beside([c.k for c in calls], 2), v=v,
-        weights=beside([c.weights for c in calls], 1),
+        weights=beside([c.weights for c in calls], 1), largest=beside([c.largest for c in calls], 1),
+        seen=beside([c.seen for c in calls], 1),
     )  # fmt: skip
 
 

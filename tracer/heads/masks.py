@@ -10,6 +10,8 @@ MASKED = -1e30
 """The score of a hidden key; finite, because exp(-inf) * -inf is nan."""
 NO_KEY = MASKED / 2
 """The largest score of a row that sees no key is below this, that of any other row above."""
+FAR_BELOW = 5000.0
+"""A score so far below the largest of its row was masked, with -1e9, -1e4 or the like: none comes so low by itself."""
 
 Mask = Bool[Tensor, "..."] | Float[Tensor, "..."]
 Bias = Float[Tensor, "*axes rows_or_1 keys_or_1"]
@@ -58,5 +60,10 @@ def hide_future_(scores: Float[Tensor, "*axes rows keys"], ahead: int = 0) -> No
 def visible_keys(bias: Bias, rows: slice, n_keys: int, *, causal: bool) -> Int[Tensor, "*axes rows"]:
     """How many of the first n_keys keys each of the rows sees."""
     n_rows = rows.stop - rows.start
-    visible = (bias > NO_KEY).expand(*bias.shape[:-2], n_rows, n_keys)
-    return (visible.tril(rows.start) if causal else visible).sum(-1)
+    seen = visible(bias).expand(*bias.shape[:-2], n_rows, n_keys)
+    return (seen.tril(rows.start) if causal else seen).sum(-1)
+
+
+def visible(scores: Float[Tensor, "*axes rows keys"]) -> Bool[Tensor, "*axes rows keys"]:
+    """Which keys a row sees, read from its scores, or from the numbers that were added to them to hide keys."""
+    return (scores > max(NO_KEY, torch.finfo(scores.dtype).min / 2)) & (scores > scores.amax(-1, True) - FAR_BELOW)

@@ -1,0 +1,89 @@
+"""What would give a number that means nothing is refused, and says what to do."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tracer import ablate
+from tracer.ablate import effect, sweep
+from tracer.ablate.parts import head_of
+from tracer.ablate.replace import ready
+from tracer.config import ModelConfig
+from tracer.model import Transformer
+
+TOKENS = torch.randint(0, 11, (3, 7), generator=torch.Generator().manual_seed(0))
+
+
+def build(**changes: Any) -> Transformer:
+    return Transformer(ModelConfig(n_layers=2, n_heads=2, d_model=8, d_vocab=11, n_ctx=8, **changes), seed=0)
+
+
+MODEL = build().eval()
+
+
+@pytest.mark.parametrize("given", [0, "L0H1", (0.7, 1), (0, 1, 1), None, "L0", [[0], [1]]])
+def test_what_is_no_head_is_not_passed_over(given: Any) -> None:
+    with pytest.raises(ValueError, match=r"nothing that can be switched off: a head is \(layer, head\)"):
+        head_of(given)
+
+
+@pytest.mark.parametrize("given", [(1, 0), [1, 0], np.array([1, 0]), torch.tensor([1, 0]), (True, False)])
+def test_any_two_whole_numbers_are_a_head(given: Any) -> None:
+    assert head_of(given) == (1, 0)
+
+
+@pytest.mark.parametrize("tokens", [TOKENS.tolist(), TOKENS[0], TOKENS.float(), TOKENS[:0]])
+def test_tokens_that_are_none(tokens: Any) -> None:
+    with pytest.raises(ValueError, match=r"tokens must be a tensor of whole numbers \[batch pos\]"):
+        ready(MODEL, tokens)
+
+
+ASKS = """
+import numpy, torch
+from tracer import ablate
+from tracer.config import ModelConfig
+from tracer.model import Transformer
+model = Transformer(ModelConfig(n_layers=2, n_heads=2, d_model=8, d_vocab=11, n_ctx=8), seed=0).eval()
+tokens = torch.arange(21).view(3, 7) % 11
+assert ablate.effect(model, tokens, numpy.array([[1, 0]])).mean == ablate.effect(model, tokens, [(1, 0)]).mean != 0
+for ask in (lambda: ablate.effect(model, tokens, (1, 0)), lambda: ablate.losses(model, tokens, [["L1H0"]]),
+            lambda: ablate.null(model, tokens, [0]), lambda: ablate.sweep(model, tokens[0]),
+            lambda: ablate.effect(model, [[1, 2]], [(1, 0)]), lambda: ablate.outcomes(model, tokens[:0], [(1, 0)])):
+    try:
+        ask()
+    except ValueError as error:
+        print("told:", error)
+"""
+
+
+def test_users_are_told_without_type_checks() -> None:
+    """Tests run with types checked, which users' programs do not."""
+    done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, check=True)
+    assert done.stdout.count("told:") == 6, done.stdout
+
+
+def test_one_token_has_no_loss() -> None:
+    with pytest.raises(ValueError, match="no next one"):
+        effect(MODEL, TOKENS[:, :1], [(0, 0)])
+
+
+@pytest.mark.parametrize("call", [effect, ablate.outcomes])
+def test_the_mean_of_one_sequence_is_no_replacement(call: Any) -> None:
+    with pytest.raises(ValueError, match="the mean of one sequence is that sequence"):
+        call(MODEL, TOKENS[:1], [(0, 0)], "mean")
+    with pytest.raises(ValueError, match="the mean of one sequence is that sequence"):
+        sweep(MODEL, TOKENS[:1], "mean")
+    assert effect(MODEL, TOKENS[:1], [(1, 0)], "mean", reference=TOKENS[1:2]).mean != 0
+
+
+def test_dropout_is_no_effect() -> None:
+    model = build(dropout=0.2).train()
+    for ask in (lambda: effect(model, TOKENS, [(0, 0)]), lambda: sweep(model, TOKENS)):
+        with pytest.raises(ValueError, match=r"dropout=0.2: call model.eval\(\) first"):
+            ask()
+    model.eval()
+    assert sweep(model, TOKENS).shape == (2, 2)

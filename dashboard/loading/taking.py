@@ -1,16 +1,20 @@
-"""The view of Heads as a file, made when somebody asks for it."""
+"""A page as a file, made when somebody asks for it: Heads from its prompt, the others from what stands on them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dashboard import measured
 from dashboard.loading import filming, kept, reading
 from dashboard.loading.looking import Head, Sight
 from tracer import showing
-from tracer.measures import probe_words
-from tracer.pictures.portable import Told, heads_file
+from tracer.measures import MEASURES, probe_words
+from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.scales import of_measure
+from tracer.pictures.taken import Block, Drawn, taken
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -42,3 +46,32 @@ def _film(run: Run, trace: xr.Dataset, sight: Sight) -> bytes | None:
         return None
     blob, left = filming.blob(run, trace, steps, sight, lambda step: kept.of_prompt(run, step, str(name)), False)
     return None if left or len(blob) > LONGEST_FILM else blob
+
+
+def page(
+    title: str, run: Run, step: int, blocks: Sequence[Block], given: Mapping[str, tuple[str, Any]], *, code: str,
+    link: str, head: Head | None = None,
+) -> str:  # fmt: skip
+    """One HTML file of a page: `blocks` as its browser tells them, `given` as `components.host` keeps it."""
+    drawn = _drawn(given)
+    explained = showing.explained(_measures(drawn), run.about.setting, probe_words(run.about.kind))
+    prompt = next((block["text"] for block in blocks if block["kind"] == "prompt"), "")
+    told = Told(run.name, showing.release(), step, prompt, code, link, explained)
+    about = {"run": run.name, "step": step, "head": head and list(head), "page": title}
+    foot = f"Made with manyeyes {told.version} from the page {title}; works offline. Only the page can ask the model."
+    return taken(f"{title} · {run.name}", f"step {step:,}", blocks, drawn, notes(told), about=about, foot=foot)
+
+
+def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Drawn]:
+    """Parts by the class that Streamlit makes of their key; the cue of a part is a part beside it."""
+    found = {}
+    for key, (part, data) in given.items():
+        cue = given.get(f"{key}:cue", ("", {}))[1]
+        found[re.sub(r"[^\w-]", "-", key.strip())] = Drawn(part, data if isinstance(data, bytes) else None, cue)
+    return found
+
+
+def _measures(drawn: Mapping[str, Drawn]) -> list[str]:
+    """The measures whose names stand at the pictures."""
+    said = json.dumps([part.cue for part in drawn.values()], ensure_ascii=False)
+    return [name for name, measure in MEASURES.items() if f'"label": {json.dumps(measure.label)}' in said]

@@ -262,7 +262,8 @@ def _draw_patterns(run: Run, sight: Sight, other: Other, focus: Head, partner: H
     def hold(cell: tuple[int, int, int] | None) -> None:
         st.session_state["versus_cell"] = {"of": sight.key, "at": cell}
 
-    versus(pack(a, b), key="versus", locked=held["at"] if held.get("of") == sight.key else None, on_change=hold)
+    at = held["at"] if held.get("of") == sight.key else None
+    versus(pack(a, b), key="versus", head=focus, locked=at, on_change=hold)
 
 
 def _side(name: str, sight: Sight, head: Head, window: tuple[int, int, int, int] | None) -> Side:

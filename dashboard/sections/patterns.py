@@ -50,8 +50,8 @@ def draw_overview(sight: Sight, head: Head) -> None:
     cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
     st.caption(f"{cells}Drag over a part to see it exactly.")
     overview(
-        looking.overview(sight, head, pool, label), key="overview", window=window_of(sight, head), largest=WHOLE,
-        max_size=SIZE, on_change=lambda window: _keep(sight, window),
+        looking.overview(sight, head, pool, label), key="overview", window=window_of(sight, head), head=head,
+        largest=WHOLE, max_size=SIZE, on_change=lambda window: _keep(sight, window),
     )  # fmt: skip
 
 

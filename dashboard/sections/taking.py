@@ -2,26 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
-from dashboard import loading, state
-from dashboard.components.saver import saver
+from dashboard import loading, parts, state
+from dashboard.components.host import DRAWN
+from dashboard.components.taker import Block, taker
 from dashboard.loading import prompting, taking
 from dashboard.loading.looking import Head, Sight
+from dashboard.sections import prompts
+from dashboard.sections.comparing import is_compared
+from dashboard.sections.patterns import is_long
+from dashboard.snippets import PAGES, View, snippet
 from tracer import showing
 from tracer.store import Run
 
-STYLE = "<style>.st-key-saver_place { position: absolute; width: 0; height: 0; }</style>"
+ON_SNAPSHOTS = ("ablate", "circuits", "find")
+"""Pages whose steps are those of the snapshots, not of every record."""
 
 
-def draw_saver() -> None:
-    """What saves every picture of this page, out of the way."""
-    st.html(STYLE)
-    with st.container(key="saver_place"):
-        saver()
+def forget() -> None:
+    """What the parts of another page were given; before a page is drawn."""
+    st.session_state[DRAWN] = {}
+
+
+@st.fragment
+def draw_page_taking(page: str, title: str) -> None:
+    """The same button for a page that is taken as it stands; drawn last."""
+    if page not in PAGES or (view := _view(page)) is None:
+        return
+    selection = replace(
+        state.read(), run=state.read().run or view.run.name, step=view.step, layer=view.head[0], head=view.head[1]
+    )
+    link, code = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}", snippet(page, view)
+
+    with st.container(key="take_place"), _popover():
+        st.markdown("**As a file**")
+        st.caption("One HTML file of this page, its pictures to hover and click: it opens anywhere, without a network.")
+        taker("Download this view", key="taker", make=_maker(title, view.run, view.step, view.head, code, link))
+        _draw_words(link, code)
+
+
+def _maker(
+    title: str, run: Run, step: int, head: Head, code: str, link: str
+) -> Callable[[Sequence[Block]], tuple[str, str]]:
+    """Name and text of a file of the page as it stands."""
+
+    def make(blocks: Sequence[Block]) -> tuple[str, str]:
+        text = taking.page(title, run, step, blocks, st.session_state[DRAWN], code=code, link=link, head=head)
+        return f"{title.lower()}-{run.name}-step-{step}.html", text
+
+    return make
+
+
+def _view(page: str) -> View | None:
+    """What this page shows; None while its run shows nothing."""
+    try:
+        run = loading.run(state.read().run or "")
+        trace = loading.trace(run)
+    except (ValueError, OSError):
+        return None
+    if not trace.sizes["step"]:
+        return None
+    runs = prompts.can_read(run)
+    kept = run.steps if page in ON_SNAPSHOTS and run.steps else [int(step) for step in trace["step"].values]
+    step = parts.step_in_force(kept)
+    return View(run, trace, step, parts.focus(trace, step), state.read(), runs)
 
 
 def draw_taking(run: Run, sight: Sight, focus: Head, measure: str) -> None:
@@ -31,7 +81,7 @@ def draw_taking(run: Run, sight: Sight, focus: Head, measure: str) -> None:
     )
     link = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}"
     prompt, code = _words(run, sight, focus, measure)
-    with st.popover("Take it with you", icon=":material/ios_share:", width="content"):
+    with st.container(key="take_place"), _popover():
         st.markdown("**As a file**")
         st.caption("One HTML file with these pictures, to hover, click and play: it opens anywhere, without a network.")
         st.download_button(
@@ -41,10 +91,22 @@ def draw_taking(run: Run, sight: Sight, focus: Head, measure: str) -> None:
             ),
             file_name=f"heads-{run.name}-step-{sight.step}.html",
         )  # fmt: skip
-        st.markdown("**As a link**")
-        st.code(link, language=None, wrap_lines=True)
-        st.markdown("**As Python**")
-        st.code(code, language="python", wrap_lines=True)
+        if is_compared(run) or is_long(sight):
+            st.caption("That file is of one prompt at one step, of a long one its end. The page as it stands, with all "
+                       "that is compared:")  # fmt: skip
+            taker("Download the whole page", key="taker", make=_maker("Heads", run, sight.step, focus, code, link))
+        _draw_words(link, code)
+
+
+def _popover() -> Any:
+    return st.popover("Take it with you", icon=":material/ios_share:", width="content")
+
+
+def _draw_words(link: str, code: str) -> None:
+    st.markdown("**As a link**")
+    st.code(link, language=None, wrap_lines=True)
+    st.markdown("**As Python**")
+    st.code(code, language="python", wrap_lines=True)
 
 
 def _words(run: Run, sight: Sight, focus: Head, measure: str) -> tuple[str, str]:

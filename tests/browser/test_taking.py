@@ -197,17 +197,17 @@ def test_hostile_tokens_stay_text_in_every_file(offline):
     scale = Scale("Change", lo=-1, palette="change")
     cue = {
         "tokens": HOSTILE, "breaks": [], "before": [0.5] * 9, "after": [-0.25, *[None] * 8], "scale": scale.payload(),
-        "value": 0, "seen": 0,
+        "names": ["before", "after"], "value": 0, "seen": 0,
     }  # fmt: skip
     about = {"run": "a/../b", "step": 3, "head": [0, 0]}
     text = page_of("Tokens", "", [Mount("tokens", "tokens", "", cue=cue)], about=about, foot="")
     tab = offline(text)
     name, data = saved(tab, tab.locator(".part.tokens"), "CSV")
     top, *table = rows(data)
-    assert name == "tokens-a-..-b-step-3.csv" and top == ["position", "token", "before", "after"]
+    assert name == "tokens-a-..-b-step-3.csv" and top == ["position", "token", "before", "after", "Change"]
     started = ["'=cmd()", "'+1+1", "-2", "'@x", *HOSTILE[4:]]
     assert [row[1] for row in table] == started and [row[2] for row in table] == ["0.5"] * 9
-    assert [row[3] for row in table] == ["-0.25", *[""] * 8]
+    assert [row[3] for row in table] == ["-0.25", *[""] * 8] and [row[4] for row in table] == ["-0.75", *[""] * 8]
     texts = safe(saved(tab, tab.locator(".part.tokens"), "SVG")[1])
     assert {"=cmd()", 'say "no"', "</script><img src=x onerror=alert(1)>"} <= set(texts)
 
@@ -268,3 +268,16 @@ def test_the_view_is_taken_from_the_page(page, server, offline):
     page.goto(link)
     settle(page)
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value(PROMPT)
+
+
+def test_two_outputs_of_a_notebook_keep_apart(offline, shown, folder):
+    other = tracer.show(folder / "checkpoints" / "toy", "1 2 3 1 2 3", step=0, head=(0, 1))
+    tab = offline(f"<!DOCTYPE html><body>{shown._repr_html_()}{other._repr_html_()}</body>")
+    expect(tab.frame_locator("iframe >> nth=1").locator(".pattern canvas").first).to_be_visible()
+    one, two = tab.frames[1:]
+    touch(one)
+    expect(two.locator(".pattern canvas").first).to_have_attribute("aria-label", re.compile("L0H1: 7 query rows"))
+    expect(two.locator(".scrubber .step")).to_have_text("step 0")
+    two.get_by_role("slider", name="Step of training").press("End")
+    expect(two.locator(".scrubber .step")).not_to_have_text("step 0")
+    expect(one.locator(".pattern canvas").first).to_have_attribute("aria-label", re.compile("L0H1: 13 query rows"))

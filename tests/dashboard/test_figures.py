@@ -114,9 +114,9 @@ def test_short_names_of_the_models_of_others():
 def test_many_tensors_stay_on_a_page_with_as_many_labels_as_fit():
     names = [f"h.{i}.w" for i in range(300)]
     figure = layout(norms.history([0], np.ones((1, 300)), names, label="weight w"))
-    assert figure.height == 136 + 4 * 300 and list(figure.yaxis.tickvals) == names[::4]
+    assert figure.height == 96 + 4 * 300 and list(figure.yaxis.tickvals) == names[::4]
     few = layout(norms.history([0], np.ones((1, 5)), names[:5], label="weight w"))
-    assert few.height == 136 + 30 * 5 and list(few.yaxis.tickvals) == names[:5]
+    assert few.height == 96 + 30 * 5 and list(few.yaxis.tickvals) == names[:5]
 
 
 def test_short_names_stay_distinct():
@@ -171,9 +171,17 @@ def test_heads_is_a_grid_for_each_matrix_whose_points_say_which_head():
 
 
 def test_heads_prints_numbers_only_where_they_fit():
-    assert traces(norms.heads(np.full((2, 4, 4), 2e-3), label="u"))[0].text[1][3] == "2.0e−3"
-    assert traces(norms.heads(np.full((2, 5, 4), 3.2e-3), label="u"))[0].text[1][3] == "3e−3"
-    assert traces(norms.heads(np.full((12, 12, 4), 2e-3), label="u"))[0].text is None
+    assert traces(norms.heads(np.full((2, 4, 4), 2e-3), label="u"))[1].text[7] == "2.0e−3"
+    assert traces(norms.heads(np.full((2, 5, 4), 3.2e-3), label="u"))[1].text[9] == "3e−3"
+    assert traces(norms.heads(np.full((12, 12, 4), 2e-3), label="u"))[1].text is None
+
+
+def test_heads_says_which_matrix_a_model_does_not_have():
+    values = np.full((1, 2, 4), 2e-3)
+    values[..., 3] = NAN
+    figure = layout(norms.heads(values, label="u", chosen=(0, 1)))
+    assert [a.text for a in figure.annotations] == ["W_Q", "W_K", "W_V", "W_O", "no W_O"]
+    assert {s.xref for s in figure.shapes} == {"x", "x2", "x3"}  # nothing is framed where nothing is
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -181,7 +189,8 @@ def test_printed_numbers_stand_out_from_their_cells(dark):
     from dashboard.theme import contrast, palette
 
     for value in (1e-5, 1e-3, 1e-1):
-        ink = traces(norms.heads(np.full((1, 1, 4), value), label="u", ratio=True, dark=dark))[0].textfont.color
+        clicks = traces(norms.heads(np.full((1, 1, 4), value), label="u", ratio=True, dark=dark))[1]
+        (ink,) = clicks.textfont.color
         stops = palette("change")["dark" if dark else "light"]
         cell = stops[round((np.log10(value) + 5) / 4 * (len(stops) - 1))]
         assert contrast(ink, cell) > 4.5

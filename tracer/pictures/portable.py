@@ -103,14 +103,15 @@ def heads_file(
     line = f"{at}{total:,} tokens · {n_layers} layers of {n_heads} heads"
     about = {"run": told.name, "step": told.step, "head": list(focus)}
     foot = f"Made with manyeyes {told.version}; works offline.{' ' + ROUGH if rough else ''}"
-    return page(f"Every head of {told.name}", line, mounts, _notes(told), about=about, foot=foot)
+    return page(f"Every head of {told.name}", line, mounts, notes(told), about=about, foot=foot)
 
 
 def _atlas_caption(part: str, scale: Scale) -> str:
     return f"{part}A tile is a head. The number is its {scale.label.lower()}. Click one to see its pattern."
 
 
-def _notes(told: Told) -> list[Note]:
+def notes(told: Told) -> list[Note]:
+    """The prompt, how to show it again, what the measures are: as far as they are told."""
     notes = [Note("The prompt", code=told.prompt)] if told.prompt else []
     if told.code or told.link:
         notes.append(Note("Show it again", code=told.code, link=told.link, copies=bool(told.code)))

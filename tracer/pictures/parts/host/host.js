@@ -13,10 +13,18 @@ function hand(key, changes) { // a new cue for a part, of what the reader chose 
   HUB.cues.set(key, one.cue);
   HUB.parts.get(key)?.forEach((take) => take(one.cue));
 }
+function rootOf(one) { // in a page that was taken along any two parts may meet: each keeps its style to itself, as there
+  const place = placeOf(one.key);
+  if (!STYLES || place.shadowRoot) return place.shadowRoot ?? place;
+  const root = place.attachShadow({ mode: "open" }), sheet = new CSSStyleSheet();
+  sheet.replaceSync(STYLES[one.part]);
+  root.adoptedStyleSheets = [sheet]; root.append(...place.childNodes); root.firstElementChild.dataset.taken = "";
+  return root;
+}
 function mount(one) {
   HUB.cues.set(one.key, one.cue);
-  const setStateValue = (_, { value, time }) => CHOSEN[one.key]?.(value, time);
-  return VIEWS[one.part]({ data: one.data, parentElement: placeOf(one.key), setStateValue });
+  const setStateValue = (_, { value, time }) => (about.taken && one.part !== "scrubber" ? follow(one, value, time) : CHOSEN[one.key]?.(value, time));
+  return VIEWS[one.part]({ data: one.data, parentElement: rootOf(one), setStateValue });
 }
 
 async function packed(head, arrays) { // as tracer.pictures.payload.pack
@@ -76,9 +84,26 @@ const CHOSEN = {
   },
 };
 
+// In a page that was taken along, parts that named the same line or head go on to name the same; steps are marked everywhere.
+const labelled = [(v) => v, (name) => name], tiled = [(v) => v && `L${v[0]}H${v[1]}`, (name) => name.match(/\d+/g)?.map(Number)];
+const NAMED = { curves: labelled, carpet: labelled, atlas: tiled, headmap: tiled, scatter: tiled, bipartite: tiled,
+  ranking: [(v) => tiled[0](v.head), (name, v) => ({ ...v, head: tiled[1](name) })], token_view: [(v) => tiled[0](v[1]), (name, v) => [v[0], tiled[1](name)]] };
+const STEPPED = ["timeline", "surface", "path"];
+function follow(one, value, time) {
+  const [nameOf] = NAMED[one.part] ?? [], was = nameOf?.(one.cue.value), now = nameOf?.(value);
+  hand(one.key, { value, seen: time });
+  for (const other of mounts) {
+    if (other === one) continue;
+    const [read, write] = NAMED[other.part] ?? [];
+    if (was && now && read?.(other.cue.value) === was) hand(other.key, { value: write(now, other.cue.value), seen: time });
+    if (!STEPPED.includes(one.part)) continue;
+    if (STEPPED.includes(other.part)) hand(other.key, { value, seen: time }); else if (other.cue.step != null) hand(other.key, { step: value });
+  }
+}
+
 VIEWS.saver();
 for (const one of mounts) { one.data = one.blob ? bytesOf(one.blob) : {}; if (!one.template) mount(one); }
-if (known.has("reading")) {
+if (!about.taken && known.has("reading")) {
   const { head, body } = headerOf(known.get("reading").data);
   arraysOf(head, body).then((arrays) => { reading = { head, arrays }; pictureAll(known.get("atlas")); show(...about.head); });
 }

@@ -1,4 +1,5 @@
 // A whole pattern in pooled blocks, drawn once; the window on a second canvas, so a drag redraws one rectangle.
+// While a scrubber tells frames, the blocks are those of its frame.
 export default function (args) { return live(args, makeOverview); }
 
 function makeOverview(me) {
@@ -7,9 +8,14 @@ function makeOverview(me) {
   const base = el("canvas", "", null, stage), over = el("canvas", "", null, stage), key = el("div", "legend", null, el("div", "legends", null, root));
   chosen.setAttribute("aria-live", "polite"); base.setAttribute("role", "application"); base.tabIndex = 0;
   const TOP = 20, FOOT = 38, LEAST = 8; // room above and below the picture; the fewest tokens a side of a window
-  let head, blocks, rows, cols, geo, baseKey, drag = null, hover = null;
+  let head, blocks, rows, cols, geo, baseKey, drag = null, hover = null, frame = null, ending = false, waiting = 0;
 
-  const value = (q, k) => head.top * (blocks[q * cols + k] / 255) ** 2;
+  const film = () => (frame && me.cue.head ? frame : null);
+  function filmed({ thumbs, heads, rows: r, cols: c }, q, k) { const [l, h] = me.cue.head; return thumbs[((l * heads + h) * r + q) * c + k]; }
+  function value(q, k) {
+    const f = film();
+    return f ? (filmed(f, Math.floor((q * head.factors[0]) / f.factors[0]), Math.floor((k * head.factors[1]) / f.factors[1])) / 255) ** 2 : head.top * (blocks[q * cols + k] / 255) ** 2;
+  }
   const range = (a, b) => (b - a > 1 ? `${a}–${b - 1}` : `${a}`);
   const words = ([q0, q1, k0, k1]) => `queries ${range(q0, q1)}, keys ${range(k0, k1)}`;
   const most = (axis) => Math.min(me.cue.largest, head.sizes[axis]);
@@ -141,25 +147,33 @@ function makeOverview(me) {
     if (head.causal && w > 180) { ctx.textAlign = "right"; ctx.textBaseline = "top"; ctx.fillText("later tokens, masked", left + w, TOP + 2); }
   }
 
+  const settled = () => { if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; } };
+  const deaf = hear("frame", (told) => {
+    ending = !told && frame != null; frame = told ?? frame;
+    waiting ||= requestAnimationFrame(() => { waiting = 0; if (geo && me.cue.head) { settled(); paint(); drawOver(); say(); } });
+  });
+  function paint() { // the picture under the window
+    const lut = lutOf(PALETTES.attention[me.theme.mode]), ratio = devicePixelRatio || 1, now = film(), factors = now ? now.factors : head.factors, [fq, fk] = factors, [r, c] = now ? [now.rows, now.cols] : [rows, cols];
+    const f = Math.max(1, Math.ceil(Math.max(r / (geo.h * ratio), c / (geo.w * ratio)) - 1e-6)), lift = 1 / Math.sqrt(head.top || 1);
+    const image = heat(r, c, f, (q, k) => (head.causal && k * fk >= (q + 1) * fq ? -1 : now ? Math.min(255, Math.round(filmed(now, q, k) * lift)) : blocks[q * cols + k]), lut);
+    const ctx = sized(base, geo.width, geo.height);
+    ctx.save(); ctx.beginPath(); ctx.rect(geo.left, TOP, geo.w, geo.h); ctx.clip(); // the last blocks may be short of tokens
+    drawHeat(ctx, image, geo.left, TOP, image.width * f * fk * geo.zoom[1], image.height * f * fq * geo.zoom[0]);
+    ctx.restore(); axes(ctx);
+    const pooled = now || head.pool === "max" ? "brightest" : "mean", note = fq * fk === 1 ? "" : `${pooled} of ${fq} × ${fk} tokens${now ? " while it moves" : ""}`;
+    legend(key, { label: "Attention", unit: "", lo: 0, hi: head.top, digits: 2 }, lut, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1].map((t) => t * head.top), note });
+  }
+
   return {
-    load(newHead, arrays) { head = newHead; blocks = arrays.blocks; [rows, cols] = blocks.shape; baseKey = ""; drag = hover = null; },
+    load(newHead, arrays) { head = newHead; blocks = arrays.blocks; [rows, cols] = blocks.shape; baseKey = ""; drag = hover = null; if (ending) { frame = null; ending = false; } },
     draw() {
-      const { theme } = me, lut = lutOf(PALETTES.attention[theme.mode]), ratio = devicePixelRatio || 1;
-      geo = layout(base.getContext("2d"));
-      const want = [head.version, theme.mode, geo.w, geo.h, ratio, document.fonts?.status].join(" ");
-      if (baseKey !== want) {
-        baseKey = want;
-        const f = Math.max(1, Math.ceil(Math.max(rows / (geo.h * ratio), cols / (geo.w * ratio)) - 1e-6));
-        const [fq, fk] = head.factors, image = heat(rows, cols, f, (q, k) => (head.causal && k * fk >= (q + 1) * fq ? -1 : blocks[q * cols + k]), lut);
-        const ctx = sized(base, geo.width, geo.height);
-        ctx.save(); ctx.beginPath(); ctx.rect(geo.left, TOP, geo.w, geo.h); ctx.clip(); // the last blocks may be short of tokens
-        drawHeat(ctx, image, geo.left, TOP, image.width * f * fk * geo.zoom[1], image.height * f * fq * geo.zoom[0]);
-        ctx.restore(); axes(ctx);
-        const [a, b] = head.factors, note = a * b === 1 ? "" : `${head.pool === "max" ? "brightest" : "mean"} of ${a} × ${b} tokens`;
-        legend(key, { label: "Attention", unit: "", lo: 0, hi: head.top, digits: 2 }, lut, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1].map((t) => t * head.top), note });
-      }
+      const { theme } = me, ratio = devicePixelRatio || 1;
+      settled(); geo = layout(base.getContext("2d"));
+      const want = [head.version, theme.mode, geo.w, geo.h, ratio, document.fonts?.status, film()?.index, String(film() && me.cue.head)].join(" ");
+      if (baseKey !== want) { baseKey = want; paint(); }
       me.table = { columns: ["first query", "first key", head.pool === "max" ? "largest share" : "mean share"], rows: () => Array.from(blocks, (_, i) => [Math.floor(i / cols), i % cols]).map(([q, k]) => [q * head.factors[0], k * head.factors[1], exactOf(value(q, k))]) };
       drawOver(); say(); tell();
     },
+    end() { deaf(); cancelAnimationFrame(waiting); },
   };
 }

@@ -42,14 +42,14 @@ function makeTokens(me) {
   return {
     load() {},
     draw() {
-      const { tokens, before, after, scale } = me.cue, lut = lutOf(scale.stops[me.theme.mode]), now = JSON.stringify(tokens);
+      const { tokens, before, after, scale, names } = me.cue, lut = lutOf(scale.stops[me.theme.mode]), now = JSON.stringify(tokens);
       if (now !== shown) { build(); shown = now; }
       buttons.forEach((b, i) => {
         const none = before[i] == null || after[i] == null, change = none ? 0 : after[i] - before[i], fill = lut.at((change - scale.lo) / (scale.hi - scale.lo));
         b.style.background = none ? "transparent" : css(fill); b.style.color = none ? "" : inkOn(fill);
         b.ariaLabel = `${i} ${tokens[i]}${none ? "" : `, ${scale.label} ${signed(change)}`}`;
       });
-      mark(); me.table = { columns: ["position", "token", "before", "after"], rows: () => tokens.map((token, i) => [i, token, exactOf(before[i]), exactOf(after[i])]) };
+      mark(); me.table = { columns: ["position", "token", ...(names ?? []), scale.label], rows: () => tokens.map((token, i) => [i, token, ...(names ? [exactOf(before[i]), exactOf(after[i])] : []), exactOf(before[i] == null || after[i] == null ? null : after[i] - before[i])]) };
       text.ariaLabel = "Tokens of the prompt: choose one to see what the model predicts after it";
       legend(key, scale, lut, { ticks: [scale.lo, 0, scale.hi] });
     },

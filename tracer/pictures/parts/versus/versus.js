@@ -1,5 +1,6 @@
 // Two patterns and, where their tokens are the same, what changed: a panel each, one cross hair and one read-out for all.
 // Cells are [row, column] of the window in here; what is sent or told to others is a position in the sequence.
+// While a scrubber tells frames, the first pattern and the change are those of its frame; the second one stays.
 export default function (args) { return live(args, makeVersus); }
 
 function makeVersus(me) {
@@ -7,11 +8,17 @@ function makeVersus(me) {
   const readout = el("p", "readout", null, root), figures = el("div", "panels", null, root), legends = el("div", "legends", null, root);
   const keys = [el("div", "legend", null, legends), el("div", "legend", null, legends)], alt = el("details", "alt", null, root);
   readout.setAttribute("aria-live", "polite");
-  let head, shares, panels = [], hover = null, heard = null, deaf = null;
+  let head, shares, panels = [], hover = null, heard = null, deaf = null, frame = null, ending = false, waiting = 0, reach = 0;
 
   const side = (p) => head.sides[p === CHANGE ? 0 : p];
   const sizeOf = (p) => shares[p === CHANGE ? 0 : p].shape;
-  const share = (p, q, k) => shares[p][q * sizeOf(p)[1] + k] / 65534;
+  const film = () => (frame && me.cue.head ? frame : null);
+  function filmed(f, q, k) { // where the frame was pooled, of the block that a cell is in
+    const [l, h] = me.cue.head, [qs, ks] = side(0).starts, [fq, fk] = f.factors;
+    return (f.thumbs[((l * f.heads + h) * f.rows + Math.floor((q + qs) / fq)) * f.cols + Math.floor((k + ks) / fk)] / 255) ** 2;
+  }
+  const share = (p, q, k) => (p === 0 && film() ? filmed(film(), q, k) : shares[p][q * sizeOf(p)[1] + k] / 65534);
+  const top = () => Math.max(head.top, reach);
   const value = (p, q, k) => (p === CHANGE ? share(1, q, k) - share(0, q, k) : share(p, q, k));
   const seen = (p, q) => (side(p).causal ? Math.min(sizeOf(p)[1], Math.max(0, q + side(p).starts[0] - side(p).starts[1] + 1)) : sizeOf(p)[1]);
   const inside = (p, [q, k]) => q >= 0 && k >= 0 && q < sizeOf(p)[0] && k < seen(p, q);
@@ -41,12 +48,12 @@ function makeVersus(me) {
     put(names[0], numberOf(share(0, q, k), { digits: 3 })); put(names[1], numberOf(share(1, q, k), { digits: 3 })); put("change", signed(value(CHANGE, q, k)));
   }
   function shade(p, f, lut) { // one pixel for f x f cells: the strongest share, or the largest change whichever its sign
-    const [rows, cols] = sizeOf(p), h = Math.ceil(rows / f), w = Math.ceil(cols / f), most = new Float32Array(h * w).fill(-1), px = new ImageData(w, h), top = head.top || 1;
+    const [rows, cols] = sizeOf(p), h = Math.ceil(rows / f), w = Math.ceil(cols / f), most = new Float32Array(h * w).fill(-1), px = new ImageData(w, h), far = top() || 1;
     for (let q = 0; q < rows; q++) for (let k = 0, end = seen(p, q); k < end; k++) {
       const v = value(p, q, k), i = Math.floor(q / f) * w + Math.floor(k / f);
       if (Math.abs(v) <= most[i]) continue;
       most[i] = Math.abs(v);
-      const c = 3 * Math.round(255 * (p === CHANGE ? Math.min(1, Math.max(0, (v / top + 1) / 2)) : Math.sqrt(v)));
+      const c = 3 * Math.round(255 * (p === CHANGE ? Math.min(1, Math.max(0, (v / far + 1) / 2)) : Math.sqrt(v)));
       px.data.set([lut.table[c], lut.table[c + 1], lut.table[c + 2], 255], 4 * i);
     }
     const image = new OffscreenCanvas(w, h);
@@ -156,25 +163,51 @@ function makeVersus(me) {
       { columns: ["query", "key", "pattern", "share"], rows: () => [0, 1].flatMap((p) => each(p, (q, k) => [[a, b][p], five(share(p, q, k))])) });
   }
 
+  function captions() {
+    const [a, b] = me.cue.names;
+    panels.forEach(({ caption }, p) => {
+      caption.replaceChildren(); el("b", "", p === CHANGE ? `${b} − ${a}` : [a, b][p], caption);
+      el("span", "", p === CHANGE ? (top() ? "what changed" : "nothing changed") : p === 0 && film() ? `${side(0).title} → step ${film().step.toLocaleString("en-US")}` : side(p).title, caption);
+    });
+  }
+  function changeLegend() {
+    const far = top();
+    keys[1].hidden = !head.same || !far;
+    if (!keys[1].hidden) legend(keys[1], { label: "Change", unit: "", lo: -far, hi: far, digits: far < 0.1 ? 3 : 2 }, lutOf(PALETTES.change[me.theme.mode]), { ticks: [-far, 0, far] });
+  }
+  function repaint() { // the panels that a frame changes, on a scale that only grows while it plays
+    waiting = 0;
+    if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; reach = 0; }
+    if (film() && head.same) {
+      const [rows] = sizeOf(0);
+      for (let q = 0; q < rows; q++) for (let k = 0, end = seen(0, q); k < end; k++) reach = Math.max(reach, Math.abs(value(CHANGE, q, k)));
+    }
+    captions(); changeLegend();
+    for (const p of head.same ? [0, CHANGE] : [0]) drawPanel(p, panels[p].figure.clientWidth);
+    drawCross(true);
+  }
+  function watch(told) {
+    ending = !told && frame != null; frame = told ?? frame;
+    waiting ||= requestAnimationFrame(() => { if (me.cue?.head && panels.length && panels.every(({ geo }) => geo)) repaint(); else waiting = 0; });
+  }
+
   return {
     load(newHead, arrays) {
       head = newHead; shares = [arrays.a, arrays.b]; hover = heard = null;
+      if (ending) { frame = null; ending = false; reach = 0; }
       const count = head.same ? 3 : 2;
       if (panels.length !== count) { figures.replaceChildren(); panels = Array.from({ length: count }, (_, p) => make(p)); figures.dataset.count = count; }
     },
     draw() {
-      deaf ??= hear("cursor", listen);
-      const [a, b] = me.cue.names, { mode } = me.theme;
-      panels.forEach(({ caption }, p) => {
-        caption.replaceChildren(); el("b", "", p === CHANGE ? `${b} − ${a}` : [a, b][p], caption); el("span", "", p === CHANGE ? (head.top ? "what changed" : "nothing changed") : side(p).title, caption);
-      });
+      deaf ??= [hear("cursor", listen), hear("frame", watch)];
+      const { mode } = me.theme;
+      if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; reach = 0; }
+      captions();
       const widths = panels.map(({ figure }) => figure.clientWidth);
       panels.forEach((_, p) => drawPanel(p, widths[p]));
       legend(keys[0], { label: "Attention", unit: "", lo: 0, hi: 1, digits: 2 }, lutOf(PALETTES.attention[mode]), { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1] });
-      keys[1].hidden = !head.same || !head.top;
-      if (!keys[1].hidden) legend(keys[1], { label: "Change", unit: "", lo: -head.top, hi: head.top, digits: head.top < 0.1 ? 3 : 2 }, lutOf(PALETTES.change[mode]), { ticks: [-head.top, 0, head.top] });
-      table(); drawCross(true);
+      changeLegend(); table(); drawCross(true);
     },
-    end() { deaf?.(); if (hover) tell("cursor", null); },
+    end() { deaf?.forEach((stop) => stop()); cancelAnimationFrame(waiting); if (hover) tell("cursor", null); },
   };
 }

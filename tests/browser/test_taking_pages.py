@@ -1,0 +1,117 @@
+"""Every page as one file, in a browser: made on a press, opened without a network, with every picture alive."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.snippets import PAGES
+from tests.browser.test_taking import FITS, PAINTED, offline, rows, safe, saved  # noqa: F401
+from tests.browsing import settle, visit
+from tracer.pictures.taken import GONE
+
+pytestmark = pytest.mark.slow
+
+SEEN = """(within) => [...document.querySelectorAll(within)].flatMap((node) => [node, ...node.querySelectorAll("*")])
+  .map((node) => node.shadowRoot?.querySelector(".part")).filter((part) => part && part.clientWidth)
+  .map((part) => part.classList[1]).filter((name) => !["plotted", "taker", "keys"].includes(name))"""
+TITLES = "(which) => [...document.querySelectorAll(which)].map((node) => node.textContent)"
+
+
+def take(page: Page, label: str = "Download this view") -> tuple[str, str]:
+    """Name and text of the file."""
+    page.get_by_role("button", name="Take it with you").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=label).click()
+    return download.value.suggested_filename, Path(download.value.path()).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_page_is_taken_as_it_stands(page: Page, server: str, offline, name: str) -> None:  # noqa: F811
+    visit(page, f"{server}/{name}?run=toy&layer=1&head=1")
+    if name == "gradients":
+        expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+        page.locator("[data-testid=stDataFrame] table").first.wait_for(state="attached")
+    there = page.evaluate(SEEN, "[data-testid=stMainBlockContainer]")
+    titles = page.evaluate(TITLES, "[data-testid=stMain] h2")
+    file, text = take(page)
+    assert re.fullmatch(rf"{name}-toy-step-\d+\.html", file)
+    tab = offline(text)
+    expect(tab.get_by_role("heading", level=1)).to_have_text(f"{name.title()} · toy")
+    assert GONE not in text and there
+    tab.wait_for_function(f"(there) => JSON.stringify(({SEEN})('main')) === JSON.stringify(there)", arg=there)
+    assert tab.evaluate(TITLES, ".taken h2") == titles and titles
+    for part in tab.locator(".part:has(canvas)").all():  # the upper one of two may be empty until the mouse comes
+        base = part.locator("canvas").first
+        tab.wait_for_function(f"(canvas) => ({PAINTED})(canvas) > 1", arg=base.element_handle())
+    link = tab.get_by_role("link").get_attribute("href")
+    assert link and link.startswith(f"{server}/{name}?run=toy") and "layer=1&head=1" in link
+    assert "import tracer" in tab.locator(".notes code").last.inner_text()
+    for scheme, colour in (("dark", "rgb(15, 18, 24)"), ("light", "rgb(255, 255, 255)")):
+        tab.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == colour
+        expect(tab.locator(".part").first).to_have_attribute("data-mode", scheme)
+    for width in (1300, 390):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.evaluate(FITS)
+
+
+def test_nothing_of_it_is_made_before_the_press(page: Page, server: str) -> None:
+    sizes: list[int] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sizes.append(len(frame))))
+    visit(page, f"{server}/training?run=toy")
+    page.get_by_role("button", name="Take it with you").click()
+    settle(page)
+    before = sum(sizes)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download this view").click()
+    settle(page)
+    size = Path(download.value.path()).stat().st_size
+    assert sum(sizes) - before > size and before < size + sum(sizes) / 2
+    expect(page.get_by_text(re.compile(r"Saved training-toy-step-\d+\.html"))).to_be_visible()
+
+
+def test_pictures_of_a_file_answer_each_other(page: Page, server: str, offline) -> None:  # noqa: F811
+    visit(page, f"{server}/training?run=toy&layer=1&head=1")
+    tab = offline(take(page)[1])
+    entropy, measure = (tab.locator(f".st-key-{key}") for key in ("entropy_curves", "measure_curves"))
+    expect(entropy.locator("canvas").last).to_be_visible()
+    before = measure.locator("canvas").last.evaluate("(c) => c.toDataURL()")
+    entropy.locator("[tabindex='0']").first.focus()
+    tab.keyboard.press("ArrowDown")
+    tab.wait_for_function(
+        "([canvas, url]) => canvas.toDataURL() !== url", arg=[measure.locator("canvas").last.element_handle(), before]
+    )
+
+
+def test_a_picture_of_a_file_can_be_saved_again(page: Page, server: str, offline) -> None:  # noqa: F811
+    visit(page, f"{server}/training?run=toy")
+    tab = offline(take(page)[1])
+    part = tab.locator(".part.curves").first
+    expect(part.locator("canvas").first).to_be_visible()
+    name, data = saved(tab, part, "CSV")
+    assert re.fullmatch(r"loss-toy-step-\d+\.csv", name) and rows(data)[0][0] == "step"
+    assert safe(saved(tab, part, "SVG")[1]) and saved(tab, part, "PNG")[1].startswith(b"\x89PNG")
+
+
+def test_switches_are_still_and_say_so(page: Page, server: str, offline) -> None:  # noqa: F811
+    visit(page, f"{server}/ablate?run=toy&off=L0H1")
+    tab = offline(take(page)[1])
+    expect(tab.locator(".mount.st-key-ablate")).to_have_attribute("inert", "")
+    expect(tab.get_by_text("Switching heads takes the model")).to_be_visible()
+    expect(tab.locator(".ablation_grid")).to_contain_text("1 of 8 heads off")
+
+
+def test_a_comparison_comes_along(page: Page, server: str, offline) -> None:  # noqa: F811
+    visit(page, f"{server}/heads?run=toy&other_step=0")
+    expect(page.locator(".part.versus canvas").first).to_be_visible()
+    name, text = take(page, "Download the whole page")
+    assert re.fullmatch(r"heads-toy-step-\d+\.html", name)
+    tab = offline(text)
+    for part in ("scrubber", "atlas", "pattern", "versus", "token_view"):
+        expect(tab.locator(f".part.{part} canvas").first).to_be_visible()
+    assert "other_step=0" in (tab.get_by_role("link").get_attribute("href") or "")
+    tab.get_by_role("slider", name="Step of training").press("Home")
+    expect(tab.locator(".part.versus figcaption").first).to_contain_text("→ step 0")
+    expect(tab.locator(".scrubber .step")).to_have_text("step 0")

@@ -1,0 +1,160 @@
+"""A page of the dashboard as one file: what stood on it, in its order, with its pictures alive.
+
+1. A block is what stands at one place: a heading, a text, a number, a picture. Its `at` is the row of columns it stands
+   in, and which of them; None is the whole width.
+2. A picture goes in as its own bytes and its own cue; a chart that is not ours goes in as it stood.
+3. What a picture asks of the model only the page can answer: there it says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from tracer.pictures.page import Mount, Note, document, notes_html
+
+Block = Mapping[str, Any]
+UNSEEN = ("cue", "keys", "library", "plotted", "pulse", "saver", "taker")
+"""Parts that serve a page and show nothing."""
+ASKING = {
+    "ablation_grid": "As it was on the page. Switching heads takes the model: follow the link below.",
+    "overview": "The window is the one of the page. Another one takes the model: follow the link below.",
+}
+"""Parts that are of no use alone, and what is said below them."""
+SHOWING = ("part", "table", "still", "fact")
+LONG = 9
+"""Letters of a number that nobody reads to its end."""
+END: Block = {"kind": "heading"}
+GONE = "A picture of the page that had not come yet when the file was made. Take it again once the page stands still."
+STILL = "A still picture: the bar below it on the page saves it as PNG, SVG and CSV."
+UNREAD = "A table that only the page can draw: its own bar there saves it as CSV."
+ONLY_THERE = "A chart that only the page can draw: the camera in its corner there saves it."
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a part was given by its page."""
+
+    part: str
+    blob: bytes | None
+    cue: Mapping[str, Any]
+
+
+def taken(
+    title: str,
+    line: str,
+    blocks: Iterable[Block],
+    drawn: Mapping[str, Drawn],
+    notes: Sequence[Note] = (),
+    *,
+    about: Mapping[str, Any],
+    foot: str,
+) -> str:
+    """The file. `drawn` holds the parts of the page by key; `about` as in `pictures.page`."""
+    seen = [block for block in blocks if not _unseen(block, drawn)]
+    # isolated: a name that is written from right to left turns nothing else around
+    chosen = [f"{block['label']}: \u2068{block['value']}\u2069" for block in seen if block["kind"] == "choice"]
+    shown = list(_without_tools(block for block in seen if block["kind"] not in ("choice", "prompt")))
+    keys = dict.fromkeys(block["key"] for block in shown if block["kind"] == "part" and block["key"] in drawn)
+    mounts = [Mount(drawn[key].part, key, "", "", drawn[key].blob, drawn[key].cue) for key in keys]
+    body = f'<div class="taken wide">{_rows(shown, drawn)}</div>{notes_html(notes)}'
+    return document(
+        title, [" · ".join([line, *chosen])], body, mounts, about={**about, "taken": True}, foot=foot, apart=True
+    )
+
+
+def _unseen(block: Block, drawn: Mapping[str, Drawn]) -> bool:
+    return block["kind"] == "part" and block["key"] in drawn and drawn[block["key"]].part in UNSEEN
+
+
+def _without_tools(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Buttons work on the page only: one is named where a section has nothing else to show."""
+    held: list[Block] = []
+    for block in [*blocks, END]:
+        if block["kind"] == "heading":
+            shows = any(one["kind"] in SHOWING for one in held)
+            yield from (one for one in held if one["kind"] != "button" or not shows)
+            held = []
+        held.append(block)
+
+
+def _rows(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
+    """Blocks that stand side by side, side by side."""
+    rows = []
+    for _, row in groupby(blocks, key=lambda block: block["at"] and block["at"][0]):
+        columns: dict[int, list[Block]] = {}
+        for block in row:
+            columns.setdefault(block["at"][1] if block["at"] else 0, []).append(block)
+        inner = "".join(f'<div class="column">{_column(column, drawn)}</div>' for column in columns.values())
+        rows.append(f'<div class="row of{min(len(columns), 3)}">{inner}</div>')
+    return "\n".join(rows)
+
+
+def _column(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
+    parts = []
+    for facts, group in groupby(blocks, key=lambda block: block["kind"] == "fact"):
+        told = "".join(_block(block, drawn) for block in group)
+        parts.append(f'<dl class="facts">{told}</dl>' if facts else told)
+    return "".join(parts)
+
+
+def _block(block: Block, drawn: Mapping[str, Drawn]) -> str:
+    match block["kind"]:
+        case "part":
+            return _part(block["key"], drawn)
+        case "heading":
+            level = min(max(int(block["level"]), 2), 4)
+            return f"<h{level}>{html.escape(block['text'])}</h{level}>"
+        case "note" | "text" | "point" as kind:
+            return f'<p class="{kind}">{html.escape(block["text"])}</p>'
+        case "code":
+            return f'<pre tabindex="0">\n<code>{html.escape(block["text"])}</code></pre>'
+        case "fact":
+            note = f'<dd class="note">{html.escape(block["note"])}</dd>' if block["note"] else ""
+            return f"<div><dt>{html.escape(block['label'])}</dt><dd>{html.escape(block['text'])}</dd>{note}</div>"
+        case "button":
+            return f'<p class="left">Not asked for. On the page: “{html.escape(block["text"])}”.</p>'
+        case "table":
+            return _table(block["rows"], int(block["more"]))
+        case "still":
+            return _still(block["svg"], block["alt"])
+    return ""
+
+
+def _part(key: str, drawn: Mapping[str, Drawn]) -> str:
+    if key not in drawn:
+        return f'<p class="left">{GONE}</p>'
+    part = drawn[key].part
+    held = f'<div class="mount st-key-{html.escape(key)}"{" inert" if part in ASKING else ""}>'
+    left = f'<p class="left">{ASKING[part]}</p>' if part in ASKING else ""
+    return f'{held}<div class="part {part}"></div></div>{left}'
+
+
+def _table(rows: Sequence[Sequence[str]], more: int) -> str:
+    if not rows:
+        return f'<p class="left">{UNREAD}</p>'
+    top, *body = rows
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in top)
+    lines = "".join(f"<tr>{''.join(f'<td>{html.escape(_short(cell))}</td>' for cell in row)}</tr>" for row in body)
+    left = f'<p class="left">And {more:,} more rows, which the bar of the table on the page saves as CSV.</p>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>{left if more else ""}'
+
+
+def _short(cell: str) -> str:
+    """Four digits of a number that came with all of its own."""
+    try:
+        return f"{float(cell):.4g}" if len(cell) > LONG and "." in cell else cell
+    except ValueError:
+        return cell
+
+
+def _still(svg: str | None, alt: str) -> str:
+    if svg is None:
+        return f'<p class="left">{ONLY_THERE}</p>'
+    source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return f'<img class="still" src="{source}" alt="{html.escape(alt)}"><p class="left">{STILL}</p>'

@@ -77,7 +77,7 @@ def browse() -> None:
         received = tab.received
         tab.page.mouse.up()
         settle(tab.page)
-        print(f"letting go: {(tab.received - received) / 1e3:.0f} kB received, atlas and pattern with their scripts")
+        print(f"letting go: {(tab.received - received) / 1e3:.0f} kB received, atlas and pattern")
         tab.close()
 
 

@@ -1,4 +1,4 @@
-"""Mounting a component: heavy bytes once, light choices ("cue") beside them, the reader's pick back.
+"""Mounting a part: heavy bytes once, light choices ("cue") beside them, the reader's pick back.
 
 A component's data is one message: were the selection part of it, each click would send every pattern again. So the
 bytes travel alone, and a second, invisible element carries what changes often; shared/shared.js joins the two in the
@@ -14,20 +14,24 @@ import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.errors import StreamlitAPIException
 
-from tracer.pictures import source
+from tracer.pictures.sources import Source, element
+
+DRAWN = "drawn"
+"""Where the session keeps what the parts of its page were given, by key: for a file of the page."""
 
 
 class Part:
     """A registered component: calling it mounts it."""
 
-    def __init__(self, name: str, shared: bool = True) -> None:
-        self.name, self.source = f"manyeyes.{name}", source(name, shared)
+    def __init__(self, name: str, source: Source | None = None) -> None:
+        self.part, self.name, self.source = name, f"manyeyes.{name}", source or element(name)
         self.mount = self.register()
 
     def register(self) -> Any:
-        return component(self.name, html=self.source.html, css=self.source.css, js=self.source.js)
+        return component(self.name, html=self.source.html, css=self.source.css or None, js=self.source.js)
 
     def __call__(self, **arguments: Any) -> Any:
+        st.session_state.setdefault(DRAWN, {})[arguments["key"]] = self.part, arguments.get("data")
         try:
             return self.mount(**arguments)
         except StreamlitAPIException as problem:
@@ -38,7 +42,7 @@ class Part:
         return self.mount(**arguments)
 
 
-_CUE = Part("cue", shared=False)
+_CUE = Part("cue")
 
 
 def controlled(

@@ -10,18 +10,8 @@ from collections.abc import Callable
 import streamlit as st
 
 from dashboard.components.host import Part
-from tracer.pictures.sources import Source, text
 
-
-class _Pulse(Part):
-    """Sent with every tick, so it comes without what pictures share."""
-
-    def __init__(self) -> None:
-        self.name, self.source = "manyeyes.pulse", Source("<i></i>", "", text("pulse/pulse.js"))
-        self.mount = self.register()
-
-
-_PULSE = _Pulse()
+_PULSE = Part("pulse")
 
 
 def ticking(draw: Callable[[], None], *, key: str, seconds: float = 2.0) -> None:

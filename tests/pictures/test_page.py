@@ -136,7 +136,7 @@ def used() -> str:
 
 @pytest.mark.parametrize("name", sorted(p.name for p in sources.PARTS.iterdir() if p.name not in ("shared", "host")))
 def test_every_part_has_one_entry(name: str) -> None:
-    entry = page._entry(name)
+    entry = sources.entry(name)
     assert entry.count("entry = ") == 1 and "export default" not in entry and "</script" not in entry
 
 

@@ -11,13 +11,12 @@ import base64
 import hashlib
 import html
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracer.pictures.colours import FONTS, SURFACES
-from tracer.pictures.sources import common, script, text
+from tracer.pictures.sources import bundle, script, style, text
 
 HEAD = '<span class="head-label">{}</span>'
 """The head in focus inside a title; the script keeps it up to date."""
@@ -55,22 +54,36 @@ def page(
     title: str, line: str, mounts: Sequence[Mount], notes: Sequence[Note] = (), *, about: Mapping[str, Any], foot: str
 ) -> str:
     """The whole file. `about`: run, step and head in focus, for names of saved files and for the first pattern."""
-    style = _style(mounts)
-    code = _script(mounts)
+    sections = "\n".join([*(_section(mount, about) for mount in mounts), notes_html(notes)])
+    return document(title, [line], sections, mounts, about=about, foot=foot)
+
+
+def document(
+    title: str,
+    lines: Sequence[str],
+    body: str,
+    mounts: Sequence[Mount],
+    *,
+    about: Mapping[str, Any],
+    foot: str,
+    apart: bool = False,
+) -> str:
+    """A file around a body that has a place for each mount. `apart`: the style of a part reaches no other one."""
+    look, code = _style(() if apart else _parts(mounts)), _script(_parts(mounts), apart)
     held = {"about": dict(about), "mounts": [_held(mount) for mount in mounts]}
     data = json.dumps(held, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     policy = (
-        f"default-src 'none'; script-src '{_digest(code)}'; style-src '{_digest(style)}'; img-src data: blob:; "
+        f"default-src 'none'; script-src '{_digest(code)}'; style-src '{_digest(look)}'; img-src data: blob:; "
         "font-src data:; base-uri 'none'; form-action 'none'"
     )
-    sections = "\n".join([*(_section(mount, about) for mount in mounts), _notes(notes)])
+    said = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{html.escape(title)}</h1><p>{html.escape(line)}</p></header>\n{sections}\n"
+        f"<title>{html.escape(title)}</title>\n<style>{look}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{html.escape(title)}</h1>{said}</header>\n{body}\n"
         f"<footer>{html.escape(foot)}</footer>\n</main>\n"
         f'<script type="application/json" id="view">{data}</script>\n<script>{code}</script>\n</body>\n</html>\n'
     )
@@ -93,7 +106,8 @@ def _section(mount: Mount, about: Mapping[str, Any]) -> str:
     )
 
 
-def _notes(notes: Sequence[Note]) -> str:
+def notes_html(notes: Sequence[Note]) -> str:
+    """What is to be read below the pictures."""
     return f'<div class="notes wide">{"".join(map(_note, notes))}</div>' if notes else ""
 
 
@@ -117,26 +131,17 @@ def _parts(mounts: Sequence[Mount]) -> list[str]:
     return list(dict.fromkeys([*(mount.part for mount in mounts), "saver"]))
 
 
-def _style(mounts: Sequence[Mount]) -> str:
+def _style(parts: Sequence[str]) -> str:
     def variables(mode: str) -> str:
         return ";".join(f"--st-{name}:{value}" for name, value in {**SURFACES[mode], **FONTS}.items())
 
     theme = f":root{{{variables('light')}}}@media (prefers-color-scheme: dark){{:root{{{variables('dark')}}}}}\n"
-    parts = "".join(text(f"{name}/{name}.css") for name in _parts(mounts))
-    return theme + text("host/host.css") + text("shared/shared.css") + parts
+    return theme + text("host/host.css") + text("shared/shared.css") + "".join(map(style, parts))
 
 
-def _script(mounts: Sequence[Mount]) -> str:
-    """Every part once, each with its own names; they share what a dashboard puts in front of each of them."""
-    views = ",\n".join(f"{json.dumps(name)}: (() => {{ let entry;\n{_entry(name)}\nreturn entry; }})()"
-                       for name in _parts(mounts))  # fmt: skip
-    return f'"use strict"; (() => {{\n{common()}\nconst VIEWS = {{\n{views}\n}};\n{script("host")}\n}})();'
-
-
-def _entry(name: str) -> str:
-    code, found = re.subn(r"^export default (async )?function ?\(", r"entry = \1function (", script(name), flags=re.M)
-    assert found == 1, f"{name}: {found} default exports"
-    return code
+def _script(parts: Sequence[str], apart: bool) -> str:
+    styles = {name: text("shared/shared.css") + style(name) for name in parts} if apart else None
+    return f'"use strict"; (() => {{\nconst STYLES = {json.dumps(styles)};\n{bundle(parts)}{script("host")}\n}})();'
 
 
 def _digest(text: str) -> str:

@@ -1,15 +1,21 @@
-"""The scripts and styles of the parts, joined as a host mounts them: there is nothing to build."""
+"""The scripts and styles of the parts, joined as a host mounts them: there is nothing to build.
+
+A host takes one part as a module of its own (`source`), some of them in one script (`bundle`), or all of them at once
+(`library`) and then an element for each (`element`), which says nothing but the name of its part.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tracer.pictures import colours
 
 PARTS = Path(__file__).parent / "parts"
+NOT_MOUNTED = ("shared", "host")
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ def palettes() -> str:
 
 
 def common() -> str:
-    """What stands in front of every part's script."""
+    """What every part's script uses."""
     files = ("shared/hub.js", "shared/topics.js", "shared/shared.js")
     return f"const PALETTES = {palettes()};\n" + "".join(map(text, files))
 
@@ -42,9 +48,48 @@ def script(name: str) -> str:
     return "".join(text(f"{name}/{path.name}") for path in sorted((PARTS / name).glob("*.js")))
 
 
-def source(name: str, shared: bool = True) -> Source:
-    """A part by its name; `shared`: with what every picture needs, which the cue does not."""
-    style, html = text(f"{name}/{name}.css"), f'<div class="part {name}"></div>'
-    if not shared:  # it travels with every rerun: without comments
-        return Source(html, style, re.sub(r"(?m)^//.*\n", "", text("shared/hub.js") + script(name)))
-    return Source(html, text("shared/shared.css") + style, common() + script(name))
+def style(name: str) -> str:
+    """A part's own style, which may be none."""
+    return text(f"{name}/{name}.css") if (PARTS / name / f"{name}.css").exists() else ""
+
+
+def html(name: str) -> str:
+    """The element that a part draws into."""
+    return f'<div class="part {name}"></div>'
+
+
+def source(name: str) -> Source:
+    """A part by its name, with all that it needs."""
+    return Source(html(name), text("shared/shared.css") + style(name), common() + script(name))
+
+
+def bundle(names: Sequence[str]) -> str:
+    """Parts in one script, as VIEWS by name: each keeps its own names, and they share `common`."""
+    views = ",\n".join(
+        f"{json.dumps(name)}: (() => {{ let entry;\n{entry(name)}\nreturn entry; }})()" for name in names
+    )
+    return f"{common()}\nconst VIEWS = {{\n{views}\n}};\n"
+
+
+def entry(name: str) -> str:
+    """A part's script with its default export as a variable."""
+    code, found = re.subn(r"^export default (async )?function ?\(", r"entry = \1function (", script(name), flags=re.M)
+    assert found == 1, f"{name}: {found} default exports"
+    return code
+
+
+def library() -> str:
+    """Every part in one module, whose default export draws the one whose `element` it is given."""
+    names = sorted(path.name for path in PARTS.iterdir() if path.is_dir() and path.name not in NOT_MOUNTED)
+    styles = {name: style(name) for name in ("shared", *names)}
+    return f"{bundle(names)}const STYLES = {json.dumps(styles)};\n{text('shared/mount.js')}"
+
+
+def element(name: str) -> Source:
+    """A part that waits for the library, which an `opener` brings."""
+    return Source(html(name), "", text("shared/boot.js") + text("shared/wait.js"))
+
+
+def opener() -> Source:
+    """What a page mounts once: its data are the bytes of the library, deflated."""
+    return Source("<i></i>", "", text("shared/boot.js") + text("shared/open.js"))

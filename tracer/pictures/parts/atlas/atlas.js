@@ -109,28 +109,28 @@ function makeAtlas(me) {
     const pool = [source.rows, source.cols].map((n) => Math.ceil(n / (geo.cell * devicePixelRatio))), want = `${film() ? `${frame.version} ${frame.index}` : head.version} ${theme.mode} ${pool}`;
     if (sheetKey !== want) { paintSheet(shares, source, pool, film() ? 39 : 255); sheetKey = want; } // a payload has 39 levels too
     const zoom = (geo.cell * devicePixelRatio) / Math.max(...tile);
-    let letter;
+    const named = geo.labels || me.cue.order === "measure", font = geo.labels ? 11.5 : 9.5, side = geo.labels ? 6 : 3, numbers = [];
+    const line = css(theme.line), faint = css(theme.faint, 0.6), page = css(theme.page), veil = css(theme.page, 0.75), muted = css(theme.muted), unknown = css(theme.faint), onUnknown = inkOn(theme.faint);
     ctx.clearRect(0, 0, geo.width, geo.height);
-    ctx.imageSmoothingEnabled = zoom < 2; ctx.imageSmoothingQuality = "high"; ctx.textBaseline = "middle";
+    ctx.imageSmoothingEnabled = zoom < 2; ctx.imageSmoothingQuality = "low"; ctx.textBaseline = "middle"; ctx.textAlign = "left";
+    ctx.font = `600 ${font}px ${theme.mono}`;
+    const letter = ctx.measureText("0").width; // all are as wide, and measuring takes long
     for (let l = 0; l < layers; l++) for (let h = 0; h < heads; h++) {
-      const [x, y] = corner(l, h), v = scale ? value(m, l, h) : NaN, known = Number.isFinite(v);
-      const fill = known ? scores.at((v - scale.lo) / (scale.hi - scale.lo)) : theme.faint, mid = y + geo.strip / 2, label = geo.labels ? `L${l}H${h}` : `${h}`;
-      if (!there([l, h])) { ctx.fillStyle = css(theme.faint, 0.6); ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill(); continue; }
-      ctx.fillStyle = css(theme.line); ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill();
-      ctx.fillStyle = css(theme.page); ctx.fillRect(x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
-      ctx.fillStyle = css(fill); ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.strip, [4, 4, 0, 0]); ctx.fill();
+      const [x, y] = corner(l, h), v = scale ? value(m, l, h) : NaN;
+      const code = Number.isFinite(v) ? Math.round(255 * Math.min(1, Math.max(0, (v - scale.lo) / (scale.hi - scale.lo)))) : -1, mid = y + geo.strip / 2 + 0.5, label = geo.labels ? `L${l}H${h}` : `${h}`;
+      if (!there([l, h])) { ctx.fillStyle = faint; ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill(); continue; }
+      ctx.fillStyle = line; ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill();
+      ctx.fillStyle = page; ctx.fillRect(x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
+      ctx.fillStyle = code < 0 ? unknown : scores.tints[code]; ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.strip, [4, 4, 0, 0]); ctx.fill();
       ctx.drawImage(sheet, h * tile[1], l * tile[0], tile[1], tile[0], x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
-      const dim = !fits([l, h]);
-      if (dim) { ctx.fillStyle = css(theme.page, 0.75); ctx.beginPath(); ctx.roundRect(x - 1, y - 1, geo.cell + 2, geo.cell + geo.strip + 2, 4); ctx.fill(); }
-      ctx.fillStyle = dim ? css(theme.muted) : inkOn(fill);
-      const named = geo.labels || me.cue.order === "measure", font = geo.labels ? 11.5 : 9.5, side = geo.labels ? 6 : 3;
-      ctx.font = `600 ${font}px ${theme.mono}`;
-      letter ??= ctx.measureText("0").width; // all are as wide, and measuring takes long
+      const dim = !fits([l, h]), ink = dim ? muted : code < 0 ? onUnknown : scores.inks[code];
+      if (dim) { ctx.fillStyle = veil; ctx.beginPath(); ctx.roundRect(x - 1, y - 1, geo.cell + 2, geo.cell + geo.strip + 2, 4); ctx.fill(); }
       const room = named ? label.length * letter + 2 * side + (geo.labels ? 2 : 0) : 0, text = numberOf(v, { ...scale, plain: true });
-      if (named) { ctx.textAlign = "left"; ctx.fillText(label, x + side, mid + 0.5); }
-      ctx.font = `400 ${font}px ${theme.mono}`; ctx.textAlign = named ? "right" : "center";
-      if (scale && geo.strip > 6 && text.length * letter <= geo.cell - room - (geo.labels ? 0 : side)) ctx.fillText(text, named ? x + geo.cell - side : x + geo.cell / 2, mid + 0.5);
+      if (named) { ctx.fillStyle = ink; ctx.fillText(label, x + side, mid); }
+      if (scale && geo.strip > 6 && text.length * letter <= geo.cell - room - (geo.labels ? 0 : side)) numbers.push([ink, text, named ? x + geo.cell - side : x + geo.cell / 2, mid]);
     }
+    ctx.font = `400 ${font}px ${theme.mono}`; ctx.textAlign = named ? "right" : "center"; // a change of font takes longer than a word
+    for (const [ink, text, x, y] of numbers) { ctx.fillStyle = ink; ctx.fillText(text, x, y); }
     if (geo.labels) return;
     ctx.fillStyle = css(theme.muted); ctx.font = `400 10.5px ${theme.mono}`; ctx.textAlign = "center";
     if (me.cue.order === "measure") { ctx.textAlign = "left"; ctx.font = `400 10.5px ${theme.sans}`; ctx.fillText("strongest first", geo.left, 9); }

@@ -4,7 +4,7 @@ export default function (args) { return live(args, makeBars); }
 function makeBars(me) {
   const { root } = me;
   const table = el("table", "", null, root), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
-  for (const name of ["next token", "probability", "before", "after", "change"]) el("th", name === "probability" ? "wide" : "", name, top).scope = "col";
+  for (const name of ["next token", "probability", "before", "after", "points"]) el("th", name === "probability" ? "wide" : "", name, top).scope = "col";
   const share = (p) => `${(100 * p).toFixed(1)} %`;
   return {
     load() {},

@@ -84,7 +84,7 @@ function makeCurves(me) {
       ctx.strokeStyle = css(theme.page, 0.9); ctx.lineWidth = 5; path(ctx, i);
       ctx.strokeStyle = colour(i); ctx.lineWidth = 2.5; path(ctx, i);
       const last = points[i].findLast((j) => j >= 0);
-      if (geo.direct || last === undefined || head.labels.length < 2) continue; // a lone line has the title's name
+      if (geo.direct || geo.keyed || last === undefined || head.labels.length < 2) continue; // a lone line has the title's name
       const at = py(coded(i, last)), y = names.some((b) => Math.abs(at - b) < 14) ? names[0] + (at < names[0] ? -14 : 14) : at;
       ctx.font = bold; names.push(y);
       type(ctx, clipped(ctx, head.labels[i], geo.right - 8), geo.left + geo.w + 6, y, colour(i), "left", "middle", bold);
@@ -156,12 +156,12 @@ function makeCurves(me) {
     draw() {
       const { theme, cue } = me, width = root.clientWidth, few = head.labels.length <= 6, probe = base.getContext("2d"), pad = (head.hi - head.lo) * 0.08;
       probe.font = `400 11px ${theme.mono}`;
-      const direct = few && head.labels.length > 1 && width >= 560;
+      const direct = few && head.labels.length > 1 && width >= 560, keyed = few && !direct && !head.group_names.length && !cue.selectable; // named at their ends, or above
       const widest = (font) => { probe.font = `${font} 11px ${theme.mono}`; return Math.max(...head.labels.map((l) => probe.measureText(l).width)); };
-      const right = direct ? 14 + widest(400) : head.labels.length > 1 ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12; // room for the name in focus
+      const right = direct ? 14 + widest(400) : head.labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12; // room for the name in focus
       probe.font = `400 11px ${theme.mono}`;
       const zero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // start the axis at 0 where that costs little
-      geo = { width, height: cue.height, right, top: 18, h: cue.height - 18 - 44, direct };
+      geo = { width, height: cue.height, right, top: 18, h: cue.height - 18 - 44, direct, keyed };
       geo.y0 = zero ? 0 : head.lo - pad; geo.y1 = head.hi + pad;
       geo.ticks = head.log_y ? decades(geo.y0, geo.y1) : nice(geo.y0, geo.y1, Math.max(2, geo.h / 56));
       geo.left = Math.max(52, 14 + Math.ceil(Math.max(0, ...geo.ticks.map((v) => probe.measureText(axisText(lift(v))).width))));

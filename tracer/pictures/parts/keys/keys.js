@@ -1,20 +1,27 @@
-// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt.
+// The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `[` and `]`
+// move the slider of the step where no timeline does.
 export default function (args) { return live(args, makeKeys, { saves: false }); }
 
 const FIELDS = ["Find heads", "Prompt"];
 const LIST = [
   [["←", "→", "↑", "↓"], "move over heads, tokens and cells"],
   [["Enter"], "choose, hold, or switch off what is in focus"],
-  [["[", "]"], "one snapshot back or on"],
-  [["Space"], "play training, or stop it"],
+  [["[", "]"], "one snapshot back or on", () => timeline() || slider() ? "" : ", where a page has a step"],
+  [["Space"], "play training, or stop it", () => timeline() ? "" : ", on Heads"],
   [["/"], "find heads, or write a prompt"],
   [["Esc"], "let go of what is held"],
   [["?"], "show or hide these keys"],
 ];
+const timeline = () => document.querySelector(".st-key-me-scrubber");
+const slider = () => document.querySelector('.st-key-step_box input[type="range"]');
 const isTyping = (event) => {
   const target = event.composedPath()[0];
-  return target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName));
+  return target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName)) && target.type !== "range";
 };
+function move(way) { // as its own arrow keys do
+  const init = { key: `Arrow${way}`, code: `Arrow${way}`, bubbles: true, cancelable: true };
+  for (const kind of ["keydown", "keyup"]) slider().dispatchEvent(new KeyboardEvent(kind, init));
+}
 
 function makeKeys(me) {
   const { root } = me;
@@ -25,18 +32,24 @@ function makeKeys(me) {
   const title = el("h2", "", "Keys", top), close = el("button", "", "✕", top), list = el("dl", "", null, panel);
   title.id = "keys-title"; panel.setAttribute("aria-labelledby", title.id);
   close.type = "button"; close.ariaLabel = "Close";
-  for (const [keys, does] of LIST) {
-    const term = el("dt", "", null, list);
-    for (const key of keys) el("kbd", "", key, term);
-    el("dd", "", does, list);
-  }
-  const toggle = () => (panel.open ? panel.close() : panel.showModal());
+  const write = () => {
+    list.replaceChildren();
+    for (const [keys, does, where] of LIST) {
+      const term = el("dt", "", null, list);
+      for (const key of keys) el("kbd", "", key, term);
+      el("dd", "", does + (where?.() ?? ""), list);
+    }
+  };
+  const toggle = () => { if (panel.open) panel.close(); else { write(); panel.showModal(); } };
   opener.onclick = toggle;
   close.onclick = () => panel.close();
   panel.onclick = (event) => { if (event.target === panel) panel.close(); };  // beside it, on the backdrop
   const pressed = (event) => {
     if (!root.isConnected) return document.removeEventListener("keydown", pressed);
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event)) return;
+    if (event.defaultPrevented || event.metaKey || isTyping(event)) return;
+    const way = { "[": "Left", "]": "Right" }[event.key]; // on some keyboards typed with Alt, or with AltGr: Ctrl and Alt
+    if (way && !panel.open && !timeline() && slider() && event.altKey >= event.ctrlKey) { event.preventDefault(); move(way); return; }
+    if (event.ctrlKey || event.altKey) return;
     if (event.key === "?") toggle();
     else if (event.key === "/" && !panel.open) {
       const field = FIELDS.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`)).find(Boolean);

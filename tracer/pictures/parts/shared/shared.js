@@ -158,7 +158,7 @@ async function live({ data, parentElement, setStateValue }, make, { saves = true
   let me = PARTS.get(root);
   if (!me) {
     me = { root, key, sent: 0, frame: 0, width: 0, timer: 0 };
-    me.draw = () => { me.frame ||= requestAnimationFrame(() => { me.frame = 0; if (me.ready && me.cue && root.clientWidth) { me.view.draw(); me.offers?.(); } }); };
+    me.draw = () => { me.frame ||= requestAnimationFrame(() => { me.frame = 0; if (me.ready && me.cue && root.clientWidth) { me.view.draw(); host.dataset.drawn = ""; me.offers?.(); } }); };
     me.send = (value, wait = 0) => {
       me.cue.value = value; me.sent = Date.now(); clearTimeout(me.timer);
       const pick = { value, time: me.sent };

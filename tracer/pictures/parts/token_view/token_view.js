@@ -7,7 +7,7 @@ function makeTokenView(me) {
   const bar = el("div", "choices", null, root), readout = el("p", "readout", null, root), both = el("div", "both", null, root);
   const reader = el("div", "reader", null, both), text = el("div", "text", null, reader);
   const every = el("div", "every", null, both), title = el("div", "name", null, every), stage = el("div", "stage", null, every), canvas = el("canvas", "", null, stage);
-  const key = el("div", "legend", null, el("div", "legends", null, root)), alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root);
+  const key = el("div", "legend", null, el("div", "legends", null, reader)), alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root);
   spoken.setAttribute("aria-live", "polite"); text.setAttribute("role", "radiogroup"); canvas.tabIndex = 0;
   let head, arrays, n, cells, slots, layers, heads, spans = [], short = [], lut, geo, telling = 0;
   let back = false, mean = false, weighted = false, bare = false, hover = null, guest = null, tried = null, frame = null, ending = false, waiting = 0;

@@ -1,0 +1,78 @@
+"""What a page weighs: the bytes that a choice costs, and how far things move while it loads."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+from tests.browsing import settle, tab
+
+pytestmark = pytest.mark.slow
+PAGES = ["runs", "heads", "find", "training", "phases", "gradients", "ablate", "circuits", "specimens"]
+WATCH = """
+window.moved = []; window.styled = 0;
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) if (!one.hadRecentInput) moved.push([one.startTime, one.value]);
+}).observe({ type: "layout-shift", buffered: true });
+(function look() { // until the rules of rooms.py are in force
+  const styles = [...document.querySelectorAll("style")];
+  if (styles.some((one) => one.textContent.includes("data-drawn"))) styled = performance.now();
+  else requestAnimationFrame(look);
+})();
+"""
+FROM_THEN = "() => moved.filter(([when]) => when > styled + 50).reduce((sum, [, value]) => sum + value, 0)"
+
+
+class Heard:
+    """Every message of the server: its size, and of a component the bytes of script and style."""
+
+    def __init__(self, page: Page) -> None:
+        self.sizes: list[int] = []
+        self.code = 0
+        page.on("websocket", lambda socket: socket.on("framereceived", self.add))
+
+    def add(self, frame: Any) -> None:
+        message = ForwardMsg()
+        message.ParseFromString(frame)
+        self.sizes.append(len(frame))
+        part = message.delta.new_element.bidi_component
+        self.code += len(part.js_content) + len(part.css_content)
+
+    def clear(self) -> None:
+        self.sizes.clear()
+        self.code = 0
+
+
+def test_a_choice_costs_its_own_bytes_and_no_script(page, server):
+    heard = Heard(page)
+    page.goto(f"{server}/heads?run=toy&layer=0&head=0")
+    settle(page)
+    page.get_by_role("slider", name="Step of training").wait_for()
+    settle(page)
+    assert heard.code < 4000  # the scripts of all parts are bytes of one element
+    page.keyboard.press("r")
+    settle(page)
+    heard.clear()
+    page.keyboard.press("r")
+    settle(page)
+    assert 0 < sum(heard.sizes) < 18_000 and heard.code == 0  # Streamlit's own blocks and headers, and a hash each
+    heard.clear()
+    atlas = page.get_by_role("application", name=re.compile("attention heads"))
+    atlas.focus()
+    page.keyboard.press("ArrowRight")
+    settle(page)
+    assert 0 < sum(heard.sizes) < 32_000 and heard.code < 1500
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_little_moves_once_a_page_has_its_styles(browser, server, width):
+    with tab(browser, server, viewport={"width": width, "height": 844}) as page:
+        page.add_init_script(WATCH)
+        moved = {}
+        for name in PAGES:
+            page.goto(f"{server}/{name}?run=toy")
+            settle(page)
+            moved[name] = page.evaluate(FROM_THEN)
+        assert {name: round(value, 2) for name, value in moved.items() if value > 0.35} == {}

@@ -1,0 +1,31 @@
+"""The parts as a page of the dashboard takes them: all scripts and styles at once, then an element for each."""
+
+import re
+
+import pytest
+
+from tracer.pictures import sources
+
+NAMES = sorted(p.name for p in sources.PARTS.iterdir() if p.name not in sources.NOT_MOUNTED)
+
+
+def test_the_library_holds_every_part_once() -> None:
+    code = sources.library()
+    assert re.findall(r'^"(\w+)": \(\(\) => \{ let entry;$', code, re.M) == NAMES
+    assert code.count("const PALETTES =") == code.count("async function live(") == code.count("export default") == 1
+    for name in NAMES:
+        assert sources.entry(name) in code
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_element_says_its_name_and_nothing_else(name: str) -> None:
+    one, other = sources.element(name), sources.element("atlas")
+    assert one.html == f'<div class="part {name}"></div>' and (one.css, one.js) == ("", other.js)
+    assert len(one.js) < 200 and "\n" in one.js  # Streamlit takes a single line for a path
+
+
+def test_a_part_alone_brings_what_it_needs() -> None:
+    alone = sources.source("spark")
+    assert alone.js == sources.common() + sources.script("spark")
+    assert alone.css == sources.text("shared/shared.css") + sources.text("spark/spark.css")
+    assert sources.style("pulse") == ""

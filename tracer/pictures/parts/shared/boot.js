@@ -1,0 +1,2 @@
+const hub = (globalThis.manyeyes ??= {});
+hub.opened ??= new Promise((open) => { hub.open = open; });

@@ -1,0 +1,1 @@
+export default async (args) => (await hub.opened)(args);

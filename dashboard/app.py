@@ -10,18 +10,21 @@ import streamlit as st
 # `streamlit run dashboard/app.py` puts dashboard/ on the path, not the folder that holds both packages
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dashboard import navigation, theme  # noqa: E402
+from dashboard import navigation, state, theme  # noqa: E402
+from dashboard.components.library import library  # noqa: E402
 from dashboard.sections.keys import draw_keys  # noqa: E402
-from dashboard.sections.taking import draw_saver  # noqa: E402
+from dashboard.sections.taking import draw_page_taking, forget  # noqa: E402
 from dashboard.sections.tour import draw_tour  # noqa: E402
 
+st.set_page_config(page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
 page = st.navigation(navigation.pages(), position="top")
-st.set_page_config(
-    page_title=f"{page.title} · manyeyes", page_icon="👁️", layout="wide", initial_sidebar_state="collapsed"
-)
-
-theme.apply()
-draw_keys()
-draw_saver()
+st.set_page_config(page_title=f"{page.title} · manyeyes")
+forget()
+with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
+    theme.apply()
+    library()
+    draw_keys()
 draw_tour(page.url_path)
 page.run()
+draw_page_taking(page.url_path, page.title)
+state.arrived()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,17 +16,25 @@ from tracer.pictures.scales import of_measure
 
 if TYPE_CHECKING:
     import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
 
     from tracer.store import Run
 
 STYLE = """<style>
-[data-testid="stMainBlockContainer"] { padding-top: 5rem; }
+[data-testid="stMainBlockContainer"] { padding-top: 5rem; padding-bottom: 4rem; }
 .st-key-heading, .st-key-heading > :first-child > * { row-gap: 0; }
 .st-key-heading h1 { padding: 0; }
 [data-testid="stLayoutWrapper"]:has(> .st-key-tour_place:empty) { display: none; }
 .st-key-heading [data-testid="stCaptionContainer"] p { line-height: 1.9; }
-[class*="st-key-pulse_"] { display: none; }
+[data-testid="stLayoutWrapper"]:has(> [class*="st-key-pulse_"]) { display: none; }
+@media (max-width: 640px) {
+  [data-testid="stMainBlockContainer"] { padding-top: 4.25rem; }
+  .st-key-run_bar { margin-top: .4rem; }
+  .st-key-choosers [data-testid="stColumn"]:nth-child(-n + 2) { flex: 1 1 40%; min-width: 0; }
+}
 .st-key-run_bar { font-variant-numeric: tabular-nums; }
+.st-key-refused { padding: .9rem 1rem; border-radius: 6px; border: 1px solid #b3261e66; background: #b3261e0d; }
+.st-key-refused [data-testid="stAlertContainer"] { padding: 0; background: none; }
 </style>"""
 
 
@@ -39,6 +47,12 @@ def heading(title: str, question: str) -> None:
             st.caption(question, width="content")
         bar = st.container(key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small")
     st.session_state["run_bar_place"] = bar
+
+
+def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
+    """Columns for a page's choices; on a phone the first two stay side by side."""
+    with st.container(key="choosers"):
+        return st.columns(spec)
 
 
 def choose_run() -> Run:
@@ -86,7 +100,7 @@ def choose_step(run: Run, steps: list[int] | None = None) -> int:
 
     return st.select_slider(
         "Step", steps, key="step_box", on_change=moved, help="Updates made when these weights were kept",
-        format_func=lambda step: "newest" if run.live and step == steps[-1] else str(step),
+        format_func=lambda step: "newest" if run.live and step == steps[-1] else f"{step:,}",
     )  # fmt: skip
 
 
@@ -136,8 +150,9 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
 
 def refuse(message: str) -> None:
     """Say what is wrong and what to do, as text (never as HTML or Markdown), and stop the page."""
-    st.error("This cannot be shown.", icon=":material/block:")
-    st.text(message)
+    with st.container(key="refused", gap="xsmall"):
+        st.error("This cannot be shown.", icon=":material/block:")
+        st.text(message)
     st.stop()
 
 

@@ -163,11 +163,16 @@ def _echo(query: dict[str, str]) -> bool:
     A rerun brings the browser's address along: for a moment after a choice that is still the one before it, and a
     fragment that ticks by itself may bring any.
     """
-    context = get_script_run_ctx()
-    if context is not None and context.fragment_ids_this_run:
+    if _a_part_only():
         return True
     recent = time.monotonic() - st.session_state.get("updated_at", -math.inf) < ECHO_SECONDS
     return recent and query in st.session_state.get("addresses", [])
+
+
+def _a_part_only() -> bool:
+    """Is this the run of one fragment, not of the page?"""
+    context = get_script_run_ctx()
+    return context is not None and bool(context.fragment_ids_this_run)
 
 
 def update(**changes: Any) -> None:
@@ -178,9 +183,19 @@ def update(**changes: Any) -> None:
 
 
 def show(key: str, value: Any) -> None:
-    """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile."""
-    if key not in st.session_state or st.session_state[key] != value:
+    """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile.
+
+    What a run gave that a click cut short is given again, since a browser mounts a widget late, and by the last run alone.
+    """
+    given = st.session_state.setdefault("given", set())
+    if key not in st.session_state or st.session_state[key] != value or (key in given and not _a_part_only()):
+        given.add(key)
         st.session_state[key] = value
+
+
+def arrived() -> None:
+    """The page was drawn to its end: what `show` gave is with the browser."""
+    st.session_state["given"] = set()
 
 
 def open_run(run: str) -> None:

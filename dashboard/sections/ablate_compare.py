@@ -13,24 +13,12 @@ from dashboard.components.headmap import headmap
 from dashboard.loading import ablating, comparing
 from dashboard.loading.ablating import Cost, Setup, Swept
 from dashboard.sections import prompts
-from dashboard.sections.ablate_sweep import AT_ONCE, is_large, probe_title, signed
+from dashboard.sections.ablate_sweep import AT_ONCE, TABLE, is_large, probe_title, signed
 from dashboard.sections.comparing import is_compared, other_run, other_step
 from tracer.store import Run
 
 if TYPE_CHECKING:
     from tracer.ablate import Estimate
-
-STYLE = """<style>
-.beside { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.beside th { text-align: right; font-weight: 400; opacity: .7; font-size: .8rem; }
-.beside th:first-child, .beside td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
-.beside td { text-align: right; }
-.beside th, .beside td { padding: .4rem 0 .4rem .7rem; white-space: nowrap;
-  border-bottom: 1px solid rgb(127 127 127 / .25); }
-.beside th:first-child, .beside td:first-child { padding-left: 0; }
-.beside tr:last-child td { border-bottom: 0; }
-.beside i { display: block; font-style: normal; opacity: .7; font-size: .8rem; }
-</style>"""
 
 
 def draw_beside(run: Run, setup: Setup) -> None:
@@ -92,9 +80,8 @@ def _draw_costs(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
                 for (title, _), before, cost in zip(sides, clean, costs, strict=True)
             ]
             head = "".join(f"<th>{escape(one)}</th>" for one in ("nats a token", "Before", "After", "Change"))
-            st.html(
-                f'{STYLE}<table class="beside"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-            )
+            body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+            st.html(f'{TABLE}<table class="numbers beside">{body}</table>')
             a, b = costs
             if a and b:
                 st.markdown(sentence(a[name].change, b[name].change, paired.get(name)))

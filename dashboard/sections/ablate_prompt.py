@@ -88,4 +88,4 @@ def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], tr
             blob = payload.pattern(
                 values, strings[start:], label=theme.head_label(*head), query_start=start, key_start=start
             )
-            pattern(blob, key=f"pattern_{name}", max_size=460)
+            pattern(blob, key=f"pattern_{name}", max_size=460, text=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import numpy as np
 import streamlit as st
 
@@ -20,6 +22,18 @@ AT_ONCE = 128
 RANDOM_SETS = 30
 NAMED = 8
 """Heads of a sentence; of more only the number is said."""
+TABLE = """<style>
+.numbers { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.numbers th { text-align: right; font-weight: 400; opacity: .7; font-size: .8rem; }
+.numbers th:first-child, .numbers td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.numbers td { text-align: right; }
+.numbers th, .numbers td { padding: .4rem 0 .4rem .7rem; white-space: nowrap;
+  border-bottom: 1px solid rgb(127 127 127 / .25); }
+.numbers th:first-child, .numbers td:first-child { padding-left: 0; }
+.numbers tr:last-child td { border-bottom: 0; }
+.numbers i { display: block; font-style: normal; opacity: .7; font-size: .8rem; }
+@media (max-width: 640px) { .numbers th { white-space: normal; vertical-align: bottom; } }
+</style>"""
 
 
 def draw_sweep(run: Run, setup: Setup) -> None:
@@ -47,7 +61,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
         n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())
         st.caption(
             f"A dot: the 95 % interval of that head excludes 0. Of {n} heads without any effect, {n / 20:.1f} would "
-            f"get one by chance; “corrected” is for {n} tries (Holm 1979)."
+            f"get one by chance, so the dots are also corrected for {n} tries (Holm 1979)."
         )
 
 
@@ -75,10 +89,10 @@ def _sure(swept: Swept) -> str:
     kept = [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
     names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= NAMED else ""
     if marked > 1 and np.array_equal(swept.corrected, swept.sure):
-        held = f"all {marked} hold"
+        left = f"all {marked} are left"
     else:
-        held = f"{len(kept) or 'none'} hold{'s' if len(kept) < 2 else ''}{names}"
-    return f"A dot for {marked} of {n} heads" + (f"; corrected, {held}." if marked else ".")
+        left = f"{len(kept) or 'none'} {'is' if len(kept) < 2 else 'are'} left{names}"
+    return f"A dot for {marked} of {n} heads" + (f"; after correction {left}." if marked else ".")
 
 
 def draw_null(setup: Setup) -> None:
@@ -112,17 +126,24 @@ def draw_replacements(setup: Setup) -> None:
     from tracer.ablate import agree
 
     found = ablating.by_replacement(setup)
-    numbers = ", ".join(
-        f"{mode} {signed(e.mean)}" + (f" ({signed(e.low)} to {signed(e.high)})" if np.isfinite(e.low) else "")
-        for mode, e in found.items()
-    )
     if not all(np.isfinite(e.low) for e in found.values()):
         said = "With 1 sequence there are no intervals to compare."
     elif agree(found):
         said = "Their intervals overlap: it matters little what stands in for these heads."
     else:
         said = "They differ by more than their intervals: what stands in for these heads matters."
-    st.caption(f"Change on repeated tokens by what is put in their place: {numbers}. {said}")
+    rows = "".join(
+        f"<tr><td>{escape(mode.capitalize())}</td><td>{signed(e.mean)}</td><td>{_ends(e.low, e.high)}</td></tr>"
+        for mode, e in found.items()
+    )
+    head = "<th>put in their place</th><th>change on repeated tokens</th><th>95 % interval</th>"
+    with st.container(gap="xsmall"):
+        st.html(f'{TABLE}<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>')
+        st.caption(said)
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{signed(low)} to {signed(high)}" if np.isfinite(low) else "none"
 
 
 def signed(value: float) -> str:

@@ -108,9 +108,14 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
         last = trace.sel(step=slice(None, int(steps[-1])))
         lines(last["induction"].values, last["step"].values, "when_score", parts.scale("induction", run))
     score = trace["induction"].sel(step=steps, method="nearest").values
-    st.markdown(when.sentence(label, steps, score[(slice(None), *focus)], effect[(slice(None), *focus)]))
-    if run.live or len(steps) < len(run.steps):
-        st.caption(f"Of {len(steps)} snapshots so far.")
+    if steps[-1] < run.steps[-1]:  # what a head comes to is not known before its end
+        st.caption(
+            f"{len(steps)} of {len(run.steps)} snapshots so far: what became of {label} is said once all are in."
+        )
+    else:
+        st.markdown(when.sentence(label, steps, score[(slice(None), *focus)], effect[(slice(None), *focus)]))
+        if run.live or len(steps) < len(run.steps):
+            st.caption(f"Of {len(steps)} snapshots so far.")
     at = int(np.abs(steps - setup.step).argmin())
     _draw_scatter(score[at], effect[at], focus, int(steps[at]))
 
@@ -126,7 +131,7 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
             on_change=lambda head: state.update(layer=head[0], head=head[1]),
         )  # fmt: skip
     with right:
-        st.markdown(f"**Score against effect at step {step}**")
+        st.markdown(f"**Score against effect at step {step:,}**")
         like, unseen = when.lookalikes(score, effect), when.hidden(score, effect)
         st.markdown(
             f"Look-alikes, with a score above {when.STRONG} and an effect below {when.COSTLY} nats: {_names(like)}."

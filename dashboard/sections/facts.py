@@ -10,32 +10,34 @@ import streamlit as st
 
 from dashboard import measured, state, theme
 from dashboard.figures import rows
-from dashboard.loading.summaries import recent_ms, status_word
+from dashboard.headsets import THRESHOLD
+from dashboard.loading.summaries import recent_ms
 from tracer.store import About, Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
+LARGE = 1e6
+"""A perplexity beyond it says nothing more."""
+
 
 def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
-    """How a run stands, its speed, and what is left; losses and best head at the chosen step.
+    """Losses and best head at the chosen step, the speed, and what is left; the line in the header says how it stands.
 
-    What nobody knows is left out, and so is what the line in the header says of a run that has ended.
+    What nobody knows is left out.
     """
-    status, about = theme.status(run.status), run.about
-    row = measured.nearest(trace, chosen)
+    about, row = run.about, measured.nearest(trace, chosen)
     with st.container(horizontal=True):
-        if run.live:
-            _fact("Status", f"{status.icon} {status.text if about.kind == 'trained' else status_word(run)}", None)
-        if run.live or about.kind == "opened" or int(trace["step"][row]) != int(trace["step"][-1]):
+        if about.kind == "opened" or int(trace["step"][row]) != int(trace["step"][-1]):
             _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
         nats = measured.predicts_tokens(trace)
         on_text = "Held-out loss" if about.kind == "trained" else "Loss on text"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
             if measured.holds(trace, name):
                 loss = _latest(trace, name, row) if about.kind != "trained" else float(trace[name][row])
-                perplexity = _loss(float(rows.perplexity(loss)), digits=1)
-                _fact(label, _loss(loss), f"perplexity {perplexity}" if nats else None)
+                perplexity = float(rows.perplexity(loss))
+                said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
+                _fact(label, _loss(loss), said if nats else None)
         _draw_striking(trace, row)
         _draw_pace(run, trace, about)
 
@@ -52,7 +54,9 @@ def _draw_striking(trace: xr.Dataset, row: int) -> None:
         if measured.holds(trace, name):
             best = measured.striking(trace, step)
             value = theme.fmt(float(trace[name].values[row][best]), name)
-            _fact(label, theme.head_label(*best), f"score {value}" if name == "induction" else f"entropy {value} of 1")
+            weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
+            said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
+            _fact("Nearest to induction" if weak else label, theme.head_label(*best), said)
             return
 
 
@@ -73,7 +77,7 @@ def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
         _fact("Time left", _duration((about.steps - int(trace["step"][-1])) * ms / 1000), "at this speed")
     elif not run.live and (seconds := cost.get("seconds")):
         share = cost.get("recording_share")
-        _fact("Took", _duration(float(seconds)), None if share is None else f"{share:.1%} more by recording")
+        _fact("Took", _duration(float(seconds)), None if share is None else f"+{share:.1%} for recording")
 
 
 def _fact(label: str, value: str, detail: str | None) -> None:
@@ -156,14 +160,18 @@ def draw_samples(run: Run, step: int | None) -> None:
     st.header("What it writes", anchor=False)
     st.caption(f"Continuations of a held-out text, sampled at step {newest:,}. Move the step to read earlier ones.")
     shown = [s for s in samples if s["step"] == newest]
-    st.text("The model is given")
-    st.code(printable(shown[0]["prompt"]), language=None, wrap_lines=True)
+    with st.container(gap="xxsmall"):
+        st.caption("It is given")
+        st.code(printable(shown[0]["prompt"]), language=None, wrap_lines=True)
     for column, sample in zip(st.columns(len(shown), gap="large"), shown, strict=True):
         temperature = sample["temperature"]
-        column.text(
-            "and its most likely continuation" if temperature == 0 else f"and at temperature {temperature:g} continues"
-        )
-        column.code(printable(sample["text"]), language=None, wrap_lines=True)
+        with column, st.container(gap="xxsmall"):
+            st.caption(
+                "It goes on, always with the most likely token"
+                if temperature == 0
+                else f"It goes on, drawn at temperature {temperature:g}"
+            )
+            st.code(printable(sample["text"]), language=None, wrap_lines=True)
 
 
 def printable(text: str) -> str:

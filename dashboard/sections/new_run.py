@@ -24,6 +24,20 @@ COMING = (
     (1300, "it is done. Switch that head off, and see what breaks.", ""),
 )
 """Of the demo: from which step, what, and on which page; the same within 100 steps for the seeds that were tried."""
+STYLE = """<style>
+.st-key-welcome { padding: 1.6rem 1.8rem; }
+.st-key-welcome h2 { font-size: 1.35rem; line-height: 1.3; }
+.st-key-welcome [data-testid="stElementContainer"]:has(h2) { margin-top: 0 !important; min-height: 0 !important; }
+ol.coming { list-style: none; margin: .2rem 0 .4rem; padding: 0; line-height: 1.5; }
+ol.coming li { display: grid; grid-template-columns: 5.4rem 1fr; gap: .8rem; margin: 0; padding: 0 0 .7rem; }
+ol.coming li > span { position: relative; padding: 0 0 0 1.3rem; }
+ol.coming li > span::before { content: ""; position: absolute; left: 0; top: .42rem; width: .55rem; height: .55rem;
+  border-radius: 50%; background: #3b6be0; }
+ol.coming li:not(:last-child) > span::after { content: ""; position: absolute; left: .22rem; top: 1.15rem;
+  bottom: -.95rem; width: 1.5px; background: #3b6be055; }
+ol.coming b { font-weight: 500; text-align: right; opacity: .72; font-variant-numeric: tabular-nums; }
+@media (max-width: 640px) { .st-key-welcome { padding: 1.2rem 1rem; } }
+</style>"""
 
 
 def draw_welcome() -> None:
@@ -38,7 +52,7 @@ def draw_welcome() -> None:
                 "column for each that it may look at. Nobody tells a head where to look: it learns that, and here you "
                 "see when."
             )
-            st.markdown("\n".join(f"- {_since(start)}, {what}" for start, what, _ in COMING))
+            st.html(STYLE + _timeline())
             st.button(
                 "Train the demo (2 minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
                 on_click=_start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
@@ -68,7 +82,13 @@ def _draw_pictures() -> None:
         with column:
             st.markdown(f"**{label}**  \n{does}")
             blob = payload.pattern(_by_hand(looks), TOKENS, label=label)
-            pattern(blob, key=f"welcome {label}", max_size=300)
+            pattern(blob, key=f"welcome {label}", max_size=300, text=False)
+
+
+def _timeline() -> str:
+    """The demo's course as a list, a step beside each event; our own words only."""
+    lines = (f"<li><b>step {start:,}</b><span>{what[0].upper()}{what[1:]}</span></li>" for start, what, _ in COMING)
+    return f'<ol class="coming">{"".join(lines)}</ol>'
 
 
 def _by_hand(looks: tuple[int, ...]) -> np.ndarray:
@@ -110,7 +130,7 @@ def draw_new() -> None:
         suggested = processes.free_name(f"{preset}-{int(seed)}")
         name = st.text_input("Name", placeholder=suggested, key="new_name")
     st.button(
-        "Train", icon=":material/play_arrow:", key="train_new", on_click=_start,
+        "Train", icon=":material/play_arrow:", key="train_new", type="primary", on_click=_start,
         args=(preset, int(seed), int(steps), name.strip() or suggested),
     )  # fmt: skip
     _draw_problem()
@@ -157,7 +177,7 @@ def _fork(run: Run, step: int, name: str, steps: int, clamp: str) -> None:
     try:
         processes.fork(run, step, name, steps, clamp)
         st.session_state.pop("fork_problem", None)
-        st.session_state["fork_name"] = ""
+        st.session_state.update(fork_name="", way_fork=False)
     except (ValueError, OSError) as error:
         st.session_state["fork_problem"] = str(error)
 
@@ -221,7 +241,7 @@ def _open_model(model: str, revisions: list[str], name: str) -> None:
     try:
         processes.open_model(model, revisions, name)
         st.session_state.pop("hf_problem", None)
-        st.session_state["hf_name"] = ""
+        st.session_state.update(hf_name="", way_model=False)
     except (ValueError, OSError) as error:
         st.session_state["hf_problem"] = str(error)
 
@@ -230,7 +250,7 @@ def _start(preset: str, seed: int, steps: int, name: str) -> None:
     try:
         processes.train(preset, name, seed, steps)
         st.session_state.pop("new_problem", None)
-        st.session_state["new_name"] = ""
+        st.session_state.update(new_name="", way_train=False)
     except (ValueError, OSError) as error:
         st.session_state["new_problem"] = str(error)
 

@@ -25,7 +25,8 @@ TITLES = (
 LAST = len(TITLES)
 PREDICTION = 4
 ACCENT = "#3b6be0"
-"""Between the accents of the two themes, so that it stands out on both."""
+"""Between the accents of the two themes, so that it stands out on both. Where there is room the card stays in view, on
+the page's own background: a deed may be done far below it."""
 STYLE = f"""<style>
 .st-key-tour {{ padding: .7rem 1rem .8rem; border-color: {ACCENT}; background: {ACCENT}0d; }}
 .st-key-tour_words_{LAST} {{ min-height: 9.4rem; }}
@@ -33,6 +34,15 @@ STYLE = f"""<style>
 .st-key-tour [data-testid="stText"] {{ font-size: 1rem; line-height: 1.5; white-space: normal;
   overflow-wrap: anywhere; }}
 .st-key-tour_head {{ flex-wrap: nowrap; }}
+[data-testid="stToastContainer"] {{ top: auto; bottom: 1rem; }}
+@media (min-width: 641px) and (min-height: 700px) {{
+  :is([data-testid="stAppViewContainer"], :has(> [data-testid="stMain"]), [data-testid="stMain"],
+    [data-testid="stMainBlockContainer"], [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"]) {{
+    background-color: inherit; }}
+  [data-testid="stLayoutWrapper"]:has(> .st-key-tour_place) {{ position: sticky; top: 3.75rem; z-index: 99;
+    padding: .5rem 0; margin-bottom: -.5rem; background-color: inherit; }}
+  [data-testid="stMain"] {{ scroll-padding-top: 14rem; }}
+}}
 @media (max-width: 640px) {{
   [data-testid="stLayoutWrapper"]:has(> [class*="st-key-tour_words_"]) {{ flex-basis: 100%; }}
 }}
@@ -116,17 +126,17 @@ def _draw_step(at: int, story: Story, page: str) -> None:
 
 def _draw_words(at: int, story: Story, there: bool) -> bool:
     """The task until it is done, then what there is to say; is it done?"""
+    guess = state.read().guess
     if at == PREDICTION:
         st.markdown(story.task(at))
-        guesses = _guesses()
+        state.show("tour_guess", guess or None)
         st.radio(
-            "Your prediction", list(GUESSES), key=f"tour_guess {story.key}", label_visibility="collapsed",
-            index=list(GUESSES).index(guesses[story.key]) if story.key in guesses else None,
-            format_func=lambda guess: GUESSES[guess],
-            on_change=lambda: guesses.update({story.key: st.session_state[f"tour_guess {story.key}"]}),
+            "Your prediction", list(GUESSES), key="tour_guess", label_visibility="collapsed", index=None,
+            format_func=GUESSES.__getitem__,
+            on_change=lambda: state.update(guess=st.session_state["tour_guess"] or ""),
         )  # fmt: skip
-        return story.key in guesses
-    done = story.done(at, _guesses().get(story.key)) if there else None
+        return bool(guess)
+    done = story.done(at, guess or None) if there else None
     if done is None or not done.complete:
         st.markdown(story.task(at))
     if done is not None:
@@ -167,8 +177,3 @@ def _go(at: int, story: Story | None) -> None:
 
 def _leave() -> None:
     state.update(tour=0)
-
-
-def _guesses() -> dict[str, str]:
-    """What was predicted in this session, by run and head."""
-    return st.session_state.setdefault("tour_guesses", {})

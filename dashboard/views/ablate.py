@@ -111,7 +111,7 @@ def _draw_switches(run: Run, off: tuple[headsets.Head, ...], scores: np.ndarray,
     strong, back, control = (
         headsets.induction_heads(scores), headsets.previous_token_head(previous), headsets.others(off, scores),
     )  # fmt: skip
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="xsmall"):
         _preset(
             "Induction heads",
             strong,
@@ -159,7 +159,7 @@ def _draw_costs(setup: Setup) -> None:
                  "The loss of all tokens."),
     }  # fmt: skip
     for column, name in zip(st.columns(len(before)), before, strict=True):
-        with column, st.container(border=True, height="stretch"):
+        with column, st.container(border=True, height="stretch", gap="xsmall"):
             st.markdown(f"**{probe_title(name, setup)}**")
             what, why = said[name]
             st.caption(what, help=why)

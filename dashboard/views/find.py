@@ -32,7 +32,7 @@ BESIDE = ("induction", "previous_token", "entropy_normalised", "first_token")
 
 def page() -> None:
     parts.heading("Find", "Which head does what, and where in a text does it do it?")
-    chooser, by, kinds = st.columns([3, 2, 2])
+    chooser, by, kinds = parts.row([3, 2, 2])
     with chooser:
         run = parts.choose_run()
     trace = parts.recorded(run)

@@ -30,7 +30,7 @@ See = Callable[[int], Sight]
 
 def page() -> None:
     parts.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    chooser, colour, finder = st.columns([3, 2, 3])
+    chooser, colour, finder = parts.row([3, 2, 3])
     with chooser:
         run = parts.choose_run()
     trace = _so_far(run)

@@ -29,7 +29,15 @@ SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
 STYLE = """<style>
 [class*="st-key-name-"] [data-testid="stText"] { font-weight: 600; font-size: 1.05rem; }
-[class*="st-key-parent-"] [data-testid="stText"] { font-size: .875rem; opacity: .65; }
+[class*="st-key-parent-"] [data-testid="stText"] { font-size: .875rem; opacity: .7; }
+[class*="st-key-about-"] [data-testid="stCaptionContainer"] p { line-height: 1.5; }
+[class*="st-key-progress-"], [class*="st-key-best-"] { font-variant-numeric: tabular-nums; }
+@media (max-width: 640px) {
+  [class*="st-key-run-"] [data-testid="stColumn"]:nth-child(2) { flex: 1 1 34%; min-width: 0; align-self: start; }
+  [class*="st-key-run-"] [data-testid="stColumn"]:nth-child(4) { flex: 1 1 48%; min-width: 0; align-self: start; }
+  [class*="st-key-run-"] [data-testid="stColumn"]:nth-child(4) { order: 1; }
+  [class*="st-key-run-"] [data-testid="stColumn"]:is(:nth-child(3), :nth-child(5)) { order: 2; }
+}
 </style>"""
 
 
@@ -41,22 +49,26 @@ def page() -> None:
         draw_welcome()
         _draw_broken()
         return
-    if forking := st.session_state.get("forking"):
+    forking = st.session_state.get("forking")
+    with st.session_state["run_bar_place"]:
+        _draw_ways(forking)
+    if forking:
         _draw_forking()
     ticking(_draw_runs, key="runs")
-    st.space("small")
-    left, right = st.columns(2, gap="large")
-    with left, st.expander("Train another run", icon=":material/add:"):
+    _draw_broken()
+
+
+def _draw_ways(forking: bool | None) -> None:
+    """What begins a run, or brings one here."""
+    with st.popover("Train another run", icon=":material/add:", type="primary", key="way_train", on_change="rerun"):
         draw_new()
-    with right, st.expander("Open a Hugging Face model", icon=":material/deployed_code:"):
-        draw_hugging_face()
-    with right, st.expander("Open a run directory", icon=":material/folder_open:"):
-        draw_open()
     if not forking:
-        with left, st.expander("Fork a run", icon=":material/fork_right:"):
+        with st.popover("Fork a run", icon=":material/fork_right:", key="way_fork", on_change="rerun"):
             draw_fork(loading.runs())
-    with left:
-        _draw_broken()
+    with st.popover("Open a model", icon=":material/deployed_code:", key="way_model", on_change="rerun"):
+        draw_hugging_face()
+    with st.popover("Open a run", icon=":material/folder_open:"):
+        draw_open()
 
 
 def _draw_forking() -> None:
@@ -120,7 +132,7 @@ def _demo_step(runs: list[Run]) -> int | None:
 
 def _draw_process(one: Started) -> None:
     """A process that has no run to show yet, or that ended badly."""
-    with st.container(border=True, key=f"process-{one.name}"):
+    with st.container(border=True, key=f"process-{one.name}", gap="xsmall"):
         if one.alive:
             _draw_name(one.name, "starting")
             st.caption(DOES.get(one.command, DOES["train"]))
@@ -136,24 +148,25 @@ def _draw_process(one: Started) -> None:
 def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
     name = run.name
     with st.container(border=True, key=f"run-{name}"):
-        about, progress, loss, best, actions = st.columns([7, 3, 4, 4, 7], gap="medium", vertical_alignment="center")
-        with about:
+        about, progress, loss, best, actions = st.columns(
+            [26, 17, 15, 17, 31], gap="small", vertical_alignment="center"
+        )
+        with about, st.container(gap="xxsmall", key=f"about-{name}"):
             _draw_name(name, "resuming" if waking(run) else status_word(run))
-        try:
-            facts = summary(run)
-        except ValueError as error:
-            st.text(str(error))
-            return
-        with about:
+            try:
+                facts = summary(run)
+            except ValueError as error:
+                st.text(str(error))
+                return
             st.caption(_about(facts))
             _draw_parent(run)
-        with progress:
+        with progress, st.container(gap="xxsmall", key=f"progress-{name}"):
             _draw_progress(run, facts)
         with loss:
             share = max(facts.share, SPARK_SHARE)
             if facts.losses or facts.kind == "trained":
                 spark(facts.losses, key=f"loss-{crc32(name.encode())}", label="training loss", share=share)
-        with best:
+        with best, st.container(gap=None, key=f"best-{name}"):
             _draw_best(facts)
         with actions:
             _draw_actions(run, facts, comparing, several)
@@ -170,12 +183,21 @@ def _draw_parent(run: Run) -> None:
 
 
 def _draw_best(facts: Summary) -> None:
-    st.caption("Strongest induction head" if facts.induction else "Sharpest head")
+    """The strongest induction head where there is one, else the sharpest head."""
     if facts.best is None:
+        st.caption("Heads")
         st.markdown("not measured yet")
         return
-    score = theme.fmt(facts.score, "induction")
-    st.markdown(f"**{theme.head_label(*facts.best)}** {'scores' if facts.induction else 'entropy'} {score}")
+    head, score = theme.head_label(*facts.best), theme.fmt(facts.score, "induction")
+    if not facts.induction:
+        st.caption("Sharpest head")
+        st.markdown(f"**{head}** entropy {score}")
+    elif facts.score > THRESHOLD:
+        st.caption("Strongest induction head")
+        st.markdown(f"**{head}** scores {score}")
+    else:
+        st.caption("No induction head")
+        st.markdown(f"nearest {head}, {score}")
 
 
 def _draw_name(name: str, status: str) -> None:
@@ -194,13 +216,15 @@ def _draw_progress(run: Run, facts: Summary) -> None:
     if run.status == "finished":
         st.caption(f"{facts.step:,} steps")
         return
-    st.caption(f"Step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}"))
+    of = "" if facts.steps is None else f" of {facts.steps:,}"
+    if run.status == "diverged":
+        st.caption(f"Broke at step {facts.step:,}{of}")
+        return
+    st.caption(f"Step {facts.step:,}{of}")
     if facts.steps is not None:
         st.progress(facts.share)
     if run.live and (going := pace(run, facts)):
         st.caption(going)
-    if run.status == "diverged":
-        st.caption("Training says where it broke.")
 
 
 def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool) -> None:
@@ -210,19 +234,23 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
             st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:",
                       on_click=_compare, args=(comparing, name))  # fmt: skip
             return
+        if run.status == "diverged":
+            st.button(
+                "See why", key=f"why {name}", icon=":material/troubleshoot:", on_click=_open, args=(name, "training")
+            )
         st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
         if facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live:
             draw_start(run, key=f"tour {name}")
-        if several:
-            st.button(
-                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",
-                disabled=bool(comparing), on_click=lambda: st.session_state.update(comparing=name),
-            )  # fmt: skip
         own = run.meta.get("kind", "trained") == "trained"  # others are somebody's program: not ours to stop or resume
         if own and run.live:
             draw_stop(run)
         elif own and not waking(run):
             draw_resume(run)
+        if several:
+            st.button(
+                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",
+                disabled=bool(comparing), on_click=lambda: st.session_state.update(comparing=name),
+            )  # fmt: skip
     if message := st.session_state.get(f"problem {name}"):
         st.text(message)
 
@@ -234,18 +262,16 @@ def _compare(first: str, second: str) -> None:
     st.switch_page(navigation.page("training"))
 
 
-def _open(name: str) -> None:
+def _open(name: str, page: str = "heads") -> None:
     state.open_run(name)
-    st.switch_page(navigation.page("heads"))
+    st.switch_page(navigation.page(page))
 
 
 def _about(facts: Summary) -> str:
-    """Only words of ours and numbers: a preset that is not ours is not printed."""
+    """Two lines, only words of ours and numbers: a preset that is not ours is not printed."""
     what = facts.preset if facts.preset in PRESETS else "own configuration"
     if facts.kind != "trained":
         what = f"{facts.kind} {facts.author if facts.author.isidentifier() else 'model'}"
-    words = [what, f"{short(facts.n_params)} parameters"]
-    words.append(f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB")
-    if facts.created:
-        words.append(f"{facts.created:%-d %b %H:%M}".replace(" ", "\N{NO-BREAK SPACE}"))
-    return " · ".join(words)
+    kept = f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB"
+    made = f" · {facts.created:%-d %b %H:%M}" if facts.created else ""
+    return f"{what} · {short(facts.n_params)} parameters  \n{kept}{made}"

@@ -31,13 +31,17 @@ OFTEN_MISSING = {
     "use of context": list(CONTEXT), "loss by position": ["loss_by_position"],
 }  # fmt: skip
 """Variables that runs of other people's models may lack, in the words of the page."""
+UNITS = (
+    "Nats: minus the natural logarithm of the probability given to the token that came; 0 is certain. "
+    "Perplexity: e to that power, as if it chose among so many tokens."
+)
 Section = tuple[Iterable[str], Callable[[], None]]
 """The variables that a section shows, one of which must hold something, and what draws it."""
 
 
 def page() -> None:
     parts.heading("Training", "Did it learn, when did its heads change, and what does it write?")
-    chooser, other, stepper, axis = st.columns([3, 3, 5, 2])
+    chooser, other, stepper, axis = parts.row([3, 3, 5, 2])
     with chooser:
         run = parts.choose_run()
     with other:
@@ -144,13 +148,8 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
                 required=True,
                 label_visibility="collapsed",
             )
-    said = (
-        "Nats: minus the natural logarithm of the probability given to the token that came; 0 is certain. "
-        "Perplexity: e to that power."
-    )
-    st.caption(
-        f"{_measured_on(run, traces)} {said if nats else 'The loss is the one that its own training loop computes.'}"
-    )
+    own = "" if nats else " The loss is the one that its own training loop computes."
+    st.caption(f"{_measured_on(run, traces)}{own}", help=UNITS if nats else None)
     lift = rows.perplexity if shown == "perplexity" else np.asarray
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""

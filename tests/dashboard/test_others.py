@@ -155,7 +155,7 @@ def test_cards_say_whose_model_it_is_and_offer_no_stop(
     said = written(app)
     for words in ("watched Patches", "watched GPT2LMHeadModel", "opened GPT2LMHeadModel", "2 checkpoints"):
         assert words in said
-    assert "Sharpest head" in said and "Strongest induction head" in said
+    assert "Sharpest head" in said and "No induction head" in said
     monkeypatch.setattr(tracer.Run, "live", property(lambda self: True))
     assert not {"Stop", "Resume"} & {button.label for button in open_page("runs").button}
     found = summary(open_run("patches"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from dashboard import processes
 from dashboard.loading import ablating, proving
 from dashboard.loading.ablating import Setup, Swept
 from dashboard.sections import ablate_circuit, ablate_sweep
+from dashboard.sections.ablate_sweep import signed
 from tracer import ablate
 from tracer.store import Run
 from tracer.sweeping import sweep_run
@@ -64,11 +66,11 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
     ("marked", "corrected", "said"),
     [
         ([], [], "A dot for 0 of 8 heads."),
-        ([1], [], "A dot for 1 of 8 heads; corrected, none holds."),
-        ([1], [1], "A dot for 1 of 8 heads; corrected, 1 holds: L0H1."),
-        ([1, 6, 7], [1, 6], "A dot for 3 of 8 heads; corrected, 2 hold: L0H1 L1H2."),
-        ([1, 6, 7], [1, 6, 7], "A dot for 3 of 8 heads; corrected, all 3 hold."),
-        (range(8), range(8), "A dot for 8 of 8 heads; corrected, all 8 hold."),
+        ([1], [], "A dot for 1 of 8 heads; after correction none is left."),
+        ([1], [1], "A dot for 1 of 8 heads; after correction 1 is left: L0H1."),
+        ([1, 6, 7], [1, 6], "A dot for 3 of 8 heads; after correction 2 are left: L0H1 L1H2."),
+        ([1, 6, 7], [1, 6, 7], "A dot for 3 of 8 heads; after correction all 3 are left."),
+        (range(8), range(8), "A dot for 8 of 8 heads; after correction all 8 are left."),
     ],
 )
 def test_the_marks_in_words(marked: Sequence[int], corrected: Sequence[int], said: str) -> None:
@@ -109,9 +111,11 @@ def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) ->
     app = open_page("ablate", run="tiny", off=((1, 2),), mode="mean")
     found = ablating.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
     assert found["mean"] == ablating.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
-    said = next(c.value for c in app.caption if c.value.startswith("Change on repeated tokens by"))
-    assert all(mode in said for mode in ablate.MODES)
-    assert ("overlap" in said) == ablate.agree(found)
+    table = next(e.proto.body for e in app.get("html") if "put in their place" in e.proto.body)
+    assert re.findall(r"<tr><td>(\w+)</td><td>([^<]+)</td>", table) == [
+        (mode.capitalize(), signed(e.mean)) for mode, e in found.items()
+    ]
+    assert any("Their intervals overlap" in c.value for c in app.caption) == ablate.agree(found)
 
 
 def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
@@ -174,8 +178,8 @@ def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> 
     snippet, link = (code.value for code in app.code)
     assert snippet == card.snippet
     assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&step=30")
-    html = "\n".join(e.proto.body for e in app.get("html"))
-    assert f"{card.headline}." in html and html.count("<tr>") == 5
+    html = next(e.proto.body for e in app.get("html") if f"{card.headline}." in e.proto.body)
+    assert html.count("<tr>") == 5
     for test in card.tests:
         assert test.name.capitalize() in html
     assert html.count("passed</td>") == card.passed

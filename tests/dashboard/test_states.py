@@ -27,6 +27,7 @@ def said(app: AppTest) -> str:
     kinds: Any = (
         app.title,
         app.header,
+        app.subheader,
         app.text,
         app.markdown,
         app.caption,
@@ -152,7 +153,7 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
     (finished, {**WHOLE, "runs": "✓ finished"}),
     (live, {**WHOLE, "runs": "Step 30 of 100"}),
     (begun, all_say("Nothing is recorded yet", "not measured yet", ablate="other has no snapshot yet")),
-    (diverged, {**WHOLE, "runs": "Training says where it broke", "training": "not a finite number at step 20"}),
+    (diverged, {**WHOLE, "runs": "Broke at step 30 of 30", "training": "not a finite number at step 20"}),
     (interrupted, {**WHOLE, "runs": "◌ interrupted"}),
     (
         weightless,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard import state
 from dashboard.loading.ablating import Cost
 from dashboard.sections import tour_deeds
 from dashboard.sections.tour import LAST, TITLES
@@ -175,6 +176,18 @@ def test_a_link_into_the_tour_opens_at_its_step(opened: Callable[..., AppTest]) 
     assert [title.value for title in app.title] == ["Ablate"] and "tour_finish" in keys(app)
     app.button(key="tour_finish").click().run()
     assert app.session_state["selection"].tour == 0 and not app.exception
+
+
+def test_a_link_carries_the_prediction(opened: Callable[..., AppTest]) -> None:
+    app = opened(tour=4)
+    app.button(key="tour_there").click().run()
+    assert app.radio[0].value is None and app.button(key="tour_next").label == "Skip"
+    app.radio[0].set_value("everything").run()
+    link = state.to_query(app.session_state["selection"])
+    assert link["guess"] == "everything"
+    again = opened(**{name: value for name, value in vars(state.from_query(link)).items() if name != "run"})
+    assert again.radio[0].value == "everything"
+    assert {"tour_there", "tour_back", "tour_close"} == keys(again)
 
 
 def test_a_run_without_such_a_head_says_so(small_run: Run, workplace: Path) -> None:

@@ -185,7 +185,7 @@ def update(**changes: Any) -> None:
 def show(key: str, value: Any) -> None:
     """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile.
 
-    What a run gave that a click cut short is given again, since a browser mounts a widget late, and by the last run alone.
+    What was given by a run that a click cut short is given again: browsers mount a widget late, as the last run has it.
     """
     given = st.session_state.setdefault("given", set())
     if key not in st.session_state or st.session_state[key] != value or (key in given and not _a_part_only()):

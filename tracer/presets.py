@@ -79,6 +79,10 @@ PRESETS: dict[str, Preset] = {
         "the demo's recipe on text alone: the same heads form, later and weaker (about 0.5 by step 1300)",
         replace(_DEMO, steps=2000, data=replace(_DEMO.data, mix=None, mix_share=0.0)),
     ),
+    "one-layer": Preset(
+        "the demo with one layer of attention, nothing else: skip-trigrams, [A] ... [B] -> [C], and no induction head",
+        _with(_DEMO, {"n_layers": 1}, steps=800),
+    ),
     "induction": Preset(
         "a toy of repeated random tokens, 64 words: induction heads within 600 steps, in under a minute", _TOY
     ),

@@ -111,7 +111,9 @@ def test_what_stands_in_the_way_is_named(config: ModelConfig, named: list[str]) 
 
 
 OF_PRESETS: dict[str, list[str]] = {
-    **dict.fromkeys(["demo", "induction-natural", "induction", "many-eyes", "many-eyes-bare", "one-matmul"], []),
+    **dict.fromkeys(
+        ["demo", "induction-natural", "one-layer", "induction", "many-eyes", "many-eyes-bare", "one-matmul"], []
+    ),
     **dict.fromkeys(["single-head-unscaled", "single-head-scaled"], [NO_RESIDUAL, "unembed_hidden=(8, 8)"]),
     **dict.fromkeys(["single-head-residual", "single-head", "multi-head-full", "multi-head"], [TWO_LAYERS]),
     **dict.fromkeys(["two-blocks", "four-blocks"], [TWO_LAYERS]),

@@ -57,8 +57,8 @@ def shrunk(name: str) -> ModelConfig:
 TWO_LAYERS = "mlp_hidden=(8, 8) (one hidden layer could go, or none)"
 NO_RESIDUAL = "residual=False (True could go); unembed_hidden=(8, 8) (a single W_U could go)"
 OF_PRESETS: dict[str, tuple[str, int] | str] = {
-    "demo": ("GPT2", 48), "induction-natural": ("GPT2", 48), "induction": ("GPT2", 48), "many-eyes": ("GPT2", 24),
-    "many-eyes-bare": ("GPT2", 24), "one-matmul": ("GPT2", 24), "post-norm": ("OPT", 24),
+    "demo": ("GPT2", 48), "induction-natural": ("GPT2", 48), "one-layer": ("GPT2", 48), "induction": ("GPT2", 48),
+    "many-eyes": ("GPT2", 24), "many-eyes-bare": ("GPT2", 24), "one-matmul": ("GPT2", 24), "post-norm": ("OPT", 24),
     "single-head-unscaled": NO_RESIDUAL, "single-head-scaled": NO_RESIDUAL, "single-head-residual": TWO_LAYERS,
     "single-head": TWO_LAYERS, "multi-head-full": TWO_LAYERS, "multi-head": TWO_LAYERS, "two-blocks": TWO_LAYERS,
     "four-blocks": TWO_LAYERS, "four-blocks-rms": TWO_LAYERS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracer.pictures import page, payload, portable, reading, sources
+from tracer.pictures import payload, portable, reading, sources
 from tracer.pictures.colours import FONTS, SURFACES
 from tracer.pictures.scales import Scale
 

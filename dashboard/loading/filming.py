@@ -5,7 +5,9 @@ As in `loading`: keyed by run and prompt, and torch is only imported inside.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,10 +30,20 @@ Reel = dict[int, np.ndarray]
 """Codes [layer head rows cols] by step."""
 
 
-def blob(
-    run: Run, trace: xr.Dataset, steps: list[int], sight: Sight, see: Callable[[int], Sight], asked: bool
-) -> tuple[bytes, int]:
-    """The timeline with its film, and how many snapshots were left unfilmed because they cost too much unasked."""
+@dataclass(frozen=True)
+class Film:
+    """The timeline, the film beside it where the run goes on, and how many snapshots cost too much to film unasked."""
+
+    blob: bytes
+    reels: list[bytes]
+    left: int
+
+
+def film_of(
+    run: Run, trace: xr.Dataset, steps: list[int], sight: Sight, see: Callable[[int], Sight], asked: bool,
+    apart: bool = False,
+) -> Film:  # fmt: skip
+    """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
     size = pictures.resolution(max(max(pair) for pair in sight.sizes), sight.thumbs[..., 0, 0].size, len(steps))
     reel = _reel(sight.key, size)
     missing = [step for step in steps if step not in reel]
@@ -41,7 +53,11 @@ def blob(
     filmed = tuple(step for step in steps if step in reel)
     rows = tuple(measured.nearest(trace, step) for step in steps)
     measures = tuple(measured.head_measures(trace))
-    return _blob((*sight.key, size), tuple(steps), filmed, rows, measures, trace, sight, reel), len(missing)
+    name = hashlib.sha256(repr((*sight.key, size)).encode()).hexdigest()[:16] if apart else ""
+    timeline = _blob((*sight.key, size), tuple(steps), filmed, rows, measures, name, trace, sight, reel)
+    pieces = [filmed[i : i + pictures.REEL] for i in range(0, len(filmed), pictures.REEL)] if apart else []
+    reels = [_piece(piece, i * pictures.REEL, name, reel) for i, piece in enumerate(pieces)]
+    return Film(timeline, reels, len(missing))
 
 
 def cheap(run: Run, sight: Sight, steps: list[int]) -> bool:
@@ -86,7 +102,7 @@ def _shoot(
 @st.cache_resource(max_entries=6, show_spinner=False)
 def _blob(
     key: tuple[object, ...], steps: tuple[int, ...], filmed: tuple[int, ...], rows: tuple[int, ...],
-    measures: tuple[str, ...], _trace: xr.Dataset, _sight: Sight, _reel: Reel,
+    measures: tuple[str, ...], name: str, _trace: xr.Dataset, _sight: Sight, _reel: Reel,
 ) -> bytes:  # fmt: skip
     """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
     loss = next((name for name in LOSSES if measured.holds(_trace, name)), None)
@@ -97,5 +113,10 @@ def _blob(
         _trace[loss].values[list(rows)] if loss else np.full(len(steps), np.nan),
         {name: _trace[name].values[list(rows)] for name in measures},
         n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_sight.causal,
-        loss_label=LOSSES.get(loss or "", "loss"),
+        loss_label=LOSSES.get(loss or "", "loss"), reel=name,
     )  # fmt: skip
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _piece(steps: tuple[int, ...], first: int, name: str, _reel: Reel) -> bytes:
+    return pictures.reel([_reel[step] for step in steps], first, name)

@@ -44,8 +44,8 @@ def _film(run: Run, trace: xr.Dataset, sight: Sight) -> bytes | None:
     steps = kept.prompts(run).steps if isinstance(name, str) else run.steps
     if len(steps) < 2:
         return None
-    blob, left = filming.blob(run, trace, steps, sight, lambda step: kept.of_prompt(run, step, str(name)), False)
-    return None if left or len(blob) > LONGEST_FILM else blob
+    film = filming.film_of(run, trace, steps, sight, lambda step: kept.of_prompt(run, step, str(name)), False)
+    return None if film.left or len(film.blob) > LONGEST_FILM else film.blob
 
 
 def page(

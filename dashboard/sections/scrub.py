@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOM = """<style>
 .st-key-timeline { min-height: 134px; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-reels_scrubber) { display: none; }
 @media (max-width: 640px) { .st-key-timeline { min-height: 144px; } }
 </style><div></div>"""
 """With something to show, because an empty container takes no room."""
@@ -42,17 +43,20 @@ def draw_scrubber(
     step = parts.step_in_force(steps)
     sight = see(step)
     asked = st.session_state.get("film_of") == sight.key
-    blob, left = filming.blob(run, trace, steps, sight, see, asked)
+    film = filming.film_of(run, trace, steps, sight, see, asked, apart=run.live)
     scale = parts.scale(measure, run, trace[measure].values) if measure in trace else None
 
     def chosen(step: int) -> None:  # the head stays: without a choice it is the most striking one of each step
         state.update(step=None if step == steps[-1] else step, layer=focus[0], head=focus[1])
 
-    scrubber(blob, key="scrubber", step=step, head=focus, measure=measure, scale=scale, live=run.live, on_change=chosen)
-    if left:
+    scrubber(
+        film.blob, key="scrubber", step=step, head=focus, measure=measure, scale=scale, live=run.live,
+        reels=film.reels, on_change=chosen,
+    )  # fmt: skip
+    if film.left:
         st.space("small")
         st.button(
-            f"Film {left} snapshots", key="film", icon=":material/movie:",
+            f"Film {film.left} snapshots", key="film", icon=":material/movie:",
             help="Runs the prompt through every snapshot, so that the patterns move along while you drag. "
             "It is not done unasked, because this model is large.",
             on_click=lambda: st.session_state.update(film_of=sight.key),

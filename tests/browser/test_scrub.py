@@ -1,11 +1,16 @@
 """The scrubber in a real browser: what it draws needs no server, and what is let go of is kept."""
 
+import json
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+import tracer
 from tests.browsing import query, settle
+from tracer.pictures import film
+from tracer.store.layout import Lock
 
 pytestmark = pytest.mark.slow
 PICTURE = "canvas => canvas.toDataURL()"
@@ -198,3 +203,33 @@ def test_a_held_cell_is_printed_exactly(page, sent):
     pattern(page).press("Escape")
     settle(page)
     expect(line).to_have_count(0)
+
+
+def test_the_film_of_a_live_run_comes_in_pieces_and_is_the_same(page, server, folder):
+    runs = folder / "checkpoints"
+    run = tracer.open_run(shutil.copytree(runs / "toy", runs / "moving"))
+    path = run.dir / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "training"}))
+    found, steps = {}, run.steps
+    lock = Lock(run.dir)
+    try:
+        for name in ("toy", "moving"):
+            page.goto(f"{server}/heads?run={name}&prompt=5 7 9 11 5 7 9&step={steps[0]}")
+            settle(page)
+            slider(page).wait_for()
+            settle(page)
+            for share in (0.3, 1.0):  # in the first piece, and in the last
+                drag_to(page, share)
+                page.wait_for_function(SHOWS, arg=1)
+                found[name, share] = page.evaluate("() => [...manyeyes.topics.get('frame').value.thumbs]")
+                page.keyboard.press("Escape")
+                page.mouse.up()
+                settle(page)
+        pieces = page.evaluate("() => [...manyeyes.reels.values()].map((reel) => [...reel.keys()])")
+    finally:
+        lock.release()
+        shutil.rmtree(run.dir)
+    assert pieces == [list(range(0, len(steps), film.REEL))] and len(pieces[0]) > 1
+    for share in (0.3, 1.0):
+        assert found["toy", share] == found["moving", share]
+    assert found["toy", 0.3] != found["toy", 1.0]

@@ -13,8 +13,9 @@ from streamlit.testing.v1 import AppTest
 from dashboard import measured
 from dashboard.loading import filming, prompting
 from tracer.inspect import look
-from tracer.pictures import film
+from tracer.pictures import film, payload
 from tracer.store import Run
+from tracer.store.layout import Lock
 
 Open = Callable[..., AppTest]
 PROMPT = "3 4 5 3 4"
@@ -71,6 +72,35 @@ def test_a_large_model_is_filmed_when_asked(open_page: Open, sent: Any, monkeypa
     app.button(key="film").click().run()
     assert sent(app, "scrubber")[1]["film"].tolist() == [0, 1, 2, 3]
     assert "film" not in [button.key for button in app.button] and not app.exception
+
+
+def test_of_a_live_run_a_new_snapshot_sends_one_piece_of_the_film(
+    open_page: Open, copy_run: Callable[..., Run], sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(film, "REEL", 2)
+    run = copy_run("alive", status="training")
+    newest = run.dir / "snapshots" / "000030.safetensors"
+    weights = newest.read_bytes()
+    newest.unlink()
+    lock = Lock(run.dir)
+    try:
+        app = open_page("heads", run="alive", prompt=PROMPT)
+        header, arrays, _ = sent(app, "scrubber")
+        assert "frames" not in arrays and arrays["film"].tolist() == [0, 1, 2] and header["every"] == 2
+        before = [payload_of(app, f"scrubber reel {i}") for i in range(2)]
+        newest.write_bytes(weights)
+        app.run()
+        after = [payload_of(app, f"scrubber reel {i}") for i in range(2)]
+    finally:
+        lock.release()
+    assert after[0] == before[0] and after[1] != before[1]
+    name = sent(app, "scrubber")[0]["reel"]
+    pieces = [payload.unpack(one) for one in after]
+    assert [(head["reel"], head["first"]) for head, _ in pieces] == [(name, 0), (name, 2)]
+    tokens = torch.tensor([prompting.encode(run, PROMPT).tokens])
+    for i, step in enumerate(run.steps):
+        expected = film.codes(look(run.model(step), tokens).thumbs)
+        np.testing.assert_array_equal(pieces[i // 2][1]["frames"][i % 2], expected)
 
 
 def test_kept_prompts_are_filmed_from_what_was_kept(

@@ -65,3 +65,13 @@ def test_what_does_not_fit_together(frames: dict[int, np.ndarray], loss: list[fl
 
 def test_a_head_that_does_not_exist_is_dark() -> None:
     assert film.codes(np.array([[[[NAN]], [[1.0]]]])).ravel().tolist() == [0, 255]
+
+
+def test_a_film_in_pieces() -> None:
+    frames = {step: a_frame(step / 100) for step in range(0, 100, 10)}
+    header, arrays = payload.unpack(film.film(list(frames), frames, [1.0] * 10, {}, n=(2, 2), reel="a"))
+    assert "frames" not in arrays and arrays["film"].tolist() == list(range(10))
+    assert (header["reel"], header["every"], header["cells"]) == ("a", film.REEL, [1, 2, 2, 2])
+    header, arrays = payload.unpack(film.reel([frames[80], frames[90]], 8, "a"))
+    assert (header["reel"], header["first"]) == ("a", 8)
+    np.testing.assert_array_equal(arrays["frames"], np.stack([frames[80], frames[90]]))

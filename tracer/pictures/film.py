@@ -16,6 +16,8 @@ from tracer.pictures.payload import pack, quantise_linear, quantise_sqrt
 
 BUDGET = 8_000_000
 """Bytes of all frames in the browser, before they are deflated for the way there."""
+REEL = 8
+"""Frames of a film that is still being shot, in one piece: a new snapshot sends only the piece it is in again."""
 NONE = 65535
 """Stands for a step that was not filmed."""
 
@@ -44,8 +46,9 @@ def film(
     factors: tuple[int, int] = (1, 1),
     causal: Sequence[bool] = (),
     loss_label: str = "loss",
+    reel: str = "",
 ) -> bytes:
-    """All steps of a timeline, with the frames of those that were filmed.
+    """All steps of a timeline, with the frames of those that were filmed, unless they come in pieces named `reel`.
 
     `loss` [step] and each measure [step layer head] are nan where nothing was measured.
     """
@@ -67,11 +70,17 @@ def film(
         lo, hi = _ends(values)
         ranges.append([lo, hi])
         arrays[f"measure{i}"] = quantise_linear(values, lo, hi)
-    if filmed:
+    if filmed and not reel:
         arrays["frames"] = np.stack([frames[step] for step in filmed])
     header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),
-              "causal": [bool(c) for c in causal], "loss": loss_label}  # fmt: skip
+              "causal": [bool(c) for c in causal], "loss": loss_label,
+              "reel": reel, "every": REEL, "cells": list(*shapes)}  # fmt: skip
     return pack(header, **arrays)
+
+
+def reel(frames: Sequence[NDArray[np.uint8]], first: int, name: str) -> bytes:
+    """Frames of a film from its `first`, which is a multiple of REEL, on."""
+    return pack({"reel": name, "first": first}, frames=np.stack(frames))
 
 
 def _ends(values: ArrayLike) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from typing import Any
 from tracer.pictures.page import Mount, Note, document, notes_html
 
 Block = Mapping[str, Any]
-UNSEEN = ("cue", "keys", "library", "plotted", "pulse", "saver", "taker")
+UNSEEN = ("cue", "keys", "library", "plotted", "pulse", "reel", "saver", "taker")
 """Parts that serve a page and show nothing."""
 ASKING = {
     "ablation_grid": "As it was on the page. Switching heads takes the model: follow the link below.",
@@ -96,9 +96,12 @@ def _rows(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
 
 def _column(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
     parts = []
-    for facts, group in groupby(blocks, key=lambda block: block["kind"] == "fact"):
-        told = "".join(_block(block, drawn) for block in group)
-        parts.append(f'<dl class="facts">{told}</dl>' if facts else told)
+    for kind, group in groupby(blocks, key=lambda block: block["kind"]):
+        if kind == "place":
+            parts.append(f'<p class="place">{html.escape(" · ".join(block["text"] for block in group))}</p>')
+        else:
+            told = "".join(_block(block, drawn) for block in group)
+            parts.append(f'<dl class="facts">{told}</dl>' if kind == "fact" else told)
     return "".join(parts)
 
 
@@ -109,7 +112,7 @@ def _block(block: Block, drawn: Mapping[str, Drawn]) -> str:
         case "heading":
             level = min(max(int(block["level"]), 2), 4)
             return f"<h{level}>{html.escape(block['text'])}</h{level}>"
-        case "note" | "text" | "point" as kind:
+        case "title" | "note" | "text" | "point" as kind:
             return f'<p class="{kind}">{html.escape(block["text"])}</p>'
         case "code":
             return f'<pre tabindex="0">\n<code>{html.escape(block["text"])}</code></pre>'
@@ -138,19 +141,31 @@ def _table(rows: Sequence[Sequence[str]], more: int) -> str:
     if not rows:
         return f'<p class="left">{UNREAD}</p>'
     top, *body = rows
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in top)
-    lines = "".join(f"<tr>{''.join(f'<td>{html.escape(_short(cell))}</td>' for cell in row)}</tr>" for row in body)
+    right = {i for i in range(len(top)) if body and all(i < len(row) and _is_number(row[i]) for row in body)}
+    look = [' class="number"' if i in right else "" for i in range(max(map(len, rows)))]
+    head = "".join(f'<th scope="col"{of}>{html.escape(cell)}</th>' for cell, of in zip(top, look, strict=False))
+    lines = "".join(f"<tr>{''.join(map(_cell, row, look))}</tr>" for row in body)
     left = f'<p class="left">And {more:,} more rows, which the bar of the table on the page saves as CSV.</p>'
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>{left if more else ""}'
 
 
+def _cell(cell: str, look: str) -> str:
+    look = ' class="lines"' if "\n" in cell else look
+    return f"<td{look}>{html.escape(_short(cell))}</td>"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
 def _short(cell: str) -> str:
     """Four digits of a number that came with all of its own."""
-    try:
-        return f"{float(cell):.4g}" if len(cell) > LONG and "." in cell else cell
-    except ValueError:
-        return cell
+    return f"{float(cell):.4g}" if len(cell) > LONG and "," not in cell and _is_number(cell) else cell
 
 
 def _still(svg: str | None, alt: str) -> str:

@@ -21,12 +21,16 @@ function makeScrubber(me) {
   const stepText = (i) => names[i], scoreLabel = () => `L${me.cue.head?.[0]}H${me.cue.head?.[1]} ${(me.cue.scale?.label ?? "").toLowerCase()}`;
   const lossText = (i) => numberOf(arrays.loss[i], { digits: 2 }), scoreText = (i) => numberOf(score(i), { ...me.cue.scale, plain: true });
 
+  function thumbsOf(f) { // of a live run they come a few snapshots at a time, each in a part of its own
+    const size = head.cells.reduce((a, b) => a * b, 1), at = head.reel ? f % head.every : f;
+    const codes = head.reel ? HUB.reels?.get(head.reel)?.get(f - at) : arrays.frames;
+    return codes?.length >= (at + 1) * size ? codes.subarray(at * size, (at + 1) * size) : null;
+  }
   function tellFrame(i) {
-    const f = arrays.film[i];
-    if (told === i || f === NONE) return;
-    const [, layers, heads, rows, cols] = arrays.frames.shape, size = layers * heads * rows * cols;
+    const thumbs = told === i || arrays.film[i] === NONE ? null : thumbsOf(arrays.film[i]), [layers, heads, rows, cols] = head.cells;
+    if (!thumbs) return;
     told = i;
-    tell("frame", { index: i, step: steps[i], version: head.version, thumbs: arrays.frames.subarray(f * size, (f + 1) * size), layers, heads, rows, cols, n: head.n, factors: head.factors, causal: head.causal,
+    tell("frame", { index: i, step: steps[i], version: head.version, thumbs, layers, heads, rows, cols, n: head.n, factors: head.factors, causal: head.causal,
       value: (name, l, h) => { const m = head.measures.indexOf(name); return m < 0 ? NaN : coded(m, i, l, h); } });
   }
   function settle() { shown = null; waiting = false; told = -1; tell("frame", null); }
@@ -72,6 +76,7 @@ function makeScrubber(me) {
     if (by) { e.preventDefault(); move(by); } else if (e.key === " " && !e.repeat && !at.closest?.(PRESSED)) { e.preventDefault(); toggle(); }
   };
   document.addEventListener("keydown", onKey);
+  const deaf = hear("reel", (name) => { if (arrays && name === head.reel && shown != null) { told = -1; tellFrame(now()); } });
 
   const px = (i) => EDGE + (i / Math.max(1, n - 1)) * (geo.width - 2 * EDGE);
   const span = (values) => { const v = values.filter(Number.isFinite), lo = Math.min(...v), hi = Math.max(...v); return [lo, hi > lo ? hi : lo + 1]; };
@@ -138,6 +143,6 @@ function makeScrubber(me) {
       const columns = ["step", ...(lossAt.hidden ? [] : [head.loss]), ...(scoreAt.hidden ? [] : [scoreLabel()])];
       tableOf(alt, "Show as table", columns, () => loss.map((_, i) => [stepText(i), ...(lossAt.hidden ? [] : [lossText(i)]), ...(scoreAt.hidden ? [] : [scoreText(i)])]));
     },
-    end() { stop(); document.removeEventListener("keydown", onKey); tell("frame", null); },
+    end() { stop(); deaf(); document.removeEventListener("keydown", onKey); tell("frame", null); },
   };
 }

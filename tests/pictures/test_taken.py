@@ -54,8 +54,14 @@ def test_a_picture_goes_in_as_it_was_drawn() -> None:
         ({"kind": "code", "text": "\nx"}, '<pre tabindex="0">\n<code>\nx</code></pre>'),
         ({"kind": "fact", "label": "Loss", "text": "2.1", "note": ""},
          '<dl class="facts"><div><dt>Loss</dt><dd>2.1</dd></div></dl>'),
-        ({"kind": "table", "rows": [["a", "w"], ["b", "0.00619500083848834"]], "more": 0}, "<td>0.006195</td>"),
+        ({"kind": "table", "rows": [["a", "w"], ["b", "0.00619500083848834"]], "more": 0},
+         '<td class="number">0.006195</td>'),
+        ({"kind": "table", "rows": [["a"], ["50\n50 to 75"], ["7"]], "more": 0},
+         '<td class="lines">50\n50 to 75</td></tr><tr><td>7</td>'),
+        ({"kind": "title", "text": "x"}, '<p class="title">x</p>'),
         ({"kind": "table", "rows": [["a"], ["1.2.3.4.5.6.7"]], "more": 4}, "<td>1.2.3.4.5.6.7</td>"),
+        ({"kind": "table", "rows": [["a"], ["1517412348329984"]], "more": 0}, ">1.517e+15</td>"),
+        ({"kind": "table", "rows": [["a"], ["6,500,608"]], "more": 0}, ">6,500,608</td>"),
         ({"kind": "table", "rows": [["a"], ["b"]], "more": 4}, "And 4 more rows"),
         ({"kind": "table", "rows": [], "more": 0}, taken.UNREAD),
         ({"kind": "still", "svg": "<svg/>", "alt": "a chart"}, 'base64,PHN2Zy8+" alt="a chart"'),
@@ -75,6 +81,12 @@ def test_a_button_is_named_where_nothing_else_is_shown() -> None:
     heading, button = {"kind": "heading", "level": 2, "text": "x"}, {"kind": "button", "text": "Search"}
     for inside, named in ([], 1), ([part("loss")], 0), ([{"kind": "note", "text": "x"}], 1):
         assert body(file(heading, *inside, button, heading, part("loss"))).count("Not asked for") == named
+
+
+def test_when_and_where_stand_in_one_line() -> None:
+    places = [{"kind": "place", "text": text} for text in ("Since step 75", "L0H1", "<b>")]
+    html = body(file({"kind": "text", "text": "x"}, *places, {"kind": "text", "text": "y"}))
+    assert '<p class="text">x</p><p class="place">Since step 75 · L0H1 · &lt;b&gt;</p><p class="text">y</p>' in html
 
 
 def test_columns_stay_side_by_side() -> None:
@@ -110,3 +122,10 @@ def test_what_it_says_is_text(text: str) -> None:
         f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
     ]
     assert json.loads(found.whole("script"))["mounts"][0]["cue"] == {"value": text}
+
+
+@pytest.mark.parametrize(("shown", "taken_along"), [("line", ["line", "line-reel-0"]), ("a", ["a"])])
+def test_the_pieces_of_a_film_go_along_with_its_timeline(shown: str, taken_along: list[str]) -> None:
+    drawn = {"line": Drawn("scrubber", b"", {}), "line-reel-0": Drawn("reel", b"ab", {}), "a": Drawn("atlas", b"", {})}
+    found = json.loads(Read(file(part(shown), drawn=drawn)).whole("script"))
+    assert [mount["key"] for mount in found["mounts"]] == taken_along

@@ -60,8 +60,10 @@ def taken(
     chosen = [f"{block['label']}: \u2068{block['value']}\u2069" for block in seen if block["kind"] == "choice"]
     shown = list(_without_tools(block for block in seen if block["kind"] not in ("choice", "prompt")))
     keys = dict.fromkeys(block["key"] for block in shown if block["kind"] == "part" and block["key"] in drawn)
-    mounts = [Mount(drawn[key].part, key, "", "", drawn[key].blob, drawn[key].cue) for key in keys]
-    body = f'<div class="taken wide">{_rows(shown, drawn)}</div>{notes_html(notes)}'
+    reels = [key for key, one in drawn.items() if one.part == "reel" and any(drawn[k].part == "scrubber" for k in keys)]
+    mounts = [Mount(drawn[key].part, key, "", "", drawn[key].blob, drawn[key].cue) for key in (*keys, *reels)]
+    films = "".join(f"<div hidden>{_part(key, drawn)}</div>" for key in reels)
+    body = f'<div class="taken wide">{_rows(shown, drawn)}</div>{films}{notes_html(notes)}'
     return document(
         title, [" · ".join([line, *chosen])], body, mounts, about={**about, "taken": True}, foot=foot, apart=True
     )

@@ -26,6 +26,8 @@ ROOMY = 4
 """Up to so many heads a cell has room for two digits."""
 REACH = 2.0
 """Colours of the update ratio end this many powers of ten from the middle."""
+NAME = 20
+"""Pixels of the name of the colours, above their bar."""
 BAR, TITLES, FOOT = 48, 20, 26
 """Pixels above a picture for its colours with their name, then for the names of its grids; below it for its ticks."""
 
@@ -65,10 +67,13 @@ def history(
     figure.update_layout(
         template=theme.plotly_template(dark),
         height=height,
-        coloraxis=_colours(values, label, ratio, dark, height),
+        coloraxis=_colours(values, ratio, dark, height),
+        title=_name(label),
         margin={"l": _width(names), "r": 14, "t": BAR, "b": FOOT + 22},
     )
-    figure.update_xaxes(title=_title("recorded step"), type="category", showgrid=False, nticks=8, tickangle=0)
+    figure.update_xaxes(title=_title("recorded step"), type="category", showgrid=False, tickangle=0)
+    every = columns[:: -(-len(columns) // 6)]
+    figure.update_xaxes(tickmode="array", tickvals=every, ticktext=[f"{int(step):,}" for step in every])
     figure.update_xaxes(automargin=False, tickfont=_MONO)
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO, automargin=False)
     figure.update_yaxes(ticks="", ticklabelstandoff=6)
@@ -127,7 +132,7 @@ def heads(
         horizontal_spacing=0.04,
         vertical_spacing=(TITLES + 8) / inside,
     )
-    axis, digits = _colours(values, label, ratio, dark, height), 1 if n_heads <= ROOMY else 0
+    axis, digits = _colours(values, ratio, dark, height), 1 if n_heads <= ROOMY else 0
     at = np.array([[layer, head] for layer in layers for head in columns])
     for i, matrix in enumerate(matrices):
         where: dict[str, Any] = {"row": i // 2 + 1, "col": i % 2 + 1}
@@ -173,6 +178,7 @@ def heads(
         template=theme.plotly_template(dark),
         height=height,
         coloraxis=axis,
+        title=_name(label),
         hoverdistance=40,
         margin={"l": 12 + 7 * len(f"L{n_layers - 1}"), "r": 14, "t": BAR + TITLES, "b": FOOT},
     )
@@ -196,6 +202,21 @@ def _title(text: str) -> dict[str, Any]:
     return {"text": text, "font": {"size": 12}, "standoff": 26}  # counted from the axis, tick labels included
 
 
+def _name(label: str) -> dict[str, Any]:
+    """What the colours show, above their bar."""
+    font = {**_MONO, "size": 12}
+    return {
+        "text": label,
+        "font": font,
+        "x": 0.5,
+        "xref": "paper",
+        "xanchor": "center",
+        "y": 1,
+        "yanchor": "top",
+        "pad": {"t": 2},
+    }
+
+
 def _brief(value: float, digits: int) -> str:
     """9.1e−3, or 9e−3: as much as fits a small cell."""
     return (
@@ -211,7 +232,7 @@ def _ink(value: float, axis: dict[str, Any]) -> str:
     return max(("#0b0e14", "#ffffff"), key=lambda ink: theme.contrast(ink, colour))
 
 
-def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool, height: int) -> dict[str, Any]:
+def _colours(values: np.ndarray, ratio: bool, dark: bool, height: int) -> dict[str, Any]:
     """A colour axis over powers of ten with a bar on top; the update ratio's is centred on the rule of thumb.
 
     The bar hangs from the top of the picture's `height`, so that Plotly makes no room of its own for it.
@@ -235,7 +256,7 @@ def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool, height: in
             "x": 0,
             "xanchor": "left",
             "xpad": 0,
-            "y": 1,
+            "y": 1 - NAME / height,
             "yref": "container",
             "yanchor": "top",
             "ypad": 0,
@@ -243,7 +264,6 @@ def _colours(values: np.ndarray, label: str, ratio: bool, dark: bool, height: in
             "thickness": 8,
             "tickvals": ticks,
             "ticktext": [_ten_to(t) for t in ticks],
-            "title": {"text": label, "side": "top", "font": {"size": 12}},
             "tickangle": 0,
             "outlinewidth": 0,
             "tickfont": _MONO,

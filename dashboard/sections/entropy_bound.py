@@ -93,8 +93,8 @@ def reading(found: Bounds, label: str, at: int) -> str:
     if not np.isfinite(found.entropy[at]):
         return f"At step {found.steps[at]:,} the model's numbers are not finite."
     zhai = found.by_weights[at]
-    rules = "which rules nothing out" if zhai < NOTHING else "which is no small part of it"
-    rules = rules if zhai < NOTHING or zhai > found.entropy[at] / 10 else "which rules little out"
+    small = "which rules little out" if zhai <= found.entropy[at] / 10 else "which is no small part of it"
+    rules = "which rules nothing out" if zhai < NOTHING else small
     return (
         f"At step {found.steps[at]:,} the entropy of {label} is **{_nats(found.entropy[at])}**. Scores of the size "
         f"that it has (s = {_size(found.score_size[at])}) allow no less than **{_nats(found.by_scores[at])}**; its "

@@ -19,12 +19,12 @@ SMALL = 200
 
 def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
     """What is asked, each with its answer in numbers; what trained runs say to it comes last."""
-    checks = [*exercises.ran(specimen.name).checks, *answers(specimen.name, [outcomes])]
+    answered = answers(specimen.name, [outcomes])
     st.markdown("**What its author asks**")
     with st.container(gap="xsmall"):
-        for one in checks:
+        for one in [*exercises.ran(specimen.name).checks, *answered]:
             _draw_check(one)
-    if specimen.beside and len(checks) == len(exercises.ran(specimen.name).checks):
+    if specimen.beside and not answered:
         st.caption("With and without W_O, and whether the heads differ: once both are trained.")
 
 

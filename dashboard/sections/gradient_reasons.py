@@ -28,7 +28,7 @@ def draw_why(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
         draws.append(lambda: _draw_pull(trace, focus, step, log_x))
     if measured.holds(trace, "resid_rms"):
         draws.append(lambda: _draw_stream(trace, step, log_x))
-    for column, draw in zip(st.columns(2, gap="large"), draws, strict=False):
+    for column, draw in zip(st.columns(len(draws), gap="large") if draws else (), draws, strict=True):
         with column:
             draw()
 

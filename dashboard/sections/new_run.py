@@ -123,15 +123,11 @@ def draw_new() -> None:
     with seed_box:
         seed = st.number_input("Seed", min_value=0, value=0, step=1, key="new_seed")
     with steps_box:
-        steps = st.number_input(
-            "Steps", min_value=1, value=PRESETS[preset].config.steps, step=100, key=f"new_steps {preset}"
-        )
+        st.number_input("Steps", min_value=1, value=PRESETS[preset].config.steps, step=100, key=f"new_steps {preset}")
     with name_box:
-        suggested = processes.free_name(f"{preset}-{int(seed)}")
-        name = st.text_input("Name", placeholder=suggested, key="new_name")
+        st.text_input("Name", placeholder=processes.free_name(f"{preset}-{int(seed)}"), key="new_name")
     st.button(
-        "Train", icon=":material/play_arrow:", key="train_new", type="primary", on_click=_start,
-        args=(preset, int(seed), int(steps), name.strip() or suggested),
+        "Train", icon=":material/play_arrow:", key="train_new", type="primary", on_click=_start_chosen
     )  # fmt: skip
     _draw_problem()
 
@@ -152,32 +148,38 @@ def draw_fork(runs: list[Run]) -> None:
     step = run.steps[0] if len(run.steps) == 1 else st.select_slider("At step", run.steps, key=f"fork_step {run.name}")
     left, right = st.columns([3, 4])
     with left:
-        steps = st.number_input(
+        st.number_input(
             "Train until step", min_value=step + 1, value=max(config.steps, step + 1), step=100,
             key=f"fork_steps {run.name} {step}",
         )  # fmt: skip
     with right:
-        suggested = processes.free_name(f"{run.name}-from-{step}")
-        name = st.text_input("Name", placeholder=suggested, key="fork_name")
-    clamp = st.text_input(
+        st.text_input("Name", placeholder=processes.free_name(f"{run.name}-from-{step}"), key="fork_name")
+    st.text_input(
         "Held while it trains", value=", ".join(config.clamp), key=f"fork_clamp {run.name}",
         placeholder="nothing, or for example: L0H1 off, L0 no-previous 500:900",
         help="Apart by commas. off: the head writes nothing. no-previous: it may not attend to the token before. "
         "previous: it attends to nothing else. L0 is all heads of a layer, 200:600 a window of steps.",
     )  # fmt: skip
     st.button(
-        "Fork", icon=":material/fork_right:", key="fork", on_click=_fork,
-        args=(run, int(step), name.strip() or suggested, int(steps), clamp),
+        "Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,)
     )  # fmt: skip
     if message := st.session_state.get("fork_problem"):
         st.text(message)
 
 
-def _fork(run: Run, step: int, name: str, steps: int, clamp: str) -> None:
+def _fork(parents: dict[str, Run]) -> None:
+    """With what the form holds now: a click may come right after a key, before the page was drawn again."""
+    form = st.session_state
+    run = parents[form["fork_run"]]
+    step = int(form.get(f"fork_step {run.name}", run.steps[0]))
+    name = form["fork_name"].strip() or processes.free_name(f"{run.name}-from-{step}")
+    steps = int(form.get(f"fork_steps {run.name} {step}", max(run.config.steps, step + 1)))
+    clamp = form.get(f"fork_clamp {run.name}", ", ".join(run.config.clamp))
     try:
         processes.fork(run, step, name, steps, clamp)
         st.session_state.pop("fork_problem", None)
         st.session_state.update(fork_name="", way_fork=False)
+        st.session_state.pop("forking", None)
     except (ValueError, OSError) as error:
         st.session_state["fork_problem"] = str(error)
 
@@ -202,21 +204,19 @@ def draw_hugging_face() -> None:
     model = st.text_input(
         "Directory, or name on the hub", key="hf_model", placeholder="/path/to/model or EleutherAI/pythia-14m"
     ).strip()
-    directory, revisions = Path(model).expanduser(), []
+    directory = Path(model).expanduser()
     if model and _is_directory(directory):
         st.caption(_found(processes.checkpoints(directory)))
     else:
-        typed = st.text_input(
+        st.text_input(
             "Revisions, apart by spaces", key="hf_revisions", placeholder="step1000 step10000 step100000",
             help="Branches or tags whose numbers are steps: one step of the run each. Empty: the model as it is.",
         )  # fmt: skip
-        revisions = typed.split()
         st.caption("From the hub it is downloaded first. Code that comes with a model is never run.")
-    suggested = processes.free_name(processes.model_name(str(directory) if model else "model"))
-    name = st.text_input("Name", placeholder=suggested, key="hf_name").strip() or suggested
+    suggested = _model_name(model or "model")
+    st.text_input("Name", placeholder=suggested, key="hf_name")
     st.button(
-        "Open", icon=":material/deployed_code:", key="open_hf", disabled=not model, on_click=_open_model,
-        args=(str(directory), revisions, name),
+        "Open", icon=":material/deployed_code:", key="open_hf", disabled=not model, on_click=_open_model
     )  # fmt: skip
     if message := st.session_state.get("hf_problem"):
         st.text(message)
@@ -237,13 +237,27 @@ def _found(checkpoints: list[int]) -> str:
     return f"{len(steps)} checkpoints, of steps {shown}: its heads are measured at each."
 
 
-def _open_model(model: str, revisions: list[str], name: str) -> None:
+def _model_name(model: str) -> str:
+    return processes.free_name(processes.model_name(str(Path(model).expanduser())))
+
+
+def _open_model() -> None:
+    form = st.session_state
+    model = str(Path(form["hf_model"].strip()).expanduser())
+    revisions = [] if _is_directory(Path(model)) else form.get("hf_revisions", "").split()
     try:
-        processes.open_model(model, revisions, name)
+        processes.open_model(model, revisions, form["hf_name"].strip() or _model_name(model))
         st.session_state.pop("hf_problem", None)
         st.session_state.update(hf_name="", way_model=False)
     except (ValueError, OSError) as error:
         st.session_state["hf_problem"] = str(error)
+
+
+def _start_chosen() -> None:
+    form = st.session_state
+    preset, seed = form["new_preset"], int(form["new_seed"])
+    steps = int(form.get(f"new_steps {preset}", PRESETS[preset].config.steps))
+    _start(preset, seed, steps, form["new_name"].strip() or processes.free_name(f"{preset}-{seed}"))
 
 
 def _start(preset: str, seed: int, steps: int, name: str) -> None:

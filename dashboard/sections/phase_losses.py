@@ -27,7 +27,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
         st.segmented_control(
             "Loss by position", ["as measured", "since"], key="surface_box", required=True,
             label_visibility="collapsed",
-            format_func=lambda one: one if one == "as measured" else f"change since step {change.onset}",
+            format_func=lambda one: one if one == "as measured" else f"change since step {change.onset:,}",
             on_change=lambda: state.update(since=st.session_state["surface_box"] == "since"),
         )  # fmt: skip
         less = change.onset if since else None
@@ -39,7 +39,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
         f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
         f"0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
     )
-    taken = f", less step {less}" if less is not None else ""
+    taken = f", less step {less:,}" if less is not None else ""
     ends = (change.onset, change.end) if change else None
     named = {"loss": f"Loss{taken}", "slope": f"d loss / d ln(position){taken}"}
     for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
@@ -63,7 +63,7 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
     since, why = 0, ""
     if end and phases.path(run, end) is not None:
         since = end if _choose_part(run, end, ends) == "late" else 0
-        why = f" By step {end} the loss has fallen, a fall so large that it hides what follows."
+        why = f" By step {end:,} the loss has fallen, a fall so large that it hides what follows."
     picture, words = st.columns([8, 5], gap="large")
     with words:
         st.caption(
@@ -90,7 +90,7 @@ def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:
     state.show("path_box", shown)
     st.segmented_control(
         "Path of the losses", ["all", "late"], key="path_box", required=True, label_visibility="collapsed",
-        format_func=lambda one: "every step" if one == "all" else f"from step {end}",
+        format_func=lambda one: "every step" if one == "all" else f"from step {end:,}",
         on_change=lambda: state.update(path=st.session_state["path_box"]),
     )  # fmt: skip
     return shown

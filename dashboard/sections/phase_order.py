@@ -30,7 +30,7 @@ def draw_order(found: list[Curve], turned: list[Curve]) -> None:
     if said := circuit(found):
         st.markdown(said)
     rows = [
-        f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve)}</span><b>{escape(curve.label)}</b>'
+        f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
         f"<small>{escape(moved(curve))}. {escape(sureness(turned, i))}</small></li>"
         for i, curve in enumerate(turned)
     ]
@@ -59,7 +59,7 @@ def basis(found: list[Curve]) -> str:
     size = max(MIN_PLATEAU, round(SHARE * n))
     fewer = [f"{NAMES[curve.name]}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
     but = f" ({', '.join(fewer)})" if fewer else ""
-    apart = f"{gaps.min()}" if gaps.min() == gaps.max() else f"{gaps.min()} to {gaps.max()}"
+    apart = f"{gaps.min():,}" if gaps.min() == gaps.max() else f"{gaps.min():,} to {gaps.max():,}"
     return (
         f"Read from {n} recorded steps{but}, {apart} apart: no date is finer. A level is the median of {size} of them."
     )
@@ -74,7 +74,7 @@ def circuit(found: list[Curve]) -> str:
     never = [curve.label for curve in (one, two) if curve.change is None]
     if one.change is None or two.change is None:
         return f"**Cannot be said**: no turn was found of {' and '.join(map(_lower, never))}."
-    steps = f"at step {one.change.midpoint} against step {two.change.midpoint}"
+    steps = f"at step {one.change.midpoint:,} against step {two.change.midpoint:,}"
     known = order(one, two)
     if known == "overlap":
         windows = f"{window(one.change)} and {window(two.change)}"
@@ -92,7 +92,7 @@ def moved(curve: Curve) -> str:
     assert c is not None
     unit = f" {curve.unit}" if curve.unit else ""
     way = f"{MORE[c.after > c.before]} from {_number(c.before)} to {_number(c.after)}{unit}"
-    return f"{way}, all at step {c.onset}" if c.onset == c.end else f"{way} between steps {c.onset} and {c.end}"
+    return f"{way}, all at step {c.onset:,}" if c.onset == c.end else f"{way} between steps {c.onset:,} and {c.end:,}"
 
 
 def sureness(turned: list[Curve], i: int) -> str:
@@ -117,7 +117,7 @@ def agreement(one: str, other: str, runs: list[list[Curve]]) -> tuple[int, int, 
 
 
 def window(change: PhaseChange) -> str:
-    return f"{change.onset} to {change.end}"
+    return f"{change.onset:,} to {change.end:,}"
 
 
 def _mid(curve: Curve) -> int:

@@ -17,11 +17,12 @@ MOST = 4
 STYLE = """<style>
 .seeds { overflow-x: auto; }
 .seeds table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.seeds th, .seeds td { text-align: left; font-weight: 400; padding: .4rem 1.4rem .4rem 0; vertical-align: top;
+.seeds th, .seeds td { text-align: left; font-weight: 400; padding: .4rem 1rem .4rem 0; vertical-align: top;
   border-bottom: 1px solid rgb(127 127 127 / .2); white-space: nowrap; }
 .seeds thead th { font-size: .8rem; opacity: .72; }
 .seeds tbody th { font-weight: 550; }
 .seeds small { font-size: .78rem; opacity: .72; display: block; }
+@media (max-width: 640px) { .seeds tbody th { white-space: normal; min-width: 6.5rem; } }
 </style>"""
 
 
@@ -85,7 +86,9 @@ def _cell(curve: Curve | None) -> str:
     if curve is None or curve.change is None:
         return f"<td>–<small>{'not measured' if curve is None else 'no turn found'}</small></td>"
     heads = " → ".join(f"L{layer}H{head}" for layer, head in curve.heads)
-    return f"<td>{curve.change.midpoint}<small>{window(curve.change)}{f', {heads}' if heads else ''}</small></td>"
+    return (
+        f"<td>{curve.change.midpoint:,}<small>{window(curve.change)}</small>{heads and f'<small>{heads}</small>'}</td>"
+    )
 
 
 def said(runs: list[list[Curve]]) -> str:

@@ -31,11 +31,11 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
         return
     st.caption(
-        f"d points from the losses at step {start} to those at step {end}, by position, and has length 1: the "
+        f"d points from the losses at step {start:,} to those at step {end:,}, by position, and has length 1: the "
         f"before-and-after vector of Olsson et al. 2022, theirs of single tokens, this one of means by position. A "
-        f"head is switched off at step {end} (zero ablation), and the number is the change in loss along d, their dot "
-        f"product. **Below 0 it undoes the phase**, as induction heads do there; so does, a little, any head that the "
-        f"text needs. At 0 it does not touch what the phase did."
+        f"head is switched off at step {end:,} (zero ablation), and the number is the change in loss along d, their "
+        f"dot product. **Below 0 it undoes the phase**, as induction heads do there; so does, a little, any head "
+        f"that the text needs. At 0 it does not touch what the phase did."
     )
     everyone = [(int(layer), int(head)) for layer, head in np.argwhere(measured.there(trace))]
     wish = f"undoing of {run.dir.resolve()}"

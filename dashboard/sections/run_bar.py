@@ -57,6 +57,11 @@ def draw_run_bar(run: Run) -> None:
         st.text(message)
 
 
+def draw_starting() -> None:
+    """The line of a run that is not there yet."""
+    st.caption(_badge("starting"))
+
+
 def _fork(run: Run) -> None:
     chosen = state.read().step
     at = run.steps[-1] if chosen is None else min(run.steps, key=lambda step: abs(step - chosen))
@@ -134,8 +139,7 @@ def _standing(run: Run, woken: bool) -> str:
     """The line as Markdown, made of our own words and numbers only."""
     begins = run.live and run.status != "training"  # its process has the lock, and has not written a word yet
     word = "resuming" if woken or begins else status_word(run)
-    icon, colour = BADGES[word]
-    badge = f":{colour}-badge[{icon} {word}]"
+    badge = _badge(word)
     try:
         facts = summary(run)
     except ValueError:
@@ -148,3 +152,8 @@ def _standing(run: Run, woken: bool) -> str:
     if run.status == "training":
         words += filter(None, [pace(run, facts)])
     return f"{badge} &nbsp;{' · '.join(words)}"
+
+
+def _badge(word: str) -> str:
+    icon, colour = BADGES[word]
+    return f":{colour}-badge[{icon} {word}]"

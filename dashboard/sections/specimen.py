@@ -49,6 +49,7 @@ STYLE = """<style>
 [class*="st-key-specimen-"] :is(th, td):not(:first-child) { text-align: right; }
 [class*="st-key-specimen-"] thead th { border-top: 0; }
 [class*="st-key-tutorial-"] h2 { font-size: 1.3rem; padding-top: 1rem; }
+@media (min-width: 960px) { [class*="st-key-three-"] { --curves-title: 44px; } }
 .st-key-specimen-contents p a { white-space: nowrap; text-decoration: underline !important; }
 </style>"""
 
@@ -249,7 +250,8 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
     share = theme.Scale("Attention", digits=2, chance=float(np.mean(1 / np.arange(2, n_ctx + 1))), mark="even")
     top = st.columns(2 if several else [5, 5, 6], gap="medium")
     _draw_ends(specimen, run, top)
-    lower = st.columns(3 if several else 2, gap="medium")
+    with st.container(key=f"{'three' if several else 'two'}-{specimen.name}"):
+        lower = st.columns(3 if several else 2, gap="medium")
     with lower[0] if several else top[2]:
         _draw_lines(specimen, "entropy", packed.entropy, entropy, packed.n_groups)
     with lower[-2]:

@@ -40,20 +40,19 @@ def page() -> None:
         return
     offered = measured.head_measures(trace)
     with by:
-        measure = _choose_measure(offered)
+        measure = _choose_measure(run, offered)
     with kinds:
         kind = choose_kind()
     parts.tick(run, lambda: _draw(run, measure, kind))
-    with st.expander(f"What is “{MEASURES[measure].label}”?"):
-        parts.explain(measure, run)
 
 
-def _choose_measure(offered: list[str]) -> str:
+def _choose_measure(run: Run, offered: list[str]) -> str:
     wanted = [state.read().measure, "induction", *offered]
-    state.show("measure_box", next(name for name in wanted if name in offered))
+    measure = next(name for name in wanted if name in offered)
+    state.show("measure_box", measure)
     return st.selectbox(
         "Rank heads by", offered, key="measure_box", format_func=lambda name: MEASURES[name].label,
-        on_change=lambda: state.update(measure=st.session_state["measure_box"]),
+        on_change=lambda: state.update(measure=st.session_state["measure_box"]), help=parts.explanation(measure, run),
     )  # fmt: skip
 
 

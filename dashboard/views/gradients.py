@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 QUANTITIES = {"update_ratio": "update ratio u", "grad_norm": "gradient g", "weight_norm": "weight w"}
 LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
 HEIGHT = 260
-LONGEST_NAME = 24
-"""Letters of a tensor's path that fit in the table."""
 
 
 def page() -> None:
@@ -51,10 +49,8 @@ def page() -> None:
             format_func=QUANTITIES.__getitem__,
         )
     with axis:
-        log_x = (
-            st.segmented_control("Steps", ["linear", "log"], key="axis_box", default="linear", required=True) == "log"
-        )
-    parts.tick(run, lambda: _draw(run, shown or offered[0], log_x))
+        parts.choose_axis()
+    parts.tick(run, lambda: _draw(run, shown or offered[0], state.read().log))
 
 
 def _offered(run: Run) -> list[str]:
@@ -121,12 +117,11 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     paced = "u" in dict(held)
     pace = f"{count(trace['update_ratio'].values[row])}.{missing} " if paced else ""
     st.caption(f"{pace}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
-    fits = max(map(len, names)) <= LONGEST_NAME
-    table: dict[str, Any] = {"tensor": names if fits else rows.short_names(names)}
-    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=132 if paced else None)}
+    table: dict[str, Any] = {"tensor": rows.short_names(names)}
+    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=88 if paced else None)}
     if paced:
         table["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
-        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=86)
+        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=74)
     for letter, name in held:
         table[letter], config[letter] = _column(trace[name].values[row], MEASURES[name].formula)
     st.dataframe(
@@ -147,8 +142,8 @@ def _column(values: np.ndarray, formula: str) -> tuple[list[Any], Any]:
     """Numbers, or texts where a browser's table would refuse one as too large to be exact."""
     values = values.astype(float)
     if np.nanmax(np.abs(values), initial=0.0) > 2**53:
-        return [f"{v:.1e}" for v in values], st.column_config.TextColumn(help=formula, width=64)
-    return values.tolist(), st.column_config.NumberColumn(format="%.1e", help=formula, width=64)
+        return [f"{v:.1e}" for v in values], st.column_config.TextColumn(help=formula, width=56)
+    return values.tolist(), st.column_config.NumberColumn(format="%.1e", help=formula, width=56)
 
 
 def _code(name: str) -> str:

@@ -35,7 +35,7 @@ def page() -> None:
         run = parts.choose_run()
     trace = _so_far(run)
     with colour:
-        measure = _choose_measure(trace)
+        measure = _choose_measure(run, trace)
     with finder:
         lit = choose_heads(run, trace)
     found = _choose_text(run) if prompts.can_read(run) else _choose_kept(run)
@@ -44,8 +44,6 @@ def page() -> None:
     steps, see = found
     choose_other(run, steps())
     parts.tick(run, lambda: _draw(run, measure, lit, steps(), see))
-    with st.expander(f"What is “{MEASURES[measure].label}”?"):
-        parts.explain(measure, run)
 
 
 def _choose_text(run: Run) -> tuple[Callable[[], list[int]], See]:
@@ -107,13 +105,14 @@ def _so_far(run: Run) -> xr.Dataset | None:
         return None
 
 
-def _choose_measure(trace: xr.Dataset | None) -> str:
+def _choose_measure(run: Run, trace: xr.Dataset | None) -> str:
     offered = (measured.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
     wanted = [state.read().measure, "induction", *offered]
-    state.show("measure_box", next(name for name in wanted if name in offered))
+    measure = next(name for name in wanted if name in offered)
+    state.show("measure_box", measure)
     return st.selectbox(
         "Colour heads by", offered, key="measure_box", format_func=lambda name: MEASURES[name].label,
-        on_change=lambda: state.update(measure=st.session_state["measure_box"]),
+        on_change=lambda: state.update(measure=st.session_state["measure_box"]), help=parts.explanation(measure, run),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dashboard import parts, state
 from dashboard.components.timeline import timeline
 from dashboard.loading import phases
 from dashboard.sections.phase_losses import draw_path, draw_surfaces
-from dashboard.sections.phase_order import draw_order
+from dashboard.sections.phase_order import draw_order, window
 from dashboard.sections.phase_seeds import draw_seeds
 from dashboard.sections.phase_undoing import draw_undoing
 from tracer import course
@@ -41,16 +41,8 @@ def page() -> None:
     with stepper:
         parts.choose_record(run)
     with axis:
-        _choose_axis()
+        parts.choose_axis()
     parts.tick(run, lambda: _draw(run, state.read().log))
-
-
-def _choose_axis() -> None:
-    state.show("phases_axis_box", "log" if state.read().log else "linear")
-    st.segmented_control(
-        "Axis of steps", ["linear", "log"], key="phases_axis_box", required=True,
-        on_change=lambda: state.update(log=st.session_state["phases_axis_box"] == "log"),
-    )  # fmt: skip
 
 
 def _draw(run: Run, log_x: bool) -> None:
@@ -120,7 +112,7 @@ def _choose_phase(turned: list[Curve]) -> Curve | None:
 
 def _window(curve: Curve) -> str:
     assert curve.change is not None
-    return f"{curve.change.onset} to {curve.change.end}"
+    return window(curve.change)
 
 
 def _go(step: int) -> None:

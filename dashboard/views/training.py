@@ -49,10 +49,8 @@ def page() -> None:
     with stepper:
         parts.choose_record(run)
     with axis:
-        log_x = (
-            st.segmented_control("Steps", ["linear", "log"], key="axis_box", default="linear", required=True) == "log"
-        )
-    parts.tick(run, lambda: _draw(run, compared, log_x))
+        parts.choose_axis()
+    parts.tick(run, lambda: _draw(run, compared, state.read().log))
 
 
 def _choose_compared(run: Run) -> Run | None:

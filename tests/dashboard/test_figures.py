@@ -133,7 +133,7 @@ def test_history_holds_powers_of_ten_with_the_values_for_the_mouse():
     assert (list(cells.x), list(cells.y)) == (["0", "25"], NAMES)
     assert cells.z.dtype == cells.customdata.dtype == np.float32
     assert layout(figure).xaxis.title.text == "recorded step"
-    assert layout(figure).coloraxis.colorbar.title.text == "update ratio u"
+    assert layout(figure).title.text == "update ratio u"
     assert (layout(figure).coloraxis.cmin + layout(figure).coloraxis.cmax) / 2 == norms.RULE_OF_THUMB
     frames = {(s.x0, s.y0, s.x1, s.y1) for s in layout(figure).shapes}
     assert frames == {(-0.5, 0.5, 1.5, 1.5), (0.5, -0.5, 1.5, 2.5)}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dashboard.figures.rows import short_names
 from dashboard.sections.health import count, verdict
 from tracer.measures import UPDATE_BANDS
 
@@ -38,7 +39,7 @@ def test_table_is_the_last_row_that_has_an_update(open_page, small_run):
     table, row = app.dataframe[0].value, small_run.trace.sel(step=25)
     assert "Every tensor at step 25" in [s.value for s in app.header]
     assert "No update has followed step 30" in " ".join(c.value for c in app.caption)
-    assert table["tensor"].tolist() == [str(name) for name in row.param.values]
+    assert table["tensor"].tolist() == short_names([str(name) for name in row.param.values])
     for letter, name in (("g", "grad_norm"), ("w", "weight_norm"), ("u", "update_ratio")):
         np.testing.assert_allclose(table[letter].to_numpy(), row[name].values)
     assert table["pace"].tolist() == [verdict(float(u)) for u in row.update_ratio.values]

@@ -91,7 +91,7 @@ def test_agreement_counts_the_runs_in_which_both_turned() -> None:
 def test_names_of_runs_are_escaped() -> None:
     shown = table({"<b>": [previous(100)], "two": [FLAT]})
     assert "<b>" not in shown and "&lt;b&gt;" in shown
-    assert "110 to 150, L0H1" in shown and "not measured" in shown
+    assert "<small>110 to 150</small><small>L0H1</small>" in shown and "not measured" in shown
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_click_goes_to_a_step(open_page) -> None:
 def test_log_steps(open_page, sent) -> None:
     app = open_page("phases", run="tiny")
     assert not sent(app, "timeline")[2]["log_x"]
-    app.segmented_control(key="phases_axis_box").set_value("log").run()
+    app.segmented_control(key="axis_box").set_value("log").run()
     assert sent(app, "timeline")[2]["log_x"] and sent(app, "surface_loss")[2]["log_x"]
 
 
@@ -220,7 +220,7 @@ def test_a_link_reopens_the_same_view(open_page, turning, copy_run) -> None:
     app = open_page("phases", run="turning")
     assert sorted(app.multiselect[0].value) == ["seed1", "seed2"]
     app.multiselect[0].set_value(["seed2"]).run()
-    app.segmented_control(key="phases_axis_box").set_value("log").run()
+    app.segmented_control(key="axis_box").set_value("log").run()
     app.selectbox(key="phase_box").set_value("previous_token").run()
     app.segmented_control(key="surface_box").set_value("since").run()
     again = reopened(open_page, "phases", app)

@@ -65,9 +65,18 @@ def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):
 def test_log_steps(open_page, sent):
     app = open_page("training", run="tiny")
     assert sent(app, "entropy_curves")[2]["log_x"] is False
-    app.session_state["axis_box"] = "log"
-    app.run()
+    app.segmented_control(key="axis_box").set_value("log").run()
     assert all(sent(app, key)[2]["log_x"] for key in ("loss", "copying", "entropy_curves", "measure_curves", "context"))
+
+
+@pytest.mark.parametrize(
+    ("page", "key"), [("training", "loss"), ("gradients", "tensor_curves"), ("phases", "timeline")]
+)
+def test_the_axis_of_steps_is_one_choice_of_every_page(open_page, sent, page, key):
+    app = open_page(page, run="tiny", log=True)
+    assert app.segmented_control(key="axis_box").value == "log" and sent(app, key)[2]["log_x"]
+    app.segmented_control(key="axis_box").set_value("linear").run()
+    assert not app.session_state["selection"].log and not sent(app, key)[2]["log_x"]
 
 
 def test_a_second_run_is_laid_over(open_page, copy_run, sent):

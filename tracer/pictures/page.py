@@ -55,12 +55,12 @@ def page(
 ) -> str:
     """The whole file. `about`: run, step and head in focus, for names of saved files and for the first pattern."""
     sections = "\n".join([*(_section(mount, about) for mount in mounts), notes_html(notes)])
-    return document(title, [line], sections, mounts, about=about, foot=foot)
+    return document(title, line, sections, mounts, about=about, foot=foot)
 
 
 def document(
     title: str,
-    lines: Sequence[str],
+    line: str,
     body: str,
     mounts: Sequence[Mount],
     *,
@@ -76,14 +76,13 @@ def document(
         f"default-src 'none'; script-src '{_digest(code)}'; style-src '{_digest(look)}'; img-src data: blob:; "
         "font-src data:; base-uri 'none'; form-action 'none'"
     )
-    said = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{html.escape(title)}</title>\n<style>{look}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{html.escape(title)}</h1>{said}</header>\n{body}\n"
+        f"<header><h1>{html.escape(title)}</h1><p>{html.escape(line)}</p></header>\n{body}\n"
         f"<footer>{html.escape(foot)}</footer>\n</main>\n"
         f'<script type="application/json" id="view">{data}</script>\n<script>{code}</script>\n</body>\n</html>\n'
     )

@@ -65,7 +65,7 @@ def taken(
     films = "".join(f"<div hidden>{_part(key, drawn)}</div>" for key in reels)
     body = f'<div class="taken wide">{_rows(shown, drawn)}</div>{films}{notes_html(notes)}'
     return document(
-        title, [" · ".join([line, *chosen])], body, mounts, about={**about, "taken": True}, foot=foot, apart=True
+        title, " · ".join([line, *chosen]), body, mounts, about={**about, "taken": True}, foot=foot, apart=True
     )
 
 

@@ -65,7 +65,7 @@ function makeCarpet(me) {
     showTip(tip, stage, hover.x, hover.y, (node) => {
       el("b", "num", head.labels[hover.i], node);
       const list = el("dl", "", null, node), { label, unit } = me.cue.scale, v = at(hover.i, hover.j);
-      el("dt", "", "step", list); el("dd", "", `${steps[hover.j]}`, list);
+      el("dt", "", "step", list); el("dd", "", exactStep(steps[hover.j]), list);
       el("dt", "", label, list); el("dd", "", text(v) + (unit && Number.isFinite(v) ? ` ${unit}` : ""), list);
       el("dt", "", "halfway", list); el("dd", "", head.turns[hover.i] < 0 ? "no change" : `step ${head.turns[hover.i]}`, list);
     });

@@ -13,7 +13,7 @@ function makeCurves(me) {
   const coded = (i, j) => { const c = lines[i * count + j]; return c === 65535 ? NaN : head.lo + (c / 65534) * (head.hi - head.lo); };
   const chosen = () => head.labels.indexOf(me.cue.value);
   const colour = (i) => { const p = me.cue.colours[me.theme.mode]; return p[head.groups[i] % p.length]; };
-  const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 });
+  const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 }), brief = (v) => numberOf(v, { digits: 3 }).replace(/\.0+$|(\.\d*?[1-9])0+$/, "$1");
   const px = (s) => geo.axis.px(s);
   const py = (v) => geo.top + (1 - (v - geo.y0) / (geo.y1 - geo.y0)) * geo.h;
 
@@ -125,7 +125,7 @@ function makeCurves(me) {
     showTip(tip, stage, px(steps[hover.j]), py(coded(hover.i, hover.j)), (node) => {
       el("b", "", head.labels[hover.i], node).style.color = colour(hover.i);
       const list = el("dl", "", null, node), { label, unit } = me.cue.scale;
-      el("dt", "", me.cue.x_label, list); el("dd", "", `${steps[hover.j]}`, list);
+      el("dt", "", me.cue.x_label, list); el("dd", "", exactStep(steps[hover.j]), list);
       el("dt", "", label, list); el("dd", "", text(lift(coded(hover.i, hover.j))) + (unit ? ` ${unit}` : ""), list);
     });
   };
@@ -189,7 +189,7 @@ function makeCurves(me) {
         const swatch = el("span", "swatch", null, title);
         el("i", "", null, swatch).style.background = colour(i); el("span", "", name, swatch);
       }
-      if (cue.scale.chance != null) el("span", "swatch chance", `${cue.scale.mark} ${numberOf(cue.scale.chance, { digits: 3 })}`, title).prepend(el("i"));
+      if (cue.scale.chance != null) el("span", "swatch chance", `${cue.scale.mark} ${brief(cue.scale.chance)}`, title).prepend(el("i"));
       const keys = cue.selectable ? " Arrow keys choose a line, Escape clears." : "", now = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
       axes.setAttribute("role", cue.selectable ? "application" : "img"); axes.tabIndex = cue.selectable ? 0 : -1;
       axes.setAttribute("aria-label", `${cue.scale.label} over ${cue.x_label}, ${head.labels.length} lines.${keys}${now}`);

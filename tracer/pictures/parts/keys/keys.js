@@ -1,5 +1,5 @@
 // The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `[` and `]`
-// move the slider of the step where no timeline does.
+// move the slider of the step where no timeline does; `n` goes on with the tour, whose card may be many tabs away.
 export default function (args) { return live(args, makeKeys, { saves: false }); }
 
 const FIELDS = ["Find heads", "Prompt"];
@@ -9,11 +9,13 @@ const LIST = [
   [["[", "]"], "one snapshot back or on", () => timeline() || slider() ? "" : ", where a page has a step"],
   [["Space"], "play training, or stop it", () => timeline() ? "" : ", on Heads"],
   [["/"], "find heads, or write a prompt"],
+  [["n"], "the tour's next step", () => card() ? "" : ", while you take it"],
   [["Esc"], "let go of what is held"],
   [["?"], "show or hide these keys"],
 ];
 const timeline = () => document.querySelector(".st-key-me-scrubber");
 const slider = () => document.querySelector('.st-key-step_box input[type="range"]');
+const card = () => document.querySelector(".st-key-tour");
 const isTyping = (event) => {
   const target = event.composedPath()[0];
   return target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName)) && target.type !== "range";
@@ -55,7 +57,8 @@ function makeKeys(me) {
       const field = FIELDS.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`)).find(Boolean);
       if (!field) return;
       field.focus(); field.select();
-    } else return;
+    } else if (event.key === "n" && card() && !panel.open) card().querySelector(":is(.st-key-tour_next, .st-key-tour_there, .st-key-tour_finish) button")?.click();
+    else return;
     event.preventDefault();
   };
   document.addEventListener("keydown", pressed);

@@ -49,7 +49,7 @@ function makePath(me) {
     const named = [0, count - 1, ...(cue.window ?? []).map(near)];
     for (const j of new Set(named)) if (j !== chosen && j !== hover) word(ctx, j, inWindow(j) ? geo.mark : theme.muted, taken);
   }
-  const say = (j) => { spoken.textContent = `step ${steps[j]}: ${text(points[2 * j])}, ${text(points[2 * j + 1])}`; };
+  const say = (j) => { spoken.textContent = `step ${exactStep(steps[j])}: ${text(points[2 * j])}, ${text(points[2 * j + 1])}`; };
   function go(j, wait) { me.send(steps[j], wait); say(j); drawOver(); }
   base.onpointermove = (e) => {
     if (!geo || !count) return;
@@ -60,7 +60,7 @@ function makePath(me) {
     if (best == null) { tip.hidden = true; return; }
     showTip(tip, stage, ...spot(best), (node) => {
       const list = el("dl", "", null, node);
-      for (const [a, b] of [["step", `${steps[best]}`], ["1st component", text(points[2 * best])], ["2nd component", text(points[2 * best + 1])]]) { el("dt", "", a, list); el("dd", "", b, list); }
+      for (const [a, b] of [["step", exactStep(steps[best])], ["1st component", text(points[2 * best])], ["2nd component", text(points[2 * best + 1])]]) { el("dt", "", a, list); el("dd", "", b, list); }
     });
   };
   base.onpointerleave = () => { hover = null; tip.hidden = true; if (geo && count) drawOver(); };
@@ -96,7 +96,7 @@ function makePath(me) {
       ctx.font = `400 11px ${theme.sans}`; ctx.fillStyle = css(theme.muted); ctx.textAlign = "right"; ctx.textBaseline = "top"; ctx.fillText(named(0), left + w, foot + 8);
       ctx.save(); ctx.translate(2, top + h / 2); ctx.rotate(-Math.PI / 2); ctx.textAlign = "center"; ctx.fillText(named(1), 0, 0); ctx.restore();
       key.replaceChildren();
-      el("span", "", `step ${steps[0]}`, key); const bar = el("span", "bar", null, key), fill = el("span", "fill", null, bar); el("span", "", `${steps[count - 1]}`, key);
+      el("span", "", `step ${exactStep(steps[0])}`, key); const bar = el("span", "bar", null, key), fill = el("span", "fill", null, bar); el("span", "", exactStep(steps[count - 1]), key);
       fill.style.background = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((t) => css(geo.lut.at(0.22 + 0.78 * t))).join(",")})`;
       base.setAttribute("aria-label", `The way of the run over ${count} steps in two components, ${named(0)}, ${named(1)}. Arrows move the step.`);
       tableOf(alt, "Show as table", ["step", "1st component", "2nd component"], () => Array.from(steps, (s, j) => [`${s}`, text(points[2 * j]), text(points[2 * j + 1])]));

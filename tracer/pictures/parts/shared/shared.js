@@ -54,7 +54,8 @@ const numberOf = (v, { digits = 2, plain = false } = {}) => { // plain: never an
 };
 const exactOf = (v) => (v == null || !Number.isFinite(v) ? "–" : `${+v.toPrecision(6)}`); // for a file
 
-const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : `${Math.round(s)}`);
+const exactStep = (s) => Math.round(s).toLocaleString("en-US"); // as the text of a page writes it
+const stepText = (s) => (s >= 1e6 ? `${+(s / 1e6).toFixed(1)}M` : s >= 1e4 ? `${+(s / 1e3).toFixed(1)}k` : exactStep(s));
 function stepAxis(steps, log, left, width) { // the axis of pictures over training, linear or logarithmic
   const first = steps.find((s) => s > 0) ?? 1, fx = (s) => (log ? Math.log10(Math.max(s, first)) : s), x0 = fx(steps[0] ?? 0), x1 = fx(steps.at(-1) ?? 1);
   const closest = (want) => { // on a log axis nearness is that of the eye

@@ -40,7 +40,7 @@ function makeSurface(me) {
     ctx.strokeStyle = css(theme.page); ctx.lineWidth = 4; ctx.beginPath(); ctx.arc(x, y, 4.5, 0, 7); ctx.stroke();
     ctx.strokeStyle = css(theme.text); ctx.lineWidth = 1.5; ctx.beginPath(); ctx.arc(x, y, 4.5, 0, 7); ctx.stroke();
   }
-  const say = (j, p) => { spoken.textContent = `step ${steps[j]}, position ${p + 1}: ${text(at(j, p))}`; };
+  const say = (j, p) => { spoken.textContent = `step ${exactStep(steps[j])}, position ${p + 1}: ${text(at(j, p))}`; };
   base.onpointermove = (e) => {
     if (!geo || !count) return;
     const box = base.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
@@ -48,7 +48,7 @@ function makeSurface(me) {
     hover = { j: geo.axis.under(x), p: under(1 - (y - geo.top) / geo.h) }; base.style.cursor = "pointer"; drawOver();
     showTip(tip, stage, x, y, (node) => {
       const list = el("dl", "", null, node), { label, unit } = me.cue.scale;
-      for (const [a, b] of [["step", steps[hover.j]], ["position", hover.p + 1], [label, text(at(hover.j, hover.p)) + (unit ? ` ${unit}` : "")]]) { el("dt", "", a, list); el("dd", "", `${b}`, list); }
+      for (const [a, b] of [["step", exactStep(steps[hover.j])], ["position", hover.p + 1], [label, text(at(hover.j, hover.p)) + (unit ? ` ${unit}` : "")]]) { el("dt", "", a, list); el("dd", "", `${b}`, list); }
     });
   };
   base.onpointerleave = () => { hover = null; tip.hidden = true; base.style.cursor = "default"; if (geo && count) drawOver(); };

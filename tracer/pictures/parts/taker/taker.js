@@ -26,7 +26,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
 
 const TAKERS = new WeakMap();
 const ours = (...ids) => ids.map((id) => `[data-testid="${id}"]`).join();
-const LEFT_OUT = `${ours("stPopover")}, .st-key-heading, .st-key-tour_place, .st-key-take_place, .st-key-frame, .st-key-library`;
+const LEFT_OUT = `${ours("stPopover")}, .st-key-heading, .st-key-tour_place, .st-key-take_place, .st-key-frame, .st-key-library, [class*="st-key-health_look"]`;
+const PLACES = '[class*="st-key-health_step"], [class*="st-key-health_head"]'; // buttons that say when and where
 const SAID = ours("stMarkdown", "stHtml", "stAlert", "stText");
 const keyed = (node) => [...node.classList].find((name) => name.startsWith("st-key-"))?.slice(7);
 const words = (node) => (node?.innerText ?? node?.textContent ?? "").trim();
@@ -42,6 +43,7 @@ function columnOf(node, rows) { // which row of columns it stands in, the outerm
   if (!rows.has(row)) rows.set(row, rows.size);
   return [rows.get(row), [...row.children].indexOf(column)];
 }
+const isTitle = (one) => one.querySelector("strong") && [...one.childNodes].every((part) => part.tagName === "STRONG" || part.matches?.('[class*="adge"]') || !part.textContent.trim()); // bold, and at most a badge beside it
 function saidIn(node) { // paragraphs, points and tables of a text
   const found = [...node.querySelectorAll("h2, h3, h4, p, li, table, pre")].filter((one) => !one.parentElement.closest("li, table, pre") || one.tagName === "LI");
   const kind = node.querySelector(ours("stCaptionContainer")) ? "note" : "text";
@@ -50,6 +52,7 @@ function saidIn(node) { // paragraphs, points and tables of a text
     if (one.tagName === "TABLE") return { kind: "table", rows: tableRows(one), more: 0 };
     if (one.tagName === "PRE") return { kind: "code", text: words(one) };
     if (one.tagName[0] === "H") return { kind: "heading", level: +one.tagName[1], text: words(one) };
+    if (one.tagName === "P" && isTitle(one)) return { kind: "title", text: words(one) };
     return one.tagName === "LI" ? { kind: "point", text: words(one).replace(/\s*\n\s*/g, " · ") } : { kind, text: words(one) };
   });
 }
@@ -78,7 +81,7 @@ function blocksOf(node) { // what this element is, when it is one that a file ca
   if (id === "stSelectbox") return choice(node, node.querySelector("input")?.value);
   if (id === "stButtonGroup") return choice(node, words(node.querySelector('[aria-checked="true"]')));
   if (id === "stTextArea") return [{ kind: "prompt", text: node.querySelector("textarea").value }];
-  if (id === "stButton") return [{ kind: "button", text: words(node.querySelector(ours("stMarkdownContainer"))) }];
+  if (id === "stButton") return [{ kind: node.closest(PLACES) ? "place" : "button", text: words(node.querySelector(ours("stMarkdownContainer"))) }];
   return null;
 }
 function standing() { // everything that a reader sees, in its order, without what only works there

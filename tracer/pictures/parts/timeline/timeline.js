@@ -12,7 +12,8 @@ function makeTimeline(me) {
   const known = (i, j) => { while (j > 0 && lines[i * count + j] === 65535) j--; return j; }; // its last measurement until then
   const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 });
   const px = (s) => geo.axis.px(s), nearest = (step) => geo.axis.nearest(step);
-  const said = (i) => { const w = head.windows[i]; return w ? `step ${w[1]}, window ${w[0]} to ${w[2]}` : "no turn found"; };
+  const spanOf = (w) => `${exactStep(w[0])} to ${exactStep(w[2])}`;
+  const said = (i) => { const w = head.windows[i]; return w ? `step ${exactStep(w[1])}, window ${spanOf(w)}` : "no turn found"; };
   const laneTop = (i) => geo.top + i * geo.lane + geo.title, laneY = (i, c) => laneTop(i) + (1 - c / 65534) * geo.high;
   function type(ctx, words, x, y, colour, align, baseline, font) { ctx.font = font; ctx.textAlign = align; ctx.textBaseline = baseline; ctx.fillStyle = css(colour); ctx.fillText(words, x, y); }
 
@@ -32,7 +33,7 @@ function makeTimeline(me) {
     if (rank) { ctx.fillStyle = css(geo.mark); ctx.beginPath(); ctx.arc(9, y, 8.5, 0, 7); ctx.fill(); type(ctx, `${rank}`, 9, y + 0.5, rgb(inkOn(geo.mark)), "center", "middle", `600 10.5px ${theme.mono}`); }
     const room = wide ? left - 82 : w + left - 26 - 74;
     ctx.font = `500 12px ${theme.sans}`; type(ctx, clipped(ctx, head.labels[i] + unit, room), 24, y, theme.text, "left", "middle", `500 12px ${theme.sans}`);
-    if (wide) type(ctx, w3 ? `${w3[0]} to ${w3[2]}, ${rank ? `half at ${w3[1]}` : "a slow slope"}` : "no turn found", 24, y + 17, theme.muted, "left", "middle", `400 11px ${theme.sans}`);
+    if (wide) type(ctx, w3 ? `${spanOf(w3)}, ${rank ? `half at ${exactStep(w3[1])}` : "a slow slope"}` : "no turn found", 24, y + 17, theme.muted, "left", "middle", `400 11px ${theme.sans}`);
     const [lo, hi] = head.ranges[i];
     if (wide) { type(ctx, text(hi), left - 6, top, theme.muted, "right", "top", small); type(ctx, text(lo), left - 6, top + high, theme.muted, "right", "bottom", small); }
   }
@@ -55,7 +56,7 @@ function makeTimeline(me) {
   }
   function go(j, wait) {
     me.send(steps[j], wait);
-    spoken.textContent = `step ${steps[j]}. ${head.labels.map((name, i) => `${name} ${text(at(i, known(i, j)))}`).join(", ")}`;
+    spoken.textContent = `step ${exactStep(steps[j])}. ${head.labels.map((name, i) => `${name} ${text(at(i, known(i, j)))}`).join(", ")}`;
     drawOver();
   }
   base.onpointermove = (e) => {
@@ -68,11 +69,11 @@ function makeTimeline(me) {
     showTip(tip, stage, px(steps[hover]), geo.top + i * geo.lane, (node) => {
       el("b", "", head.labels[i], node);
       const list = el("dl", "", null, node), j = known(i, hover);
-      el("dt", "", "step", list); el("dd", "", `${steps[j]}`, list);
+      el("dt", "", "step", list); el("dd", "", exactStep(steps[j]), list);
       el("dt", "", "value", list); el("dd", "", text(at(i, j)) + (head.units[i] ? ` ${head.units[i]}` : ""), list);
       const w = head.windows[i];
-      el("dt", "", "turned", list); el("dd", "", w ? `step ${w[1]}` : "no turn found", list);
-      if (w) { el("dt", "", "window", list); el("dd", "", `${w[0]} to ${w[2]}`, list); }
+      el("dt", "", "turned", list); el("dd", "", w ? `step ${exactStep(w[1])}` : "no turn found", list);
+      if (w) { el("dt", "", "window", list); el("dd", "", spanOf(w), list); }
     });
   };
   base.onpointerleave = () => { hover = null; tip.hidden = true; base.style.cursor = "default"; if (geo && count) drawOver(); };

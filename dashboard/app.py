@@ -18,6 +18,8 @@ from dashboard.sections.tour import draw_tour  # noqa: E402
 
 st.set_page_config(page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
 page = st.navigation(navigation.pages(), position="top")
+if page.url_path == "runs":  # the menu marks the page that it shows
+    page = st.navigation(navigation.pages(shown="runs"), position="top")
 st.set_page_config(page_title=f"{page.title} · manyeyes")
 forget()
 with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes

@@ -22,13 +22,16 @@ TITLES = {
 
 def page(name: str) -> Page:
     """A page by its address; runs is where one lands."""
+    return _page(name, "landing" if name == "runs" else name)
+
+
+def pages(shown: str = "landing") -> list[Page]:
+    """The menu; Streamlit serves the default page at / only, so /runs is a page too, and the menu shows one of them."""
+    twins = [_page("runs", url, shown=url == shown) for url in ("landing", "runs")]
+    return [*twins, *(page(name) for name in TITLES if name != "runs")]
+
+
+def _page(name: str, url: str, shown: bool = True) -> Page:
     view = importlib.import_module(f"dashboard.views.{name}")
-    landing = name == "runs"
-    return st.Page(view.page, title=TITLES[name], url_path="landing" if landing else name, default=landing)
-
-
-def pages() -> list[Page]:
-    """The menu, and a page that it does not show: Streamlit serves the default page at / only, so /runs needs one."""
-    landing = importlib.import_module("dashboard.views.runs")
-    hidden = st.Page(landing.page, title=TITLES["runs"], url_path="runs", visibility="hidden")
-    return [*(page(name) for name in TITLES), hidden]
+    return st.Page(view.page, title=TITLES[name], url_path=url, default=url == "landing",
+                   visibility="visible" if shown else "hidden")  # fmt: skip

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, measured, navigation, state, theme
+from dashboard import loading, measured, navigation, processes, state, theme
 from dashboard.components.pulse import ticking
-from dashboard.sections.run_bar import draw_run_bar
+from dashboard.sections.run_bar import draw_run_bar, draw_starting
 from tracer.measures import MEASURES, Measure, probe_words
 from tracer.pictures.scales import of_measure
+from tracer.store import NotARun
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -58,7 +59,7 @@ def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
 def choose_run() -> Run:
     """A selectbox of runs; stops the page with a friendly word when there is none, or when it cannot be opened."""
     selection = state.read()
-    names = [run.name for run in loading.runs()]
+    names = [run.name for run in loading.runs()] or [one.name for one in processes.making()]
     if selection.run is not None and selection.run not in names:
         names.insert(0, selection.run)
     if not names:
@@ -76,11 +77,42 @@ def choose_run() -> Run:
     try:
         run = loading.run(current)
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
+        if isinstance(error, NotARun) and not loading.is_there(current):
+            _wait_for(current)
         refuse(str(error))
         raise AssertionError from error  # refuse stops the page
     with st.session_state["run_bar_place"]:
         draw_run_bar(run)
     return run
+
+
+def _wait_for(name: str) -> None:
+    """Show a run as soon as it is there; until then say so and stop the page, if it is one that was started here."""
+    starting = _is_starting(name)
+
+    def look() -> None:
+        if loading.is_there(name) or _is_starting(name) != starting:
+            st.rerun()
+
+    ticking(look, key="coming")
+    if starting:
+        with st.session_state["run_bar_place"]:
+            draw_starting()
+        st.info("This run is starting, and opens here by itself in some seconds.", icon=":material/hourglass_top:")
+        st.stop()
+
+
+def _is_starting(name: str) -> bool:
+    return name in [one.name for one in processes.making()]
+
+
+def choose_axis() -> None:
+    """Whether steps stand on a linear or a logarithmic axis, on every page that draws over them."""
+    state.show("axis_box", "log" if state.read().log else "linear")
+    st.segmented_control(
+        "Axis of steps", ["linear", "log"], key="axis_box", required=True,
+        on_change=lambda: state.update(log=st.session_state["axis_box"] == "log"),
+    )  # fmt: skip
 
 
 def choose_step(run: Run, steps: list[int] | None = None) -> int:
@@ -175,18 +207,24 @@ def probe(run: Run, name: str) -> str:
 
 
 def explain(name: str, run: Run) -> None:
-    """What a measure is: formula, probe, range, value at chance, source."""
+    """Print what a measure is."""
+    st.markdown(explanation(name, run))
+
+
+def explanation(name: str, run: Run) -> str:
+    """What a measure is, as Markdown: formula, probe, range, value at chance, source."""
     measure: Measure = MEASURES[name]
     lines = [f"**{measure.label}**: {measure.formula}", f"Measured on {probe(run, name)}."]
     if measure.low is not None or measure.high is not None:
-        lines.append(f"Range {_end(measure.low)} to {_end(measure.high)} {measure.unit}.")
+        unit = f" {measure.unit}" if measure.unit else ""
+        lines.append(f"Range {_end(measure.low)} to {_end(measure.high)}{unit}.")
     chance = measure.at_chance(run.about.setting)
     if chance is not None:
         lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
     if measure.note:
         lines.append(measure.note)
     lines.append(f"Source: {measure.source}.")
-    st.markdown("  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines))
+    return "  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines)
 
 
 def _end(value: float | None) -> str:

@@ -157,6 +157,11 @@ def started() -> list[Started]:
     return found
 
 
+def making() -> list[Started]:
+    """What this server started that has no run to show yet."""
+    return [one for one in started() if one.alive and not one.has_run]
+
+
 def forget(one: Started) -> None:
     """Stop showing a process that ended."""
     _STARTED.pop(one.directory.resolve(), None)

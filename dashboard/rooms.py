@@ -22,7 +22,7 @@ ROOMS = {
 WIDGETS = {
     64: ("run", "measure", "find", "kind", "step", "compare", "training_measure", "phase", "head"),
     98: ("prompt",),
-    56: ("axis", "phases_axis", "quantity", "mode", "into"),
+    56: ("axis", "quantity", "mode", "into"),
     30: ("history", "loss", "heads_view", "surface", "path"),
     23: ("order", "frozen"),
 }

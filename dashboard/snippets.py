@@ -32,8 +32,8 @@ class View:
 
 
 def snippet(page: str, view: View) -> str:
-    """The lines, for the runs under checkpoints/ where the reader works; empty for a page that is of no run."""
-    return PAGES[page](view) if page in PAGES else ""
+    """The lines, for the runs under checkpoints/ where the reader works."""
+    return PAGES[page](view)
 
 
 def _opened(view: View, *imports: str) -> str:

@@ -88,7 +88,7 @@ class Selection:
     raw: bool = False
     """Whether positions are read on Circuits as if there were no norm."""
     log: bool = False
-    """Whether steps stand on a logarithmic axis on Phases."""
+    """Whether steps stand on a logarithmic axis."""
     beside: tuple[str, ...] | None = None
     """Runs laid beside this one on Phases; None means the other seeds of its preset."""
     phase: str = ""

@@ -45,7 +45,7 @@ def test_why_adds_the_rule_and_no_line_is_too_long() -> None:
 
 
 def test_a_name_cannot_write_to_the_terminal() -> None:
-    assert "\x1b" not in report("run", [one(evidence="a \x1b[31mred\x1b[0m name")], [], [])
+    assert "\x1b" not in report("a \x1b[0m run", [one(evidence="a \x1b[31mred\x1b[0m name")], [], [])
 
 
 @pytest.fixture(scope="module")

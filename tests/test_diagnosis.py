@@ -60,6 +60,8 @@ def test_typical_is_a_median_of_the_last_records() -> None:
         ([[9, 9, 2, 3], [9, 9, 1, 6], [9, 9, 1, 0]], [1, 1, 0]),
         ([[1, 1, 4, np.nan], [1, 1, 2, np.nan], [1, 1, 1, np.nan]], [2, 1, 0.5]),  # no W_O
         ([[1, 1, 0, 1], [1, 1, 0, 1], [1, 1, 0, 1]], [np.nan] * 3),
+        ([[1, 1, np.nan, 1], [1, 1, np.nan, 1]], [np.nan] * 2),  # a layer that broke
+        ([[1, 1, np.inf, 1], [1, 1, np.inf, 1], [1, 1, 3, 1]], [np.nan, np.nan, 1]),  # its neighbours are not dead
     ],
 )
 def test_reach_is_what_a_head_can_write_beside_the_median_head(weights: list, expected: list) -> None:

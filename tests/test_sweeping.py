@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from tests.ranks import ROOT, launch
+from tests.waiting import wait
 from tracer import ablate, clamp, data, probes, training
 from tracer.adapters.huggingface import open_hf
 from tracer.batches import batches
@@ -145,13 +146,6 @@ def test_clamped_heads_are_swept_as_they_were_trained(tmp_path):
     assert abs(ablate.effect(run.model(4), text, [(0, 2)]).mean - expected) > 1e-5
 
 
-def wait_for(condition, seconds: float = 90):
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, "waited too long"
-        time.sleep(0.02)
-
-
 def rows(run: Run) -> int:
     try:
         return run.effects.sizes["step"]
@@ -167,7 +161,7 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path):
     command = [sys.executable, "-m", "tracer", "sweep", str(run.dir), "--modes", "resample", "--draws", "100"]
     with (tmp_path / "out.txt").open("w") as output:
         killed = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
-        wait_for(lambda: rows(run) > 0)
+        wait(lambda: rows(run) > 0)
         with pytest.raises(RunInUse, match="is being swept by another process"):
             sweep_run(run)
         killed.kill()
@@ -175,7 +169,7 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path):
         first = run.effects.load()
         assert 0 < first.sizes["step"] < 16 and np.isfinite(first["effect"]).all()
         stopped = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
-        wait_for(lambda: rows(run) > first.sizes["step"])
+        wait(lambda: rows(run) > first.sizes["step"])
         stopped.send_signal(signal.SIGINT)
         assert stopped.wait(60) == 130
     said = (tmp_path / "out.txt").read_text()
@@ -203,7 +197,7 @@ def test_a_run_in_training_is_swept_as_far_as_it_is(tmp_path):
     command = [sys.executable, "-m", "tracer", "train", "induction", "--run", str(tmp_path / "r"), "--device", "cpu"]
     training_now = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: (tmp_path / "r" / "run.json").exists() and len(open_run(tmp_path / "r").steps) > 2)
+        wait(lambda: (tmp_path / "r" / "run.json").exists() and len(open_run(tmp_path / "r").steps) > 2)
         run = open_run(tmp_path / "r")
         effects = sweep_run(run, ["zero"], run.steps[:3])
         assert run.live and effects["step"].values.tolist() == [0, 2, 4]

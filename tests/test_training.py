@@ -16,6 +16,7 @@ import pytest
 import torch
 import xarray as xr
 
+from tests.waiting import wait
 from tracer import ablate, demo, probes, training
 from tracer.config import ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.diverge import Watch
@@ -164,20 +165,11 @@ def start(directory: Path, *options: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def wait_for(condition, seconds: float = 90):
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, "waited too long"
-        time.sleep(0.02)
-
-
 def test_kill_9_loses_nothing_committed(tmp_path):
     """A real training process is killed at random moments; what is left opens, and goes on to the same end."""
     directory, rng = tmp_path / "killed", random.Random(7)
     process = start(directory, "--steps", "600")
-    wait_for(
-        lambda: (directory / "trace.zarr" / "step" / "c").exists() and open_run(directory).resume_step() is not None
-    )
+    wait(lambda: (directory / "trace.zarr" / "step" / "c").exists() and open_run(directory).resume_step() is not None)
     committed: list[int] = []
     for _ in range(3):
         time.sleep(rng.uniform(0.5, 3.0))
@@ -193,8 +185,8 @@ def test_kill_9_loses_nothing_committed(tmp_path):
         committed = steps
         resume = [sys.executable, "-m", "tracer", "resume", str(directory)]
         process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
-        wait_for(lambda: open_run(directory).live)
-    wait_for(lambda: open_run(directory).trace["step"].size > len(committed))
+        wait(lambda: open_run(directory).live)
+    wait(lambda: open_run(directory).trace["step"].size > len(committed))
     process.send_signal(signal.SIGINT)
     process.wait(60)
     run = open_run(directory)
@@ -212,7 +204,7 @@ def test_kill_9_loses_nothing_committed(tmp_path):
 def test_ctrl_c_stops_cleanly(tmp_path):
     directory = tmp_path / "run"
     process = start(directory, "--steps", "100000")
-    wait_for(lambda: (directory / "run.json").exists() and len(open_run(directory).steps) > 3)
+    wait(lambda: (directory / "run.json").exists() and len(open_run(directory).steps) > 3)
     assert open_run(directory).status == "training" and open_run(directory).live
     process.send_signal(signal.SIGINT)
     process.wait(60)
@@ -394,7 +386,7 @@ def test_two_processes_cannot_train_one_run(tmp_path):
     directory = tmp_path / "busy"
     process = start(directory, "--steps", "100000")
     try:
-        wait_for(lambda: (directory / "run.json").exists() and open_run(directory).resume_step() is not None)
+        wait(lambda: (directory / "run.json").exists() and open_run(directory).resume_step() is not None)
         with pytest.raises(ValueError, match="trained by another process"):
             training.resume(directory, quiet=True)
     finally:

@@ -129,9 +129,8 @@ def _no_worse(name: str, other: str, noise: float = NOISE) -> Claim:
 
 def _entropy(name: str, text: str, holds: Callable[[Outcome], bool]) -> Claim:
     def told(seeds: Sequence[Found]) -> str:
-        start, end = (
-            _mean(seeds, lambda found, of=of: getattr(found[name], of)) for of in ("entropy_start", "entropy_end")
-        )  # noqa: E501
+        start = _mean(seeds, lambda found: found[name].entropy_start)
+        end = _mean(seeds, lambda found: found[name].entropy_end)
         return f"entropy {start:.3f} at the start, {end:.3f} at the end"
 
     return Claim(text, (name,), lambda seeds: all(holds(found[name]) for found in seeds), told)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from tracer.pictures import carpets, payload
-from tracer.store import Run, list_runs, open_run
+from tracer.store import Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,6 +30,11 @@ def run(name: str) -> Run:
     opened = open_run(name)
     _ = opened.about  # every page asks for it: a damaged run.json is refused here
     return opened
+
+
+def is_there(name: str) -> bool:
+    """Is there a run under this name, be it damaged?"""
+    return (resolve(name) / "run.json").is_file()
 
 
 def trace(opened: Run) -> xr.Dataset:

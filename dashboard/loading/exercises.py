@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import streamlit as st
 
 from dashboard import theme
@@ -30,18 +29,15 @@ class Ran:
 @st.cache_data(show_spinner="Running the exercise …")
 def ran(name: str) -> Ran:
     """The exercise of a specimen."""
+    import torch
+
     from tracer.exercises import EXERCISES
+    from tracer.heads.definitions import entropy
 
     done = EXERCISES[name]()
     names = [theme.head_label(0, head) for head in range(len(done.pattern))]
     few = len(done.strings) <= FEW
     heads = [payload.pattern(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]
-    entropies = [_entropy(p) for p in done.pattern]
+    entropies = entropy(torch.from_numpy(done.pattern)).mean(-1).tolist()
     labels = [f"{label}, entropy {value:.2f}" for label, value in zip(names, entropies, strict=True)]
     return Ran(done.checks, payload.atlas(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels))
-
-
-def _entropy(pattern: np.ndarray) -> float:
-    """Mean over rows, in nats."""
-    p = pattern.astype(np.float64)
-    return float(-(p * np.log(np.where(p > 0, p, 1))).sum(-1).mean())

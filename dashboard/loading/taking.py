@@ -67,7 +67,9 @@ def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Drawn]:
     found = {}
     for key, (part, data) in given.items():
         cue = given.get(f"{key}:cue", ("", {}))[1]
-        found[re.sub(r"[^\w-]", "-", key.strip())] = Drawn(part, data if isinstance(data, bytes) else None, cue)
+        found[re.sub(r"[^\w-]", "-", key.strip(), flags=re.ASCII)] = Drawn(
+            part, data if isinstance(data, bytes) else None, cue
+        )
     return found
 
 

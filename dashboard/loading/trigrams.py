@@ -85,7 +85,7 @@ def seen(key: Key, head: Head, distance: int) -> float:
 
     from tracer.edits import recording
 
-    with torch.no_grad(), recording("hook_pattern") as found:
+    tap = f"blocks.{head[0]}.attn.hook_pattern"
+    with torch.no_grad(), recording(tap) as found:
         held.ours(key)(held.reading(key))
-    pattern = found[f"blocks.{head[0]}.attn.hook_pattern"][:, head[1]]
-    return float(pattern.diagonal(-distance, dim1=-2, dim2=-1).mean())
+    return float(found[tap][:, head[1]].diagonal(-distance, dim1=-2, dim2=-1).mean())

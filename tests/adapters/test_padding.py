@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import tracer
+from tracer.adapters.watch import without_padding
+from tracer.heads.call import AttentionCall
 from tracer.measures import HEAD_MEASURES
 
 LENGTHS = (9, 6, 4)
@@ -78,3 +80,13 @@ def test_padding_of_torch_layers_in_both_its_forms(hides: Any, batch_first: bool
     each = [measured(row[None, :n], None) for row, n in zip(x, LENGTHS, strict=True)]
     want = np.average(np.stack(each), axis=0, weights=[n - 1 for n in LENGTHS])
     np.testing.assert_allclose(measured(x, mask), want, atol=1e-5)
+
+
+def test_the_largest_score_of_nothing_and_of_what_broke() -> None:
+    """One sequence of padding alone, one whose scores are not finite, one as it should be."""
+    q = torch.ones(3, 4, 1, 2)
+    q[1, 2] = torch.nan
+    call = AttentionCall(0, q, q, torch.ones(3, 4, 1, 2), 1.0, True)
+    real = torch.tensor([[False] * 4, [True] * 4, [True] * 3 + [False]])
+    found = without_padding(call.stats(None), call, real, True).max_logit[:, 0]
+    torch.testing.assert_close(found, torch.tensor([-torch.inf, torch.nan, 2.0]), equal_nan=True)

@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import state
 from dashboard.loading import circuits
 from dashboard.sections import circuit_reasons as reasons
+from tests.dashboard.words import captions
 from tracer.adapters import weights
 from tracer.batches import batches
 from tracer.circuits import random_composition
@@ -41,10 +42,6 @@ def cue(app: AppTest, key: str) -> dict[str, Any]:
 
 def listing(app: AppTest, key: str, title: str) -> list[dict[str, Any]]:
     return next(one["rows"] for one in cue(app, key)["lists"] if one["title"] == title)
-
-
-def captions(app: AppTest) -> str:
-    return "\n".join(caption.value for caption in app.caption)
 
 
 def held(run: Run, model: Transformer, name: str, vectors: torch.Tensor) -> torch.Tensor:

@@ -14,15 +14,12 @@ from streamlit.testing.v1 import AppTest
 from dashboard import state
 from dashboard.loading import finding_passages, prompting
 from dashboard.sections import passages as section
+from tests.dashboard.words import captions
 from tracer import data
 from tracer.edits import recording
 from tracer.store import Run, open_run
 
 Open = Callable[..., AppTest]
-
-
-def captions(app: AppTest) -> str:
-    return "\n".join(caption.value for caption in app.caption)
 
 
 def best_look(run: Run, step: int, layer: int, head: int) -> tuple[int, int, int, float]:

@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import measured, state
 from dashboard.loading import kept, prompting
+from tests.dashboard.words import captions
 from tracer.edits import recording
 from tracer.pictures import payload
 from tracer.presets import PRESETS
@@ -49,10 +50,6 @@ def explicit(run: Run, layer: int, head: int) -> np.ndarray:
 
 def shares(sent: Any, app: AppTest) -> np.ndarray:
     return sent(app, "pattern")[1]["shares"] / 65534
-
-
-def captions(app: AppTest) -> str:
-    return "\n".join(caption.value for caption in app.caption)
 
 
 def test_a_short_prompt_is_drawn_whole(open_page: Open, sent: Any) -> None:

@@ -6,13 +6,13 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dashboard import processes
+from tests.waiting import wait
 from tracer.store import Run, open_run
 
 
@@ -21,13 +21,6 @@ def place(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """An empty folder to start in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.05)
 
 
 def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,8 @@ from streamlit.testing.v1 import AppTest
 from dashboard import loading, processes, state
 from dashboard.loading.summaries import summary
 from dashboard.sections import run_bar
+from tests.dashboard.words import labels
+from tests.waiting import wait
 from tracer.store import Run, open_run
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
@@ -28,13 +29,6 @@ def place(none_left: None, workplace: Path, tmp_path: Path, monkeypatch: pytest.
     return tmp_path
 
 
-def wait(condition: Callable[[], bool], seconds: float = 90) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.05)
-
-
 def begun(name: str) -> bool:
     """Does it train, with a step that was timed?"""
     if not (Path("checkpoints") / name / "run.json").exists():
@@ -45,10 +39,6 @@ def begun(name: str) -> bool:
 
 def line(app: AppTest) -> str:
     return next(e.value for e in app.caption if "-badge[" in e.value)
-
-
-def labels(app: AppTest) -> list[str]:
-    return [button.label for button in app.button]
 
 
 def test_a_training_is_counted_stopped_and_resumed(place: Path, open_page: Open) -> None:

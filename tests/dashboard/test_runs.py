@@ -18,6 +18,7 @@ from dashboard import navigation, processes, state
 from dashboard.loading.summaries import POINTS, summary, thinned, when
 from dashboard.processes import Started
 from dashboard.sections.run_bar import short
+from tests.dashboard.words import labels
 from tracer.store import Run
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
@@ -42,10 +43,6 @@ def no_processes(none_left: None) -> None:
 def words(app: AppTest) -> str:
     """Everything that is written on the page."""
     return "\n".join(str(e.value) for kind in (app.text, app.markdown, app.caption, app.code) for e in kind)
-
-
-def labels(app: AppTest) -> list[str]:
-    return [button.label for button in app.button]
 
 
 def test_one_run_is_a_card(open_page: Open) -> None:

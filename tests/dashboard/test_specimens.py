@@ -19,6 +19,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import loading, processes
 from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Setting
+from tests.dashboard.words import labels
 from tracer.claims import CLAIMS
 from tracer.config import TrainConfig
 from tracer.presets import preset
@@ -88,10 +89,6 @@ def arguments(one: processes.Started) -> list[str]:
     """What follows `python -m tracer`."""
     assert isinstance(one.process.args, list)
     return [str(word) for word in one.process.args[3:]]
-
-
-def labels(app: AppTest) -> list[str]:
-    return [button.label for button in app.button]
 
 
 def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:

@@ -58,6 +58,10 @@ def test_the_file_holds_what_the_page_was_given(page: str, open_page: Callable[.
     assert f"{page.title()} · tiny" in text and "step 20" in text and 'href="http://a/b?c"' in text
 
 
+def test_keys_are_named_as_a_browser_names_them() -> None:
+    assert list(taking._drawn({" Köln 1": ("curves", b"")})) == ["K-ln-1"]
+
+
 def test_what_is_explained_is_what_is_shown() -> None:
     drawn = {"a": taking.Drawn("curves", b"", {"scale": {"label": "Induction score"}})}
     assert taking._measures(drawn) == ["induction"]

@@ -14,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import trigrams as loading
 from dashboard.sections import circuit_reasons as reasons
+from tests.dashboard.words import captions
 from tracer.batches import batches
 from tracer.config import ModelConfig
 from tracer.edits import recording
@@ -66,10 +67,6 @@ def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def lists(app: AppTest) -> list[dict[str, Any]]:
     found = [e.proto for e in app.get("bidi_component") if e.proto.id.rpartition("-")[2] == "trigrams:cue"]
     return json.loads(found[0].json)["lists"] if found else []
-
-
-def captions(app: AppTest) -> str:
-    return "\n".join(caption.value for caption in app.caption)
 
 
 def dense(directory: Path, head: int, place: float) -> torch.Tensor:

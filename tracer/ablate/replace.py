@@ -105,7 +105,7 @@ def checked(
     if draws < 1:
         raise ValueError(f"draws={draws}: resampling needs at least 1")
     found = tokens if reference is None else reference
-    if mode == "mean" and len(found) == 1 and torch.equal(found[:, : tokens.shape[1]], tokens):
+    if mode == "mean" and len(found) == 1 and torch.equal(found[:, : tokens.shape[1]].to(tokens), tokens):
         raise ValueError("the mean of one sequence is that sequence, so nothing would change: give a reference= batch")
     if found.shape[1] < tokens.shape[1]:
         raise ValueError(

@@ -185,8 +185,9 @@ def _copying(model: HeadModel, head: Head) -> Finding:
     passed = value >= COPIES and value > mean + SIGMAS * sd
     return Finding(
         "copying", value, math.nan, math.nan, mean, passed,
-        f"sum / sum of sizes of the eigenvalues of W_E OV W_U: 1 raises every token that it attends to; random heads "
-        f"have {number(mean)} with standard deviation {sd:.2f}; {COPIES} is needed. Norms are left out.",
+        f"From −1 to 1: near 1, a token that it looks at becomes likelier to come next. Random heads have "
+        f"{number(mean)}, give or take {sd:.2f}; {COPIES} is needed. It is the sum of the eigenvalues of W_E OV W_U "
+        "over the sum of their sizes, norms left out.",
     )  # fmt: skip
 
 

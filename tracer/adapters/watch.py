@@ -402,10 +402,11 @@ def without_padding(
     if own_keys and bool(padded.any()):
         there = call.weight(first, found.lse).where(~found.first.isnan(), found.first)
         found = replace(found, first=torch.where(rearrange(padded, "batch -> batch 1 1"), there, found.first))
-    largest = (found.lse + found.max_p.log()).where(real[:, None], found.lse.new_tensor(float("-inf")))
+    blind = ~real[:, None] | (found.lse == float("-inf"))
+    largest = (found.lse + found.max_p.log()).masked_fill(blind, float("-inf"))
     kept = real.clone()
     kept[padded, first[padded]] = False
-    return _hidden(replace(found, max_logit=largest.nan_to_num(nan=float("-inf")).amax(-1)), ~kept[:, None])
+    return _hidden(replace(found, max_logit=largest.amax(-1)), ~kept[:, None])
 
 
 def _hidden(found: HeadStats, rows: Bool[Tensor, "batch head_or_1 query_pos"]) -> HeadStats:

@@ -55,7 +55,7 @@ def looked_for(run: Run) -> tuple[list[str], list[str]]:
     held = {
         kind: not rule.needs if trace is None else all(values(trace, name) is not None for name in rule.needs)
         for kind, rule in RULES.items()
-    } | {"idle": _swept(run)}
+    } | {"idle": unused.swept(run) is not None}
     return [RULES[kind].name for kind in RULES if held[kind]], [RULES[kind].name for kind in RULES if not held[kind]]
 
 
@@ -64,11 +64,3 @@ def _trace(run: Run) -> xr.Dataset | None:
         return run.trace.drop_vars("pattern", errors="ignore").load()
     except ValueError:
         return None
-
-
-def _swept(run: Run) -> bool:
-    try:
-        effects = run.effects
-    except ValueError:
-        return False
-    return "effect" in effects and "resample" in effects["mode"].values

@@ -24,11 +24,13 @@ def reach(weight_norm: np.ndarray) -> np.ndarray:
     """||W_V|| ||W_O|| of every head over that of its layer's median head, [... layer head].
 
     At most so much of its input a head can write: ||W_V W_O|| is no larger. Source: ours. W_V alone where there is no
-    W_O; nan in a layer whose heads all write nothing.
+    W_O; nan in a layer whose heads all write nothing, or nothing finite.
     """
     out = np.where(np.isnan(weight_norm[..., 3]), 1.0, weight_norm[..., 3])
     writes = weight_norm[..., 2] * out
-    typical = np.nanmedian(writes, axis=-1, keepdims=True)
+    writes = np.where(np.isfinite(writes), writes, np.nan)  # just before a divergence a norm may be infinite
+    unknown = np.isnan(writes).all(axis=-1, keepdims=True)
+    typical = np.nanmedian(np.where(unknown, 0.0, writes), axis=-1, keepdims=True)
     return np.divide(writes, typical, out=np.full_like(writes, np.nan), where=typical > 0)
 
 
@@ -50,15 +52,21 @@ def dead(trace: xr.Dataset) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def idle(run: Run) -> Iterator[Finding]:
-    """Heads that a sweep switched off at no cost."""
+def swept(run: Run) -> xr.DataArray | None:
+    """What switching heads off cost where another sequence's output stood in for theirs; None without such a sweep."""
     try:
         effects = run.effects
     except ValueError:
+        return None
+    known = "effect" in effects and "resample" in effects["mode"].values
+    return effects["effect"].sel(mode="resample") if known else None
+
+
+def idle(run: Run) -> Iterator[Finding]:
+    """Heads that a sweep switched off at no cost."""
+    if (effects := swept(run)) is None:
         return
-    if "effect" not in effects or "resample" not in effects["mode"].values:
-        return
-    effect = effects["effect"].sel(mode="resample").dropna("step", how="all").isel(step=-1)
+    effect = effects.dropna("step", how="all").isel(step=-1)
     size = np.abs(effect.transpose("probe", "layer", "head").values)
     unused = (size < IDLE_LOSS).all(axis=0)  # nan, a head that is not there, is not idle
     heads = heads_of(np.asarray(unused))

@@ -14,7 +14,7 @@ MOST_HEADS = 8
 
 def report(name: str, found: Sequence[Finding], known: Sequence[str], unknown: Sequence[str], why: bool = False) -> str:
     """What went wrong in the run of this name, and what was looked for; `why` adds the rule of every finding."""
-    lines = [f"{name}: {_count(found)}"]
+    lines = [f"{_printable(name)}: {_count(found)}"]
     for one in found:
         where = f", {heads(one)}" if one.heads else ""
         lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]

@@ -225,7 +225,9 @@ def test_the_film_of_a_live_run_comes_in_pieces_and_is_the_same(page, server, fo
                 page.keyboard.press("Escape")
                 page.mouse.up()
                 settle(page)
-        pieces = page.evaluate("() => [...manyeyes.reels.values()].map((reel) => [...reel.keys()])")
+        pieces = page.evaluate(
+            "() => [...manyeyes.reels.values()].map((reel) => [...reel.keys()].sort((a, b) => a - b))"
+        )
     finally:
         lock.release()
         shutil.rmtree(run.dir)

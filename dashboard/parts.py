@@ -212,17 +212,18 @@ def explain(name: str, run: Run) -> None:
 
 
 def explanation(name: str, run: Run) -> str:
-    """What a measure is, as Markdown: formula, probe, range, value at chance, source."""
+    """What a measure is, as Markdown: in plain words, formula, probe, range, value at chance, source."""
     measure: Measure = MEASURES[name]
-    lines = [f"**{measure.label}**: {measure.formula}", f"Measured on {probe(run, name)}."]
+    lines = [f"**{measure.label}**: {measure.note or measure.formula}"]
+    if measure.note:
+        lines.append(f"Formula: {measure.formula}.")
+    lines.append(f"Measured on {probe(run, name)}.")
     if measure.low is not None or measure.high is not None:
         unit = f" {measure.unit}" if measure.unit else ""
         lines.append(f"Range {_end(measure.low)} to {_end(measure.high)}{unit}.")
     chance = measure.at_chance(run.about.setting)
     if chance is not None:
         lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
-    if measure.note:
-        lines.append(measure.note)
     lines.append(f"Source: {measure.source}.")
     return "  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines)
 

@@ -65,7 +65,9 @@ def test_what_a_measure_is_stands_beside_its_name(open_page: Open, small_run: Ru
         app = open_page(page, run="tiny", measure="entropy")
         assert app.selectbox(key="measure_box").help == parts.explanation("entropy", small_run)
     text = parts.explanation("induction", small_run)
-    assert text.startswith("**Induction score**: ") and "Range 0 to 1." in text
+    assert text.startswith("**Induction score**: Half of an induction head") and "Formula: sum of A_qk" in text
+    assert parts.explanation("tokens_seen", small_run).startswith("**Training tokens seen**: step \\* batch size")
+    assert "Range 0 to 1." in text
     assert MEASURES["entropy"].unit == "nats" and "nats." in parts.explanation("entropy", small_run)
 
 

@@ -252,8 +252,8 @@ _ROWS = (
         "Wang et al. 2022 (2211.00593), as mass per row",
         "repeat",
         HEAD,
-        "Looks back at an earlier copy of the same token. Not the number of transformer_lens detect_head, which also averages "
-        "over rows that cannot match.",
+        "Looks back at an earlier copy of the same token. Not the number of transformer_lens detect_head, which also "
+        "averages over rows that cannot match.",
         "uniform attention on the same rows",
         _uniform_one_copy,
     ),

@@ -11,7 +11,7 @@ import streamlit as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dashboard import navigation, state, theme  # noqa: E402
-from dashboard.components.library import library  # noqa: E402
+from dashboard.components.all_parts import all_parts  # noqa: E402
 from dashboard.sections.keys import draw_keys  # noqa: E402
 from dashboard.sections.taking import draw_page_taking, forget  # noqa: E402
 from dashboard.sections.tour import draw_tour  # noqa: E402
@@ -24,7 +24,7 @@ st.set_page_config(page_title=f"{page.title} · manyeyes")
 forget()
 with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
     theme.apply()
-    library()
+    all_parts()
     draw_keys()
 draw_tour(page.url_path)
 page.run()

@@ -4,8 +4,8 @@ import streamlit as st
 
 from benchmarks.browsing import ours
 from dashboard import theme
+from dashboard.components.all_parts import all_parts
 from dashboard.components.atlas import atlas
-from dashboard.components.library import library
 
 SEEDS = 4
 state = st.session_state
@@ -25,7 +25,7 @@ def other() -> None:
     state["seed"] = state.get("seed", 0) + 1
 
 
-library()
+all_parts()
 st.button("Other data", on_click=other)
 st.button("Again")
 scales = {"score": theme.Scale(label="Induction score", unit="", lo=0.0, hi=1.0, palette="score", chance=0.03)}

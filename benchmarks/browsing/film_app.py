@@ -3,14 +3,14 @@
 import streamlit as st
 
 from benchmarks.scrubbing import packed
+from dashboard.components.all_parts import all_parts
 from dashboard.components.atlas import atlas
-from dashboard.components.library import library
 from dashboard.components.pattern import pattern
 from dashboard.components.scrubber import scrubber
 from tracer.pictures import payload
 
 st.set_page_config(layout="wide")
-library()
+all_parts()
 step = st.session_state.get("step", 99)
 film, shares = st.cache_resource(packed)()
 scrubber(

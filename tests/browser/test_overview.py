@@ -17,11 +17,11 @@ import numpy as np
 import streamlit as st
 from tracer.pictures import payload
 from dashboard.components.atlas import atlas
-from dashboard.components.library import library
+from dashboard.components.all_parts import all_parts
 from dashboard.components.overview import overview
 from dashboard.components.pattern import pattern
 
-library()
+all_parts()
 state, causal = st.session_state, "cross" not in st.query_params
 shares = np.zeros((320 if causal else 40, 320))
 shares[201 if causal else 3, [0, 100]] = [0.17, 0.83]

@@ -18,9 +18,9 @@ import numpy as np
 import streamlit as st
 from tracer.pictures import reading
 from dashboard.components.token_view import token_view
-from dashboard.components.library import library
+from dashboard.components.all_parts import all_parts
 
-library()
+all_parts()
 state, want = st.session_state, st.query_params.get("show", "small")
 if want == "hostile":
     tokens = ["<script>alert(1)</script>", "</script><img src=x onerror=alert(2)>", "\\u202eevil", "\\0", "\\n",

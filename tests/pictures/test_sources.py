@@ -9,8 +9,8 @@ from tracer.pictures import sources
 NAMES = sorted(p.name for p in sources.PARTS.iterdir() if p.name not in sources.NOT_MOUNTED)
 
 
-def test_the_library_holds_every_part_once() -> None:
-    code = sources.library()
+def test_all_parts_hold_every_part_once() -> None:
+    code = sources.all_parts()
     assert re.findall(r'^"(\w+)": \(\(\) => \{ let entry;$', code, re.M) == NAMES
     assert code.count("const PALETTES =") == code.count("async function live(") == code.count("export default") == 1
     for name in NAMES:

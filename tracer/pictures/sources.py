@@ -1,7 +1,7 @@
 """The scripts and styles of the parts, joined as a host mounts them: there is nothing to build.
 
 A host takes one part as a module of its own (`source`), some of them in one script (`bundle`), or all of them at once
-(`library`) and then an element for each (`element`), which says nothing but the name of its part.
+(`all_parts`) and then an element for each (`element`), which says nothing but the name of its part.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def entry(name: str) -> str:
     return code
 
 
-def library() -> str:
+def all_parts() -> str:
     """Every part in one module, whose default export draws the one whose `element` it is given."""
     names = sorted(path.name for path in PARTS.iterdir() if path.is_dir() and path.name not in NOT_MOUNTED)
     styles = {name: style(name) for name in ("shared", *names)}
@@ -86,10 +86,10 @@ def library() -> str:
 
 
 def element(name: str) -> Source:
-    """A part that waits for the library, which an `opener` brings."""
+    """A part that waits for all parts, which an `opener` brings."""
     return Source(html(name), "", text("shared/boot.js") + text("shared/wait.js"))
 
 
 def opener() -> Source:
-    """What a page mounts once: its data are the bytes of the library, deflated."""
+    """What a page mounts once: its data are the bytes of `all_parts`, deflated."""
     return Source("<i></i>", "", text("shared/boot.js") + text("shared/open.js"))

@@ -26,7 +26,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
 
 const TAKERS = new WeakMap();
 const ours = (...ids) => ids.map((id) => `[data-testid="${id}"]`).join();
-const LEFT_OUT = `${ours("stPopover")}, .st-key-heading, .st-key-tour_place, .st-key-take_place, .st-key-frame, .st-key-library, [class*="st-key-health_look"]`;
+const LEFT_OUT = `${ours("stPopover")}, .st-key-heading, .st-key-tour_place, .st-key-take_place, .st-key-frame, .st-key-all_parts, [class*="st-key-health_look"]`;
 const PLACES = '[class*="st-key-health_step"], [class*="st-key-health_head"]'; // buttons that say when and where
 const SAID = ours("stMarkdown", "stHtml", "stAlert", "stText");
 const keyed = (node) => [...node.classList].find((name) => name.startsWith("st-key-"))?.slice(7);

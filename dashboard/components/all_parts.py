@@ -11,14 +11,14 @@ import zlib
 from dashboard.components.host import Part
 from tracer.pictures import sources
 
-_PART = Part("library", sources.opener())
+_PART = Part("all_parts", sources.opener())
 
 
 @functools.cache
 def _packed() -> bytes:
-    return zlib.compress(sources.library().encode(), 9)
+    return zlib.compress(sources.all_parts().encode(), 9)
 
 
-def library() -> None:
+def all_parts() -> None:
     """Mount it once on a page, where it stays: before the pages' own elements."""
-    _PART(key="library", data=_packed())
+    _PART(key="all_parts", data=_packed())

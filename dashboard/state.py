@@ -161,8 +161,11 @@ def _echo(query: dict[str, str]) -> bool:
     """Is this an address of ours that the browser has not caught up from, rather than a person going back?
 
     A rerun brings the browser's address along: for a moment after a choice that is still the one before it, and a
-    fragment that ticks by itself may bring any.
+    fragment that ticks by itself may bring any. Back and Forward are told by the browser.
     """
+    context = get_script_run_ctx()
+    if context is not None and context.is_history_navigation:
+        return False
     if _a_part_only():
         return True
     recent = time.monotonic() - st.session_state.get("updated_at", -math.inf) < ECHO_SECONDS

@@ -5,6 +5,7 @@ const sheetOf = (name) => {
   return SHEETS.get(name);
 };
 VIEWS.saver();
+VIEWS.address();
 export default (args) => {
   const root = args.parentElement, name = root.querySelector(".part").classList[1];
   if (!root.adoptedStyleSheets.length) root.adoptedStyleSheets = [sheetOf("shared"), sheetOf(name)];

@@ -1,0 +1,50 @@
+"""The browser's Back and Forward: one entry a view, and at once."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import query, settle, visit
+
+pytestmark = pytest.mark.slow
+
+
+def entries(page) -> int:
+    return page.evaluate("history.length")
+
+
+def go(page, name: str) -> None:
+    page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
+    expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    page.wait_for_function("new URLSearchParams(location.search).has('run')")
+    settle(page)
+
+
+@pytest.mark.parametrize("address", ["", "runs", "training"])
+def test_a_page_is_one_entry(page, server, address):
+    visit(page, f"{server}/{address}?run=toy")
+    before = entries(page)
+    for count, name in enumerate(("Heads", "Phases", "Ablate"), start=1):
+        go(page, name)
+        assert entries(page) == before + count
+    for name in ("Phases", "Heads", "Training" if address == "training" else "Runs"):
+        page.go_back()
+        expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+    assert query(page) == {"run": ["toy"]} and entries(page) == before + 3
+
+
+def test_back_goes_back_right_after_a_choice(page, server):
+    visit(page, f"{server}/heads?run=toy")
+    seen = [query(page)]
+    for _ in range(2):
+        page.keyboard.press("[")
+        page.wait_for_function("was => location.search !== was", arg=page.evaluate("location.search"))
+        seen.append(query(page))
+    count = entries(page)
+    assert seen[1]["step"] != seen[2]["step"]
+    for back in (seen[1], seen[0]):
+        page.go_back()  # well within the time in which an old address is taken for one that is on its way
+        settle(page)
+        assert query(page) == back and entries(page) == count
+    page.go_forward()
+    settle(page)
+    assert query(page) == seen[1] and entries(page) == count

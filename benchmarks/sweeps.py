@@ -30,7 +30,12 @@ from tracer.probes import per_token_loss, repeated
 from tracer.store import Run, open_run
 
 # n_layers, n_heads, d_model, d_vocab, batch, T, rounds, every how many heads the slow sides are timed on
-CASES = ((12, 12, 768, 50257, 1, 128, 2, 12), (4, 4, 256, 1024, 64, 32, 5, 1), (4, 4, 256, 64, 4, 32, 25, 1))
+CASES = (
+    (12, 12, 768, 50257, 1, 128, 2, 12),
+    (4, 4, 256, 1024, 64, 32, 5, 1),
+    (4, 4, 256, 64, 4, 32, 25, 1),
+    (2, 4, 128, 1024, 1, 32, 50, 1),
+)
 
 
 def build(n_layers: int, n_heads: int, d_model: int, d_vocab: int, n_ctx: int) -> Transformer:

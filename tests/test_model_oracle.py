@@ -15,23 +15,13 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import boot_native
 from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
 
+from tests.models import as_trained
 from tracer.config import InitConfig, ModelConfig
 from tracer.edits import recording
 from tracer.model import Transformer
 
 WIDTHS: dict[str, Any] = {"n_layers": 2, "n_heads": 4, "d_model": 24, "n_ctx": 12, "d_vocab": 17}
 TOKENS = torch.randint(0, 17, (3, 11), generator=torch.Generator().manual_seed(1))
-
-
-def build(config: ModelConfig) -> Transformer:
-    """A float64 model in eval mode whose gains and biases are random too, and whose scores are far from uniform."""
-    model = Transformer(config, seed=3).double().eval()
-    generator = torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.ndim == 1:
-                weight.normal_(1 if name.endswith(".w") else 0, 0.5, generator=generator)
-    return model
 
 
 def changes(**fields: Any) -> ModelConfig:
@@ -82,7 +72,7 @@ def native(model: Transformer) -> TransformerBridge:
 
 @pytest.mark.parametrize("name", NATIVE)
 def test_transformer_lens_agrees(name: str) -> None:
-    model = build(NATIVE[name])
+    model = as_trained(NATIVE[name], torch.float64)
     bridge = native(model)
     close = 5e-6 if model.config.norm == "rms" and model.config.norm_gain else 1e-11  # weighted RMS is float32 there
     with torch.no_grad(), recording("hook_pattern", "hook_z") as seen:
@@ -99,7 +89,7 @@ def test_transformer_lens_agrees(name: str) -> None:
 
 
 def test_the_oracle_can_tell_a_difference() -> None:
-    model = build(NATIVE["LN"])
+    model = as_trained(NATIVE["LN"], torch.float64)
     bridge = native(model)
     with torch.no_grad():
         model.blocks[0].attn.W_Q[0, 0] += 1e-3
@@ -191,7 +181,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_plain_loops_agree(name: str) -> None:
-    model = build(EVERYTHING[name])
+    model = as_trained(EVERYTHING[name], torch.float64)
     weights = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
     # the tables of sines are float32 in the model
     close = 2e-5 if model.config.positions in ("rotary", "sinusoidal") else 1e-10
@@ -204,7 +194,7 @@ def test_plain_loops_agree(name: str) -> None:
 
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_the_future_is_unseen(name: str) -> None:
-    model = build(EVERYTHING[name])
+    model = as_trained(EVERYTHING[name], torch.float64)
     for watched in ((), ("hook_pattern",)):
         with torch.no_grad(), recording(*watched):
             before = model(TOKENS)
@@ -247,7 +237,7 @@ def test_fused_equals_explicit(std: float, shape: tuple[int, int], **fields: Any
 
 
 def test_fused_and_explicit_have_the_same_gradients() -> None:
-    model = build(changes(mlp_hidden=(40,), positions="rotary"))
+    model = as_trained(changes(mlp_hidden=(40,), positions="rotary"), torch.float64).requires_grad_()
     gradients = []
     for watched in ((), ("hook_attn_scores",)):
         with recording(*watched):

@@ -1,13 +1,9 @@
-"""Training as a person meets it: real processes, real files, killed and continued."""
+"""Training as a person meets it: a run directory that is true, complete, and the same again from the same seed."""
 
-import errno
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,24 +12,12 @@ import pytest
 import torch
 import xarray as xr
 
-from tests.waiting import wait
+from tests.trainings import TOY, tiny
 from tracer import ablate, demo, probes, training
-from tracer.config import ModelConfig, OptimConfig, RecordConfig, TrainConfig
-from tracer.diverge import Watch
+from tracer.config import ModelConfig, OptimConfig, RecordConfig
 from tracer.model import Transformer
-from tracer.presets import PRESETS, preset
+from tracer.presets import PRESETS
 from tracer.store import NotARun, Run, list_runs, open_run
-from tracer.store.trace import TraceWriter
-
-TOY = preset("induction").config
-
-
-def tiny(directory: Path, **changes) -> TrainConfig:
-    """The toy recipe, smaller and shorter."""
-    record = RecordConfig(every=4, snapshot_every=8, log_every=10, val_rows=8, repeat_rows=32)
-    config = replace(TOY, run=str(directory), steps=20, device="cpu", record=record)
-    config = replace(config, model=replace(TOY.model, d_model=32, n_ctx=40), optim=replace(TOY.optim, batch_size=8))
-    return replace(config, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -154,150 +138,6 @@ def test_resume_is_exact(tmp_path, optimizer):
         assert torch.equal(a, b)
 
 
-def start(directory: Path, *options: str) -> subprocess.Popen:
-    """The command line, in a process of its own; what it prints is in `<directory>.txt`."""
-    with directory.with_suffix(".txt").open("w") as output:
-        return subprocess.Popen(
-        [sys.executable, "-m", "tracer", "train", "induction", "--run", str(directory), "--device", "cpu",
-         "--record.every", "2", "--record.snapshot-every", "4", "--record.val-rows", "4", "--optim.batch-size", "8",
-         "--model.d-model", "32", *options],
-            stdout=output, stderr=subprocess.STDOUT, cwd=Path(__file__).parent.parent,
-    )  # fmt: skip
-
-
-def test_kill_9_loses_nothing_committed(tmp_path):
-    """A real training process is killed at random moments; what is left opens, and goes on to the same end."""
-    directory, rng = tmp_path / "killed", random.Random(7)
-    process = start(directory, "--steps", "600")
-    wait(lambda: (directory / "trace.zarr" / "step" / "c").exists() and open_run(directory).resume_step() is not None)
-    committed: list[int] = []
-    for _ in range(3):
-        time.sleep(rng.uniform(0.5, 3.0))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        run = open_run(directory)
-        assert run.status == "interrupted" and not run.live
-        steps = run.trace["step"].values.tolist()
-        assert steps == sorted(set(steps)) and len(steps) >= len(committed)
-        assert np.isfinite(run.trace["train_loss"]).all() and np.isfinite(run.trace["induction"]).all()
-        for step in run.steps:
-            run.model(step)
-        committed = steps
-        resume = [sys.executable, "-m", "tracer", "resume", str(directory)]
-        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
-        wait(lambda: open_run(directory).live)
-    wait(lambda: open_run(directory).trace["step"].size > len(committed))
-    process.send_signal(signal.SIGINT)
-    process.wait(60)
-    run = open_run(directory)
-    assert run.status == "stopped" and run.trace["step"].values[: len(committed)].tolist() == committed
-    reference = training.train(
-        replace(run.config, run=str(tmp_path / "whole"), steps=max(int(run.trace["step"][-1]), 1)), quiet=True
-    )
-    shared = np.intersect1d(run.trace["step"], reference.trace["step"])
-    assert len(shared) > 3
-    np.testing.assert_array_equal(
-        run.trace["train_loss"].sel(step=shared), reference.trace["train_loss"].sel(step=shared)
-    )
-
-
-def test_ctrl_c_stops_cleanly(tmp_path):
-    directory = tmp_path / "run"
-    process = start(directory, "--steps", "100000")
-    wait(lambda: (directory / "run.json").exists() and len(open_run(directory).steps) > 3)
-    assert open_run(directory).status == "training" and open_run(directory).live
-    process.send_signal(signal.SIGINT)
-    process.wait(60)
-    output = directory.with_suffix(".txt").read_text()
-    assert process.returncode == 130, output
-    assert "stopped at step" in output and "Traceback" not in output
-    run = open_run(directory)
-    assert run.status == "stopped" and run.resume_step() == run.meta["step"]
-
-
-def test_divergence_is_located(tmp_path):
-    config = preset("four-blocks").config
-    config = replace(
-        config, run=str(tmp_path / "sick"), steps=60, device="cpu", record=replace(config.record, every=2, val_rows=4),
-        optim=replace(config.optim, batch_size=16, lr=1.0),
-        data=replace(config.data, corpus="repeated-random", vocab_size=128, period_max=16),
-    )  # fmt: skip
-    run = training.train(config, quiet=True)
-    assert run.status == "diverged"
-    found = run.meta["divergence"]
-    assert 0 < found["step"] < 60 and found["non_finite"]["step"] <= found["step"]
-    assert found["non_finite"]["where"] and "not finite" in found["text"]
-    assert found["exploding"]["step"] <= found["non_finite"]["step"]
-    assert np.isfinite(run.trace["train_loss"]).all() and len(run.trace["step"]) >= 1
-    with pytest.raises(ValueError, match="diverged at step"):
-        training.resume(run.dir, quiet=True)
-
-
-def test_a_gradient_that_is_not_finite_is_that_of_a_head():
-    gradient = torch.zeros(4, 8, 2)
-    gradient[3, 0, 0] = float("inf")
-    watch = Watch()
-    assert not watch.look(7, {"blocks.1.attn.W_Q (gradient)": gradient})
-    assert watch.non_finite is not None
-    assert str(watch.non_finite) == "step 7: blocks.1.attn.W_Q (gradient) (layer 1, head 3) is not finite"
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "step"),
-    [
-        ("blocks.0.attn.b_O (weight)", [0.0, 1e-3, 1.0], None),  # a bias starts at 0 and grows, in every healthy run
-        ("blocks.0.hook_attn_out", [0.0, 1.0, 50.0], None),
-        ("blocks.0.hook_attn_out", [1.0, 50.0, 101.0], 2),
-        ("blocks.0.attn.W_V (gradient)", [0.1, 11.0, 50.0], 1),
-    ],
-)
-def test_what_counts_as_exploding(name, values, step):
-    watch = Watch()
-    for i, value in enumerate(values):
-        assert watch.look(i, {name: torch.full((4, 2), value)})
-    assert (watch.exploding.step if watch.exploding else None) == step
-
-
-def test_a_full_disk_keeps_what_was_committed(tmp_path):
-    """A file system of 3 MB that really fills up."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True)
-    command = [sys.executable, "-m", "tracer", "train", "induction", "--run", f"{mount}/run", "--steps", "400",
-               "--record.every", "5", "--record.snapshot-every", "5", "--optim.batch-size", "4"]  # fmt: skip
-    if done.returncode:  # not root: with a limit on the size of a file, a resume point does not fit
-        command = ["bash", "-c", f"ulimit -f 300; exec {' '.join(command)}"]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
-        assert run.returncode == 2, run.stdout + run.stderr
-        assert "disk is full" in run.stderr and "tracer resume" in run.stderr and "Traceback" not in run.stderr
-        kept = open_run(mount / "run")
-        assert len(kept.steps) >= 3 and kept.status == "interrupted"
-        for step in kept.steps:
-            kept.model(step)
-    finally:
-        subprocess.run(["umount", str(mount)], capture_output=True)
-
-
-def test_a_failed_write_leaves_no_gap(tmp_path, monkeypatch):
-    """A disk that errs once: what was not written is recorded again by a resume, to the bit."""
-    write, calls = TraceWriter.write, []
-
-    def fail_once(self, rows):
-        calls.append(rows)
-        if len(calls) == 2:
-            raise OSError(errno.EIO, "Input/output error")
-        write(self, rows)
-
-    monkeypatch.setattr(TraceWriter, "write", fail_once)
-    monkeypatch.setattr(TraceWriter, "due", lambda self: True)
-    with pytest.raises(OSError, match="Input/output error"):
-        training.train(tiny(tmp_path / "r"), quiet=True)
-    run = open_run(tmp_path / "r")
-    assert run.status == "interrupted"
-    assert training.resume(run.dir, quiet=True).trace["step"].values.tolist() == [0, 1, 2, 4, 8, 12, 16, 20]
-
-
 def test_a_run_is_never_overwritten(finished):
     with pytest.raises(ValueError, match="already holds a run"):
         training.train(tiny(finished.dir), quiet=True)
@@ -339,59 +179,6 @@ def test_a_mistake_leaves_no_run_behind(tmp_path, changes, words):
     with pytest.raises(ValueError, match=words):
         training.train(config, quiet=True)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_cannot_be_shortened_to_before_its_resume_point(tmp_path):
-    run = training.train(tiny(tmp_path / "r", steps=4), quiet=True)
-    meta = {**run.meta, "status": "stopped", "error": "OSError: once"}
-    (run.dir / "run.json").write_text(json.dumps(meta))
-    with pytest.raises(ValueError, match="is at step 4 already: steps=3 cannot be less"):
-        training.resume(run.dir, steps=3, quiet=True)
-    again = training.resume(run.dir, steps=6, quiet=True)
-    assert run.config.steps == 6 and again.meta["error"] is None
-    assert np.isfinite(again.trace["update_ratio"].sel(step=4)).all(), "the row of the old last step has its update"
-
-
-def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):
-    """A loss that is finite, and an update that ruins the weights: the replay must start before it."""
-    update = training.update
-
-    def ruin(job, step):
-        result = update(job, step)
-        if step == 3:
-            with torch.no_grad():
-                job.raw.blocks[1].attn.W_V[2, 0, 0] = float("nan")
-        return result
-
-    monkeypatch.setattr(training, "update", ruin)
-    monkeypatch.setattr("tracer.scribe.CHECKPOINT_SECONDS", 0.0)
-    run = training.train(tiny(tmp_path / "r", steps=8), quiet=True)
-    assert run.status == "diverged" and run.resume_step() in range(4)
-    found = run.meta["divergence"]
-    assert found["step"] == 4 and found["exploding"] is None
-    where = {"step": 3, "where": "blocks.1.attn.W_V (weight)", "layer": 1, "head": 2, "value": None}
-    assert found["non_finite"] == where
-
-
-def test_resume_points_do_not_wait_for_snapshots(tmp_path, monkeypatch):
-    monkeypatch.setattr("tracer.scribe.CHECKPOINT_SECONDS", 0.0)
-    kept = []
-    monkeypatch.setattr("tracer.store.RunWriter.checkpoint", lambda self, step, state, **facts: kept.append(step))
-    record = RecordConfig(every=50, snapshot_every=50, val_rows=2)
-    training.train(tiny(tmp_path / "r", steps=200, record=record), quiet=True)
-    assert set(kept) - {0, 50, 100, 150, 200}
-
-
-def test_two_processes_cannot_train_one_run(tmp_path):
-    directory = tmp_path / "busy"
-    process = start(directory, "--steps", "100000")
-    try:
-        wait(lambda: (directory / "run.json").exists() and open_run(directory).resume_step() is not None)
-        with pytest.raises(ValueError, match="trained by another process"):
-            training.resume(directory, quiet=True)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
@@ -442,9 +229,9 @@ def test_every_preset_takes_a_step(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_toy_forms_induction_heads(tmp_path):
+def test_the_toy_forms_induction_heads(trained_toy):
     """The fast truth: 600 steps of the toy; induction, the loss it brings, and the copying of every last-layer head."""
-    run = training.train(replace(TOY, run=str(tmp_path / "toy"), device="cpu"), quiet=True)
+    run = open_run(trained_toy)
     last = run.trace.isel(step=-1)
     assert float(last["induction"].max()) > 0.6
     assert float(last["repeat_loss"]) < 0.3

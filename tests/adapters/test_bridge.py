@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from tests.models import as_trained
 from tracer.adapters.bridge import to_bridge
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.tokenizer import train_bpe, words
@@ -23,16 +24,6 @@ TOKENS = torch.randint(0, 17, (3, 12), generator=torch.Generator().manual_seed(1
 
 def changes(**fields: Any) -> ModelConfig:
     return ModelConfig(**{**WIDTHS, "init": INIT, **fields})
-
-
-def build(config: ModelConfig, dtype: torch.dtype = torch.float32) -> Transformer:
-    """A model as if trained: random gains and biases, attention far from uniform, logits up to 10."""
-    model = Transformer(config, seed=3).to(dtype).eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(4)
-    for name, weight in model.named_parameters():
-        if weight.ndim == 1:
-            weight.normal_(1 if name.endswith(".w") else 0, 0.5, generator=generator)
-    return model
 
 
 def close(config: ModelConfig) -> float:
@@ -60,7 +51,7 @@ GO = {
 @pytest.mark.parametrize("name", GO)
 def test_logits_patterns_and_z_agree(name: str) -> None:
     config = GO[name]
-    single, model = build(config), build(config, torch.float64)
+    single, model = as_trained(config), as_trained(config, torch.float64)
     before = [weight.clone() for weight in model.parameters()]
     torch.manual_seed(5)
     state = torch.get_rng_state()
@@ -80,7 +71,7 @@ def test_logits_patterns_and_z_agree(name: str) -> None:
 
 
 def test_the_comparison_can_tell_a_difference() -> None:
-    model = build(changes())
+    model = as_trained(changes())
     bridge = to_bridge(model)
     model.blocks[0].attn.W_Q[0, 0] += 0.01
     with torch.no_grad():
@@ -129,7 +120,7 @@ def test_every_preset_goes_or_says_why_not(name: str) -> None:
         c, d_model=24, n_ctx=12, d_vocab=17, d_head=c.d_head and 24, mlp_hidden=(8,) * len(c.mlp_hidden),
         unembed_hidden=(8,) * len(c.unembed_hidden), init=INIT,
     )  # fmt: skip
-    model = build(small)
+    model = as_trained(small)
     if named := OF_PRESETS[name.removesuffix("-small")]:
         with pytest.raises(ValueError) as refused:
             to_bridge(model)
@@ -155,7 +146,7 @@ def test_every_preset_goes_or_says_why_not(name: str) -> None:
     tie_embeddings=st.booleans(),
 )
 def test_any_combination_of_what_can_go_goes(**fields: Any) -> None:
-    model = build(config := changes(**fields), torch.float64)
+    model = as_trained(config := changes(**fields), torch.float64)
     with torch.no_grad():
         ours = model(TOKENS)
         error = (to_bridge(model)(TOKENS) - ours).abs().max() / ours.abs().max().clamp(min=1)
@@ -166,7 +157,7 @@ def test_any_combination_of_what_can_go_goes(**fields: Any) -> None:
     ("tokenizer", "text"), [(train_bpe(["def f(self): return 2"] * 5, 280), "def f("), (words(17), "3 16 3")]
 )
 def test_it_takes_our_tokenizer_along(tokenizer: Tokenizer, text: str) -> None:
-    model = build(changes(d_vocab=tokenizer.get_vocab_size()))
+    model = as_trained(changes(d_vocab=tokenizer.get_vocab_size()))
     model.tokenizer = tokenizer
     bridge = to_bridge(model)
     assert torch.equal(bridge.to_tokens(text), model.to_tokens(text))
@@ -178,4 +169,4 @@ def test_it_takes_our_tokenizer_along(tokenizer: Tokenizer, text: str) -> None:
 
 def test_an_unknown_word_is_an_error() -> None:
     with pytest.raises(Exception, match="WordLevel error"):
-        to_bridge(build(changes()), words(17)).to_tokens("a")
+        to_bridge(as_trained(changes()), words(17)).to_tokens("a")

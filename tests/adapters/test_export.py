@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests.models import as_trained
 from tracer.adapters.export import as_huggingface, huggingface_tokenizer, to_huggingface
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.prompts import encode_prompt
@@ -26,16 +27,6 @@ FLOAT32_INSIDE = ("Llama", "Arcee", "Starcoder2")  # their RMSNorm or their rota
 
 def changes(**fields: Any) -> ModelConfig:
     return ModelConfig(**{**WIDTHS, "init": InitConfig(embed=1.0, pos=0.7, attn=0.25, unembed=0.5), **fields})
-
-
-def build(config: ModelConfig, dtype: torch.dtype = torch.float32) -> Transformer:
-    """A model as if trained: random gains and biases, attention far from uniform, logits up to 10."""
-    model = Transformer(config, seed=3).to(dtype).eval().requires_grad_(False)
-    generator = torch.Generator().manual_seed(4)
-    for name, weight in model.named_parameters():
-        if weight.ndim == 1:
-            weight.normal_(1 if name.endswith(".w") else 0, 0.5, generator=generator)
-    return model
 
 
 def error(model: Transformer, theirs: Any) -> float:
@@ -67,7 +58,7 @@ OF_PRESETS: dict[str, tuple[str, int] | str] = {
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_goes_or_says_why_not(name: str) -> None:
-    expected, model = OF_PRESETS[name.removesuffix("-small")], build(shrunk(name))
+    expected, model = OF_PRESETS[name.removesuffix("-small")], as_trained(shrunk(name))
     if isinstance(expected, str):
         with pytest.raises(ValueError) as refused:
             as_huggingface(model)
@@ -124,7 +115,7 @@ GO: dict[str, tuple[ModelConfig, str, int]] = {
 @pytest.mark.parametrize("name", GO)
 def test_logits_and_patterns_agree(name: str) -> None:
     config, family, expected_width = GO[name]
-    single, model = build(config), build(config, torch.float64)
+    single, model = as_trained(config), as_trained(config, torch.float64)
     before = [weight.clone() for weight in model.parameters()]
     torch.manual_seed(5)
     state = torch.get_rng_state()
@@ -145,7 +136,7 @@ def test_logits_and_patterns_agree(name: str) -> None:
 
 
 def test_the_comparison_can_tell_a_difference() -> None:
-    model = build(changes())
+    model = as_trained(changes())
     theirs = as_huggingface(model)
     model.blocks[0].attn.W_Q[0, 0] += 0.01
     assert error(model, theirs) > 1e-4
@@ -215,12 +206,12 @@ INSTEAD: dict[str, dict[str, Any]] = {
 def test_any_model_goes_once_what_is_named_is_changed(**fields: Any) -> None:
     config = changes(**fields)
     try:
-        theirs = as_huggingface(model := build(config, torch.float64))
+        theirs = as_huggingface(model := as_trained(config, torch.float64))
     except ValueError as refused:
         named = re.findall(r"(?:: |; )(\w+)=(\S+)", str(refused))
         assert named and all(value.startswith(repr(getattr(config, name))[:3]) for name, value in named)
         config = replace(config, **{k: v for name, _ in named for k, v in INSTEAD[name].items()})
-        theirs = as_huggingface(model := build(config, torch.float64))
+        theirs = as_huggingface(model := as_trained(config, torch.float64))
     assert error(model, theirs) < (2e-5 if type(theirs).__name__.startswith(FLOAT32_INSIDE) else 1e-9)
 
 
@@ -232,7 +223,7 @@ ON_DISK = (*ON_DISK, "rotary, wide heads, tied", "rotary, MLP", "rotary, LayerNo
 @pytest.mark.parametrize("name", ON_DISK)
 def test_what_is_opened_from_disk_is_the_same(name: str, tmp_path) -> None:
     config = replace(GO[name][0], d_vocab=BPE.get_vocab_size(), n_ctx=24)
-    model = build(config)
+    model = as_trained(config)
     model.tokenizer = BPE
     to_huggingface(model, tmp_path / "new")
     names = {path.name for path in (tmp_path / "new").iterdir()}
@@ -263,7 +254,7 @@ def test_their_tokenizer_gives_our_prompts(tokenizer: Any, text: str, tmp_path) 
 
 
 def test_nothing_is_overwritten(tmp_path) -> None:
-    model = build(changes())
+    model = as_trained(changes())
     (tmp_path / "file").write_text("mine")
     (tmp_path / "empty").mkdir()
     for taken in (tmp_path, tmp_path / "file"):

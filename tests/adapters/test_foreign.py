@@ -13,8 +13,8 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 
 import tracer
 from tracer import ablate
-from tracer.adapters.eye import CannotWatch
 from tracer.adapters.foreign import Foreign
+from tracer.adapters.refusals import CannotWatch
 from tracer.edits import Edit, applied, recording
 from tracer.headmodel import HeadModel
 from tracer.probes import per_token_loss

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tracer
-from tracer.adapters.eye import CannotWatch
+from tracer.adapters.refusals import CannotWatch
 
 T, HEADS, D = 9, 2, 8
 X = torch.randn(2, T, HEADS * D, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import tracer
-from tracer.adapters.watch import without_padding
+from tracer.adapters.padding import without_padding
 from tracer.heads.call import AttentionCall
 from tracer.measures import HEAD_MEASURES
 

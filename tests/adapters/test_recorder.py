@@ -1,14 +1,7 @@
-"""Recording somebody's training loop: the training is the same to the bit, the run is true, and nothing crashes."""
+"""Recording somebody's training loop: the training is the same to the bit, and the run is true."""
 
-import contextlib
 import copy
 import io
-import os
-import signal
-import subprocess
-import sys
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,17 +15,10 @@ import transformers
 from torch import Tensor, nn
 
 import tracer
+from tests.adapters.loops import STEPS, batches
 from tracer.gradients import gradients, tensor_norms
 from tracer.measures import HEAD_MEASURES
 from tracer.store import open_run
-
-STEPS = 60
-
-
-def batches(n: int = STEPS, size: int = 4, d_vocab: int = 20) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    for _ in range(n):
-        yield torch.randint(0, d_vocab, (size, 17), generator=generator)
 
 
 class Encoder(nn.Module):
@@ -184,188 +170,6 @@ def test_a_name_that_is_taken_is_not_overwritten(here: Path, gpt: Callable[..., 
     assert [open_run(name).status for name in ("mine", "mine-2", "mine-3")] == ["finished"] * 3
 
 
-# Endings.
-
-SCRIPT = """
-import sys, time, torch
-sys.path.insert(0, {folder!r})
-import tracer
-from conftest import GPT
-model = GPT()
-optimizer = torch.optim.AdamW(model.parameters())
-recorder = tracer.watch(model, run={run!r}, every=1)
-for step in range(100000):
-    ids = torch.randint(0, 20, (4, 17))
-    loss = model(ids[:, :-1], ids[:, 1:])[1]
-    optimizer.zero_grad(); loss.backward(); optimizer.step()
-    recorder.step(loss)
-    {then}
-"""
-ENDINGS = {
-    "exception": ("if step == 5: raise RuntimeError('the data ended')", "stopped", "RuntimeError: the data ended"),
-    "end of the program": ("if step == 5: break", "finished", None),
-    "kill": ("", "interrupted", None),
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_how_a_program_ended_is_in_its_run(tmp_path: Path, ending: str) -> None:
-    then, status, error = ENDINGS[ending]
-    run = str(tmp_path / "run")
-    script = SCRIPT.format(folder=str(Path(__file__).parent), run=run, then=then)
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
-    if ending == "kill":
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with contextlib.suppress(ValueError, OSError):
-                if len(open_run(run).trace["step"]) >= 3:
-                    break
-            time.sleep(0.1)
-        assert open_run(run).status == "training" and open_run(run).live
-        os.kill(process.pid, signal.SIGKILL)
-    _, said = process.communicate(timeout=90)
-    found = open_run(run)
-    assert found.status == status and found.meta.get("error") == error, said
-    assert "manyeyes" not in said and np.isfinite(found.trace["entropy"]).all()
-    if ending != "kill":
-        assert found.trace["step"].values.tolist() == [0, 1, 2, 3, 4, 5, 6]
-
-
-def test_a_loop_that_raises_inside_a_with_block(here: Path, gpt: Callable[..., Any]) -> None:
-    model = gpt()
-    with pytest.raises(KeyError, match="label"), tracer.watch(model, run="r") as recorder:
-        model(torch.zeros(2, 5, dtype=torch.long))
-        recorder.step(0.5)
-        raise KeyError("label")
-    assert open_run("r").status == "stopped" and open_run("r").meta["error"] == "KeyError: 'label'"
-
-
-@pytest.mark.parametrize(
-    ("bad", "says"),
-    [("h.1.attn.c_attn.weight", "first in h.1.attn (layer 1)"), ("lm_head.weight", "first in wte.weight")],
-)
-def test_divergence_is_told_by_its_layer(here: Path, gpt: Callable[..., Any], bad: str, says: str) -> None:
-    model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
-    recorder = tracer.watch(model, run="r", every=1)
-    model(ids)
-    recorder.step(0.5)
-    with torch.no_grad():
-        model.get_parameter(bad)[1 if bad == "lm_head.weight" else 0, 0] = float("nan")
-    with pytest.warns(RuntimeWarning, match=r"not finite at step [12], first in") as said:
-        model(ids)
-        recorder.step(float("nan") if bad == "lm_head.weight" else 0.5)
-        for _ in range(3):
-            model(ids)
-            recorder.step(0.5)
-        recorder.close()
-    run = open_run("r")
-    assert len(said) == 1 and run.status == "diverged" and not run.live, run.meta
-    assert says in run.meta["divergence"]["text"]
-
-
-# Whatever goes wrong: one warning, and the training is what it would have been.
-
-
-class NoAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.out = nn.Embedding(20, 8), nn.Linear(8, 20)
-
-    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.out(self.embed(idx).cumsum(1))
-        return logits, F.cross_entropy(logits.transpose(1, 2), targets)
-
-
-class Sparse(nn.Module):
-    """Its gradients of the embedding are sparse; its second call of a kind breaks when it is not training."""
-
-    def __init__(self, inner: nn.Module, brittle: bool) -> None:
-        super().__init__()
-        self.inner, self.table, self.brittle = inner, nn.Embedding(20, 1, sparse=True), brittle
-
-    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if self.brittle and not self.training:
-            raise KeyError("only for training")
-        logits, loss = self.inner(idx, targets)
-        return logits, loss + self.table(idx).square().mean()
-
-
-def _loop(model: nn.Module, trained: nn.Module | None, recorder: Any, early: bool = False) -> list[Tensor]:
-    optimizer = torch.optim.SGD((trained or model).parameters(), lr=0.1)
-    torch.manual_seed(1)
-    if early:
-        recorder.step()
-    for batch in batches(6):
-        optimizer.zero_grad()
-        loss = (trained or model)(batch[:, :-1], batch[:, 1:])[1]
-        loss.backward()
-        optimizer.step()
-        if recorder is not None:
-            recorder.step(loss)
-    if recorder is not None:
-        recorder.close()
-    return [p.detach().clone() for p in (trained or model).parameters()]
-
-
-TROUBLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
-    "no attention": (lambda gpt: NoAttention(), {}, "no attention was seen in this NoAttention"),
-    "not in eval mode": (lambda gpt: Sparse(gpt(), True), {}, "KeyError: 'only for training'"),
-    "sparse gradients": (lambda gpt: Sparse(gpt(), False), {}, ""),
-    "another's tokenizer": (lambda gpt: gpt(), {"tokenizer": 30}, "30 tokens and the model's embedding 20"),
-    "early step": (lambda gpt: gpt(), {}, "step.. came before any call of the model"),
-    "a copy": (lambda gpt: gpt(), {}, "and not a copy, that is trained"),
-    "a file in the way": (lambda gpt: gpt(), {"run": "file/run"}, "NotADirectoryError|FileExistsError"),
-}
-
-
-@pytest.mark.parametrize("what", TROUBLE)
-def test_trouble_is_one_warning_and_the_training_goes_on(
-    here: Path, gpt: Callable[..., Any], tokenizer_of: Callable[[int], Any], what: str
-) -> None:
-    make, options, says = TROUBLE[what]
-    (here / "file").write_text("")
-    torch.manual_seed(0)
-    model = make(gpt)
-    twin = copy.deepcopy(model)
-    other = copy.deepcopy(model) if what == "a copy" else None
-    expected = _loop(twin, None, None)
-    if "tokenizer" in options:
-        options = {"tokenizer": tokenizer_of(options["tokenizer"])}
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        recorder = tracer.watch(model, **{"run": "r", "every": 2, **options})
-        found = _loop(model, other, recorder, early=what == "early step")
-    texts = [str(one.message) for one in said if "manyeyes" in str(one.message)]
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    if what == "sparse gradients":
-        assert len(texts) <= 1
-        return
-    assert len(texts) == 1 and recorder.off is not None, texts
-    with pytest.raises(RuntimeWarning, match=says):
-        warnings.warn(texts[0], RuntimeWarning, stacklevel=1)
-
-
-def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path, gpt: Callable[..., Any]) -> None:
-    """A file system that really fills up; without the right to mount one, a limit on the size of files."""
-    mount = tmp_path / "small"
-    mount.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(mount)], capture_output=True)
-    script = SCRIPT.format(folder=str(Path(__file__).parent), run=str(mount / "run"), then="if step == 400: break")
-    script += "\nprint('trained to the end', recorder.off is not None)"
-    command = [sys.executable, "-c", script]
-    if done.returncode:
-        command = ["bash", "-c", 'ulimit -f 40; trap "" XFSZ; exec "$0" "$@"', *command]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert run.returncode == 0 and "trained to the end True" in run.stdout, run.stderr
-        assert run.stderr.count("manyeyes") == 1 and "Traceback" not in run.stderr, run.stderr
-        assert open_run(mount / "run").status in ("interrupted", "stopped")
-    finally:
-        if not done.returncode:
-            subprocess.run(["umount", str(mount)], capture_output=True)
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [({"share": 0}, "share=0"), ({"every": 0}, "every=0"), ({"tokenizer": 7}, "int is no tokenizer")],
@@ -425,18 +229,3 @@ def test_a_model_of_one_length_only_is_recorded_without_probe_r(here: Path) -> N
         assert recorder.off is None
     trace = open_run("checkpoints/length").trace
     assert np.isfinite(trace["entropy"]).all() and np.isnan(trace["induction"]).all()
-
-
-def test_sharded_weights_are_told_and_not_waited_for(here: Path, tmp_path: Path) -> None:
-    from torch.distributed.fsdp import fully_shard
-
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/sync", rank=0, world_size=1)
-    try:
-        model: Any = nn.Linear(4, 4)
-        fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
-        recorder = tracer.watch(model, run="sharded")
-        recorder._say = lambda text: None
-        recorder._first_call((torch.zeros(2, 4),), {})
-        assert "sharded over processes" in str(recorder.off)
-    finally:
-        dist.destroy_process_group()

@@ -11,7 +11,7 @@ from torch import nn
 
 import tracer
 from tracer.ablate import derangement
-from tracer.adapters.eye import CannotWatch
+from tracer.adapters.refusals import CannotWatch
 from tracer.adapters.watch import Watcher
 from tracer.measures import HEAD_MEASURES
 

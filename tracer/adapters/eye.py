@@ -13,13 +13,9 @@
 from __future__ import annotations
 
 import inspect
-import math
 import types
-import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,12 +23,16 @@ import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
+from tracer.adapters.causality import is_causal
+from tracer.adapters.checks import check
+from tracer.adapters.found import Map, edits_of
 from tracer.adapters.layout import Layout
-from tracer.adapters.sites import CROSS, Key, Layer, Place, Sites, arrange
-from tracer.edits import HEAD_AXIS, Active, Edit, active
-from tracer.heads import masks
+from tracer.adapters.refusals import CannotWatch
+from tracer.adapters.sites import CROSS, Key, Layer, Sites
+from tracer.adapters.softmaxes import Softmaxes
+from tracer.adapters.taps import Taps
+from tracer.edits import Active, active
 from tracer.heads.call import AttentionCall
 
 # torch's own function, in which nothing asks for a mode again: else it would come back here before its first line
@@ -43,76 +43,7 @@ _MHA = types.FunctionType(
 _MHA.__kwdefaults__ = _mha.__kwdefaults__
 _MHA_ARGUMENTS = inspect.signature(_mha)
 
-SAME_WEIGHTS = {"dropout", "to", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"}
-"""Functions after which a pattern is still the one before: casts, copies, and dropout, which is not part of it."""
-RESHAPES = {"view", "reshape", "flatten", "unflatten"}
-"""Functions that may fold heads into the batch axis, or unfold them."""
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
-
-
-class CannotWatch(ValueError):
-    """What this model does cannot be measured truthfully; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class _Soft:
-    """A softmax on its way to the values, kept beside the tensor that it has become."""
-
-    weights: Tensor | None
-    """Before any dropout; None: that tensor itself, which this must not keep alive."""
-    axis: int | None
-    """The one that sums to 1."""
-    largest: Tensor | None = None
-    """The largest score of each row, when somebody looks; the last axis is 1."""
-    seen: Tensor | None = None
-    """How many keys no mask hid from each row."""
-
-    def reshaped(self, weights: Tensor | None, shape: torch.Size, axis: int) -> _Soft:
-        """After a fold of the axes in front of [query, key]; shape: of the weights."""
-        rows = (None if x is None else x.reshape(*shape[:-1], 1) for x in (self.largest, self.seen))
-        return _Soft(weights, axis, *rows)
-
-
-@dataclass
-class Map:
-    """What was found so far: attentions in order, and the rows of heads that they make."""
-
-    keys: list[Key] = field(default_factory=list)
-    kinds: dict[Key, Layer] = field(default_factory=dict)
-    beside: set[Key] = field(default_factory=set)
-    places: dict[Key, Place] = field(default_factory=dict)
-    layers: list[Layer] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    checked: set[Key] = field(default_factory=set)
-    softmaxes: set[str] = field(default_factory=set)
-    """Modules in which something that could be a pattern was made, whatever became of it."""
-    _last_input: Any = None
-
-    def add(self, key: Key, layer: Layer, x: Any) -> None:
-        self.keys.append(key)
-        self.kinds[key] = layer
-        if isinstance(x, Tensor):
-            if self._last_input is not None and self._last_input() is x:
-                self.beside.add(key)
-            self._last_input = weakref.ref(x)
-        self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
-
-    def problem(self, text: str) -> None:
-        if text not in self.problems:
-            self.problems.append(text)
-
-
-_EDITS: ContextVar[tuple[tuple[Map, tuple[Edit, ...]], ...]] = ContextVar("manyeyes_watched", default=())
-
-
-@contextmanager
-def editing(found: Map, edits: Iterable[Edit]) -> Iterator[None]:
-    """Edits of this model alone: others that run inside the block, in this thread, have layers and heads too."""
-    token = _EDITS.set((*_EDITS.get(), (found, tuple(edits))))
-    try:
-        yield
-    finally:
-        _EDITS.reset(token)
 
 
 class Eye(TorchFunctionMode):
@@ -130,7 +61,7 @@ class Eye(TorchFunctionMode):
         self.showing = False
         """Are visitors being shown an attention of this model now, and not of another?"""
         self._table: Tensor | None = None
-        self._soft: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._soft = Softmaxes()
         self._in_mha: tuple[int, bool] | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -149,7 +80,9 @@ class Eye(TorchFunctionMode):
         if len(self._soft):
             if name in PRODUCTS:
                 return self._product(func, name, args, kwargs)
-            return self._follow(func, name, args, kwargs)
+            result = func(*args, **kwargs)
+            self._soft.follow(name, args[0] if args else kwargs.get("input"), result)
+            return result
         return func(*args, **kwargs)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -217,26 +150,9 @@ class Eye(TorchFunctionMode):
             axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
             self.map.softmaxes.add(self.sites.name())
             axis = None if axis is None else axis % result.ndim
-            here, rows = active(), (None, None)
-            if axis is not None and here is not None and here.visitors:
-                rows = _rows_of(args[0] if args else kwargs["input"], axis)
-            self._soft[result] = _Soft(None, axis, *rows)
-        return result
-
-    def _follow(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = func(*args, **kwargs)
-        first = args[0] if args else kwargs.get("input")
-        if not isinstance(first, Tensor) or not isinstance(result, Tensor):
-            return result
-        soft = self._soft.get(first)
-        if soft is None or result is first or not result.is_floating_point():
-            return result
-        weights = first if soft.weights is None else soft.weights
-        if result.shape == first.shape:
-            self._soft[result] = replace(soft, weights=weights) if name in SAME_WEIGHTS else _Soft(None, soft.axis)
-        elif name in RESHAPES and soft.axis == first.ndim - 1 and _same_matrices(first, result):
-            weights = weights if result.ndim == 3 else weights.reshape(result.shape)
-            self._soft[result] = soft.reshaped(weights, weights.shape, result.ndim - 1)
+            here = active()
+            looked_at = here is not None and bool(here.visitors)
+            self._soft.begin(result, axis, (args[0] if args else kwargs["input"]) if looked_at else None)
         return result
 
     def _product(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -244,7 +160,7 @@ class Eye(TorchFunctionMode):
         operands = list(args[1:] if equation is not None else args)
         if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
             operands = list(operands[0])
-        at = next((i for i, x in enumerate(operands) if isinstance(x, Tensor) and self._soft.get(x) is not None), None)
+        at = next((i for i, x in enumerate(operands) if x in self._soft), None)
         if at is None or len(operands) != 2 or (equation is None and at != 0) or kwargs.get("out") is not None:
             return func(*args, **kwargs)
         soft = self._soft[operands[at]]
@@ -315,7 +231,7 @@ class Eye(TorchFunctionMode):
 
     def here(self) -> Active | None:
         """What is in force here for this model."""
-        here, mine = active(), [edit for found, edits in _EDITS.get() if found is self.map for edit in edits]
+        here, mine = active(), edits_of(self.map)
         if not mine:
             return here
         here = here or Active()
@@ -340,13 +256,13 @@ class Eye(TorchFunctionMode):
         place = self.map.places[key]
         total = self.map.layers[place.layer].n_heads
         taps = Taps(here, place.layer, place.offset, total, call.n_heads == total)
-        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and _is_causal(call)
+        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and is_causal(call)
         call = replace(call, layer=place.layer, first_head=place.offset, causal=causal)
         edited = taps.inputs(call)
         changed = edited is not call
         z = self._show(here, edited)
         if here.visitors and key not in self.map.checked and not changed:
-            z = self._checked(key, call, z, own, dropout)
+            check(self.map, key, call, z, own, dropout)
         if taps.wants("pattern"):
             weights = edited.pattern()
             pattern = taps.at("pattern", weights)
@@ -368,105 +284,12 @@ class Eye(TorchFunctionMode):
         finally:
             self.showing = False
 
-    @torch.no_grad()
-    def _checked(
-        self, key: Key, call: AttentionCall, z: Tensor | None, own: Callable[[], Tensor], dropout: float
-    ) -> Tensor | None:
-        """z, once it was compared with what the model's own kernel makes of the same call; later calls are trusted."""
-        try:
-            if call.weights is not None:
-                self._check_weights(key, call.first(1))
-            elif z is not None and not dropout:
-                self._compare(key, z, own())
-            else:  # the model's own z holds dropout, or nobody made one: the first sequence again, without it
-                self._compare(key, *_twice(call.first(1)))
-        except Exception as error:  # somebody's forward pass is under way: it goes on, and `Map.problems` tells
-            self.map.problem(f"{key[0]} could not be checked ({type(error).__name__}: {error})")
-        return z
-
-    def _check_weights(self, key: Key, one: AttentionCall) -> None:
-        assert one.weights is not None
-        if not bool(one.weights.isfinite().all()):
-            return
-        self.map.checked.add(key)
-        total, least = one.weights.float().sum(-1), float(one.weights.min())
-        total = total.masked_fill(total == 0, 1.0)  # emptied after the softmax: a row that sees no key
-        if least < 0 or float((total - 1).abs().max()) > (1e-3 if one.weights.dtype == torch.float32 else 2e-2):
-            self.map.problem(
-                f"{key[0]}: what is multiplied with the values sums to {float(total.min()):.3g} to "
-                f"{float(total.max()):.3g} over the keys of a query, not to 1, so it is no attention pattern; is "
-                f"something masked or scaled after the softmax?"
-            )
-
-    def _compare(self, key: Key, ours: Tensor, theirs: Tensor) -> None:
-        ours, theirs = ours.float(), theirs.detach()
-        precise = theirs.dtype in (torch.float32, torch.float64)
-        theirs = theirs.float()
-        largest = float(theirs.nan_to_num(0.0).abs().max())
-        if math.isinf(largest) or not bool(ours.isfinite().all()):
-            return
-        self.map.checked.add(key)
-        error = float((ours - theirs).nan_to_num(0.0).abs().max())  # nan in theirs: a row that sees no key, ours is 0
-        if error > (1e-4 if precise else 3e-2) * max(1.0, largest):
-            self.map.problem(
-                f"{key[0]}: heads recomputed from q, k and v differ from the model's own by {error:.2g}; its "
-                f"attention is not softmax(scale * q k + mask) v"
-            )
-
     def _layer(self, key: Key, call: AttentionCall) -> Layer:
         _, query_pos, key_pos = call.shape
         named = any(word in key[0].lower() for word in CROSS)
         cross = self._in_mha[1] if self._in_mha else named or query_pos != key_pos and not self.cached
-        causal = not cross and (query_pos != key_pos or _is_causal(call, but_for_padding=True))
+        causal = not cross and (query_pos != key_pos or is_causal(call, but_for_padding=True))
         return Layer(key[0], "cross" if cross else "self", causal, call.n_heads)
-
-
-@dataclass(frozen=True)
-class Taps:
-    """The taps of one attention, whose heads may be some of a layer's."""
-
-    here: Active
-    layer: int
-    offset: int
-    total: int
-    whole: bool
-    """Are these all the heads of the layer?"""
-
-    def wants(self, what: str) -> bool:
-        return self.here.wants(f"blocks.{self.layer}.attn.hook_{what}")
-
-    def at(self, what: str, x: Tensor) -> Tensor:
-        """x as it is recorded and edited; the same object when no edit touches it."""
-        name, axis = f"blocks.{self.layer}.attn.hook_{what}", HEAD_AXIS[f"hook_{what}"]
-        if not self.here.wants(name):
-            return x
-        n = x.shape[axis]
-        if self.whole:
-            return self.here.at(name, x)
-        full = x.new_zeros([self.total if i == axis else size for i, size in enumerate(x.shape)])
-        full.narrow(axis, self.offset, n).copy_(x)
-        after = self.here.edit(name, full)
-        after = x if after is full else after.narrow(axis, self.offset, n)
-        self.here.record(name, after, axis, self.offset, self.total)
-        return after
-
-    def inputs(self, call: AttentionCall) -> AttentionCall:
-        """The call with edited q, k and v; the same object when no edit touches them."""
-        before = {"v": call.v} if call.q is None or call.k is None else {"q": call.q, "k": call.k, "v": call.v}
-        after = {what: self.at(what, x) for what, x in before.items()}
-        return call if all(after[what] is x for what, x in before.items()) else replace(call, **after)
-
-
-def _twice(one: AttentionCall) -> tuple[Tensor, Tensor]:
-    """z as the row blocks and as torch's kernel compute it, without dropout."""
-    assert one.q is not None and one.k is not None
-    ours = one.stats(z=True).z
-    assert ours is not None
-    q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (one.q, one.k, one.v))
-    theirs = F.scaled_dot_product_attention(
-        q, k, v, one.mask, 0.0, one.causal and one.mask is None, scale=one.scale, enable_gqa=q.shape[1] != k.shape[1]
-    )
-    return ours, rearrange(theirs, "batch head pos d -> batch pos head d")
 
 
 def _values(pattern: Tensor, v: Tensor) -> Tensor:
@@ -474,38 +297,6 @@ def _values(pattern: Tensor, v: Tensor) -> Tensor:
     groups = pattern.shape[1] // v.shape[2]
     v = repeat(v, "batch key_pos kv_head d -> batch (kv_head groups) key_pos d", groups=groups)
     return rearrange(pattern.to(v.dtype) @ v, "batch head query_pos d -> batch query_pos head d")
-
-
-def _is_causal(call: AttentionCall, but_for_padding: bool = False) -> bool:
-    """Does no query see a later key? Read from the flag, the mask, or the weights.
-
-    Padding that may see nothing is often spread evenly over all keys: such rows are forgiven, where z does not come
-    from it, unless all rows are like that.
-    """
-    _, n, n_keys = call.shape
-    if n != n_keys:
-        return False
-    if call.causal or n == 1:
-        return True
-    if call.weights is not None:
-        weights = call.weights.detach()
-        return _none_ahead(weights.triu(1).any(-1), weights.amax(-1) == weights.amin(-1))
-    if call.mask is None or call.mask.shape[2] == 1:
-        return False
-    future = torch.ones(n, n, dtype=torch.bool, device=call.mask.device).triu(1)
-    seen = call.mask if call.mask.dtype == torch.bool else masks.visible(call.mask)
-    return _none_ahead((seen & future).any(-1), seen.all(-1) & but_for_padding)
-
-
-@torch.no_grad()
-def _rows_of(scores: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """The largest score of each row along `axis`, and how many keys it sees; that axis stays, with size 1."""
-    seen = masks.visible(scores.movedim(axis, -1)).sum(-1)
-    return scores.detach().amax(axis, keepdim=True), seen.unsqueeze(axis)
-
-
-def _none_ahead(ahead: Tensor, forgiven: Tensor) -> bool:
-    return not bool((ahead & ~forgiven).any() if not bool(forgiven.all()) else ahead.any())
 
 
 def _sdpa_arguments(
@@ -525,8 +316,3 @@ def _four_axes(mask: Tensor | None, no_heads: bool) -> Tensor | None:
     if mask is None or mask.ndim == 4:
         return mask
     return mask.unsqueeze(1) if mask.ndim == 3 and no_heads else mask.view((1,) * (4 - mask.ndim) + tuple(mask.shape))
-
-
-def _same_matrices(before: Tensor, after: Tensor) -> bool:
-    """Were only the axes in front of [query, key] folded or unfolded?"""
-    return {before.ndim, after.ndim} == {3, 4} and before.shape[-2:] == after.shape[-2:]

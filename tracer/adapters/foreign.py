@@ -9,10 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tracer.adapters.eye import CannotWatch, Eye, Map
+from tracer.adapters.eye import Eye
+from tracer.adapters.found import Map
 from tracer.adapters.inputs import logits_of
+from tracer.adapters.refusals import UNSEEN, CannotWatch, nothing_seen, refuse
 from tracer.adapters.sites import Layer, Sites
-from tracer.adapters.watch import UNSEEN, bare, nothing_seen, refuse
+from tracer.adapters.watch import bare
 from tracer.edits import active, refuse_unknown_taps, visiting
 
 TAPS = ("q", "k", "v", "z", "pattern")

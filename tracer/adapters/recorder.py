@@ -31,9 +31,9 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer import gradients
-from tracer.adapters.eye import CannotWatch
 from tracer.adapters.inputs import Inputs, batch_axis_first, loss_of
 from tracer.adapters.probing import Probing
+from tracer.adapters.refusals import CannotWatch
 from tracer.adapters.tokens import Words
 from tracer.adapters.watch import bare
 from tracer.gradients import fetch

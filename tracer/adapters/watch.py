@@ -11,7 +11,6 @@ with watcher.ablate({(3, 5)}):
 from __future__ import annotations
 
 import contextlib
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,16 +19,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
-from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.ablate import MODES, Head, Mode, plan
 from tracer.ablate.parts import head_of
-from tracer.adapters.eye import CannotWatch, Eye, Map, editing
+from tracer.adapters.eye import Eye
+from tracer.adapters.found import Map, editing
+from tracer.adapters.padding import hidden, real_rows, without_padding
+from tracer.adapters.refusals import CannotWatch, refuse
 from tracer.adapters.sites import Layer, Sites
 from tracer.edits import recording, visiting
-from tracer.heads import HeadStats, scores
+from tracer.heads import scores
 from tracer.heads.call import AttentionCall
 from tracer.measures import HEAD_MEASURES, MEASURES
 
@@ -44,11 +45,6 @@ KEPT_BYTES = 256 * 2**20
 """A model that makes its own patterns has them kept for `pattern` up to this size; of others q and k are kept."""
 CACHES = ("past_key_values", "past_key_value", "layer_past")
 """What Hugging Face calls keys and values that are kept from one token to the next."""
-UNSEEN = {
-    "flash_attention_2": "a kernel of the flash-attn package",
-    "flash_attention_3": "a kernel of the flash-attn package",
-    "flex_attention": "torch's flex attention, compiled into one kernel",
-}  # fmt: skip
 
 
 @overload
@@ -137,7 +133,7 @@ class Watcher:
             return
         self._fresh, self.eye.tokens = True, None  # what was seen before stands until attention is seen again
         self.eye.cached = any(kwargs.get(name) is not None for name in CACHES)
-        self._real = _real_rows(module, args, kwargs)
+        self._real = real_rows(module, args, kwargs)
 
     def _see(self, call: AttentionCall) -> Tensor | None:
         if self.eye is None or not self.eye.showing:  # another model's
@@ -170,7 +166,7 @@ class Watcher:
         rows = self.rows
         if not cross and query_pos != key_pos:  # keys of earlier passes are kept: row 0 may see many
             rows, one = slice(None), found.entropy_normalised.isnan()
-            found = _hidden(found, one & ~found.entropy.isnan())
+            found = hidden(found, one & ~found.entropy.isnan())
         broken = (found.entropy.isnan() & (found.lse != float("-inf"))).any()
         self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
@@ -356,104 +352,6 @@ def bare(model: nn.Module) -> nn.Module:
             model = model._orig_mod  # type: ignore[assignment]
         else:
             return model
-
-
-def _real_rows(
-    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Bool[Tensor, "batch pos"] | None, Bool[Tensor, "batch pos"] | None]:  # fmt: skip
-    """Which tokens are no padding, where the caller said so in the words of Hugging Face or of torch: of an encoder,
-    and of a decoder that has one beside it; the same twice for a model with one kind of layers."""
-    try:
-        given = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        given = {}
-    given = {**given, **kwargs}
-
-    def first(names: dict[str, bool]) -> Tensor | None:
-        for name, says in names.items():
-            mask = given.get(name)
-            if isinstance(mask, Tensor) and mask.ndim == 2 and not (says and mask.is_floating_point()):
-                real = mask.bool() == says
-                return None if bool(real.all()) else real
-        return None
-
-    own = first({"attention_mask": True, "src_key_padding_mask": False, "key_padding_mask": False})
-    if isinstance(model, nn.Transformer) or getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        return own, first({"decoder_attention_mask": True, "tgt_key_padding_mask": False})
-    return own, own
-
-
-PER_ROW = (
-    "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
-)  # fmt: skip
-
-
-def without_padding(
-    found: HeadStats, call: AttentionCall, real: Bool[Tensor, "batch query_pos"], own_keys: bool
-) -> HeadStats:
-    """The same as if each sequence had come without its padding, in means over its rows from the second on.
-
-    Rows of padding are marked as rows that see nothing, which every mean leaves out, and so is the first real row where
-    padding comes before it: without padding it is row 0. There, if keys are the same tokens (`own_keys`), the first
-    token is the first real one.
-    """
-    first = real.int().argmax(1)
-    padded = (first > 0) & real.any(1)
-    if own_keys and bool(padded.any()):
-        there = call.weight(first, found.lse).where(~found.first.isnan(), found.first)
-        found = replace(found, first=torch.where(rearrange(padded, "batch -> batch 1 1"), there, found.first))
-    blind = ~real[:, None] | (found.lse == float("-inf"))
-    largest = (found.lse + found.max_p.log()).masked_fill(blind, float("-inf"))
-    kept = real.clone()
-    kept[padded, first[padded]] = False
-    return _hidden(replace(found, max_logit=largest.amax(-1)), ~kept[:, None])
-
-
-def _hidden(found: HeadStats, rows: Bool[Tensor, "batch head_or_1 query_pos"]) -> HeadStats:
-    """The same, with some rows marked as rows that see nothing, which every mean leaves out."""
-    values = {name: value for name in PER_ROW if (value := getattr(found, name)) is not None}
-    hidden = {name: value.masked_fill(rows, float("nan")) for name, value in values.items()}
-    return replace(found, **hidden, lse=found.lse.masked_fill(rows, float("-inf")))
-
-
-def refuse(model: nn.Module, found: Map) -> None:
-    """A CannotWatch that says why, when what was seen cannot be trusted, or some attention was not seen."""
-    if found.problems:
-        raise CannotWatch("; ".join(found.problems))
-    if not found.layers:
-        raise CannotWatch(nothing_seen(model, found))
-    seen = {name for name, _ in found.keys}
-    if not (others := found.softmaxes - seen):
-        return
-    modules = dict(model.named_modules())
-    kinds = {type(modules[name]) for name in seen if name in modules}
-    if unseen := sorted(name for name in others if name in modules and type(modules[name]) in kinds):
-        raise CannotWatch(
-            f"{', '.join(unseen[:3])}: its softmax is changed on the way to the values (heads mixed, keys or a sink "
-            f"cut off), unlike that of {min(seen)}, so that some layers would be missing"
-        )
-
-
-def nothing_seen(model: nn.Module, found: Map) -> str:
-    """Why there is nothing to look at in a model, as far as that can be told."""
-    kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
-    if kernel in UNSEEN:
-        return (
-            f"the attention of this {type(model).__name__} runs in {UNSEEN[kernel]}, which nothing can look into: load "
-            f"it with attn_implementation='sdpa', which computes the same"
-        )
-    if found.softmaxes:
-        where = ", ".join(sorted(found.softmaxes)[:3])
-        return (
-            f"no attention could be told apart in this {type(model).__name__}: there is a softmax in {where}, but its "
-            f"result is changed on the way to the values (heads mixed, keys or a sink cut off), so that no head has a "
-            f"pattern whose rows sum to 1"
-        )
-    return (
-        f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "
-        f"over keys that is multiplied with values (matmul, bmm, einsum). Did a forward pass run inside the watch? "
-        f"Attention inside a custom kernel cannot be watched"
-    )
 
 
 def _attrs(name: str) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""However a recorded training ends, its run says how."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tracer
+from tracer.store import open_run
+
+SCRIPT = """
+import sys, time, torch
+sys.path.insert(0, {folder!r})
+import tracer
+from conftest import GPT
+model = GPT()
+optimizer = torch.optim.AdamW(model.parameters())
+recorder = tracer.watch(model, run={run!r}, every=1)
+for step in range(100000):
+    ids = torch.randint(0, 20, (4, 17))
+    loss = model(ids[:, :-1], ids[:, 1:])[1]
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    recorder.step(loss)
+    {then}
+"""
+ENDINGS = {
+    "exception": ("if step == 5: raise RuntimeError('the data ended')", "stopped", "RuntimeError: the data ended"),
+    "end of the program": ("if step == 5: break", "finished", None),
+    "kill": ("", "interrupted", None),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_how_a_program_ended_is_in_its_run(tmp_path: Path, ending: str) -> None:
+    then, status, error = ENDINGS[ending]
+    run = str(tmp_path / "run")
+    script = SCRIPT.format(folder=str(Path(__file__).parent), run=run, then=then)
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    if ending == "kill":
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(ValueError, OSError):
+                if len(open_run(run).trace["step"]) >= 3:
+                    break
+            time.sleep(0.1)
+        assert open_run(run).status == "training" and open_run(run).live
+        os.kill(process.pid, signal.SIGKILL)
+    _, said = process.communicate(timeout=90)
+    found = open_run(run)
+    assert found.status == status and found.meta.get("error") == error, said
+    assert "manyeyes" not in said and np.isfinite(found.trace["entropy"]).all()
+    if ending != "kill":
+        assert found.trace["step"].values.tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_loop_that_raises_inside_a_with_block(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+    with pytest.raises(KeyError, match="label"), tracer.watch(model, run="r") as recorder:
+        model(torch.zeros(2, 5, dtype=torch.long))
+        recorder.step(0.5)
+        raise KeyError("label")
+    assert open_run("r").status == "stopped" and open_run("r").meta["error"] == "KeyError: 'label'"
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [("h.1.attn.c_attn.weight", "first in h.1.attn (layer 1)"), ("lm_head.weight", "first in wte.weight")],
+)
+def test_divergence_is_told_by_its_layer(here: Path, gpt: Callable[..., Any], bad: str, says: str) -> None:
+    model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
+    recorder = tracer.watch(model, run="r", every=1)
+    model(ids)
+    recorder.step(0.5)
+    with torch.no_grad():
+        model.get_parameter(bad)[1 if bad == "lm_head.weight" else 0, 0] = float("nan")
+    with pytest.warns(RuntimeWarning, match=r"not finite at step [12], first in") as said:
+        model(ids)
+        recorder.step(float("nan") if bad == "lm_head.weight" else 0.5)
+        for _ in range(3):
+            model(ids)
+            recorder.step(0.5)
+        recorder.close()
+    run = open_run("r")
+    assert len(said) == 1 and run.status == "diverged" and not run.live, run.meta
+    assert says in run.meta["divergence"]["text"]
+
+
+def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path, gpt: Callable[..., Any]) -> None:
+    """A file system that really fills up; without the right to mount one, a limit on the size of files."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(mount)], capture_output=True)
+    script = SCRIPT.format(folder=str(Path(__file__).parent), run=str(mount / "run"), then="if step == 400: break")
+    script += "\nprint('trained to the end', recorder.off is not None)"
+    command = [sys.executable, "-c", script]
+    if done.returncode:
+        command = ["bash", "-c", 'ulimit -f 40; trap "" XFSZ; exec "$0" "$@"', *command]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert run.returncode == 0 and "trained to the end True" in run.stdout, run.stderr
+        assert run.stderr.count("manyeyes") == 1 and "Traceback" not in run.stderr, run.stderr
+        assert open_run(mount / "run").status in ("interrupted", "stopped")
+    finally:
+        if not done.returncode:
+            subprocess.run(["umount", str(mount)], capture_output=True)

@@ -1,0 +1,20 @@
+"""What each variable of a trace means: label, unit, range, value at chance, palette, formula, source, probe.
+
+The dashboard reads everything it says about a number from here, without importing torch. A new measure is one function
+that computes it, one row in `attention`, `weights` or `whole`, and one test with an answer known by hand.
+"""
+
+from tracer.measures.attention import ATTENTION
+from tracer.measures.bands import UPDATE_BANDS, UPDATE_BANDS_SOURCE, Band, update_band
+from tracer.measures.measure import HEAD, PROBES, Measure, probe_words
+from tracer.measures.setting import MAX_PERIOD, Setting, period
+from tracer.measures.weights import WEIGHTS
+from tracer.measures.whole import WHOLE
+
+__all__ = [
+    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PROBES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure",
+    "Setting", "period", "probe_words", "update_band",
+]  # fmt: skip
+
+MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *WHOLE)}
+HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)

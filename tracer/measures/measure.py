@@ -1,0 +1,70 @@
+"""What is said of every variable of a trace, and the names of the probes that it is measured on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tracer.measures.setting import Setting
+
+HEAD = ("step", "layer", "head")
+PARAM = ("step", "param")
+HEAD_MATRIX = ("step", "layer", "head", "matrix")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One variable of the trace."""
+
+    name: str
+    """Its name in the trace."""
+    label: str
+    """A title, for an axis or a menu."""
+    short: str
+    """As few letters as fit on a small grid."""
+    unit: str
+    """Empty for pure numbers."""
+    low: float | None
+    """Smallest possible value; None when there is no bound."""
+    high: float | None
+    """Largest possible value; None when there is no bound or it depends on the setting."""
+    palette: Literal["sequential", "diverging"]
+    """diverging when 0 is in the middle and signs matter."""
+    formula: str
+    """Plain text, in the words of design and docstrings."""
+    source: str
+    """Who defined it; "ours" where nobody did."""
+    probe: Literal["text", "repeat", "train", "weights", "prompts", "clock"]
+    """Which tokens it is measured on: held-out text, repeated random tokens, the training batch, or none."""
+    dims: tuple[str, ...]
+    """Its dimensions in the trace."""
+    note: str = ""
+    """What a reader could get wrong."""
+    chance_text: str = ""
+    """What `chance` is the value of."""
+    chance: Callable[[Setting], float] | None = None
+    """The value that uniform attention, or a model that knows nothing, would have; nan where that is undefined."""
+
+    def at_chance(self, setting: Setting | None) -> float | None:
+        """`chance`, or None where there is no such value or the setting does not say enough."""
+        value = self.chance(setting) if self.chance and setting else float("nan")
+        return value if math.isfinite(value) else None
+
+
+PROBES = {
+    "text": "held-out text",
+    "repeat": "random tokens, repeated once",
+    "train": "the training batch",
+    "weights": "the weights themselves",
+    "prompts": "the fixed prompts of the run",
+    "clock": "a clock or a counter",
+}
+"""How to name the probe of a measure beside its value."""
+
+
+def probe_words(kind: str) -> dict[str, str]:
+    """PROBES of a run of this kind; of the models of others no text was held out."""
+    text = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
+    return {**PROBES, "text": text.get(kind, PROBES["text"])}

@@ -1,0 +1,47 @@
+"""The weights that a model starts from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from tracer.config import Init
+from tracer.model.layers import MLP, Unembed
+
+if TYPE_CHECKING:
+    from tracer.model.transformer import Transformer
+
+
+def init_weights(model: Transformer, seed: int) -> None:
+    """Fill every weight from one CPU generator, so that a seed means the same weights on every device."""
+    generator, init = torch.Generator().manual_seed(seed), model.config.init
+
+    def fill(weight: Tensor, how: Init, fan_in: int) -> None:
+        if how == "linear":
+            weight.uniform_(-(fan_in**-0.5), fan_in**-0.5, generator=generator)
+        else:
+            weight.normal_(0, fan_in**-0.5 if how == "fan_in" else float(how), generator=generator)
+
+    def fill_mlp(mlp: MLP) -> None:
+        for name in mlp.names:
+            weight, bias = getattr(mlp, f"W_{name}"), getattr(mlp, f"b_{name}")
+            fill(weight, init.mlp, weight.shape[0])
+            fill(bias, init.mlp, weight.shape[0]) if init.mlp == "linear" else bias.zero_()
+
+    with torch.no_grad():
+        fill(model.embed.W_E, init.embed, model.config.d_model)
+        if model.config.positions in ("learned", "shortformer"):
+            fill(model.pos_embed.W_pos, init.pos, model.config.d_model)
+        for block in model.blocks:
+            for weight in (block.attn.W_Q, block.attn.W_K, block.attn.W_V):
+                fill(weight, init.attn, model.config.d_model)
+            if block.attn.W_O is not None:
+                fill(block.attn.W_O, init.attn, block.attn.W_O.shape[0] * block.attn.W_O.shape[1])
+            if block.mlp is not None:
+                fill_mlp(block.mlp)
+        if model.config.unembed_hidden:
+            fill_mlp(cast(MLP, model.unembed))
+        elif not model.config.tie_embeddings:
+            fill(cast(Unembed, model.unembed).W_U, init.unembed, model.config.d_model)

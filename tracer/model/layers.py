@@ -1,0 +1,191 @@
+"""The layers of a transformer: norm, attention, MLP, the block that joins them, embedding and unembedding.
+
+Names of taps and weights are TransformerLens's. Shapes: resid [batch pos d_model]; q k v z [batch pos head d_head];
+pattern [batch head query_pos key_pos].
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tracer.config import ModelConfig
+from tracer.edits import Tap, active
+from tracer.heads.call import AttentionCall
+from tracer.model.positions import rotate, rotation
+
+
+class Norm(nn.Module):
+    """RMSNorm: x / sqrt(mean(x^2) + eps); LayerNorm subtracts the mean first. The gain is optional."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.centre, self.eps = config.norm == "layer", config.norm_eps
+        self.w = nn.Parameter(torch.ones(config.d_model)) if config.norm_gain else None
+        self.b = nn.Parameter(torch.zeros(config.d_model)) if config.norm_gain and self.centre else None
+        self.hook_scale, self.hook_normalized = Tap(), Tap()
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        if self.centre:
+            x = x - x.mean(-1, keepdim=True)
+        x = x / self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
+        x = x if self.w is None else x * self.w
+        x = x if self.b is None else x + self.b
+        return self.hook_normalized(x)
+
+
+class Attention(nn.Module):
+    """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one."""
+
+    rotation: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        shape = (config.n_heads, config.d_model, config.head_width)
+        self.scale, self.dropout, self.rotary = config.scale, config.dropout, config.positions == "rotary"
+        self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.empty(shape)) for _ in range(3))
+        self.W_O = nn.Parameter(torch.empty(shape[0], shape[2], shape[1])) if config.attn_out else None
+        self.b_O = nn.Parameter(torch.zeros(config.d_model)) if config.attn_out_bias else None
+        self.hook_q, self.hook_k, self.hook_v, self.hook_z = Tap(), Tap(), Tap(), Tap()
+        self.hook_attn_scores, self.hook_pattern = Tap(), Tap()
+        if self.rotary:
+            self.hook_rot_q, self.hook_rot_k = Tap(), Tap()
+            self.register_buffer("rotation", rotation(config.n_ctx, config.head_width), persistent=False)
+
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        return self.write(self.heads(x, pos_embed))
+
+    def heads(
+        self, x: Float[Tensor, "batch pos d_model"], pos_embed: Float[Tensor, "batch pos d_model"] | None = None
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """What each head read, before it writes: z."""
+        x_qk = x if pos_embed is None else x + pos_embed
+        project = "batch pos d_model, head d_model d_head -> batch pos head d_head"
+        q = self.hook_q(einsum(x_qk, self.W_Q, project))
+        k = self.hook_k(einsum(x_qk, self.W_K, project))
+        v = self.hook_v(einsum(x, self.W_V, project))
+        if self.rotary:
+            q, k = self.hook_rot_q(rotate(q, self.rotation)), self.hook_rot_k(rotate(k, self.rotation))
+        return self.hook_z(self._attend(q, k, v))
+
+    def write(self, z: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos d_model"]:
+        """The sum of what the heads write, or their outputs side by side."""
+        if self.W_O is None:
+            return rearrange(z, "batch pos head d_head -> batch pos (head d_head)")
+        out = einsum(z, self.W_O, "batch pos head d_head, head d_head d_model -> batch pos d_model")
+        return out if self.b_O is None else out + self.b_O
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Float[Tensor, "batch pos head d_head"]:
+        """The fused kernel when nobody looks at scores or pattern, the explicit matrices when somebody does."""
+        p = self.dropout if self.training else 0.0
+        here = active()
+        if here is not None and here.visitors:
+            layer = int(self.hook_z.name.split(".")[1])
+            z = here.visit(AttentionCall(layer, v, q, k, self.scale, mask=here.mask(self.hook_attn_scores.name, q)))
+            if z is not None and p == 0.0 and not (self.hook_attn_scores.watched or self.hook_pattern.watched):
+                return z.to(v.dtype)
+        if not (self.hook_attn_scores.watched or self.hook_pattern.watched):
+            q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (q, k, v))
+            z = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale, dropout_p=p)
+            return rearrange(z, "batch head pos d -> batch pos head d")
+        q = q * self.scale
+        scores = einsum(q, k, "batch query_pos head d, batch key_pos head d -> batch head query_pos key_pos")
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = self.hook_attn_scores(scores.masked_fill(future, -torch.inf))
+        pattern = F.dropout(self.hook_pattern(scores.softmax(-1)), p)
+        return einsum(pattern, v, "batch head query_pos key_pos, batch key_pos head d -> batch query_pos head d")
+
+
+class MLP(nn.Module):
+    """Hidden layers with a non-linearity, then W_out; `hook_pre` and `hook_post` sit at the last hidden layer."""
+
+    b_out: nn.Parameter
+
+    def __init__(self, d_in: int, hidden: tuple[int, ...], d_out: int, activation: str) -> None:
+        super().__init__()
+        widths = (d_in, *hidden, d_out)
+        self.names = ["in", *(str(i) for i in range(1, len(hidden))), "out"]
+        self.activation = {"relu": F.relu, "gelu": F.gelu}[activation]
+        for name, fan_in, fan_out in zip(self.names, widths[:-1], widths[1:], strict=True):
+            self.register_parameter(f"W_{name}", nn.Parameter(torch.empty(fan_in, fan_out)))
+            self.register_parameter(f"b_{name}", nn.Parameter(torch.empty(fan_out)))
+        self.hook_pre, self.hook_post = Tap(), Tap()
+
+    def forward(self, x: Float[Tensor, "batch pos d_in"]) -> Float[Tensor, "batch pos d_out"]:
+        *early, last = self.names[:-1]
+        for name in early:
+            x = self.activation(self._linear(name, x))
+        x = self.hook_post(self.activation(self.hook_pre(self._linear(last, x))))
+        return self._linear("out", x)
+
+    def _linear(self, name: str, x: Tensor) -> Tensor:
+        return F.linear(x, getattr(self, f"W_{name}").T, getattr(self, f"b_{name}"))
+
+
+class Block(nn.Module):
+    """Attention, then the MLP if any; each with its norm before or after, added to the stream or replacing it."""
+
+    hook_out_is_single_residual_stream = True  # transformer-lens's logit lens asks for it
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.residual, self.pre = config.residual, config.norm_position == "pre"
+        self.ln1 = Norm(config) if config.norm != "none" else None
+        self.attn = Attention(config)
+        self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = Tap(), Tap(), Tap()
+        self.dropout = nn.Dropout(config.dropout)
+        self.mlp = None
+        if config.mlp_hidden:
+            self.ln2 = Norm(config) if config.norm != "none" else None
+            self.mlp = MLP(config.d_model, config.mlp_hidden, config.d_model, config.activation)
+            self.hook_resid_mid, self.hook_mlp_out = Tap(), Tap()
+
+    def forward(self, x: Tensor, pos_embed: Tensor | None = None) -> Float[Tensor, "batch pos d_model"]:
+        x = self.hook_resid_pre(x)
+        return self.finish(x, self.attn(self.attn_in(x), pos_embed))
+
+    def attn_in(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """What the heads read of the stream."""
+        return self.ln1(x) if self.ln1 and self.pre else x
+
+    def finish(
+        self, x: Float[Tensor, "batch pos d_model"], attn_out: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """From what entered the block, and what its heads wrote, to its end: each position by itself."""
+        out = self.hook_attn_out(self.dropout(attn_out))
+        x = x + out if self.residual else out
+        x = self.ln1(x) if self.ln1 and not self.pre else x
+        if self.mlp is not None:
+            x = self.hook_resid_mid(x)
+            before, after = (self.ln2, None) if self.pre else (None, self.ln2)
+            out = self.hook_mlp_out(self.dropout(self.mlp(before(x) if before else x)))
+            x = x + out if self.residual else out
+            x = after(x) if after else x
+        return self.hook_resid_post(x)
+
+
+class Embed(nn.Module):
+    """A table of vectors, W_E or W_pos: [rows d_model]."""
+
+    W_E: nn.Parameter
+    W_pos: nn.Parameter
+
+    def __init__(self, name: str, rows: int, d_model: int) -> None:
+        super().__init__()
+        self.register_parameter(name, nn.Parameter(torch.empty(rows, d_model)))
+
+
+class Unembed(nn.Module):
+    """x W_U, no bias."""
+
+    def __init__(self, d_model: int, d_vocab: int) -> None:
+        super().__init__()
+        self.W_U = nn.Parameter(torch.empty(d_model, d_vocab))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.W_U

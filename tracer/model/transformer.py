@@ -1,0 +1,174 @@
+"""The whole model: tokens [batch pos] in, logits [batch pos d_vocab] out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+
+from tracer.config import ModelConfig
+from tracer.edits import Tap, refuse_unknown_taps
+from tracer.model.cache import Cache
+from tracer.model.initial import init_weights
+from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
+from tracer.model.positions import sinusoid
+
+QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
+"""What to record so that `Transformer.qk_taps` is there, rotary or not."""
+
+
+class Transformer(HookedRootModule):
+    """tokens -> embed (+ positions) -> blocks -> final norm -> unembed -> logits.
+
+    `run_with_cache` and `run_with_hooks` are transformer-lens's: their hooks live on the model, so use them from one
+    thread. `edits.applied` and `edits.recording` are safe from any number of threads.
+    """
+
+    sinusoid: Tensor
+    unembed: MLP | Unembed
+    tokenizer: Any
+
+    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+        super().__init__()
+        if config.d_vocab is None:
+            raise ValueError("d_vocab is not set: give the vocabulary size of the tokenizer")
+        self.config, self.tokenizer, self.d_vocab = config, None, config.d_vocab
+        self.embed = Embed("W_E", config.d_vocab, config.d_model)
+        self.hook_embed = Tap()
+        if config.positions in ("learned", "shortformer"):
+            self.pos_embed = Embed("W_pos", config.n_ctx, config.d_model)
+        if config.positions == "sinusoidal":
+            self.register_buffer("sinusoid", sinusoid(config.n_ctx, config.d_model), persistent=False)
+        if config.positions in ("learned", "shortformer", "sinusoidal"):
+            self.hook_pos_embed = Tap()
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = cast("list[Block]", nn.ModuleList(Block(config) for _ in range(config.n_layers)))
+        self.ln_final = Norm(config) if config.norm != "none" and config.final_norm else nn.Identity()
+        if config.unembed_hidden:
+            self.unembed = MLP(config.d_model, config.unembed_hidden, config.d_vocab, config.activation)
+        elif not config.tie_embeddings:
+            self.unembed = Unembed(config.d_model, config.d_vocab)
+        init_weights(self, seed)
+        self.setup()
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        if not torch.compiler.is_compiling():
+            self.check(tokens)
+        x, attn_pos = self.start(tokens)
+        for block in self.blocks:
+            x = block(x, attn_pos)
+        return self.logits(x)
+
+    def start(self, tokens: Int[Tensor, "batch pos"]) -> tuple[Tensor, Tensor | None]:
+        """What enters the first block, and what q and k of every block read on top (shortformer)."""
+        x = self.hook_embed(F.embedding(tokens, self.embed.W_E))
+        attn_pos = None
+        if self.config.positions in ("learned", "shortformer", "sinusoidal"):
+            table = self.sinusoid if self.config.positions == "sinusoidal" else self.pos_embed.W_pos
+            pos = self.hook_pos_embed(table[: tokens.shape[1]].expand(tokens.shape[0], -1, -1))
+            if self.config.positions == "shortformer":
+                attn_pos = pos
+            else:
+                x = x + pos
+        return self.dropout(x), attn_pos
+
+    def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """From the end of the last block to the next token's logits: each position by itself."""
+        x = self.ln_final(x)
+        return x @ self.embed.W_E.T if self.config.tie_embeddings else self.unembed(x)
+
+    def check(self, tokens: Tensor) -> None:
+        """ValueError for tokens that this model cannot read, or edits of taps that it does not have."""
+        refuse_unknown_taps(self.hook_dict)
+        if tokens.shape[1] > self.config.n_ctx:
+            raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.config.n_ctx}")
+        if tokens.device.type == "cpu" and tokens.numel():  # on a GPU the look-up itself asserts, without a sync
+            low, high = int(tokens.min()), int(tokens.max())
+            if low < 0 or high >= self.d_vocab:
+                raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {self.d_vocab - 1}")
+
+    def qk_taps(self, layer: int) -> tuple[str, str]:
+        """The taps whose q and k are multiplied into scores (after the rotation, when there is one)."""
+        prefix = f"blocks.{layer}.attn.hook_" + ("rot_" if self.config.positions == "rotary" else "")
+        return prefix + "q", prefix + "k"
+
+    # What every model with heads answers, ours or not (`tracer.headmodel`).
+
+    @property
+    def n_layers(self) -> int:
+        return self.config.n_layers
+
+    @property
+    def n_heads(self) -> int:
+        return self.config.n_heads
+
+    @property
+    def n_ctx(self) -> int:
+        return self.config.n_ctx
+
+    # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
+
+    @property
+    def cfg(self) -> Any:
+        c = self.config
+        kind = {"none": None, "rms": "RMS", "layer": "LN"}[c.norm]
+        return SimpleNamespace(
+            n_layers=c.n_layers, n_heads=c.n_heads, d_model=c.d_model, d_head=c.head_width, n_ctx=c.n_ctx,
+            d_vocab=c.d_vocab, d_mlp=c.mlp_hidden[-1] if c.mlp_hidden else None, attn_only=c.attn_only,
+            act_fn=c.activation, use_attn_scale=c.attn_scale != "none", final_rms=c.norm == "rms",
+            normalization_type=kind if c.norm_gain or kind is None else kind + "Pre", n_key_value_heads=None,
+            device=str(self.embed.W_E.device), dtype=self.embed.W_E.dtype, model_name="manyeyes",
+            default_prepend_bos=True,
+        )  # fmt: skip
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        if self.config.tie_embeddings:
+            return self.embed.W_E.T
+        if isinstance(self.unembed, MLP):
+            raise ValueError("this model's unembedding is an MLP: it has no W_U")
+        return self.unembed.W_U
+
+    @property
+    def b_U(self) -> Float[Tensor, "d_vocab"]:
+        return torch.zeros(self.d_vocab, device=self.embed.W_E.device, dtype=self.embed.W_E.dtype)
+
+    def run_with_cache(self, *args: Any, remove_batch_dim: bool = False, **kwargs: Any) -> tuple[Tensor, Cache]:
+        """Logits and an ActivationCache of every tap (`names_filter` narrows it), as in transformer-lens."""
+        logits, seen = super().run_with_cache(*args, remove_batch_dim=remove_batch_dim, **kwargs)
+        return logits, Cache(seen, self, has_batch_dim=not remove_batch_dim)
+
+    def to_tokens(self, text: str, prepend_bos: bool = True, **_: Any) -> Int[Tensor, "1 pos"]:
+        """Token ids of a text, with the start token in front."""
+        if self.tokenizer is None:
+            raise ValueError("this model has no tokenizer: set model.tokenizer, or get the model from open_run(...)")
+        ids = self.tokenizer.encode(text).ids
+        return torch.tensor([[0, *ids] if prepend_bos else ids], device=self.embed.W_E.device)
+
+    def to_single_token(self, text: str) -> int:
+        """The id of a text that is exactly one token."""
+        ids = self.to_tokens(text, prepend_bos=False)[0].tolist()
+        if len(ids) != 1:
+            raise ValueError(f"{text!r} is {len(ids)} tokens, not one")
+        return ids[0]
+
+    def tokens_to_residual_directions(self, tokens: Any) -> Tensor:
+        """W_U columns times the final norm's gain, so that logit_attrs of a normalised stream are logits."""
+        directions = self.W_U.T[torch.as_tensor(tokens)]
+        gain = getattr(self.ln_final, "w", None)
+        return directions if gain is None else directions * gain
+
+    def accumulated_bias(self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True) -> Tensor:
+        """Sum of the biases written to the stream before a layer."""
+        total = torch.zeros_like(self.embed.W_E[0])
+        for index, block in enumerate(self.blocks):
+            if index < layer or (index == layer and mlp_input):
+                total = total if block.attn.b_O is None else total + block.attn.b_O
+            if index < layer and include_mlp_biases and block.mlp is not None:
+                total = total + block.mlp.b_out
+        return total

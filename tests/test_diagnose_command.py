@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tracer.diagnosis import RULES, diagnose, looked_for
-from tracer.diagnosis.findings import Finding
+from tracer.diagnosis import RULES, examine
+from tracer.diagnosis.findings import Diagnosis, Finding
 from tracer.diagnosis.words import WIDTH, heads, report
 from tracer.presets import preset
 from tracer.store import Run
@@ -31,21 +31,21 @@ def test_heads_in_words(count: int, expected: str) -> None:
 
 
 def test_the_report_by_hand() -> None:
-    assert report("run", [one()], ["divergence"], ["idle heads"]) == (
+    assert report("run", Diagnosis([one()], ["divergence"], ["idle heads"])) == (
         "run: 0 bad, 1 to watch\n\nwatch: A title, since step 1,200, L0H0\n  it is so\n  what helps: do this\n"
         "  source: ours\n\nLooked for divergence.\nNot measured: idle heads."
     )
-    assert report("run", [], ["divergence"], []) == "run: nothing found\n\nLooked for divergence."
+    assert report("run", Diagnosis([], ["divergence"], [])) == "run: nothing found\n\nLooked for divergence."
 
 
 def test_why_adds_the_rule_and_no_line_is_too_long() -> None:
-    text = report("run", [one()], [], [], why=True)
+    text = report("run", Diagnosis([one()], [], []), why=True)
     assert "why: Found when" in text and RULES["scores"].text.split()[-1] in text
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_a_name_cannot_write_to_the_terminal() -> None:
-    assert "\x1b" not in report("a \x1b[0m run", [one(evidence="a \x1b[31mred\x1b[0m name")], [], [])
+    assert "\x1b" not in report("a \x1b[0m run", Diagnosis([one(evidence="a \x1b[31mred\x1b[0m name")], [], []))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_command_says_what_the_function_does(folder: Path, name: str, status
         [sys.executable, "-m", "tracer", "diagnose", name], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == status, done.stderr
-    assert done.stdout == report(name, diagnose(run), *looked_for(run)) + "\n"
+    assert done.stdout == report(name, examine(run)) + "\n"
     assert ("Attention is one-hot" in done.stdout) == (name == "sick")
 
 

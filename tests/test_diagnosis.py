@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tracer.diagnosis import RULES, diagnose, looked_for
+from tracer.diagnosis import RULES, diagnose, examine, searches
 from tracer.diagnosis.attention import BATCHES, FLOAT32_RANGE, collapse, pull, scores, stands_in, typical
 from tracer.diagnosis.findings import since
 from tracer.diagnosis.growth import GREW, residual, updates
@@ -284,11 +284,11 @@ def test_a_dead_head_writes_nothing(forbidden: Run) -> None:
 
 def test_idle_heads_need_a_sweep(forbidden: Run) -> None:
     assert not [f for f in diagnose(forbidden) if f.kind == "idle"]
-    assert RULES["idle"].name in looked_for(forbidden)[1]
+    assert RULES["idle"].name in examine(forbidden).not_measured
     sweep_run(forbidden, ("resample",), (240,), 2)
     (found,) = [f for f in diagnose(forbidden) if f.kind == "idle"]
     assert found.step == 240 and (0, 1) in found.heads and len(found.heads) < 4
-    assert RULES["idle"].name in looked_for(forbidden)[0]
+    assert RULES["idle"].name in examine(forbidden).looked_for
 
 
 def test_a_head_that_stands_in_for_the_residual(tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ def test_a_head_that_stands_in_for_the_residual(tmp_path: Path) -> None:
     run = trained(tmp_path, "single-head-scaled", 5)
     assert [f.kind for f in diagnose(run)] == []
     share = np.where(np.arange(N) < 25, 0.2, 0.95)
-    (found,) = stands_in(run, trace(current_token=heads(share, FLAT)))
+    (found,) = stands_in(run.meta, trace(current_token=heads(share, FLAT)))
     assert (found.kind, found.step, found.heads) == ("stands-in", 250, ((0, 0),))
-    assert list(stands_in(trained(tmp_path, "single-head", 5), trace(current_token=heads(share, FLAT)))) == []
+    assert list(stands_in(trained(tmp_path, "single-head", 5).meta, trace(current_token=heads(share, FLAT)))) == []
 
 
 def test_divergence_names_the_first_bad_tensor(tmp_path: Path) -> None:
@@ -317,6 +317,15 @@ def test_a_healthy_run_gets_no_finding(tmp_path: Path) -> None:
     assert float(run.trace["entropy_normalised"].isel(step=-1).min()) < 0.25
     assert float(run.trace["induction"].isel(step=-1).max()) > 0.6
     assert diagnose(run) == []
+
+
+def test_a_search_reads_no_more_than_its_rule_says(too_fast: Run) -> None:
+    meta = {"config": {"model": {"residual": False}}}
+    for kind, rule in RULES.items():
+        if rule.needs:
+            list(searches(meta, too_fast.trace[list(rule.needs)])[kind])
+    with pytest.raises(KeyError, match="val_loss"):
+        list(searches(meta, too_fast.trace[["entropy_normalised"]])["collapse"])
 
 
 def test_every_rule_says_when_and_why() -> None:

@@ -38,7 +38,6 @@ class Outcome:
     loss: float
     """Held-out, at the end; nan for a run that diverged."""
     n_params: int
-    seconds: float
     own_token: float
     """Share of attention on the token itself at the end, mean over heads."""
     apart: tuple[float, float] = (math.nan, math.nan)
@@ -58,6 +57,20 @@ class Claim:
     holds: Callable[[Sequence[Found]], bool | None]
     """Over one or more seeds; None where the runs are too close to tell."""
     evidence: Callable[[Sequence[Found]], str]
+    against: str = ""
+    """The specimen whose loss it is measured by; a run of it that diverged has none, and decides nothing."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim as it stands here."""
+
+    claim: Claim
+    holds: bool | None
+    """None: too close to tell, or not tested."""
+    evidence: str
+    """By what numbers; why not, where it was not tested."""
+    tested: bool = True
 
 
 def outcome(run: Run, apart: bool = False) -> Outcome:
@@ -70,8 +83,8 @@ def outcome(run: Run, apart: bool = False) -> Outcome:
     return Outcome(
         run.name, run.status, int(meta["step"]), float(entropy[0].mean()), float(last.mean()),
         tuple(tuple(map(float, row)) for row in last), math.nan if diverged else float(trace["val_loss"].values[-1]),
-        int(meta["n_params"]), float(meta.get("cost", {}).get("seconds", math.nan)),
-        float(trace["current_token"].values[known[-1]].mean()), _apart(trace) if apart else (math.nan, math.nan),
+        int(meta["n_params"]), float(trace["current_token"].values[known[-1]].mean()),
+        _apart(trace) if apart else (math.nan, math.nan),
     )  # fmt: skip
 
 
@@ -100,31 +113,44 @@ def _gap(seeds: Sequence[Found], better: str, worse: str) -> float:
     return _mean(seeds, lambda found: found[better].loss - found[worse].loss)
 
 
-def _told_gap(seeds: Sequence[Found], better: str, worse: str, noise: float) -> str:
+def _lost(seeds: Sequence[Found], *names: str) -> str:
+    """The runs that hold no loss, and why; empty where all do."""
+    runs = [(name, found[name]) for found in seeds for name in names]
+    return "; ".join(f"{name} {one.status} at step {one.step:,}" for name, one in runs if math.isnan(one.loss))
+
+
+def _told_gap(seeds: Sequence[Found], better: str, worse: str) -> str:
     """Both losses, how far they are apart, and how far seeds alone would be."""
+    if lost := _lost(seeds, better):
+        return lost
     ours, theirs = (_mean(seeds, lambda found, name=name: found[name].loss) for name in (better, worse))
     over = f", means of {len(seeds)} seeds" if len(seeds) > 1 else ""
     side = "lower" if ours < theirs else "higher"
-    alone = f"seeds alone make {noise / math.sqrt(len(seeds)):.3f}"
+    alone = f"seeds alone make {_noise(seeds):.3f}"
     return f"held-out loss {ours:.3f} and {theirs:.3f}{over}, {abs(ours - theirs):.3f} {side}; {alone}"
 
 
-def _lower(better: str, worse: str, noise: float = NOISE) -> Claim:
+def _noise(seeds: Sequence[Found], one: float = NOISE) -> float:
+    """How far apart two means over so many seeds may be by themselves."""
+    return one / math.sqrt(len(seeds))
+
+
+def _lower(better: str, worse: str) -> Claim:
     def holds(seeds: Sequence[Found]) -> bool | None:
-        gap, limit = _gap(seeds, better, worse), noise / math.sqrt(len(seeds))
-        return True if gap < -limit else None if gap <= limit else False
+        gap, limit = _gap(seeds, better, worse), _noise(seeds)
+        return True if gap < -limit else None if gap <= limit else False  # nan: `better` diverged, so it is not
 
     return Claim(f"{better} is better than {worse}", (better, worse), holds,
-                 lambda seeds: _told_gap(seeds, better, worse, noise))  # fmt: skip
+                 lambda seeds: _told_gap(seeds, better, worse), against=worse)  # fmt: skip
 
 
-def _no_worse(name: str, other: str, noise: float = NOISE) -> Claim:
+def _no_worse(name: str, other: str) -> Claim:
     def holds(seeds: Sequence[Found]) -> bool | None:
-        gap, limit = _gap(seeds, name, other), noise / math.sqrt(len(seeds))
+        gap, limit = _gap(seeds, name, other), _noise(seeds)
         return True if gap <= 0 else None if gap <= limit else False
 
     return Claim(f"{name} is no worse than {other}", (name, other), holds,
-                 lambda seeds: _told_gap(seeds, name, other, noise))  # fmt: skip
+                 lambda seeds: _told_gap(seeds, name, other), against=other)  # fmt: skip
 
 
 def _entropy(name: str, text: str, holds: Callable[[Outcome], bool]) -> Claim:
@@ -154,14 +180,19 @@ CLAIMS = (
 )  # fmt: skip
 
 
-def judged(seeds: Sequence[Found]) -> list[tuple[Claim, bool | None, str]]:
-    """Every claim that some seed has all runs of: whether it holds, and by what numbers."""
-    found = []
-    for claim in CLAIMS:
-        known = [one for one in seeds if set(claim.needs) <= set(one)]
-        if known:
-            found.append((claim, claim.holds(known), claim.evidence(known)))
-    return found
+def judge(claim: Claim, seeds: Sequence[Found]) -> Judgement:
+    """A claim over seeds that have all its runs; where what it is measured by diverged, the seed does not count."""
+    lost = _lost(seeds, claim.against) if claim.against else ""
+    counted = [found for found in seeds if not (lost and math.isnan(found[claim.against].loss))]
+    if not counted:
+        return Judgement(claim, None, f"{lost}: no loss to compare with", tested=False)
+    return Judgement(claim, claim.holds(counted), claim.evidence(counted) + (f"; not counted: {lost}" if lost else ""))
+
+
+def judged(seeds: Sequence[Found]) -> list[Judgement]:
+    """Every claim that some seed has all runs of."""
+    known = {claim.text: [one for one in seeds if set(claim.needs) <= set(one)] for claim in CLAIMS}
+    return [judge(claim, known[claim.text]) for claim in CLAIMS if known[claim.text]]
 
 
 def answers(name: str, seeds: Sequence[Found]) -> list[Check]:
@@ -183,11 +214,14 @@ def answers(name: str, seeds: Sequence[Found]) -> list[Check]:
 
 def _w_o(seeds: Sequence[Found]) -> Check:
     """What the projection does to the loss."""
-    given, bare = (_mean(seeds, lambda found, of=of: found[of].loss) for of in ("many-eyes", "many-eyes-bare"))
-    gap, limit = given - bare, NOISE_AT_100 / math.sqrt(len(seeds))
+    asks, names = f"{seeds[0]['many-eyes'].step} steps with W_O and without", ("many-eyes", "many-eyes-bare")
+    if lost := _lost(seeds, *names):
+        return Check(asks, f"{lost}: no two losses to compare")
+    given, bare = (_mean(seeds, lambda found, of=of: found[of].loss) for of in names)
+    gap, limit = given - bare, _noise(seeds, NOISE_AT_100)
     better = "too close to tell" if abs(gap) <= limit else "better with" if gap < 0 else "better without"
     over = f" over {len(seeds)} seeds" if len(seeds) > 1 else ""
     return Check(
-        f"{seeds[0]['many-eyes'].step} steps with W_O and without",
+        asks,
         f"held-out loss {given:.3f} with, {bare:.3f} without{over}: {better}; seeds alone make {limit:.3f}",
     )

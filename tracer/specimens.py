@@ -157,4 +157,3 @@ SPECIMENS = {
 }  # fmt: skip
 """In the order of the tutorials."""
 TRAINED = {name: specimen for name, specimen in SPECIMENS.items() if specimen.trained}
-EXERCISES = {name: specimen for name, specimen in SPECIMENS.items() if specimen.exercise}

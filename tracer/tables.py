@@ -1,17 +1,22 @@
-"""What was published beside what came out here, as Markdown: a table for each tutorial, the claims, the exercises."""
+"""What was published beside what came out here, as Markdown: a table for each tutorial, the claims, the exercises.
+
+`as_json` keeps the figures that the tables are made from, because the runs are too large to keep.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
+from typing import Any
 
-from tracer.claims import Found, Outcome, answers, judged
+from tracer.claims import Found, Judgement, Outcome, answers, judged
 from tracer.presets import preset
 from tracer.specimens import SPECIMENS, TUTORIALS, Check, Specimen
 
-VERDICTS = {True: "yes", False: "**no**", None: "too close to tell"}
+VERDICTS: dict[bool | None, str] = {True: "yes", False: "**no**"}
 
 
 def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
@@ -32,8 +37,27 @@ def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> 
     if verdicts := judged(seeds):
         parts.append("## Claims\n")
         parts.append(_table(("claim", "holds here", "evidence"),
-                            [(claim.text, VERDICTS[holds], told) for claim, holds, told in verdicts]))  # fmt: skip
+                            [(one.claim.text, _told(one), one.evidence) for one in verdicts]))  # fmt: skip
     return "\n".join(parts)
+
+
+def as_json(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
+    """What `tables` is given, to six digits; what is not a number is null."""
+    kept = {
+        "seeds": [{name: asdict(one) for name, one in found.items()} for found in seeds],
+        "exercises": {name: [asdict(check) for check in checks] for name, checks in exercises.items()},
+    }
+    return json.dumps(_plain(kept), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
 
 
 def figures(specimen: Specimen, outcomes: Sequence[Outcome]) -> list[tuple[str, str, str, str]]:
@@ -74,7 +98,11 @@ def _size(name: str) -> int:
 
 
 def _checked(name: str, checks: Sequence[Check]) -> list[tuple[str, str, str, str]]:
-    return [(f"`{name}`", one.asks, one.answer, {True: "yes", False: "**no**", None: "–"}[one.holds]) for one in checks]
+    return [(f"`{name}`", one.asks, one.answer, VERDICTS.get(one.holds, "–")) for one in checks]
+
+
+def _told(one: Judgement) -> str:
+    return VERDICTS.get(one.holds, "too close to tell" if one.tested else "not tested")
 
 
 def _one(value: float | None, digits: int) -> str:

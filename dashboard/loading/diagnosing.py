@@ -9,32 +9,21 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.looking import Head
-from tracer import diagnosis
-from tracer.diagnosis import Finding
+from tracer.diagnosis import Diagnosis, examine
 from tracer.store import Run, open_run
 
 MOST_SNAPSHOTS = 60
 """Of more, as many at equal distances: a curve on a page shows no more."""
 
 
-def findings(run: Run) -> list[Finding]:
-    """What went wrong, the worst first; computed again when the run has moved on."""
-    return _findings(str(run.dir.resolve()), run.stamp)
+def diagnosis(run: Run) -> Diagnosis:
+    """What went wrong, the worst first, and what was looked for; computed again when the run has moved on."""
+    return _diagnosis(str(run.dir.resolve()), run.stamp)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _findings(directory: str, stamp: str) -> list[Finding]:
-    return diagnosis.diagnose(open_run(directory))
-
-
-def looked_for(run: Run) -> tuple[list[str], list[str]]:
-    """What this run holds the numbers for, and what it does not."""
-    return _looked_for(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _looked_for(directory: str, stamp: str) -> tuple[list[str], list[str]]:
-    return diagnosis.looked_for(open_run(directory))
+def _diagnosis(directory: str, stamp: str) -> Diagnosis:
+    return examine(open_run(directory))
 
 
 @dataclass(frozen=True)

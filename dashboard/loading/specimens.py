@@ -14,7 +14,7 @@ import streamlit as st
 from dashboard import loading, measured
 from dashboard.figures import rows
 from dashboard.loading import kept, looking
-from tracer.claims import CLAIMS, Outcome, outcome
+from tracer.claims import CLAIMS, Outcome, judge, outcome
 from tracer.config import TrainConfig
 from tracer.pictures import payload
 from tracer.presets import PRESETS
@@ -136,14 +136,15 @@ def readings(runs: Mapping[str, Run]) -> list[Reading]:
     found, made = outcomes(runs), []
     for claim in CLAIMS:
         missing = [name for name in claim.needs if name not in found]
-        steps = {found[name].step for name in claim.needs if name in found}
+        steps = {found[name].step for name in claim.needs if name in found and found[name].status == "finished"}
         if missing:
             made.append(Reading(claim.text, claim.needs, None, f"waits for {' and '.join(missing)}"))
         elif len(steps) > 1:
             told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
             made.append(Reading(claim.text, claim.needs, None, f"trained for {told} steps: not comparable"))
         else:
-            made.append(Reading(claim.text, claim.needs, claim.holds([found]), claim.evidence([found]), True))
+            verdict = judge(claim, [found])
+            made.append(Reading(claim.text, claim.needs, verdict.holds, verdict.evidence, verdict.tested))
     return made
 
 
@@ -157,6 +158,27 @@ class Lines:
     n_groups: int
     """Colours of the entropy's lines: the layers, and the line of a head that looks at all keys alike."""
     n_heads: int
+
+
+POINTS = 48
+"""Of a line that is small."""
+
+
+def course(run: Run) -> tuple[float, ...]:
+    """The mean entropy of its heads from first to last in hundredths of a nat; () where it cannot be read."""
+    return _course(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _course(directory: str, stamp: str) -> tuple[float, ...]:
+    try:
+        entropy = open_run(directory).trace["entropy"].values
+    except (ValueError, KeyError, OSError, RuntimeError):
+        return ()
+    means = entropy.reshape(len(entropy), -1).mean(axis=1)
+    means = means[np.isfinite(means)]
+    shown = means[np.linspace(0, len(means) - 1, min(len(means), POINTS)).round().astype(int)]
+    return tuple(round(float(mean), 2) for mean in shown)
 
 
 UNIFORM = "all keys alike"

@@ -111,10 +111,10 @@ def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callabl
         assert chunks
         for path in chunks:
             path.unlink()  # a chunk that is not there reads as nan
-    known, unknown = diagnosing.looked_for(run)
+    found = diagnosing.diagnosis(run)
     missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "idle")]
-    assert unknown == missing
-    assert set(known).isdisjoint(unknown) and len(known) == len(RULES) - len(missing)
+    assert found.not_measured == missing
+    assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
 
 
 def test_training_tells_of_a_divergence_itself(open_page: Open, copy_run: Callable[..., Run]) -> None:
@@ -136,7 +136,7 @@ def test_a_name_in_the_evidence_is_text(open_page: Open, copy_run: Callable[...,
 
 def test_findings_are_read_again_when_the_run_moves_on(copy_run: Callable[..., Run], workplace: Path) -> None:
     run = copy_run("moving")
-    assert diagnosing.findings(run) == []
+    assert diagnosing.diagnosis(run).findings == []
     path = run.dir / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "divergence": BROKEN}))
-    assert [one.kind for one in diagnosing.findings(run)] == ["divergence"]
+    assert [one.kind for one in diagnosing.diagnosis(run).findings] == ["divergence"]

@@ -13,19 +13,20 @@ A sharp head is healthy: previous-token and induction heads look at one key. So 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
 
 from tracer.diagnosis import attention, growth, unused
-from tracer.diagnosis.findings import Finding, Head, Kind, Severity, values
+from tracer.diagnosis.findings import Diagnosis, Finding, Head, Kind, Severity, values
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.words import report
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from tracer.store import Run
 
-__all__ = ["RULES", "Finding", "Head", "Kind", "Rule", "Severity", "diagnose", "looked_for", "report"]
+__all__ = ["RULES", "Diagnosis", "Finding", "Head", "Kind", "Rule", "Severity", "diagnose", "examine", "report"]
 
 
 def diagnose(run: Run) -> list[Finding]:
@@ -38,29 +39,36 @@ def diagnose(run: Run) -> list[Finding]:
 
     `tracer diagnose four-blocks-0` prints the same.
     """
-    found = list(growth.divergence(run.meta))
-    trace = _trace(run)
-    if trace is not None and trace.sizes["step"]:
-        found += [
-            *attention.one_hot(trace), *attention.vanishing(trace), *attention.stands_in(run, trace),
-            *attention.collapse(trace), *attention.scores(trace), *growth.residual(run.meta, trace),
-            *growth.updates(trace), *unused.dead(trace), *unused.idle(run),
-        ]  # fmt: skip
-    return sorted(found, key=lambda finding: (finding.kind != "divergence", finding.severity != "bad", finding.step))
+    return examine(run).findings
 
 
-def looked_for(run: Run) -> tuple[list[str], list[str]]:
-    """The names of the rules that this run holds the numbers for, and of those that it does not."""
-    trace = _trace(run)
-    held = {
-        kind: not rule.needs if trace is None else all(values(trace, name) is not None for name in rule.needs)
-        for kind, rule in RULES.items()
-    } | {"idle": unused.swept(run) is not None}
-    return [RULES[kind].name for kind in RULES if held[kind]], [RULES[kind].name for kind in RULES if not held[kind]]
+def examine(run: Run) -> Diagnosis:
+    """`diagnose`, with what there was to look for."""
+    trace, effects = _trace(run), unused.swept(run)
+    begun = searches(run.meta, trace) | ({} if effects is None else {"idle": unused.idle(effects)})
+    known: list[Kind] = [
+        kind for kind, rule in RULES.items() if kind in begun and all(values(trace, n) is not None for n in rule.needs)
+    ]
+    found = [finding for kind in known for finding in begun[kind]]
+    return Diagnosis(
+        sorted(found, key=lambda one: (one.kind != "divergence", one.severity != "bad", one.step)),
+        [rule.name for kind, rule in RULES.items() if kind in known],
+        [rule.name for kind, rule in RULES.items() if kind not in known],
+    )
 
 
-def _trace(run: Run) -> xr.Dataset | None:
+def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Finding]]:
+    """What looks for each kind in a trace. None begins before it is asked; it reads what its rule needs."""
+    return {
+        "divergence": growth.divergence(meta), "one-hot": attention.one_hot(trace),
+        "vanishing": attention.vanishing(trace), "stands-in": attention.stands_in(meta, trace),
+        "collapse": attention.collapse(trace), "scores": attention.scores(trace),
+        "residual": growth.residual(meta, trace), "updates": growth.updates(trace), "dead": unused.dead(trace),
+    }  # fmt: skip
+
+
+def _trace(run: Run) -> xr.Dataset:
     try:
         return run.trace.drop_vars("pattern", errors="ignore").load()
-    except ValueError:
-        return None
+    except ValueError:  # nothing recorded yet
+        return xr.Dataset()

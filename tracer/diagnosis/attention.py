@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.findings import Finding, finite_rows, heads_of, number, since, step_of, values
+from tracer.diagnosis.findings import Finding, at_end, finite_rows, lasting, number, values
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from tracer.store import Run
 
 ONE_HOT = 0.02
 """Normalised entropy of a row that is one key to two digits; healthy sharp heads of the demo end at 0.08 to 0.16."""
@@ -66,17 +64,14 @@ def typical(rows: np.ndarray) -> np.ndarray:
 
 def one_hot(trace: xr.Dataset) -> Iterator[Finding]:
     """Rows of one key, with scores so far apart that the other keys are exactly 0."""
-    if values(trace, "entropy_normalised") is None or values(trace, "max_logit") is None:
-        return
     trace = finite_rows(trace, "entropy_normalised")
     entropy, logits = trace["entropy_normalised"].values, trace["max_logit"].values
-    first = since(np.asarray((entropy < ONE_HOT) & (logits > FLOAT32_RANGE)))
-    heads = heads_of(first < len(entropy))
-    if heads:
-        lowest, score = min(float(entropy[-1][h]) for h in heads), max(float(logits[-1][h]) for h in heads)
+    if found := lasting(trace, (entropy < ONE_HOT) & (logits > FLOAT32_RANGE)):
+        step, heads = found
         yield Finding(
-            "one-hot", "bad", "Attention is one-hot and out of reach", step_of(trace, first), heads,
-            f"normalised entropy down to {lowest:.2g} (one key: 0) with scores up to {score:,.0f}",
+            "one-hot", "bad", "Attention is one-hot and out of reach", step, heads,
+            f"normalised entropy down to {min(at_end(entropy, heads)):.2g} (one key: 0) with scores up to "
+            f"{max(at_end(logits, heads)):,.0f}",
             SOFTER,
             f"{JACOBIAN}; scores: {FLOAT32_RANGE:.0f} below the largest a key gets exactly no attention in float32; "
             f"the edge at {ONE_HOT} is ours",
@@ -85,21 +80,18 @@ def one_hot(trace: xr.Dataset) -> Iterator[Finding]:
 
 def vanishing(trace: xr.Dataset) -> Iterator[Finding]:
     """Rows of one key behind which W_Q and W_K get next to no gradient, in a head that may not stay as it is."""
-    if any(values(trace, name) is None for name in NEEDS_PULL):
-        return
     trace = finite_rows(trace, "entropy_normalised")
     entropy, logits = trace["entropy_normalised"].values, trace["max_logit"].values
     answers = typical(pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values))
     jobs = [trace[name].values for name in JOBS if values(trace, name) is not None]
     settled = (np.max([np.zeros_like(entropy), *jobs], axis=0) > JOB) & (logits <= FLOAT32_RANGE)
-    first = since(np.asarray((entropy < ONE_HOT) & (answers < STOPPED) & ~settled))
-    heads = heads_of(first < len(entropy))
-    if heads:
-        weakest = min(float(answers[-1][h]) for h in heads)
+    if found := lasting(trace, (entropy < ONE_HOT) & (answers < STOPPED) & ~settled):
+        step, heads = found
         yield Finding(
-            "vanishing", "bad", "No gradient reaches W_Q and W_K", step_of(trace, first), heads,
-            f"behind one-hot rows the loss answers {_times(weakest)} to W_Q and W_K than to W_V and W_O on the usual "
-            f"batch (median of {BATCHES} records): where the head looks is hardly learned any more",
+            "vanishing", "bad", "No gradient reaches W_Q and W_K", step, heads,
+            f"behind one-hot rows the loss answers {_times(min(at_end(answers, heads)))} to W_Q and W_K than to W_V "
+            f"and W_O on the usual batch (median of {BATCHES} records): where the head looks is hardly learned any "
+            "more",
             SOFTER,
             f"{JACOBIAN}, so no gradient passes unless two keys tie; the edges, a hundredth and normalised entropy "
             f"{ONE_HOT}, are ours",
@@ -110,22 +102,20 @@ def _times(ratio: float) -> str:
     return f"{1 / ratio:,.0f} times less" if ratio > 0 else "not at all, far less"
 
 
-def stands_in(run: Run, trace: xr.Dataset) -> Iterator[Finding]:
+def stands_in(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """A head that only copies its own token, where no residual connection carries it past the head.
 
     Source: ours, found on the specimen `single-head-scaled`: what its heads do once their entropy is gone.
     """
-    model = run.meta.get("config", {}).get("model", {})
-    if model.get("residual", True) or values(trace, "current_token") is None:
+    if meta.get("config", {}).get("model", {}).get("residual", True):
         return
     trace = finite_rows(trace, "current_token")
     share = trace["current_token"].values
-    first = since(share > JOB)
-    heads = heads_of(first < len(share))
-    if heads:
+    if found := lasting(trace, share > JOB):
+        step, heads = found
         yield Finding(
-            "stands-in", "watch", "Attention carries what a residual connection would", step_of(trace, first), heads,
-            f"{min(float(share[-1][h]) for h in heads):.1%} of the attention is on the token itself: without a "
+            "stands-in", "watch", "Attention carries what a residual connection would", step, heads,
+            f"{min(at_end(share, heads)):.1%} of the attention is on the token itself: without a "
             "residual connection the model sees its input through attention only",
             "add the residual connection: x + Attn(x)", "ours",
         )  # fmt: skip
@@ -133,22 +123,16 @@ def stands_in(run: Run, trace: xr.Dataset) -> Iterator[Finding]:
 
 def collapse(trace: xr.Dataset) -> Iterator[Finding]:
     """Entropy that fell while the loss got worse."""
-    entropy, loss = values(trace, "entropy_normalised"), values(trace, "val_loss")
-    if entropy is None or loss is None:
-        return
-    known = np.isfinite(loss)
-    loss, steps, entropy = loss[known], trace["step"].values[known], entropy[known]
+    trace = finite_rows(trace, "val_loss")
+    entropy, loss = trace["entropy_normalised"].values, trace["val_loss"].values
     last = max(3, round(len(loss) * 0.1))
     if len(loss) < 3 * last:
         return
     worse = float(loss[-last:].min() - loss.min())
     if worse <= CHANGES * float(np.median(np.abs(np.diff(loss)))):
         return
-    peak = np.maximum.accumulate(entropy, axis=0)
-    first = since(entropy < FALL * peak)
-    heads = heads_of(first < len(entropy))
-    if heads:
-        step = int(steps[int(first.min())])
+    if found := lasting(trace, entropy < FALL * np.maximum.accumulate(entropy, axis=0)):
+        step, heads = found
         yield Finding(
             "collapse", "bad", "Entropy collapsed, and the loss with it", step, heads,
             f"normalised entropy below a third of its peak from step {step:,} on; the held-out loss ends "
@@ -162,19 +146,14 @@ def collapse(trace: xr.Dataset) -> Iterator[Finding]:
 
 def scores(trace: xr.Dataset) -> Iterator[Finding]:
     """Scores that outgrew the softmax in heads whose rows are not one-hot for it already."""
-    logits = values(trace, "max_logit")
-    if logits is None:
-        return
     trace = finite_rows(trace, "max_logit")
-    logits = trace["max_logit"].values
-    entropy = values(trace, "entropy_normalised")
+    logits, entropy = trace["max_logit"].values, values(trace, "entropy_normalised")
     told = np.zeros_like(logits[-1], bool) if entropy is None else entropy[-1] < ONE_HOT
-    first = np.where(told, len(logits), since(logits > FLOAT32_RANGE))
-    heads = heads_of(first < len(logits))
-    if heads:
+    if found := lasting(trace, (logits > FLOAT32_RANGE) & ~told):
+        step, heads = found
         yield Finding(
-            "scores", "watch", "Attention scores outgrew the softmax", step_of(trace, first), heads,
-            f"the largest score is {max(float(logits[-1][h]) for h in heads):,.0f}; {FLOAT32_RANGE:.0f} below the "
+            "scores", "watch", "Attention scores outgrew the softmax", step, heads,
+            f"the largest score is {max(at_end(logits, heads)):,.0f}; {FLOAT32_RANGE:.0f} below the "
             "largest, a key gets exactly no attention in float32",
             "normalise q and k, or decay W_Q and W_K",
             "Dehghani et al. 2023; Wortsman et al. 2023; the edge is -ln of the smallest normal float32",

@@ -33,6 +33,18 @@ class Finding:
     source: str
 
 
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong with a run, as far as it was measured."""
+
+    findings: list[Finding]
+    """The worst first."""
+    looked_for: list[str]
+    """Names of the rules that the run holds the numbers for."""
+    not_measured: list[str]
+    """Names of those that it does not."""
+
+
 def values(trace: xr.Dataset, name: str) -> np.ndarray | None:
     """A variable as numpy, None where the run has not measured it."""
     return trace[name].values if name in trace and np.isfinite(trace[name].values).any() else None
@@ -49,15 +61,22 @@ def since(holds: np.ndarray) -> np.ndarray:
     return len(holds) - np.cumprod(holds[::-1], axis=0).sum(axis=0)
 
 
+def lasting(trace: xr.Dataset, holds: np.ndarray) -> tuple[int, tuple[Head, ...]] | None:
+    """The heads of which a condition [step layer head] holds to the end, and the step at which the first got there."""
+    first = since(holds)
+    heads = heads_of(first < len(holds))
+    return (int(trace["step"].values[int(first.min())]), heads) if heads else None
+
+
 def heads_of(mask: np.ndarray) -> tuple[Head, ...]:
     return tuple((int(layer), int(head)) for layer, head in np.argwhere(mask))
+
+
+def at_end(measure: np.ndarray, heads: tuple[Head, ...]) -> list[float]:
+    """The last row of a measure [step layer head] in these heads."""
+    return [float(measure[-1][head]) for head in heads]
 
 
 def number(value: float) -> str:
     """1,234 or 0.123: as a person reads it."""
     return f"{value:,.0f}" if 1000 <= value < 1e9 else f"{value:.3g}"
-
-
-def step_of(trace: xr.Dataset, first: np.ndarray) -> int:
-    """The step at which the first got there; `first` holds rows, one past the last where one never did."""
-    return int(trace["step"].values[int(first.min())])

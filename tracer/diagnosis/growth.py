@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.findings import Finding, finite_rows, number, since, step_of, values
+from tracer.diagnosis.findings import Finding, finite_rows, number, since
 from tracer.measures import update_band
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ def _place(found: dict[str, Any]) -> str:
 
 def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """A residual stream that grew a hundredfold; behind norms the loss does not show it, so there it is to watch."""
-    if values(trace, "resid_rms") is None:
-        return
     trace = finite_rows(trace, "resid_rms")
     rms = np.nan_to_num(trace["resid_rms"].values, nan=math.inf)
     start = float(rms[0].max())
@@ -71,7 +69,7 @@ def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         where = f"after block {depth - 1}" if depth else "in front of the first block"
         yield Finding(
             "residual", "bad" if bare or meta.get("divergence") else "watch", "The residual stream exploded",
-            step_of(trace, first), (),
+            int(trace["step"].values[first]), (),
             f"the typical token's root mean square is {number(rms[-1, depth])} {where}, at the first record it was "
             f"{number(start)} at most",
             ("put a norm in front of every sublayer, or " if bare else "") + "lower the learning rate, or decay the "
@@ -82,8 +80,8 @@ def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 def updates(trace: xr.Dataset) -> Iterator[Finding]:
     """Update ratios out of band."""
-    ratios = values(trace, "update_ratio")
-    if ratios is None or trace.sizes["step"] < 8:
+    ratios = trace["update_ratio"].values
+    if len(ratios) < 8:
         return
     lately = ratios[-max(3, round(len(ratios) * LATELY)) :]
     names = trace["param"].values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracer.diagnosis.findings import Finding, finite_rows, heads_of, since, step_of, values
+from tracer.diagnosis.findings import Finding, at_end, finite_rows, heads_of, lasting
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,16 +36,13 @@ def reach(weight_norm: np.ndarray) -> np.ndarray:
 
 def dead(trace: xr.Dataset) -> Iterator[Finding]:
     """Heads whose weights let them write nothing."""
-    if values(trace, "head_weight_norm") is None:
-        return
     trace = finite_rows(trace, "head_weight_norm")
     share = reach(trace["head_weight_norm"].values)
-    first = since(share < WRITES)
-    heads = heads_of(first < len(share))
-    if heads:
+    if found := lasting(trace, share < WRITES):
+        step, heads = found
         yield Finding(
-            "dead", "watch", "Dead heads: they write nothing", step_of(trace, first), heads,
-            f"W_V and W_O let them write {max(float(share[-1][h]) for h in heads):.2%} or less of what the median head "
+            "dead", "watch", "Dead heads: they write nothing", step, heads,
+            f"W_V and W_O let them write {max(at_end(share, heads)):.2%} or less of what the median head "
             "of their layer can",
             "decay weights less, or train with fewer heads: nothing depends on these",
             "ours: no agreed definition of a dead head was found; ||W_V|| ||W_O|| is the most that a head can write",
@@ -62,10 +59,8 @@ def swept(run: Run) -> xr.DataArray | None:
     return effects["effect"].sel(mode="resample") if known else None
 
 
-def idle(run: Run) -> Iterator[Finding]:
+def idle(effects: xr.DataArray) -> Iterator[Finding]:
     """Heads that a sweep switched off at no cost."""
-    if (effects := swept(run)) is None:
-        return
     effect = effects.dropna("step", how="all").isel(step=-1)
     size = np.abs(effect.transpose("probe", "layer", "head").values)
     unused = (size < IDLE_LOSS).all(axis=0)  # nan, a head that is not there, is not idle

@@ -5,25 +5,26 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from tracer.diagnosis.findings import Finding
+from tracer.diagnosis.findings import Diagnosis, Finding
 from tracer.diagnosis.rules import RULES
 
 WIDTH = 100
 MOST_HEADS = 8
 
 
-def report(name: str, found: Sequence[Finding], known: Sequence[str], unknown: Sequence[str], why: bool = False) -> str:
+def report(name: str, diagnosis: Diagnosis, why: bool = False) -> str:
     """What went wrong in the run of this name, and what was looked for; `why` adds the rule of every finding."""
-    lines = [f"{_printable(name)}: {_count(found)}"]
-    for one in found:
+    lines = [f"{_printable(name)}: {_count(diagnosis.findings)}"]
+    for one in diagnosis.findings:
         where = f", {heads(one)}" if one.heads else ""
         lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]
         told = {"": one.evidence, "what helps: ": one.remedy, "source: ": one.source}
         told |= {"why: ": RULES[one.kind].text} if why else {}
         for label, text in told.items():
             lines += textwrap.wrap(label + _printable(text), WIDTH, initial_indent="  ", subsequent_indent="    ")
-    lines += ["", *textwrap.wrap(f"Looked for {', '.join(known)}.", WIDTH)]
-    lines += textwrap.wrap(f"Not measured: {', '.join(unknown)}.", WIDTH) if unknown else []
+    lines += ["", *textwrap.wrap(f"Looked for {', '.join(diagnosis.looked_for)}.", WIDTH)]
+    missing = diagnosis.not_measured
+    lines += textwrap.wrap(f"Not measured: {', '.join(missing)}.", WIDTH) if missing else []
     return "\n".join(lines)
 
 

@@ -4,7 +4,7 @@
 export default function (args) { return live(args, makeVersus); }
 
 function makeVersus(me) {
-  const { root } = me, TOP = 8, CHANGE = 2;
+  const { root } = me, TOP = 8, CHANGE = 2, MAX_CELL = 28, NAMES = ["A", "B"];
   const readout = el("p", "readout", null, root), figures = el("div", "panels", null, root), legends = el("div", "legends", null, root);
   const keys = [el("div", "legend", null, legends), el("div", "legend", null, legends)], alt = el("details", "alt", null, root);
   readout.setAttribute("aria-live", "polite");
@@ -37,15 +37,15 @@ function makeVersus(me) {
     const f = focus();
     readout.replaceChildren();
     if (!f) { el("span", "hint", CELL_HINT, readout); return; }
-    const [q, k, p] = f, [names, starts] = [me.cue.names, side(p).starts];
+    const [q, k, p] = f, { starts } = side(p);
     for (const [word, axis, i] of [["query", 0, q], ["key", 1, k]]) {
       readout.append(`${axis ? " → " : ""}${word} `); el("code", "", "“", readout).append(el("bdi", "", token(p, axis, i)), "”"); readout.append(` (${starts[axis] + i})`);
     }
     el("br", "", null, readout);
     const numbers = el("span", "numbers", null, readout);
     const put = (name, text) => { const one = el("span", "", null, numbers); el("span", "soft", `${name} `, one); el("span", "num", text, one); };
-    if (!head.same) { put(names[p], numberOf(share(p, q, k), { digits: 3 })); return; }
-    put(names[0], numberOf(share(0, q, k), { digits: 3 })); put(names[1], numberOf(share(1, q, k), { digits: 3 })); put("change", signed(value(CHANGE, q, k)));
+    if (!head.same) { put(NAMES[p], numberOf(share(p, q, k), { digits: 3 })); return; }
+    put(NAMES[0], numberOf(share(0, q, k), { digits: 3 })); put(NAMES[1], numberOf(share(1, q, k), { digits: 3 })); put("change", signed(value(CHANGE, q, k)));
   }
   function shade(p, f, lut) { // one pixel for f x f cells: the strongest share, or the largest change whichever its sign
     const [rows, cols] = sizeOf(p), h = Math.ceil(rows / f), w = Math.ceil(cols / f), most = new Float32Array(h * w).fill(-1), px = new ImageData(w, h), far = top() || 1;
@@ -73,7 +73,7 @@ function makeVersus(me) {
     const [rows, cols] = sizeOf(p), ratio = devicePixelRatio || 1;
     ctx.font = `400 11px ${me.theme.mono}`;
     const gutter = (tokens) => Math.ceil(Math.min(Math.max(...tokens.map((t) => ctx.measureText(t).width)) + 14, 84, width * 0.22));
-    const left = gutter(side(p).tokens), bottom = gutter(side(p).keys), exact = Math.min((width - left - 8) / Math.max(rows, cols), me.cue.max_cell), whole = Math.floor(exact * ratio) / ratio;
+    const left = gutter(side(p).tokens), bottom = gutter(side(p).keys), exact = Math.min((width - left - 8) / Math.max(rows, cols), MAX_CELL), whole = Math.floor(exact * ratio) / ratio;
     const cell = whole >= 0.8 * exact ? whole : exact;
     return { left, bottom, cell, height: cell * rows, width: cell * cols };
   }
@@ -95,7 +95,7 @@ function makeVersus(me) {
     const every = Math.ceil(14 / c);
     for (let i = 0; i < rows; i += every) label(ctx, p, 0, i);
     for (let i = 0; i < cols; i += every) label(ctx, p, 1, i);
-    const what = p === CHANGE ? `Change from ${me.cue.names[0]} to ${me.cue.names[1]}` : `${me.cue.names[p]}: attention pattern of ${side(p).title}`;
+    const what = p === CHANGE ? `Change from ${NAMES[0]} to ${NAMES[1]}` : `${NAMES[p]}: attention pattern of ${side(p).title}`;
     panel.base.setAttribute("aria-label", `${what}, ${rows} query rows, ${cols} key columns. Arrow keys move the held cell, Escape releases it.`);
   }
   function drawCross(fresh) { // a canvas is only sized when the picture under it was drawn: that takes longer than to wipe it
@@ -155,7 +155,7 @@ function makeVersus(me) {
   }
   function table() {
     const named = (p, axis, i) => `${side(p).starts[axis] + i} \u2068${token(p, axis, i)}\u2069`, three = (v) => numberOf(v, { digits: 3 }), rows = (p) => side(p).tokens.map((_, q) => best(p, q));
-    const [a, b] = me.cue.names;
+    const [a, b] = NAMES;
     const each = (p, fields) => side(p).tokens.flatMap((_, q) => Array.from({ length: seen(p, q) }, (_, k) => [named(p, 0, q), named(p, 1, k), ...fields(q, k)])), five = (v) => v.toFixed(5);
     if (head.same) tableOf(alt, "Show as table", ["query", "key that changes most", a, b, "change"], () => rows(CHANGE).filter((f) => inside(0, f)).map(([q, k]) => [named(0, 0, q), named(0, 1, k), three(share(0, q, k)), three(share(1, q, k)), signed(value(CHANGE, q, k))]),
       { columns: ["query", "key", a, b, `${b} − ${a}`], rows: () => each(0, (q, k) => [five(share(0, q, k)), five(share(1, q, k)), five(value(CHANGE, q, k))]) });
@@ -164,7 +164,7 @@ function makeVersus(me) {
   }
 
   function captions() {
-    const [a, b] = me.cue.names;
+    const [a, b] = NAMES;
     panels.forEach(({ caption }, p) => {
       caption.replaceChildren(); el("b", "", p === CHANGE ? `${b} − ${a}` : [a, b][p], caption);
       el("span", "", p === CHANGE ? (top() ? "what changed" : "nothing changed") : p === 0 && film() ? `${side(0).title} → step ${film().step.toLocaleString("en-US")}` : side(p).title, caption);
@@ -175,9 +175,11 @@ function makeVersus(me) {
     keys[1].hidden = !head.same || !far;
     if (!keys[1].hidden) legend(keys[1], { label: "Change", unit: "", lo: -far, hi: far, digits: far < 0.1 ? 3 : 2 }, lutOf(PALETTES.change[me.theme.mode]), { ticks: [-far, 0, far] });
   }
+  function settle(here = head.version === (me.cue.version ?? head.version)) { // the bytes of the step itself
+    if (ending && here) { frame = null; ending = false; reach = 0; }
+  }
   function repaint() { // the panels that a frame changes, on a scale that only grows while it plays
-    waiting = 0;
-    if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; reach = 0; }
+    waiting = 0; settle();
     if (film() && head.same) {
       const [rows] = sizeOf(0);
       for (let q = 0; q < rows; q++) for (let k = 0, end = seen(0, q); k < end; k++) reach = Math.max(reach, Math.abs(value(CHANGE, q, k)));
@@ -193,16 +195,14 @@ function makeVersus(me) {
 
   return {
     load(newHead, arrays) {
-      head = newHead; shares = [arrays.a, arrays.b]; hover = heard = null;
-      if (ending) { frame = null; ending = false; reach = 0; }
+      head = newHead; shares = [arrays.a, arrays.b]; hover = heard = null; settle(true);
       const count = head.same ? 3 : 2;
       if (panels.length !== count) { figures.replaceChildren(); panels = Array.from({ length: count }, (_, p) => make(p)); figures.dataset.count = count; }
     },
     draw() {
       deaf ??= [hear("cursor", listen), hear("frame", watch)];
       const { mode } = me.theme;
-      if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; reach = 0; }
-      captions();
+      settle(); captions();
       const widths = panels.map(({ figure }) => figure.clientWidth);
       panels.forEach((_, p) => drawPanel(p, widths[p]));
       legend(keys[0], { label: "Attention", unit: "", lo: 0, hi: 1, digits: 2 }, lutOf(PALETTES.attention[mode]), { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1] });

@@ -1,0 +1,28 @@
+"""Claims on the page of specimens where a run diverged: it is worse than others, and nothing is better than it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dashboard.loading import specimens
+from tracer.store import Run
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        ("multi-head", (None, False, "multi-head diverged at step 4: no loss to compare with")),
+        ("two-blocks", (False, True, "two-blocks diverged at step 4")),
+    ],
+)
+def test_one_of_two_diverged(
+    copy_run: Callable[..., Run], broken: str, expected: tuple[bool | None, bool, str]
+) -> None:
+    runs = {
+        name: copy_run(name, **({"status": "diverged", "step": 4} if name == broken else {}))
+        for name in ("two-blocks", "multi-head")
+    }
+    found = {one.claim: one for one in specimens.readings(runs)}["two-blocks is better than multi-head"]
+    assert (found.holds, found.tested, found.evidence) == expected

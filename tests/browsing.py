@@ -10,28 +10,57 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlparse
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Route
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Playwright, Request, expect
 
 ROOT = Path(__file__).resolve().parents[1]
 ARTEFACTS = ROOT / "artefacts"
 """Pictures of every page, kept after a browser run."""
 SIZES = {1440: 900, 390: 844}
-SCHEMES = ("light", "dark")
+SCHEMES: dict[int, tuple[Literal["light", "dark"], ...]] = {1440: ("light", "dark"), 390: ("dark", "light")}
+"""By the width of the window, the scheme that a page is loaded in and the one that it is switched to."""
 PROBES = re.compile(r"/[a-z]+/_stcore/(health|host-config)$")
 """Streamlit's client looks for its server below the page's own address first; the 404 is logged as an error."""
 READY = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    # Given twice, the last list counts: the first line is what Playwright also takes away, where it concerns a page.
+    "--disable-features=HttpsUpgrades,MediaRouter,OptimizationHints,PaintHolding,AimEnabled,"
+    "WebUIOmniboxPopup,WebUIOmniboxAimPopup,SpareRendererForSitePerProcess",
+]  # fmt: skip
+"""No other machine can be reached, and no processes run beside those of the page: they took a quarter of all work."""
+WIRE = """(() => { // when this page last asked its server, and last heard from it; in `held`, if a list, questions wait
+  const wire = (window.wire = { asked: 0, heard: 0, held: null }), { send } = WebSocket.prototype;
+  WebSocket.prototype.send = function (data) {
+    if (wire.held) return void wire.held.push(() => this.send(data));
+    wire.asked = performance.now();
+    this.onheard ??= (this.addEventListener("message", () => { wire.heard = performance.now(); }), true);
+    return send.call(this, data);
+  };
+})()"""
+RELEASE = "() => { const { held } = wire; wire.held = null; for (const ask of held) ask(); }"
 STILL = """([quiet, longest]) => new Promise((done) => {
-  let timer;
-  const finish = () => { observer.disconnect(); clearTimeout(timer); clearTimeout(limit); done(); };
-  const wait = () => { clearTimeout(timer); timer = setTimeout(finish, quiet); };
-  const observer = new MutationObserver(wait), limit = setTimeout(finish, longest);
-  observer.observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true });
-  wait();
+  let last = performance.now(), before = last, restless = 0;
+  const undrawn = '[class*="st-key-me-"]:not(:has([data-drawn])), [data-testid=stSkeleton]';
+  const busy = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning"
+    || window.wire?.asked > window.wire?.heard
+    || [...document.querySelectorAll(undrawn)].some((node) => node.checkVisibility() && node.clientWidth);
+  const observer = new MutationObserver(() => { last = performance.now(); });
+  observer.observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
+  const timer = setInterval(() => {
+    const now = performance.now();
+    if (busy()) last = now; else restless += now - before;
+    before = now;
+    if (now - last < quiet && restless < longest) return;
+    observer.disconnect(); clearInterval(timer); done(true);
+  }, 20);
 })"""
+"""Nothing asked of the server is unanswered, no script runs, every picture in sight is drawn, and nothing has changed
+for `quiet` ms, in which also the slowest of a part's own delays (0.2 s) would have passed."""
 
 
 GRAVE = ["serious", "critical"]
@@ -56,27 +85,34 @@ OVERFLOWING = """() => {
 }"""
 
 
+expect.set_options(timeout=30_000)  # as long as everything else: a busy machine is no reason to fail
+
+
+@contextmanager
+def chromium_of(playwright: Playwright, executable: str) -> Iterator[Browser]:
+    """A browser without a network."""
+    browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+    yield browser
+    browser.close()
+
+
 def settle(page: Page) -> None:
-    """Until the script has run and the page has stood still for a while: scripts of parts are loaded late."""
-    page.wait_for_timeout(300)
-    page.wait_for_selector(READY)
-    page.evaluate(STILL, [400, 8000])
-    page.wait_for_selector(READY)
+    """Until the page stands still; one that never does, because its run trains, is given 8 s between scripts."""
+    page.wait_for_function(STILL, arg=[300, 8000], timeout=90_000)
 
 
 @contextmanager
 def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
-    """A tab that may talk to `server` and to nobody else; by its end no script may have failed or asked."""
+    """A tab that talks to `server` and to nobody else; by its end no script may have failed or asked."""
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
+    context.add_init_script(WIRE)
     page = context.new_page()
     page.set_default_timeout(30_000)
     problems: list[str] = []
 
-    def only_here(route: Route) -> None:
-        if route.request.url.startswith((f"{server}/", "data:", "blob:")):
-            return route.continue_()
-        problems.append(f"request: {route.request.url}")
-        return route.abort()
+    def only_here(request: Request) -> None:
+        if not request.url.startswith((f"{server}/", "data:", "blob:")):
+            problems.append(f"request: {request.url}")
 
     def logged(message: ConsoleMessage) -> None:
         if message.type == "error" and not PROBES.search(message.location["url"]):
@@ -86,7 +122,7 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
         problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    page.route("**/*", only_here)
+    page.on("request", only_here)
     page.on("console", logged)
     page.on("pageerror", lambda error: problems.append(f"script: {error}"))
     page.on("dialog", asked)
@@ -103,10 +139,18 @@ def photograph(page: Page, name: str) -> None:
     assert size is not None
     high = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     page.set_viewport_size({"width": size["width"], "height": max(size["height"], min(high, 6000))})
-    page.evaluate(STILL, [400, 8000])
+    settle(page)
     ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / f"{name}.png")
     page.set_viewport_size(size)
+
+
+def in_both_schemes(page: Page, width: int) -> Iterator[str]:
+    """Each scheme, once the page wears it."""
+    for scheme in SCHEMES[width]:
+        page.emulate_media(color_scheme=scheme)
+        settle(page)
+        yield scheme
 
 
 def sideways(page: Page) -> list[str]:
@@ -115,9 +159,16 @@ def sideways(page: Page) -> list[str]:
 
 
 def findings(page: Page) -> list[str]:
-    """What axe-core calls serious or critical, shadow roots included."""
+    """What axe-core calls serious or critical, shadow roots included.
+
+    Meanwhile nothing is asked of the server: what a live run draws anew fades first, and so has little contrast.
+    """
+    page.evaluate("wire.held = []")
+    settle(page)
     page.evaluate(Axe().axe_script)
-    return page.evaluate(FINDINGS, GRAVE)
+    found = page.evaluate(FINDINGS, GRAVE)
+    page.evaluate(RELEASE)
+    return found
 
 
 def visit(page: Page, address: str) -> None:

@@ -5,9 +5,12 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -57,8 +60,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name == "browser"))
 
 
 @pytest.fixture
@@ -72,6 +76,39 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def made_once(
+    tmp_path_factory: pytest.TempPathFactory, testrun_uid: str, worker_id: str
+) -> Callable[[str, Callable[[Path], object]], Path]:
+    """made_once("toy", make): a folder that `make` filled, once for all workers; to be copied, not changed."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        found = shared / f"{name}-{testrun_uid}"
+        with FileLock(f"{found}.lock"):
+            if not found.exists():
+                making = found.with_suffix(".making")
+                make(making)
+                making.rename(found)
+        return found
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_toy(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The directory of the preset `induction`, trained until its heads have formed; to be copied, not changed."""
+
+    def make(folder: Path) -> None:
+        from tracer.presets import preset  # not before the hook above
+        from tracer.training import train
+
+        train(replace(preset("induction").config, run=str(folder / "toy"), device="cpu"), quiet=True)
+
+    return made_once("toy", make) / "toy"
 
 
 @pytest.fixture(scope="session")

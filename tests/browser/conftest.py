@@ -6,36 +6,31 @@ from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 from playwright.sync_api import sync_playwright
 
 import tracer
-from tests.browsing import ROOT, served, tab
+from tests.browsing import ROOT, chromium_of, served, tab
 from tracer.presets import preset
 from tracer.training import train
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, testrun_uid, worker_id):
-    """The runs below, made once and shared by all workers; to be copied, not changed."""
-    alone = worker_id == "master"
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if alone else base.parent) / f"trained-{testrun_uid}"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            making = folder.with_suffix(".making")
-            train_all(making / "checkpoints")
-            making.rename(folder)
-    return folder
+def trained(made_once, trained_toy):
+    """A folder with the toy, a long context and somebody else's model; to be copied, not changed."""
+
+    def make(folder):
+        shutil.copytree(trained_toy, folder / "checkpoints" / "toy")
+        train_others(folder / "checkpoints")
+
+    return made_once("trained", make)
 
 
-def train_all(checkpoints):
-    """The toy until its induction heads have formed, a long context, somebody else's model."""
-    toy = preset("induction").config
-    train(replace(toy, run=str(checkpoints / "toy"), device="cpu"), quiet=True)
-    long = replace(toy, run=str(checkpoints / "long"), steps=2, device="cpu")
-    batch, record = replace(toy.optim, batch_size=1), replace(toy.record, val_rows=1, every=1, snapshot_every=1)
-    train(replace(long, model=replace(toy.model, n_ctx=600), optim=batch, record=record), quiet=True)
+def train_others(checkpoints):
+    """A long context and somebody else's model."""
+    config = preset("induction").config
+    long = replace(config, run=str(checkpoints / "long"), steps=2, device="cpu")
+    batch, record = replace(config.optim, batch_size=1), replace(config.record, val_rows=1, every=1, snapshot_every=1)
+    train(replace(long, model=replace(config.model, n_ctx=600), optim=batch, record=record), quiet=True)
     model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
     recorder, optimizer = (
         tracer.watch(model, run=checkpoints / "theirs", every=1),
@@ -64,11 +59,8 @@ def server(folder):
 
 @pytest.fixture(scope="module")
 def browser(chromium):
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+    with sync_playwright() as playwright, chromium_of(playwright, chromium) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

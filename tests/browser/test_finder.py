@@ -90,7 +90,7 @@ def test_the_line_of_the_step_follows_a_film(page, server):
     page.mouse.move(strip["x"] + 0.2 * strip["width"], strip["y"] + strip["height"] / 2)
     page.mouse.down()
     page.mouse.move(strip["x"] + 0.15 * strip["width"], strip["y"] + strip["height"] / 2, steps=4)
-    page.wait_for_timeout(100)
+    page.wait_for_function(f"before => JSON.stringify(({ink})()) !== JSON.stringify(before)", arg=before)
     during = page.evaluate(ink)
     assert "step" not in query(page)  # the mouse is still down: nobody but the browser knows
     page.mouse.up()

@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browsing import READY, ROOT, served
+from tests.browsing import ROOT, served, settle
 
 pytestmark = pytest.mark.slow
 EDGES = 20, 38, 2
@@ -65,9 +65,8 @@ def visit(browser, server):
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(f"{server}/{query}")
-        page.wait_for_selector(READY)
-        page.get_by_role("application", name=re.compile("^Overview")).wait_for()
-        page.wait_for_timeout(500)
+        picture(page).wait_for()
+        settle(page)
         return page
 
     yield visit
@@ -130,7 +129,7 @@ def test_mouse_chooses_a_window(visit):
     drag(page, (60, 10), (90, 30))
     page.keyboard.press("Escape")
     page.mouse.up()
-    page.wait_for_timeout(500)
+    settle(page)
     expect_window(page, 187, 251, 27, 91)
 
 
@@ -177,7 +176,7 @@ def test_a_finger_sideways_draws_and_downwards_scrolls(visit):
 
     before = page.get_by_text(re.compile(r"^window \(")).inner_text()
     swipe((200, 20), (40, 22))
-    page.wait_for_timeout(800)
+    settle(page)
     assert page.get_by_text(re.compile(r"^window \(")).inner_text() == before
     assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop") > 40
 

@@ -5,8 +5,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.test_taking import FITS, offline  # noqa: F401
+from tests.browser.test_taking_pages import take
 from tests.browsing import ROOT, SIZES, findings, photograph, query, served, settle, sideways, tab, visit
 from tests.dashboard.test_specimens import narrow
+from tracer.pictures.taken import GONE
 from tracer.presets import preset
 from tracer.training import train
 
@@ -28,7 +31,7 @@ def specimens(tmp_path_factory):
 @pytest.mark.parametrize("width", SIZES)
 def test_cards_can_be_read_by_everyone(browser, specimens, scheme, width):
     with tab(browser, specimens, viewport={"width": width, "height": SIZES[width]}, color_scheme=scheme) as page:
-        visit(page, f"{specimens}/specimens")
+        visit(page, f"{specimens}/specimens?cards=single-head-unscaled")
         expect(page.get_by_text("At the end, step 20").first).to_be_visible()
         photograph(page, f"specimens-runs-{scheme}-{width}")
         assert findings(page) == []
@@ -41,10 +44,98 @@ def test_a_card_leads_to_its_run_and_to_the_cure(browser, specimens):
         page.get_by_role("link", name="9 Four blocks with RMSNorm").click()
         expect(page.get_by_text("9. Four blocks with RMSNorm")).to_be_in_viewport()
         assert page.url.endswith("#four-blocks-rms")
+        page.get_by_role("link", name="1 One head, nothing scaled").click()  # its card is folded: this opens it
         card = page.locator(".st-key-specimen-single-head-unscaled")
         card.get_by_role("link", name=re.compile("Scaled, but alone")).click()
         expect(page.get_by_text("2. Scaled, but alone")).to_be_in_viewport()
-        page.locator(".st-key-specimen-multi-head").get_by_role("button", name="Training").click()
+        other = page.locator(".st-key-specimen-multi-head")
+        other.locator("summary").first.click()
+        other.get_by_role("button", name="Training").click()
         page.wait_for_url("**/training?**")
         settle(page)
         assert query(page)["run"] == ["multi-head"]
+
+
+@pytest.mark.parametrize("width", SIZES)
+def test_a_press_anywhere_on_a_folded_card_opens_it_where_it_stands(browser, specimens, width):
+    with tab(browser, specimens, viewport={"width": width, "height": SIZES[width]}) as page:
+        visit(page, f"{specimens}/specimens")
+        card = page.locator(".st-key-specimen-multi-head")
+        card.scroll_into_view_if_needed()
+        before, title = box(card), box(card.locator("h3"))
+        page.mouse.click(before["x"] + before["width"] / 2, title["y"] + title["height"] / 2)  # on no word of it
+        expect(card.get_by_text("Claims that it is part of")).to_be_attached()
+        settle(page)
+        assert query(page)["cards"] == ["multi-head"]
+        assert box(card)["y"] == before["y"] and box(card)["height"] > 3 * before["height"]
+        fold = card.locator("summary").first
+        fold.focus()
+        page.keyboard.press("Enter")
+        expect(card.get_by_text("Claims that it is part of")).not_to_be_attached()
+        settle(page)
+        assert "cards" not in query(page) and box(card)["height"] == before["height"]
+        expect(fold).to_be_focused()
+
+
+def box(place):
+    found = place.bounding_box()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("link", ["specimens?cards=multi-head", "specimens#multi-head"])
+def test_a_link_to_a_card_shows_it_open(browser, specimens, link):
+    with tab(browser, specimens) as page:
+        visit(page, f"{specimens}/{link}")
+        card = page.locator(".st-key-specimen-multi-head")
+        expect(card.get_by_text("Claims that it is part of")).to_be_attached()
+        settle(page)
+        expect(card.locator("h3")).to_be_in_viewport(ratio=1)
+        assert query(page)["cards"] == ["multi-head"] and box(card)["y"] < 200
+
+
+def test_the_reader_is_not_held_where_a_link_led(browser, specimens):
+    with tab(browser, specimens) as page:
+        visit(page, f"{specimens}/specimens#multi-head")
+        page.mouse.move(700, 500)
+        page.mouse.wheel(0, -20_000)
+        expect(page.get_by_text("Two tutorials build a transformer")).to_be_in_viewport()
+        settle(page)
+        expect(page.get_by_text("Two tutorials build a transformer")).to_be_in_viewport()
+
+
+def test_a_folded_card_costs_little(browser, specimens):
+    """What all cards cost open, beside what they cost folded."""
+    sizes = {}
+    for which, link in (("folded", "specimens"), ("open", "specimens?cards=single-head-unscaled+single-head-residual"
+                                                            "+multi-head+one-matmul+post-norm")):  # fmt: skip
+        with tab(browser, specimens) as page:
+            received = []
+            page.on("websocket", lambda socket, to=received: socket.on("framereceived", lambda f: to.append(len(f))))
+            visit(page, f"{specimens}/{link}")
+            settle(page)
+            high = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+            sizes[which] = sum(received), high
+    assert sizes["folded"][0] < 0.85 * sizes["open"][0] and sizes["folded"][1] < 0.7 * sizes["open"][1]
+
+
+def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811
+    with tab(browser, specimens) as page:
+        visit(page, f"{specimens}/specimens?cards=multi-head")
+        settle(page)
+        name, text = take(page)
+    assert name == "specimens.html" and GONE not in text
+    file = offline(text)
+    expect(file.get_by_role("heading", level=1)).to_have_text("Specimens")
+    expect(file.get_by_role("heading", name="1. One head, nothing scaled")).to_be_visible()
+    expect(file.get_by_text(re.compile("Unscaled attention is one-hot from the start"))).to_be_visible()  # folded
+    expect(file.get_by_text("Not asked for. On the page: “Open all cards”.")).to_have_count(0)
+    for part in ("spark", "atlas", "curves"):
+        expect(file.locator(f".part.{part} canvas").first).to_be_visible()
+    assert file.locator(".part.atlas").count() == 3  # both ends of the open card, and an exercise that waits
+    link = file.get_by_role("link").get_attribute("href")
+    assert link == f"{specimens}/specimens?cards=multi-head"
+    assert "judged([found])" in file.locator(".notes code").last.inner_text()
+    for width in (1300, 390):
+        file.set_viewport_size({"width": width, "height": 900})
+        file.evaluate(FITS)

@@ -9,31 +9,33 @@ from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 import tracer
-from tests.browsing import ROOT, photograph, query, settle, sideways, tab
+from tests.browsing import ROOT, SCHEMES, SIZES, in_both_schemes, photograph, query, settle, sideways, tab
+from tests.waiting import wait
 
 pytestmark = pytest.mark.slow
-LOOKS = [(1440, "light"), (1440, "dark"), (390, "light"), (390, "dark")]
 
 
-@pytest.mark.parametrize(("width", "scheme"), LOOKS)
-def test_the_five_steps(browser, server, folder, width, scheme):
+@pytest.mark.parametrize("width", SIZES)
+def test_the_five_steps(browser, server, folder, width):
     trace = tracer.open_run(folder / "checkpoints" / "toy").trace
     scores = trace["induction"].values[-1]
     best = "L{}H{}".format(*divmod(int(scores.argmax()), scores.shape[1]))
-    with tab(browser, server, viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
+    size = {"width": width, "height": 900}
+    with tab(browser, server, viewport=size, color_scheme=SCHEMES[width][0]) as page:
         card, following = page.locator(".st-key-tour"), page.get_by_role("button", name="Next", exact=True)
 
         def arrived(step):
             expect(card.get_by_role("img", name=f"Step {step} of 5")).to_be_visible()
             settle(page)
             assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop") == 0
-            assert sideways(page) == []
-            photograph(page, f"tour-{step}-{width}-{scheme}")
+            for scheme in in_both_schemes(page, width):
+                assert sideways(page) == []
+                photograph(page, f"tour-{step}-{width}-{scheme}")
 
         def done(step):
             expect(card.get_by_text(re.compile("^✓"))).to_be_visible()
-            settle(page)
-            photograph(page, f"tour-{step}-done-{width}-{scheme}")
+            for scheme in in_both_schemes(page, width):
+                photograph(page, f"tour-{step}-done-{width}-{scheme}")
 
         page.goto(f"{server}/")
         settle(page)
@@ -46,7 +48,6 @@ def test_the_five_steps(browser, server, folder, width, scheme):
         assert query(page)["step"] == ["0"]
         for _ in range(60):
             page.keyboard.press("]")
-            page.wait_for_timeout(250)
             settle(page)
             if following.is_visible():
                 break
@@ -122,11 +123,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
     with (folder / "alive.txt").open("w") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
     try:
-        page.wait_for_timeout(4000)
-        for _ in range(60):
-            if (directory / "trace.zarr").exists() and len(tracer.open_run(directory).steps) > 1:
-                break
-            page.wait_for_timeout(1000)
+        wait(lambda: (directory / "trace.zarr").exists() and len(tracer.open_run(directory).steps) > 1)
         page.goto(f"{server}/heads?run=alive")
         line = page.locator(".st-key-run_bar [data-testid=stCaptionContainer]")
         expect(line).to_contain_text("tokens/s", timeout=60_000)
@@ -141,7 +138,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
         for letter in " 11 5 7":
             page.keyboard.type(letter)
             page.wait_for_timeout(1500)
-        for _ in range(40):
+        for _ in range(120):
             if len(counted) >= 3:
                 break
             page.wait_for_timeout(500)

@@ -1,0 +1,79 @@
+"""What a live run does while somebody looks at it: it is stopped, goes on, moves on, is removed."""
+
+import json
+import shutil
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browsing import query, settle, visit
+from tests.waiting import wait
+from tracer.store import Run
+from tracer.store.layout import Lock
+
+pytestmark = pytest.mark.slow
+HIGH = "document.querySelector('[data-testid=stMain]').scrollHeight"
+
+
+@contextmanager
+def training(folder, name):
+    """The toy as a run that this process trains, up to the last but one of its snapshots."""
+    directory = shutil.copytree(folder / "checkpoints" / "toy", folder / "checkpoints" / name)
+    meta = json.loads((directory / "run.json").read_text())
+    (directory / "run.json").write_text(json.dumps({**meta, "name": name, "status": "training"}))
+    last = sorted((directory / "snapshots").iterdir())[-1].rename(directory / "last")
+    lock = Lock(directory)
+    try:
+        yield directory, lambda: last.rename(directory / "snapshots" / f"{meta['step']:06}.safetensors")
+    finally:
+        lock.release()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.mark.parametrize("view", ["heads", "find", "training"])
+def test_a_live_run_is_removed_while_it_is_open(page, server, folder, view):
+    with training(folder, "gone") as (directory, _):
+        visit(page, f"{server}/{view}?run=gone")
+        expect(page.get_by_text("training", exact=False).first).to_be_visible()
+        shutil.rmtree(directory)
+        expect(page.get_by_text("This cannot be shown.")).to_be_visible()
+        settle(page)
+        assert page.get_by_test_id("stException").count() == 0
+
+
+def test_passages_stand_still_while_a_run_trains(page, server, folder):
+    with training(folder, "going") as (_, go_on):
+        visit(page, f"{server}/find?run=going")
+        newest = page.locator(".st-key-read_newest").get_by_role("button")
+        expect(newest).to_be_disabled()
+        passages = page.locator(".st-key-me-passages li")
+        read, high = passages.all_inner_texts(), page.evaluate(HIGH)
+        assert len(read) == 16
+        go_on()
+        expect(newest).to_be_enabled()
+        settle(page)
+        assert passages.all_inner_texts() == read and page.evaluate(HIGH) == high
+        for name in ("Training", "Find"):  # who comes back reads what is newest
+            page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
+            expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+            settle(page)
+        expect(newest).to_be_disabled()
+        settle(page)
+        assert passages.all_inner_texts() != read
+
+
+def test_the_bar_offers_what_can_be_done_after_each_click(page, server, folder):
+    visit(page, f"{server}/runs")
+    page.get_by_role("button", name="Train another run").click()
+    page.get_by_label("Steps", exact=True).fill("100000")
+    page.get_by_label("Name", exact=True).fill("stopped-often")
+    page.get_by_role("button", name="Train", exact=True).click()
+    wait(lambda: (folder / "checkpoints" / "stopped-often" / "run.json").exists())
+    page.goto(f"{server}/heads?run=stopped-often")
+    bar = page.locator(".st-key-run_bar")
+    for name in ("Stop", "Resume", "Stop", "Resume", "Stop"):
+        bar.get_by_role("button", name=name, exact=True).click()
+    expect(bar.get_by_role("button", name="Resume", exact=True)).to_be_visible()
+    expect(bar.get_by_text("stopped")).to_be_visible()
+    assert query(page)["run"] == ["stopped-often"] and not Run(folder / "checkpoints" / "stopped-often").live

@@ -1,8 +1,11 @@
-"""Lines of Python that compute again what a page shows, for a reader who was given no page; keyed by its address."""
+"""Lines of Python that compute again what a page shows, for a reader who was given no page; keyed by its address.
+
+Specimens shows no run of a reader's choice but a whole series of them: its lines are `series`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +41,13 @@ def snippet(page: str, view: View) -> str:
 
 def _opened(view: View, *imports: str) -> str:
     return "\n".join(["import tracer", *imports, "", f"run = tracer.open_run({_path(view.run)!r})"])
+
+
+def _held(view: View, imports: Sequence[str], line: str) -> tuple[list[str], str]:
+    """What the model computes, with what it held while it trained, if it did."""
+    if view.run.about.kind != "trained" or not any(clamp.held(view.step) for clamp in view.run.config.clamps):
+        return [*imports], line
+    return ["from tracer import clamp", *imports], f"with clamp.as_trained(run, {view.step}):\n    {line}"
 
 
 def _path(run: Run) -> str:
@@ -101,8 +111,9 @@ def _find(view: View) -> str:
             f"tokens = text.val({max(1, min(ROWS, MOST // n_ctx))})[:, :{n_ctx}]"
         )
     kind = f"{view.selection.looks!r}, {view.head}"
+    imports, searched = _held(view, imports, f"found = search(run.model({view.step}), tokens)")
     return "\n".join([
-        _opened(view, *imports), text, f"found = search(run.model({view.step}), tokens)",
+        _opened(view, *imports), text, searched,
         f"strongest(found, {kind}) + typical(found, {kind})",
     ])  # fmt: skip
 
@@ -111,15 +122,14 @@ def _ablate(view: View) -> str:
     off, rest = view.selection.off, f"{view.selection.mode!r}, frozen={view.selection.frozen}"
     if not view.runs:
         return _training(view)
-    asked = "repeat = batches(run).repeat"
     if off:
         done = f"effect(run.model({view.step}), repeat.tokens, {list(off)}, {rest}).over(repeat.predictable)"
     else:
         done = f"sweep(run.model({view.step}), repeat.tokens, {rest}, positions=repeat.predictable)"
     name = "effect" if off else "sweep"
-    return "\n".join(
-        [_opened(view, f"from tracer.ablate import {name}", "from tracer.batches import batches"), asked, done]
-    )
+    imports = f"from tracer.ablate import {name}", "from tracer.batches import batches"
+    imports, done = _held(view, imports, f"found = {done}")
+    return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", done, "found"])
 
 
 PAGES: dict[str, Callable[[View], str]] = {
@@ -130,3 +140,30 @@ PAGES: dict[str, Callable[[View], str]] = {
     "find": _find,
     "ablate": _ablate,
 }
+
+
+def series(runs: Mapping[str, Run], command: str) -> str:
+    """The lines for runs of specimens by name, and the command that trains them; exercises where there is no run."""
+    trained = [f"# trained by: {command}", ""] if command and runs else []
+    if not runs:
+        return "\n".join([
+            "import tracer", "from tracer.exercises import EXERCISES", "",
+            "{name: exercise().checks for name, exercise in EXERCISES.items()}",
+        ])  # fmt: skip
+    named = {name: run.name for name, run in runs.items()}
+    return "\n".join([
+        *trained, "import tracer", "from tracer.claims import judged, outcome", "", f"runs = {named!r}",
+        "found = {name: outcome(tracer.open_run(f'checkpoints/{run}')) for name, run in runs.items()}",
+        "[(one.claim.text, one.holds, one.evidence) for one in judged([found])]",
+    ])  # fmt: skip
+
+
+def reproduce(names: Sequence[str], runs: Mapping[str, Run]) -> str:
+    """The command that trains these specimens as they are here; empty where it would train others."""
+    sizes = {run.meta["preset"].endswith("-small") for run in runs.values()}
+    seeds = {run.config.seed for run in runs.values()}
+    if len(sizes) > 1 or len(seeds) > 1:
+        return ""
+    options = ["--size published"] if sizes == {False} else []
+    options += [f"--seeds {seed}" for seed in seeds if seed]
+    return " ".join(["tracer reproduce", *names, *options])

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from tests.ranks import launch
-from tracer import ablate, clamp, training
+from tracer import ablate, clamp, inspect, training
 from tracer.config import Clamp, ModelConfig, OptimConfig, RecordConfig, TrainConfig
-from tracer.edits import applied, recording
+from tracer.edits import applied, recording, visiting
 from tracer.heads import definitions
+from tracer.heads.call import AttentionCall
 from tracer.model import Transformer
 from tracer.presets import preset
 from tracer.probes import per_token_loss
@@ -222,3 +223,31 @@ def test_two_processes_hold_the_same_clamps(tmp_path, free_port):
     two = open_run(tmp_path / "two")
     np.testing.assert_allclose(two.trace["train_loss"], one.trace["train_loss"], rtol=1e-5)
     assert two.config.clamp == held
+
+
+@pytest.mark.parametrize("what", ["no-previous", "previous"])
+def test_what_is_hidden_is_hidden_from_statistics(what: str) -> None:
+    """Patterns made of q and k are those that the model multiplies v with."""
+    model = Transformer(ModelConfig(n_layers=2, n_heads=3, d_model=12, d_vocab=9, n_ctx=8), seed=0).eval()
+    tokens = torch.arange(14).view(2, 7) % 9
+    config = TrainConfig(model=model.config, clamp=(f"L0H1 {what}", "L1H2 no-previous"))
+    seen: dict[int, AttentionCall] = {}
+    with clamp.held(config, 0):
+        with recording("hook_pattern") as patterns, visiting(lambda call: seen.update({call.layer: call})):
+            model(tokens)
+        held = inspect.look(model, tokens[:1])
+    for layer in (0, 1):
+        pattern = patterns[f"blocks.{layer}.attn.hook_pattern"]
+        torch.testing.assert_close(seen[layer].pattern(), pattern)
+        torch.testing.assert_close(seen[layer].stats(tokens).previous[..., 1:], pattern.diagonal(-1, 2, 3))
+        for head in range(3):
+            np.testing.assert_allclose(held.pattern(layer, head), pattern[0, head].detach().numpy(), atol=1e-6)
+
+
+def test_a_verdict_is_on_the_head_as_it_was_trained(tmp_path) -> None:
+    run = training.train(tiny(tmp_path / "r", clamp=("L0H2 previous", "L1H1 off")), quiet=True)
+    forced, off = (ablate.verdict(run, *head, sequences=8) for head in ((0, 2), (1, 1)))
+    assert forced.previous_token == pytest.approx(1, abs=1e-6) and "is a previous-token head" in forced.headline
+    assert [one.mean for one in off.effects.values()] == pytest.approx([0, 0, 0], abs=1e-6)
+    free = ablate.verdict(run.model(run.steps[-1]), 0, 2, sequences=8)
+    assert free.previous_token < 0.5

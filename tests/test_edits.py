@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.models import exact
 from tracer.ablate.edges import Cut
 from tracer.config import InitConfig, ModelConfig
 from tracer.edits import Edit, applied, recording
@@ -25,7 +26,7 @@ PATTERN = "blocks.0.attn.hook_pattern"
 
 @pytest.fixture(scope="module")
 def model() -> Transformer:
-    return Transformer(CONFIG, seed=1).double().eval().requires_grad_(False)
+    return exact(CONFIG)
 
 
 def run(model: Transformer, *edits: Edit) -> Tensor:

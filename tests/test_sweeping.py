@@ -255,9 +255,17 @@ def test_mistakes_are_named(run, options, words):
 
 
 def test_numbers_of_two_kinds_never_stand_side_by_side(run):
-    sweep_run(run, ["zero"], [0], draws=2)
+    sweep_run(run, ["resample"], [0], draws=2)
     with pytest.raises(ValueError, match="was swept with draws=2, not draws=5: sweep the same way, or remove"):
-        sweep_run(run, ["zero"], [2])
+        sweep_run(run, ["resample"], [2])
+
+
+def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):
+    sweep_run(run, ["zero", "mean"], [0], draws=1, seed=3)
+    told = Told()
+    sweep_run(run, steps=[0, 2], progress=told)
+    assert told[0] == (0, 2) and run.effects.sizes == {"step": 2, "probe": 2, "mode": 3, "layer": 2, "head": 4}
+    assert np.isfinite(run.effects["effect"]).all()
     Lock(run.dir, "effects.lock").release()
 
 

@@ -6,7 +6,7 @@ Source: Singh et al. 2024 (2404.07129), who clamp activations throughout trainin
 2. no-previous: the score of key q - 1 is -inf, so that its mass is 0 and the rest of the row sums to 1.
 3. previous: every other score is -inf, so that the pattern is 1 at q - 1 (row 0 sees itself); q and k learn nothing.
 
-A trained model is what it is with its clamps: `with held(run.config, step): run.model(step)(tokens)`. Without, the same
+A trained model is what it is with its clamps: `with as_trained(run, step): run.model(step)(tokens)`. Without, the same
 weights show what they would do if the clamp were let go.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool
@@ -21,6 +22,9 @@ from torch import Tensor
 
 from tracer.config import Clamp, TrainConfig
 from tracer.edits import Edit, applied
+
+if TYPE_CHECKING:
+    from tracer.store import Run
 
 
 @dataclass(frozen=True)
@@ -30,16 +34,24 @@ class Hide(Edit):
     what: str = "no-previous"
 
     def __call__(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(~self.leaves(scores.shape[1], scores.shape[-1], scores.device), -torch.inf)
+
+    def leaves(self, n_heads: int, n: int, device: torch.device) -> Bool[Tensor, "head query_pos key_pos"]:
         assert self.heads is not None
-        hidden = torch.zeros(scores.shape[1:], dtype=torch.bool, device=scores.device)
-        hidden[list(self.heads)] = ~visible(self.what, scores.shape[-1], scores.device)
-        return scores.masked_fill(hidden, -torch.inf)
+        mask = torch.ones(n_heads, n, n, dtype=torch.bool, device=device)
+        mask[list(self.heads)] = visible(self.what, n, device)
+        return mask
 
 
 def held(config: TrainConfig, step: int) -> AbstractContextManager[None]:
     """Forward passes inside run with the clamps of that step."""
     wanted = edits(config, step)
     return applied(wanted) if wanted else nullcontext()
+
+
+def as_trained(run: Run, step: int) -> AbstractContextManager[None]:
+    """The same for a run's snapshot: its heads are what they are with their clamps."""
+    return held(run.config, step) if run.about.kind == "trained" else nullcontext()
 
 
 def edits(config: TrainConfig, step: int) -> list[Edit]:

@@ -142,7 +142,8 @@ def _sweep(args: list[str]) -> int:
                 _say(f"stopped; `tracer sweep {run}` goes on where it stopped")
             return EXIT_STOPPED
         if PartialState().is_main_process:
-            _say(f"{opened.name}: {found.sizes['step']} snapshots swept, into {opened.dir / 'effects.zarr'}")
+            n = found.sizes["step"]
+            _say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
         return 0
 
     return tyro.cli(sweep, prog="tracer sweep", args=args)
@@ -158,14 +159,13 @@ def _diagnose(args: list[str]) -> int:
             run: A name under checkpoints/, or a directory.
             why: Say also when each finding is made, and where its numbers come from.
         """
-        from tracer.diagnosis import diagnose as examine
-        from tracer.diagnosis import looked_for, report
+        from tracer.diagnosis import examine, report
         from tracer.store import open_run
 
         opened = open_run(run)
-        found = examine(opened)
-        _say(report(opened.name, found, *looked_for(opened), why=why))
-        return EXIT_SICK if any(one.severity == "bad" for one in found) else 0
+        diagnosis = examine(opened)
+        _say(report(opened.name, diagnosis, why))
+        return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
 
     return tyro.cli(diagnose, prog="tracer diagnose", args=args)
 
@@ -275,6 +275,7 @@ def _reproduce(args: list[str]) -> int:
         corpus: str | None = None,
         seeds: tuple[int, ...] = (0,),
         table: bool = False,
+        json: bool = False,
     ) -> int:
         """Train specimens that are not trained yet, run the exercises, and print what was published beside it.
 
@@ -284,18 +285,18 @@ def _reproduce(args: list[str]) -> int:
             corpus: A text file or folder instead of python-stdlib.
             seeds: Of the weights and the order of the data; several are told as mean and range.
             table: Print the tables of what is trained already, and train nothing.
+            json: Print the figures that the tables are made from.
         """
         from tracer import reproduce as series
         from tracer.claims import judged
         from tracer.exercises import EXERCISES
-        from tracer.tables import tables
+        from tracer.tables import as_json, tables
 
         asked = series.named(names)
         found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
-        _say(
-            "\n" * (not table) + tables(found, {name: EXERCISES[name]().checks for name in asked if name in EXERCISES})
-        )
-        return 0 if all(holds is not False for _, holds, _ in judged(found)) else EXIT_CLAIM
+        checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
+        _say("\n" * (not table) + (as_json if json else tables)(found, checks))
+        return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
 
     return tyro.cli(reproduce, prog="tracer reproduce", args=args)
 

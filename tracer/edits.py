@@ -59,6 +59,10 @@ class Edit:
         instead = torch.as_tensor(instead, dtype=activation.dtype, device=activation.device)
         return torch.where(mask, instead.expand_as(activation), activation)
 
+    def leaves(self, n_heads: int, n: int, device: torch.device) -> Tensor | None:
+        """The keys that this edit leaves visible to each head, [head query_pos key_pos]; None: it hides none."""
+        return None
+
 
 def exist(indices: Iterable[int], size: int, what: str, there_are: str) -> None:
     """An error that names the first index outside 0 .. size - 1."""
@@ -86,6 +90,12 @@ class Active:
         """Show the call to every visitor; the heads' outputs if one of them computed these, else None."""
         found = [visitor(call) for visitor in self.visitors]
         return next((z for z in found if z is not None), None)
+
+    def mask(self, scores: str, q: Tensor) -> Tensor | None:
+        """What edits of these scores leave visible, [1 head query_pos key_pos], for patterns made of q and k."""
+        left = [edit.leaves(q.shape[2], q.shape[1], q.device) for edit in self.edits if edit.tap == scores]
+        masks = [mask for mask in left if mask is not None]
+        return torch.stack(masks).all(0, keepdim=True) if masks else None
 
     def wants(self, name: str) -> bool:
         return any(e.tap == name for e in self.edits) or any(_names(name, wanted) for wanted, _ in self.recordings)

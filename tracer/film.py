@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer import clamp
 from tracer.edits import visiting
 from tracer.headmodel import HeadModel
 from tracer.heads.call import AttentionCall
@@ -31,7 +32,9 @@ Frame = Float[np.ndarray, "layer head rows cols"]
 def film(run: Run, tokens: Int[Tensor, "1 pos"], steps: Iterable[int], *, size: int) -> Iterator[tuple[int, Frame]]:
     """Each step with the picture of every head, at most size x size cells; a damaged snapshot is left out."""
     for step, model in models(run, steps):
-        yield step, frame(model, tokens, size)
+        with clamp.as_trained(run, step):
+            picture = frame(model, tokens, size)
+        yield step, picture
 
 
 @torch.no_grad()
@@ -68,8 +71,3 @@ def models(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, HeadModel]]:
         except BrokenSnapshot:
             continue
         yield step, model
-
-
-def flops(n_params: int, tokens: int, steps: int) -> int:
-    """Of the whole film, without attention's own 4 * tokens^2 * d_model a layer."""
-    return 2 * n_params * tokens * steps

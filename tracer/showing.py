@@ -125,6 +125,7 @@ def show(
 def _of_run(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
 ) -> Picture:
+    from tracer import clamp
     from tracer.inspect import look, read_norms
     from tracer.model import Transformer
 
@@ -137,7 +138,9 @@ def _of_run(
     except NotARun:
         tokenizer = None
     tokens, strings = _encoded(prompt, tokenizer, about.n_ctx, about.bos)
-    found = look(model, _tensor(tokens, model))
+    with clamp.as_trained(run, step):
+        found = look(model, _tensor(tokens, model))
+        norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
     sight = Sight(found, strings, list(about.layers))
     try:
         trace = run.trace
@@ -148,7 +151,6 @@ def _of_run(
     measures = measures or found.measures
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, sight, trace) if trace is not None and (cheap if film is None else film) else None
-    norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
     chosen = head or strongest(measures[_known(measure, measures)])
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),

@@ -6,6 +6,7 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import erfc, sqrt
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,9 @@ class Setup:
     @property
     def model(self) -> Any:
         return loading.model(open_run(self.run), self.step)
+
+    def held(self) -> AbstractContextManager[None]:
+        return loading.as_trained(self.run, self.step)
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,11 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     def share(job: tuple[str, int, int]) -> Tensor:
         name, seed, draws = job
-        found = losses(
-            model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
-            budget=BUDGET // len(shares),
-        )  # fmt: skip
+        with setup.held():
+            found = losses(
+                model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
+                budget=BUDGET // len(jobs),
+            )  # fmt: skip
         return found[0] * (draws / DRAWS)
 
     with ThreadPoolExecutor(len(jobs)) as pool:
@@ -135,9 +140,10 @@ def null(setup: Setup, n: int) -> Null:
     from tracer.ablate import null as compute
 
     probe = batches(setup.run, setup.created).repeat
-    return compute(
-        setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
-    )
+    with setup.held():
+        return compute(
+            setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
+        )
 
 
 def clean(run: str, created: str, step: int) -> dict[str, float]:
@@ -152,7 +158,8 @@ def _clean(run: str, created: str, step: int) -> dict[str, Tensor]:
     from tracer.ablate import losses
 
     found, model = batches(run, created), loading.model(open_run(run), step)
-    return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
+    with loading.as_trained(run, step):
+        return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -166,8 +173,9 @@ def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
     def score() -> Tensor:
         return compute(model, repeat.tokens, repeat.second_copy)
 
-    plans = planner(model, repeat.tokens, setup.mode, frozen=setup.frozen)(setup.off) if setup.off else [[]]
-    return averaged([[]], score).numpy(), averaged(plans, score).numpy()
+    with setup.held():
+        plans = planner(model, repeat.tokens, setup.mode, frozen=setup.frozen)(setup.off) if setup.off else [[]]
+        return averaged([[]], score).numpy(), averaged(plans, score).numpy()
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -179,12 +187,12 @@ def on_prompt(setup: Setup, prompt: tuple[int, ...], position: int) -> dict[str,
     from tracer.inspect import next_token
     from tracer.probes import per_token_loss
 
-    tokens, model, plans = torch.tensor([prompt]), setup.model, _prompt_plans(setup, prompt)
-    results = {}
-    for name, edits in (("before", [[]]), ("after", plans)):
-        loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
-        results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
-        results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
+    tokens, model, results = torch.tensor([prompt]), setup.model, {}
+    with setup.held():
+        for name, edits in (("before", [[]]), ("after", _prompt_plans(setup, prompt))):
+            loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
+            results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
+            results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
     return results
 
 
@@ -198,10 +206,11 @@ def patterns(setup: Setup, prompt: tuple[int, ...], head: Head, last: int) -> tu
 
     tokens, model = torch.tensor([prompt]), setup.model
     shown = slice(max(0, len(prompt) - last), None)
-    before, after = (
-        averaged(edits, lambda: torch.from_numpy(look(model, tokens).window(*head, shown, shown))).numpy()
-        for edits in ([[]], _prompt_plans(setup, prompt))
-    )
+    with setup.held():
+        before, after = (
+            averaged(edits, lambda: torch.from_numpy(look(model, tokens).window(*head, shown, shown))).numpy()
+            for edits in ([[]], _prompt_plans(setup, prompt))
+        )
     return (before, before) if setup.frozen else (before, after)
 
 
@@ -245,7 +254,8 @@ def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[st
         effect, low, high = (table[name].values for name in ("effect", "low", "high"))
         return Swept(effect, low, high, _corrected(effect, low, high))
 
-    return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
+    with loading.as_trained(run, step):
+        return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
 
 
 def _corrected(effect: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -246,7 +246,7 @@ def stripes(key: Key) -> Stripes:
         found[call.layer, heads] = _by_distance(pattern).mean(0).numpy()
         rest[call.layer, heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
 
-    with torch.no_grad(), visiting(visit):
+    with torch.no_grad(), loading.as_trained(key[0], key[2]), visiting(visit):
         model(probe.tokens)
     even = torch.ones(probe.tokens.shape[1], probe.tokens.shape[1]).tril()
     return Stripes(found, probe.period or 0, _by_distance(even / even.sum(1, keepdim=True)).numpy(), rest)

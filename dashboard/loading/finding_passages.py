@@ -109,7 +109,8 @@ def _search(directory: str, created: str, step: int, from_kept: bool) -> Search:
 
     run = open_run(directory)
     if not from_kept:
-        return passages.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
+        with loading.as_trained(run, step):
+            return passages.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
     about, patterns = run.about, _patterns(directory, created, step)
     causal = list(about.causal) or [True] * patterns.shape[1]
     return passages.of_patterns(list(patterns), kept_text(run).tokens, causal)
@@ -178,7 +179,8 @@ def _attention(key: Key, kind: str, _found: Found) -> np.ndarray:
         ):
             for i, hit in enumerate(hits):
                 places[layer, head, first + i] = hit.sequence, hit.query
-    return passages.attention(model, torch.from_numpy(_found.text.tokens), places)
+    with loading.as_trained(_found.run, key[2]):
+        return passages.attention(model, torch.from_numpy(_found.text.tokens), places)
 
 
 def ends(found: Found, kind: str, head: Head) -> tuple[bytes, int]:

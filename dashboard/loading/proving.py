@@ -70,20 +70,35 @@ class Circuit:
     """The share before the first choice and after each."""
     choices: list[tuple[Head, bool, float]]
     """Head, whether it was taken (or dropped again), and the share after it."""
+    repeated: tuple[float, float]
+    """Loss of repeated tokens with every head on, and with only these."""
+    new: tuple[float, float]
+    """The same of tokens that are read for the first time."""
 
 
 def circuit(
     run: str, created: str, step: int, mode: str, frozen: bool, target: float, progress: Progress
 ) -> Circuit:  # fmt: skip
     """The heads that keep `target` of the gain on repeated tokens; ValueError where there is nothing to keep."""
-    from tracer.ablate import build_up
+    from tracer.ablate import build_up, losses
+    from tracer.probes import first_copy_loss, repeat_loss
 
     key, kept = (run, created, step, mode, frozen, target), _circuits()
     if key not in kept:  # no cached function of its own: Streamlit would replay the progress bar, which is gone by then
         model, probe = loading.model(open_run(run), step), ablating.batches(run, created).repeat
-        found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=progress)
+        with loading.as_trained(run, step):
+            found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=progress)
         choices = [(s.head, s.taken, s.share) for s in found.steps]
-        kept[key] = Circuit(found.heads, found.share, found.reached, found.curve, choices)
+        everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+        off = [head for head in everything if head not in found.heads]
+        assert probe.period is not None
+        with loading.as_trained(run, step):
+            both = losses(model, probe.tokens, [(), off], mode, frozen=frozen)
+        repeated, new = (
+            (float(of(both[0], probe.period)), float(of(both[1], probe.period)))
+            for of in (repeat_loss, first_copy_loss)
+        )
+        kept[key] = Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
         while len(kept) > MOST_CIRCUITS:
             kept.pop(next(iter(kept)))
     return kept[key]

@@ -38,9 +38,11 @@ def _norms(directory: str, step: int, tokens: tuple[int, ...], created: str) -> 
     from tracer.inspect import read_norms
     from tracer.model import Transformer
 
-    model = loading.model(open_run(directory), step)
+    run = open_run(directory)
+    model = loading.model(run, step)
     assert isinstance(model, Transformer)
-    return read_norms(model, torch.tensor([tokens]))
+    with loading.as_trained(run, step):
+        return read_norms(model, torch.tensor([tokens]))
 
 
 def token_view(run: Run, sight: Sight, start: int, head: Head) -> bytes:

@@ -11,7 +11,7 @@ from dashboard import measured
 from dashboard.loading import filming, kept, reading
 from dashboard.loading.looking import Head, Sight
 from tracer import showing
-from tracer.measures import MEASURES, probe_words
+from tracer.measures import MEASURES, Setting, probe_words
 from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.scales import of_measure
 from tracer.pictures.taken import Block, Drawn, taken
@@ -60,6 +60,19 @@ def page(
     about = {"run": run.name, "step": step, "head": head and list(head), "page": title}
     foot = f"Made with manyeyes {told.version} from the page {title}; works offline. Only the page can ask the model."
     return taken(f"{title} · {run.name}", f"step {step:,}", blocks, drawn, notes(told), about=about, foot=foot)
+
+
+def story(
+    title: str, line: str, blocks: Sequence[Block], given: Mapping[str, tuple[str, Any]], *, setting: Setting | None,
+    code: str, link: str,
+) -> str:  # fmt: skip
+    """The same of a page that is about many runs; `setting` is what they share."""
+    drawn = _drawn(given)
+    explained = showing.explained(_measures(drawn), setting, probe_words("trained"))
+    told = Told(title, showing.release(), code=code, link=link, explained=explained)
+    about = {"run": None, "step": None, "head": None, "page": title}
+    foot = f"Made with manyeyes {told.version} from the page {title}; works offline."
+    return taken(title, line, blocks, drawn, notes(told), about=about, foot=foot)
 
 
 def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Drawn]:

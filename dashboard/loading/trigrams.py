@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
+from dashboard import loading
 from dashboard.loading import circuits, held
 from dashboard.loading.circuits import FEWEST, TOP, Head, Key
 
@@ -86,6 +87,6 @@ def seen(key: Key, head: Head, distance: int) -> float:
     from tracer.edits import recording
 
     tap = f"blocks.{head[0]}.attn.hook_pattern"
-    with torch.no_grad(), recording(tap) as found:
+    with torch.no_grad(), loading.as_trained(key[0], key[2]), recording(tap) as found:
         held.ours(key)(held.reading(key))
     return float(found[tap][:, head[1]].diagonal(-distance, dim1=-2, dim2=-1).mean())

@@ -46,12 +46,12 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     head = parts.focus(trace, setup.step)
     label = theme.head_label(*head)
     st.header(f"Is {label} an induction head?", anchor=False)
-    asked = f"verdict {setup.run} {setup.step} {head}"
-    if not st.session_state.get(asked):
+    asked = f"verdict-{label}-{setup.step}"
+    if asked not in state.read().cards:
         st.caption("Four tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")
         st.button(
             f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
-            on_click=lambda: st.session_state.update({asked: True}),
+            on_click=_ask, args=(asked,),
         )  # fmt: skip
         return
     try:
@@ -61,6 +61,11 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     with st.container(border=True, key="verdict-card"):
         _draw(found, _link(setup, head))
+
+
+def _ask(card: str) -> None:
+    """One verdict at a time; the link carries it."""
+    state.update(cards=(*(one for one in state.read().cards if not one.startswith("verdict-")), card))
 
 
 def _draw(found: Verdict, link: str) -> None:

@@ -77,6 +77,12 @@ def _draw(found: proving.Circuit, setup: Setup, everything: list[tuple[int, int]
         st.markdown(f"**{size} {said}** of the gain, with all others {how}: {names or 'none'}.")
         if not found.reached:
             st.caption(f"No set reaches {TARGET:.0%}: even together these heads do not.")
+        repeated, new = ([theme.fmt(loss, "loss") for loss in losses] for losses in (found.repeated, found.new))
+        st.caption(
+            f"The gain is the loss of new tokens less that of repeated ones. Repeated tokens then cost {repeated[1]} "
+            f"nats ({repeated[0]} with every head on), new ones {new[1]} ({new[0]})."
+            + (" Above 100 %, new ones got worse by more than repeated ones did." if found.share > 1 else "")
+        )
         st.caption("In order: " + ", ".join(_choice(*one) for one in found.choices) + ".")
         others = tuple(head for head in everything if head not in found.heads)
         st.button(

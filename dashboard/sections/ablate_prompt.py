@@ -76,7 +76,7 @@ def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], tr
     st.session_state["ablate_focus"] = parts.focus(trace, setup.step)
     head = st.selectbox(
         "Head", heads, key="ablate_focus", format_func=lambda h: theme.head_label(*h), width=160,
-        on_change=lambda: state.update(**dict(zip(("layer", "head"), st.session_state["ablate_focus"], strict=True))),
+        on_change=lambda: state.focus_on(st.session_state["ablate_focus"]),
     )  # fmt: skip
     start = max(0, len(prompt) - WINDOW)
     if start:

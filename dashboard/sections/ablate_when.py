@@ -73,13 +73,23 @@ def _draw_progress(run: Run, one: processes.Started) -> None:
     done, of = proving.swept(run), len(run.steps)
     if not one.alive:
         st.rerun()
-    began = st.session_state.setdefault(f"swept before {one.began}", done)
-    spent = time.monotonic() - one.began
-    left = f", about {spent / (done - began) * (of - done):.0f} s left" if done > began else ""
+    seen: dict[int, float] = st.session_state.setdefault(f"swept {one.began}", {})
+    left = seconds_left(seen, done, of, time.monotonic())
+    left = "" if left is None else f", about {left:.0f} s left"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(done / of, text=f"{done} of {of} snapshots{left}")
         st.button("Cancel", key="cancel_sweep", icon=":material/stop:", on_click=lambda: processes.cancel(one),
                   help="What is done stays in the run; the rest can be measured later.")  # fmt: skip
+
+
+def seconds_left(seen: dict[int, float], done: int, of: int, now: float) -> float | None:
+    """From when each number of snapshots was first seen; None before the second of them: a process starts slowly."""
+    seen.setdefault(done, now)
+    moved = list(seen.items())[1:]
+    if len(moved) < 2:
+        return None
+    (first, began), (last, ended) = moved[0], moved[-1]
+    return (ended - began) / (last - first) * (of - done)
 
 
 def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray) -> None:
@@ -88,14 +98,10 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
     steps, effect = chosen["step"].values, chosen.values
     scored = measured.holds(trace, "induction")
 
-    def pick(name: str | None) -> None:
-        layer, head = theme.parse_head(name) if name else (None, None)
-        state.update(layer=layer, head=head)
-
     def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
         curves(
-            payload.head_curves(at, values), key=key, selected=label, step=setup.step, scale=scale, on_change=pick,
-            height=HEIGHT, n_groups=values.shape[1],
+            payload.head_curves(at, values), key=key, selected=label, step=setup.step, scale=scale, height=HEIGHT,
+            n_groups=values.shape[1], on_change=state.focus_on,
         )  # fmt: skip
 
     left, right = st.columns(2, gap="large")
@@ -128,7 +134,7 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
             x_scale=theme.Scale("Induction score", chance=when.STRONG),
             y_scale=theme.Scale("Effect of the head", "nats", chance=when.COSTLY),
             corners=("look-alikes", "hidden"),
-            on_change=lambda head: state.update(layer=head[0], head=head[1]),
+            on_change=state.focus_on,
         )  # fmt: skip
     with right:
         st.markdown(f"**Score against effect at step {step:,}**")

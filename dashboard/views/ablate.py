@@ -55,6 +55,7 @@ def page() -> None:
     trace = parts.recorded(run)
     if trace is None:
         return
+    _draw_clamps(run, step)
     selection, scores = state.read(), measured.scores(trace, "induction", step)
     off = _existing(selection.off, measured.there(trace))
     controls, results = st.columns([5, 8], gap="large")
@@ -82,6 +83,15 @@ def page() -> None:
         draw_beside(run, setup)
     with on_prompt:
         draw_prompt(run, setup, trace)
+
+
+def _draw_clamps(run: Run, step: int) -> None:
+    """What is held at this step of the training is held in every number of this page."""
+    if run.about.kind != "trained":
+        return
+    held = [text for text, clamp in zip(run.config.clamp, run.config.clamps, strict=True) if clamp.held(step)]
+    if held:
+        st.caption(f"This run trains with {', '.join(held)}. That is held here too, beside what you switch off.")
 
 
 def _draw_elsewhere(run: Run) -> None:

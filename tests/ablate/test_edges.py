@@ -20,11 +20,6 @@ HEAD, QUERY, KEY = 1, 6, 2
 EDGE = Edge(0, HEAD, QUERY, KEY)
 
 
-@pytest.fixture(scope="module")
-def model() -> Transformer:
-    return Transformer(CONFIG, seed=1).double().eval().requires_grad_(False)
-
-
 def patterns(model: Transformer) -> dict[str, torch.Tensor]:
     with recording("hook_pattern", "hook_z", "hook_v") as seen:
         model(TOKENS)

@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tests.test_model_oracle import NATIVE, build, native
+from tests.models import as_trained, exact
+from tests.test_model_oracle import NATIVE, native
 from tracer.ablate import MODES, LogitDifference, Loss, effect, estimate, losses, pairs, plan, readings, sweep
 from tracer.ablate.memory import split
 from tracer.adapters.foreign import Foreign
@@ -28,11 +29,6 @@ CONFIG = ModelConfig(n_layers=3, n_heads=2, d_model=12, n_ctx=9, d_vocab=11, ini
 TOKENS = torch.randint(0, 11, (5, 9), generator=torch.Generator().manual_seed(2))
 SETS = [[(0, 0)], [(2, 1)], [(0, 1), (1, 0)], [(0, 1), (1, 0), (2, 1)], [(0, 1), (1, 1)], [(0, 0), (0, 1)], [(1, 0)]]
 ALONE = [[(layer, head)] for layer in range(3) for head in range(2)]
-
-
-@pytest.fixture(scope="module")
-def model() -> Transformer:
-    return Transformer(CONFIG, seed=1).double().eval().requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +83,8 @@ def test_together_equals_one_by_one(
 
 @pytest.mark.parametrize("name", ["LN", "RMSPre", "none", "GELU"])
 def test_transformer_lens_hooks_agree(name: str) -> None:
-    model, tokens = build(NATIVE[name]), torch.randint(0, 17, (3, 11), generator=torch.Generator().manual_seed(1))
+    model = as_trained(NATIVE[name], torch.float64)
+    tokens = torch.randint(0, 17, (3, 11), generator=torch.Generator().manual_seed(1))
     bridge, width = native(model), model.config.head_width
 
     def zeroed(layer: int, head: int) -> Tensor:
@@ -177,7 +174,7 @@ class Scale(TorchDispatchMode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_head_that_writes_nothing_changes_nothing(mode: str, frozen: bool) -> None:
-    silent = Transformer(CONFIG, seed=1).double().eval().requires_grad_(False)
+    silent = exact(CONFIG)
     for layer, head in [(0, 1), (2, 0)]:
         w_o = silent.blocks[layer].attn.W_O
         assert w_o is not None

@@ -36,9 +36,9 @@ def test_any_two_whole_numbers_are_a_head(given: Any) -> None:
     assert head_of(given) == (1, 0)
 
 
-@pytest.mark.parametrize("tokens", [TOKENS.tolist(), TOKENS[0], TOKENS.float(), TOKENS[:0]])
+@pytest.mark.parametrize("tokens", [TOKENS.tolist(), TOKENS[0], TOKENS.float(), TOKENS[:0], TOKENS.int()])
 def test_tokens_that_are_none(tokens: Any) -> None:
-    with pytest.raises(ValueError, match=r"tokens must be a tensor of whole numbers \[batch pos\]"):
+    with pytest.raises(ValueError, match=r"tokens must be a tensor of whole numbers \(torch.int64\) \[batch pos\]"):
         ready(MODEL, tokens)
 
 
@@ -52,7 +52,10 @@ tokens = torch.arange(21).view(3, 7) % 11
 assert ablate.effect(model, tokens, numpy.array([[1, 0]])).mean == ablate.effect(model, tokens, [(1, 0)]).mean != 0
 for ask in (lambda: ablate.effect(model, tokens, (1, 0)), lambda: ablate.losses(model, tokens, [["L1H0"]]),
             lambda: ablate.null(model, tokens, [0]), lambda: ablate.sweep(model, tokens[0]),
-            lambda: ablate.effect(model, [[1, 2]], [(1, 0)]), lambda: ablate.outcomes(model, tokens[:0], [(1, 0)])):
+            lambda: ablate.effect(model, [[1, 2]], [(1, 0)]), lambda: ablate.outcomes(model, tokens[:0], [(1, 0)]),
+            lambda: ablate.sweep("a run", tokens), lambda: ablate.pairs(object(), tokens),
+            lambda: ablate.build_up(None, tokens), lambda: ablate.verdict(3, 0, 0),
+            lambda: ablate.sweep(model, tokens, positions=[2, 3]), lambda: ablate.sweep(model, tokens, positions=3)):
     try:
         ask()
     except ValueError as error:
@@ -63,7 +66,9 @@ for ask in (lambda: ablate.effect(model, tokens, (1, 0)), lambda: ablate.losses(
 def test_users_are_told_without_type_checks() -> None:
     """Tests run with types checked, which users' programs do not."""
     done = subprocess.run([sys.executable, "-c", ASKS], capture_output=True, text=True, check=True)
-    assert done.stdout.count("told:") == 6, done.stdout
+    assert done.stdout.count("told:") == 12, done.stdout
+    assert done.stdout.count("is no model with heads: take that of a run") == 4, done.stdout
+    assert done.stdout.count("`effect` switches heads off at chosen query positions") == 2, done.stdout
 
 
 def test_one_token_has_no_loss() -> None:
@@ -87,3 +92,16 @@ def test_dropout_is_no_effect() -> None:
             ask()
     model.eval()
     assert sweep(model, TOKENS).shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: ablate.null(MODEL, TOKENS, [(1, 0)], n=0), "n=0 random sets: ask for at least 1"),
+        (lambda: ablate.build_up(MODEL, TOKENS, target=90), "target=90 is a share of the behaviour: above 0, and at"),
+        (lambda: ablate.knock_down(MODEL, TOKENS, target=0), "target=0 is a share"),
+    ],
+)
+def test_amounts_that_mean_nothing(ask: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ask()

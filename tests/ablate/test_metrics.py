@@ -22,11 +22,6 @@ RIGHT, WRONG, ENDS = torch.tensor([1, 2, 3]), torch.tensor([4, 4, 5]), torch.ten
 B = torch.arange(3)
 
 
-@pytest.fixture(scope="module")
-def model() -> Transformer:
-    return Transformer(CONFIG, seed=1).double().eval().requires_grad_(False)
-
-
 def difference(logits: Tensor) -> Tensor:
     return (logits[B, ENDS % 8, RIGHT] - logits[B, ENDS % 8, WRONG])[:, None]
 

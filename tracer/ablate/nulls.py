@@ -41,6 +41,8 @@ def random_sets(model: HeadModel, like: Iterable[Head], n: int = 200, seed: int 
     sizes = Counter(layer for layer, _ in chosen)
     if not sizes:
         raise ValueError("the set of heads is empty: name at least one (layer, head)")
+    if n < 1:
+        raise ValueError(f"n={n} random sets: ask for at least 1")
     n_others = prod(comb(model.n_heads, size) for size in sizes.values()) - 1
     if n_others == 0:
         raise ValueError("whole layers have nothing to be compared with: no other set has as many heads in each layer")

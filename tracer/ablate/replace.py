@@ -82,14 +82,26 @@ def freeze(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> list[Edit]:
 
 def ready(model: HeadModel, tokens: Any) -> None:
     """ValueError for what would give numbers that mean nothing."""
-    if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.is_floating_point() or not len(tokens):
+    refuse_other_things(model)
+    if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.dtype != torch.int64 or not len(tokens):
         what = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise ValueError(f"tokens must be a tensor of whole numbers [batch pos] with a sequence or more, not {what}")
+        raise ValueError(
+            f"tokens must be a tensor of whole numbers (torch.int64) [batch pos] with a sequence or more, not {what}"
+        )
     if isinstance(model, Transformer):
         if model.training and model.config.dropout:
             raise ValueError(f"the model is training, with dropout={model.config.dropout}: call model.eval() first")
     elif getattr(getattr(model, "model", None), "training", False):
         raise ValueError("the model is in training mode, where dropout makes every pass another: call model.eval()")
+
+
+def refuse_other_things(model: object) -> None:
+    """ValueError for what is no model whose heads can be seen."""
+    if not hasattr(model, "n_heads"):
+        raise ValueError(
+            f"a {type(model).__name__} is no model with heads: take that of a run, tracer.open_run(...).model(step), "
+            f"or tracer.load_hf(...)"
+        )
 
 
 Plans = Callable[[Iterable[Part]], list[list[Edit]]]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import losses
 from tracer.ablate.parts import Head
-from tracer.ablate.replace import Mode
+from tracer.ablate.replace import Mode, ready
 from tracer.headmodel import HeadModel
 from tracer.probes import predictable
 
@@ -79,7 +79,7 @@ def build_up(
 
     Further arguments as in `losses`.
     """
-    return _search(model, tokens, mode, behaviour, lambda share: share >= target, keep=True, how=how)
+    return _search(model, tokens, mode, behaviour, target, keep=True, how=how)
 
 
 def knock_down(
@@ -95,13 +95,16 @@ def knock_down(
 
     Further arguments as in `losses`.
     """
-    return _search(model, tokens, mode, behaviour, lambda share: share <= 1 - target, keep=False, how=how)
+    return _search(model, tokens, mode, behaviour, target, keep=False, how=how)
 
 
 def _search(
-    model: HeadModel, tokens: Tensor, mode: Mode | str, behaviour: Behaviour | None,
-    good: Callable[[Float[Tensor, "*set"]], Bool[Tensor, "*set"]], keep: bool, how: dict[str, Any],
+    model: HeadModel, tokens: Tensor, mode: Mode | str, behaviour: Behaviour | None, target: float, keep: bool,
+    how: dict[str, Any],
 ) -> Found:  # fmt: skip
+    ready(model, tokens)
+    if not 0 < target <= 1:
+        raise ValueError(f"target={target} is a share of the behaviour: above 0, and at most 1")
     behaviour = behaviour or _checked_repeat_gain(tokens)
     everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
 
@@ -114,6 +117,9 @@ def _search(
         raise ValueError(
             f"with every head on the behaviour amounts to {clean:.3g}: there is nothing to keep or to kill"
         )
+
+    def good(share: Tensor) -> Bool[Tensor, "*set"]:
+        return share >= target if keep else share <= 1 - target
 
     def shares(sets: list[list[Head]]) -> Float[Tensor, " set"]:
         return amounts(sets) / clean

@@ -15,7 +15,7 @@ from tracer.ablate.estimates import estimate
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
-from tracer.ablate.replace import DRAWS, Mode
+from tracer.ablate.replace import DRAWS, Mode, ready
 from tracer.headmodel import HeadModel
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def sweep(
     """
     import xarray as xr
 
+    ready(model, tokens)
     metric = _metric(metric, positions)
     layers, heads = range(model.n_layers), range(model.n_heads)
     sets = [(), *(((layer, head),) for layer in layers for head in heads)]
@@ -87,6 +88,7 @@ def pairs(
     """
     import xarray as xr
 
+    ready(model, tokens)
     everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
     chosen = everything if heads is None else check_heads(model, heads)
     if not chosen:
@@ -118,6 +120,11 @@ def pairs(
 def _metric(metric: Metric | None, positions: slice | None) -> Metric:
     if metric is not None and positions is not None:
         raise ValueError(f"positions={positions} and metric={metric}: a metric knows its positions, leave one out")
+    if positions is not None and not isinstance(positions, slice):
+        raise ValueError(
+            f"positions={positions!r}: a sweep averages the loss over a slice of positions, such as slice(3, 5), and "
+            f"heads are off at all of them; `effect` switches heads off at chosen query positions"
+        )
     return metric or Loss(positions or slice(None))
 
 

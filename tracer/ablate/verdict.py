@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import math
 import textwrap
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tracer import clamp
 from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.outcomes import agree
 from tracer.ablate.parts import Head, Path, check_heads, name
 from tracer.ablate.repair import self_repair
-from tracer.ablate.replace import MODES, averaged, planner
+from tracer.ablate.replace import MODES, averaged, planner, refuse_other_things
 from tracer.circuits import composition, copying, random_composition, random_copying
 from tracer.edits import visiting
 from tracer.headmodel import HeadModel
@@ -33,7 +35,7 @@ from tracer.heads.call import AttentionCall
 from tracer.measures import MEASURES, Setting
 from tracer.model import Transformer
 from tracer.probes import Probe, repeated
-from tracer.store import Run
+from tracer.store import Run, open_run
 
 STRONG = 0.4
 """Attention from which a head counts as doing it: ARENA 1.2's threshold for induction and previous-token heads."""
@@ -128,32 +130,45 @@ def indented(text: str) -> str:
 
 @torch.no_grad()
 def verdict(
-    run_or_model: Run | HeadModel, layer: int, head: int, step: int | None = None, *, sequences: int = SEQUENCES
+    run_or_model: Run | str | HeadModel,
+    layer: int,
+    head: int,
+    step: int | None = None,
+    *,
+    sequences: int = SEQUENCES,
 ) -> Verdict:
-    """Put one head to the tests, at one step of a run (default: its last snapshot) or in a model.
+    """Put one head to the tests, at one step of a run (or its name; default: its last snapshot) or in a model.
 
-    `sequences` of Probe R carry the intervals. Errors: ValueError for a head or a step that does not exist.
+    `sequences` of Probe R carry the intervals. What a run holds while it trains is held here. Errors: ValueError for a
+    head or a step that does not exist.
     """
+    if isinstance(run_or_model, str):
+        run_or_model = open_run(run_or_model)
+    held: AbstractContextManager[None] = nullcontext()
     if isinstance(run_or_model, Run):
         step = run_or_model.steps[-1] if step is None and run_or_model.steps else step
         model, called = run_or_model.model(step), f"{run_or_model.name} at step {step}"
         opened = f"tracer.open_run({str(run_or_model.dir.resolve())!r})"
+        held = nullcontext() if step is None else clamp.as_trained(run_or_model, step)
     elif step is not None:
         raise ValueError(f"step={step} needs a run; a model is what it is: leave `step` out")
     else:
         model, called, opened = run_or_model, f"this {type(run_or_model).__name__}", "model"
+    refuse_other_things(model)
     check_heads(model, [(layer, head)])
     probe = repeated(model.d_vocab, model.n_ctx, getattr(model, "bos", None) or 0, batch=sequences)
-    induction, previous = _attention(model, probe)
-    effects = {mode: effect(model, probe.tokens, [(layer, head)], mode).over(probe.predictable) for mode in MODES}
-    partner, partner_test = _partner(model, probe, (layer, head), induction, previous)
+    with held:
+        induction, previous = _attention(model, probe)
+        effects = {mode: effect(model, probe.tokens, [(layer, head)], mode).over(probe.predictable) for mode in MODES}
+        partner, partner_test = _partner(model, probe, (layer, head), induction, previous)
+        repaired = _repaired(model, probe, (layer, head))
     asked = "" if step is None else f", step={step}"
     sized = "" if sequences == SEQUENCES else f", sequences={sequences}"
     return Verdict(
         (layer, head), called,
         (_prefix_matching(model, probe, induction[:, layer, head]), _copying(model, (layer, head)),
          _ablation(effects), partner_test),
-        effects, partner, float(previous[:, layer, head].mean()), _repaired(model, probe, (layer, head)),
+        effects, partner, float(previous[:, layer, head].mean()), repaired,
         f"import tracer\nfrom tracer.ablate import verdict\n\n"
         f"print(verdict({opened}, {layer}, {head}{asked}{sized}))",
     )  # fmt: skip

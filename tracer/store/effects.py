@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 FROZEN = "_frozen"
-SAME = ("seed", "draws", "n_sequences")
-"""Attributes that must agree between the sweeps of one mode: their numbers stand side by side."""
+DRAWS = "resample"
+"""The mode whose numbers depend on draws."""
+SAME, SAME_DRAWS = ("n_sequences",), ("seed", "draws")
+"""Attributes that must agree between the sweeps of one mode, and of the mode that draws: they stand side by side."""
 
 
 class EffectsWriter:
@@ -36,7 +38,8 @@ class EffectsWriter:
         if not path.exists():
             return set()
         theirs, ours = read_trace(path)["effect"].attrs, self._attrs
-        if differ := [name for name in SAME if theirs[name] != ours[name]]:
+        same = (*SAME_DRAWS, *SAME) if mode == DRAWS else SAME
+        if differ := [name for name in same if theirs[name] != ours[name]]:
             raise ValueError(
                 f"{path} was swept with {', '.join(f'{name}={theirs[name]}' for name in differ)}, not "
                 f"{', '.join(f'{name}={ours[name]}' for name in differ)}: sweep the same way, or remove that folder"
@@ -75,6 +78,8 @@ class EffectsWriter:
         _, n_layers, n_heads = effect.shape
         layers = {"layer": (("layer",), np.arange(n_layers), {}), "head": (("head",), np.arange(n_heads), {})}
         attrs = {**self._attrs, "mode": mode, "frozen": frozen}
+        if mode != DRAWS:
+            attrs = {name: value for name, value in attrs.items() if name not in SAME_DRAWS}
         variable = Variable(("probe", "layer", "head"), effect.shape, "float32", attrs)
         aside = path.with_name(f".{path.name}.partial")
         TraceWriter.create(aside, self._n_steps, {"effect": variable}, {**self._coords, **layers})

@@ -86,7 +86,6 @@ def film_demo() -> None:
     import torch
 
     from tracer.film import film as shoot
-    from tracer.film import flops
     from tracer.presets import preset
     from tracer.training import train
 
@@ -106,7 +105,7 @@ def film_demo() -> None:
             for _ in shoot(run, tokens, steps, size=64):
                 pass
             times.append(time.perf_counter() - began)
-        work = flops(run.meta["n_params"], 64, len(steps))
+        work = 2 * run.meta["n_params"] * 64 * len(steps)  # FLOP, without attention's own 4 tokens^2 d_model a layer
         weights = 4 * run.meta["n_params"] * len(steps)
         print(f"filming {len(steps)} snapshots of the demo, 64 tokens, one core: {min(times[1:]):.2f} s "
               f"({work / 1e9:.1f} GFLOP and {weights / 1e6:.0f} MB of weights)")  # fmt: skip

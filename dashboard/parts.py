@@ -173,6 +173,8 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
         return
 
     def again() -> None:
+        if not loading.is_there(str(run.dir)):  # removed meanwhile: the page says so
+            st.rerun()
         draw()
         if not run.live:
             st.rerun()

@@ -76,6 +76,8 @@ def open_model(model: str, revisions: list[str], name: str) -> Started:
     """Start `tracer open` for a Hugging Face model: a local directory, or a name on the hub with some revisions."""
     if not model or model.startswith("-"):
         raise ValueError("name a directory of this machine, or a model of the hub such as gpt2")
+    if why := why_no_model(model):
+        raise ValueError(why)
     if wrong := [one for one in revisions if one.startswith("-")]:
         raise ValueError(f"{wrong[0]!r} is no revision: a branch, a tag or a commit does not begin with a dash")
     directory = _new(name)
@@ -186,6 +188,19 @@ def model_name(model: str) -> str:
 def checkpoints(directory: Path) -> list[int]:
     """Steps of the folders checkpoint-500, checkpoint-1000, ... that a training with transformers leaves behind."""
     return sorted(int(found[1]) for path in directory.iterdir() if (found := CHECKPOINT.fullmatch(path.name)))
+
+
+def why_no_model(model: str) -> str:
+    """Why no Hugging Face model can be at this path; empty where one may be, or where it is a name on the hub."""
+    directory = Path(os.path.expanduser(model))
+    if (directory / "config.json").is_file() or (directory.is_dir() and checkpoints(directory)):
+        return ""
+    if directory.is_dir():
+        return (
+            f"{model} holds no model: save_pretrained writes a config.json beside the weights, and a training leaves "
+            "folders such as checkpoint-500"
+        )
+    return f"{model} is no directory of this machine" if model.startswith(("/", "~", ".")) else ""
 
 
 def _new(name: str) -> Path:

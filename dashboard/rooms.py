@@ -9,6 +9,7 @@ ROOMS = {
     "scrubber": (134, 144), "atlas": (414, 320), "history": (290, 290), "pattern": (694, 444), "reading": (294, 547),
     "ranking": (329, 314), "ends": (370, 605), "passages": (900, 900),
     "loss": (310, 310), "copying": (310, 327), "entropy_curves": (330, 347), "measure_curves": (330, 330),
+    "history_carpet": (290, 290), "entropy_curves_carpet": (330, 330), "measure_curves_carpet": (330, 330),
     "context": (310, 310), "positions": (310, 327),
     "timeline": (596, 628), "surface_loss": (379, 379), "surface_slope": (379, 379), "loss_path": (456, 456),
     "undoing": (163, 187), "undoing_lines": (310, 327),

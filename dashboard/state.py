@@ -32,6 +32,7 @@ KNOWN = {
     "phase": tuple(CURVES),
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
+    "quantity": ("update_ratio", "grad_norm", "weight_norm"),
 }
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
@@ -97,6 +98,12 @@ class Selection:
     """Whether losses by position are shown less what they were when the phase began."""
     path: str = ""
     """The path of the losses over "all" steps, or the "late" ones; empty means where the phase can be seen."""
+    quantity: str = ""
+    """What Gradients shows of every tensor; empty means the first that the run holds."""
+    tensor: str = ""
+    """The tensor followed on Gradients; empty means the queries of the first layer."""
+    cards: tuple[str, ...] = ()
+    """Cards that are open: of specimens by name, of verdicts on Ablate by head and step."""
 
     @property
     def focus(self) -> Head | None:
@@ -117,6 +124,8 @@ def _text(name: str, value: Any) -> str:
     """Names of runs hold no slash; a slash alone is none of them."""
     if name == "off":
         return " ".join(head_label(*head) for head in value)
+    if name == "cards":
+        return " ".join(value)
     return ("/".join(value) or "/") if name == "beside" else str(value)
 
 
@@ -132,6 +141,8 @@ def from_query(query: dict[str, str]) -> Selection:
                 found["off"] = tuple(parse_head(part) for part in text.split())
             elif field.name == "beside":
                 found["beside"] = tuple(dict.fromkeys(name for name in text.split("/") if name))
+            elif field.name == "cards":
+                found["cards"] = tuple(dict.fromkeys(text.split()))
             elif field.name in SWITCHES:
                 found[field.name] = text == "True"
             elif field.name in NUMBERS:
@@ -185,6 +196,13 @@ def update(**changes: Any) -> None:
     _mirror(st.session_state["selection"])
 
 
+def focus_on(head: Head | str | None) -> None:
+    """Take a head, by its place or its label, into focus; None, that of the one clicked again, leaves it there."""
+    if head is not None:
+        layer, at = parse_head(head) if isinstance(head, str) else head
+        update(layer=layer, head=at)
+
+
 def show(key: str, value: Any) -> None:
     """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile.
 
@@ -204,7 +222,7 @@ def arrived() -> None:
 def open_run(run: str) -> None:
     """Turn to another run: what belonged to the old one is left behind, the prompt travels along."""
     update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
-           phase="", path="")  # fmt: skip
+           phase="", path="", tensor="")  # fmt: skip
 
 
 def _mirror(selection: Selection) -> None:

@@ -69,7 +69,3 @@ def test_a_damaged_snapshot_is_left_out(run: Run, tmp_path: Path) -> None:
     for step in (0, 6):
         (hurt.dir / "snapshots" / f"{step:06}.safetensors").write_bytes(b"cut off")
     assert [step for step, _ in film.film(hurt, TOKENS, hurt.steps, size=8)] == [3, 9, 12]
-
-
-def test_cost() -> None:
-    assert film.flops(n_params=401_792, tokens=64, steps=53) == 2_725_756_928

@@ -75,11 +75,6 @@ def test_distinct_probe_never_repeats(d_vocab: int, n_ctx: int, length: int) -> 
     assert probe.period is None
 
 
-def test_natural_probe_keeps_its_rows() -> None:
-    rows = torch.arange(12).reshape(3, 4)
-    assert torch.equal(probes.natural(rows).tokens, rows)
-
-
 @pytest.mark.parametrize(("d_vocab", "n_ctx"), [(100, 2), (1, 64)])
 def test_no_room_for_a_repeat(d_vocab: int, n_ctx: int) -> None:
     with pytest.raises(ValueError, match=f"n_ctx={n_ctx} and d_vocab={d_vocab}"):

@@ -81,11 +81,6 @@ def update_ratio(update_norm: Tensor, weight_norm: Tensor) -> Tensor:
     return torch.where(weight_norm > 0, update_norm / weight_norm, float("nan"))
 
 
-def total_norm(norms: PerParam) -> Float[Tensor, ""]:
-    """The norm of all tensors together, from the norm of each: what gradient clipping compares with its limit."""
-    return torch.linalg.vector_norm(norms)
-
-
 def fetch(results: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """All results as numpy arrays of float32, through a single transfer from the device."""
     flat = torch.cat([value.detach().float().flatten() for value in results.values()]).cpu().numpy()

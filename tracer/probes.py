@@ -67,11 +67,6 @@ def distinct(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, 
     return Probe("distinct", torch.cat([torch.full((batch, 1), bos), block], 1))
 
 
-def natural(tokens: Int[Tensor, "batch pos"]) -> Probe:
-    """Probe D: held-out rows of the training source."""
-    return Probe("text", tokens)
-
-
 def second_copy(period: int) -> slice:
     """Query rows L+1 .. 2L of Probe R."""
     return slice(period + 1, 2 * period + 1)

@@ -41,14 +41,6 @@ def largest(left: Float[Tensor, "rows d_head"], right: Float[Tensor, "d_head col
     return Entries(at // n_cols, at % n_cols, best)
 
 
-def of_rows(
-    left: Float[Tensor, "rows d_head"], right: Float[Tensor, "d_head cols"], rows: Int[Tensor, " some"], k: int
-) -> tuple[Int[Tensor, "some k"], Float[Tensor, "some k"]]:
-    """For some rows of left @ right, the k largest columns and their values."""
-    values, cols = (left[rows] @ right).topk(min(k, right.shape[1]), dim=-1)
-    return cols, values
-
-
 def own_rank(left: Float[Tensor, "d_vocab d_head"], right: Float[Tensor, "d_head d_vocab"]) -> Int[Tensor, " d_vocab"]:
     """How many columns beat the diagonal in each row of left @ right: 0 where a token raises itself most.
 

@@ -22,12 +22,15 @@ def headmap(
     off: Iterable[Sequence[int]] = (),
     marked: ArrayLike | None = None,
     notes: Sequence[Sequence[str]] | None = None,
+    log: bool = False,
+    bare: bool = False,
     selected: Head | None = None,
     on_change: Callable[[Head], None] | None = None,
 ) -> None:
     """Draw values [layer head]; heads in `off` are crossed out, those in `marked` [layer head] get a dot.
 
-    `notes` [layer head] are said of a head under the pointer, beside its number. With `on_change` a click selects.
+    `notes` [layer head] are said of a head under the pointer, beside its number. With `log` colour is a power of ten;
+    `bare` is without its legend, for all but one of several that share it. With `on_change` a click selects.
     """
     v = np.asarray(values, np.float64)
     if v.ndim != 2:
@@ -39,6 +42,8 @@ def headmap(
         "off": [list(map(int, head)) for head in off],
         "marked": None if marked is None else np.asarray(marked, bool).tolist(),
         "notes": notes,
+        "log": log,
+        "bare": bare,
         "pick": on_change is not None,
     }
 

@@ -14,18 +14,16 @@ def versus(
     blob: bytes,
     *,
     key: str,
-    names: tuple[str, str] = ("A", "B"),
     head: Head | None = None,
     locked: Cell | None = None,
-    max_cell: int = 28,
     on_change: Callable[[Cell | None], None] | None = None,
 ) -> Cell | None:
     """Draw versus.versus(...); returns the held (query, key, panel) in force, None when nothing is held.
 
-    `names` are what the two are called. A cell under the mouse of another part is taken for one of the first panel,
-    which a scrubber on the page drives when its `head` is known.
+    A cell under the mouse of another part is taken for one of the first panel, which a scrubber on the page drives when
+    its `head` is known.
     """
-    cue = {"names": list(names), "max_cell": max_cell, "head": head and list(head), "version": version(blob)}
+    cue = {"head": head and list(head), "version": version(blob)}
     current = tuple(locked) if locked is not None else None
     return controlled(
         _PART, blob, cue, key=key, current=current, read=lambda v: tuple(v) if v else None, on_change=on_change

@@ -1,7 +1,4 @@
-"""Pictures of g, w and u: every tensor over training, and every head's Q, K, V and O at one step.
-
-Colour is a power of ten.
-"""
+"""A picture of g, w and u of every tensor over training; colour is a power of ten."""
 
 from __future__ import annotations
 
@@ -22,14 +19,12 @@ LABEL = 13
 """Pixels that a row's label needs; of thinner rows not every one has a label."""
 TALLEST = 1080
 """Pixels of all rows together, as long as none gets too thin."""
-ROOMY = 4
-"""Up to so many heads a cell has room for two digits."""
 REACH = 2.0
 """Colours of the update ratio end this many powers of ten from the middle."""
 NAME = 20
 """Pixels of the name of the colours, above their bar."""
-BAR, TITLES, FOOT = 48, 20, 26
-"""Pixels above a picture for its colours with their name, then for the names of its grids; below it for its ticks."""
+BAR, FOOT = 48, 26
+"""Pixels above a picture for its colours with their name; below it for its ticks."""
 
 
 def history(
@@ -104,92 +99,6 @@ def row_height(n: int) -> int:
     return 30 if n <= 16 else max(4, min(18, TALLEST // n))
 
 
-def heads(
-    values: ArrayLike,
-    *,
-    label: str,
-    ratio: bool = False,
-    dark: bool = False,
-    chosen: tuple[int, int] | None = None,
-    matrices: Sequence[str] = ("Q", "K", "V", "O"),
-) -> go.Figure:
-    """values [layer head matrix] as one small grid for each matrix; a click on a cell is a point at x head, y layer."""
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    values = np.asarray(values, np.float32)
-    n_layers, n_heads, _ = values.shape
-    layers, columns = np.arange(n_layers), np.arange(n_heads)
-    grid_height = max(84, 24 + 30 * n_layers)
-    inside = 2 * grid_height + TITLES + 8
-    height = BAR + TITLES + inside + FOOT
-    figure = make_subplots(
-        rows=2,
-        cols=2,
-        subplot_titles=[f"W_{m}" for m in matrices],
-        shared_xaxes=True,
-        shared_yaxes=True,
-        horizontal_spacing=0.04,
-        vertical_spacing=(TITLES + 8) / inside,
-    )
-    axis, digits = _colours(values, ratio, dark, height), 1 if n_heads <= ROOMY else 0
-    at = np.array([[layer, head] for layer in layers for head in columns])
-    for i, matrix in enumerate(matrices):
-        where: dict[str, Any] = {"row": i // 2 + 1, "col": i % 2 + 1}
-        grid = values[..., i]
-        printed = [_brief(float(v), digits) for v in grid.ravel()] if grid.size <= 24 else None
-        cells = go.Heatmap(
-            x=columns,
-            y=layers,
-            z=_power(grid),
-            coloraxis="coloraxis",
-            xgap=2,
-            ygap=2,
-            hoverinfo="skip",
-        )
-        figure.add_trace(cells, **where)
-        clicks = go.Scatter(  # a heatmap reports no clicks, so invisible points on it take them
-            x=at[:, 1],
-            y=at[:, 0],
-            customdata=grid.ravel(),
-            mode="markers+text" if printed else "markers",
-            text=printed,
-            textfont={**_MONO, "size": 10, "color": [_ink(float(v), axis) for v in grid.ravel()]} if printed else None,
-            showlegend=False,
-            marker={"size": 26, "opacity": 0},
-            hovertemplate=f"L%{{y:d}}H%{{x:d}} W_{matrix}<br>{label} %{{customdata:.2e}}<extra></extra>",
-        )
-        figure.add_trace(clicks, **where)
-        if not np.isfinite(grid).any():
-            figure.add_annotation(
-                text=f"no W_{matrix}", x=(n_heads - 1) / 2, y=(n_layers - 1) / 2, showarrow=False, opacity=0.7, **where
-            )
-        elif chosen is not None:
-            _frame(
-                figure,
-                chosen[1] - 0.5,
-                chosen[0] - 0.5,
-                chosen[1] + 0.5,
-                chosen[0] + 0.5,
-                dark,
-                **where,
-            )
-    figure.update_layout(
-        template=theme.plotly_template(dark),
-        height=height,
-        coloraxis=axis,
-        title=_name(label),
-        hoverdistance=40,
-        margin={"l": 12 + 7 * len(f"L{n_layers - 1}"), "r": 14, "t": BAR + TITLES, "b": FOOT},
-    )
-    figure.update_annotations(font=_MONO)
-    figure.update_xaxes(dtick=max(1, n_heads // 8), showgrid=False, zeroline=False, range=[-0.5, n_heads - 0.5])
-    figure.update_yaxes(dtick=max(1, n_layers // 8), showgrid=False, zeroline=False, range=[n_layers - 0.5, -0.5])
-    figure.update_xaxes(ticks="", tickprefix="H", tickangle=0, tickfont=_MONO, automargin=False)
-    figure.update_yaxes(ticks="", tickprefix="L", tickfont=_MONO, automargin=False, ticklabelstandoff=6)
-    return figure
-
-
 _MONO = {"family": "JetBrains Mono, monospace", "size": 11}
 
 
@@ -217,33 +126,22 @@ def _name(label: str) -> dict[str, Any]:
     }
 
 
-def _brief(value: float, digits: int) -> str:
-    """9.1e−3, or 9e−3: as much as fits a small cell."""
-    return (
-        f"{value:.{digits}e}".replace("e-0", "e−").replace("e-", "e−").replace("e+0", "e") if np.isfinite(value) else ""
-    )
-
-
-def _ink(value: float, axis: dict[str, Any]) -> str:
-    """Black or white, whichever stands out more from the value's colour."""
-    power = float(_power(np.asarray(value)))
-    share = np.clip((power - axis["cmin"]) / (axis["cmax"] - axis["cmin"]), 0, 1) if np.isfinite(power) else 0.0
-    colour = axis["colorscale"][round(float(share) * (len(axis["colorscale"]) - 1))][1]
-    return max(("#0b0e14", "#ffffff"), key=lambda ink: theme.contrast(ink, colour))
+def reach(values: ArrayLike, ratio: bool) -> tuple[float, float]:
+    """The powers of ten between which colours differ; the update ratio's are centred on the rule of thumb."""
+    if ratio:
+        return RULE_OF_THUMB - REACH, RULE_OF_THUMB + REACH
+    powers = _power(np.asarray(values))
+    powers = powers[np.isfinite(powers)]
+    low, high = np.percentile(powers, [1, 99]).tolist() if powers.size else (-1.0, 1.0)
+    return (low, high) if high - low > 0.5 else (low - 0.5, high + 0.5)
 
 
 def _colours(values: np.ndarray, ratio: bool, dark: bool, height: int) -> dict[str, Any]:
-    """A colour axis over powers of ten with a bar on top; the update ratio's is centred on the rule of thumb.
+    """A colour axis over powers of ten with a bar on top.
 
     The bar hangs from the top of the picture's `height`, so that Plotly makes no room of its own for it.
     """
-    powers = _power(values)
-    powers = powers[np.isfinite(powers)]
-    if ratio:
-        low, high = RULE_OF_THUMB - REACH, RULE_OF_THUMB + REACH
-    else:
-        low, high = np.percentile(powers, [1, 99]).tolist() if powers.size else (-1.0, 1.0)
-        low, high = (low, high) if high - low > 0.5 else (low - 0.5, high + 0.5)
+    low, high = reach(values, ratio)
     every = max(1, round((high - low) / 4))
     ticks = list(range(int(np.ceil(low)), int(np.floor(high)) + 1, every))
     stops = theme.palette("change" if ratio else "score")["dark" if dark else "light"]
@@ -276,7 +174,7 @@ def _ten_to(power: int) -> str:
     return {0: "1", 1: "10"}.get(power, f"1e{power}".replace("-", "−"))
 
 
-def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float, dark: bool, **where: int) -> None:
+def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float, dark: bool) -> None:
     """A frame that shows on any colour: a line on a wider line of the opposite lightness."""
     for colour, width in (("#0f1218", 5), ("#ffffff", 2)) if dark else (("#ffffff", 5), ("#111622", 2)):
-        figure.add_shape(type="rect", x0=x0, y0=y0, x1=x1, y1=y1, line={"color": colour, "width": width}, **where)
+        figure.add_shape(type="rect", x0=x0, y0=y0, x1=x1, y1=y1, line={"color": colour, "width": width})

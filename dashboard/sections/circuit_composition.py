@@ -57,7 +57,7 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
     )  # fmt: skip
     bipartite(
         found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head, most=MOST,
-        on_change=lambda to: state.update(layer=to[0], head=to[1]),
+        on_change=state.focus_on,
     )  # fmt: skip
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
@@ -108,7 +108,7 @@ def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> N
         headmap(
             found.scores, key="copying_map", title="Copying score", selected=head,
             scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
-            on_change=lambda to: state.update(layer=to[0], head=to[1]),
+            on_change=state.focus_on,
         )  # fmt: skip
     with own:
         st.caption(f"The eigenvalues of the OV circuit of {theme.head_label(*head)}:")

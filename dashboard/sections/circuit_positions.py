@@ -95,13 +95,8 @@ def draw_stripes(key: Key, head: Head) -> None:
         np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
         groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
     )  # fmt: skip
-
-    def take(name: str | None) -> None:
-        if name is not None:
-            layer, at = theme.parse_head(name)
-            state.update(layer=layer, head=at)
-
     curves(
         blob, key="stripes", selected=label, step=target, x_label="tokens back", height=360,
-        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None, on_change=take,
+        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
+        on_change=state.focus_on,
     )  # fmt: skip

@@ -97,7 +97,7 @@ def _draw_parts(run: Run, found: logits.Parts, at: int, head: Head) -> None:
             heads, key="logit_heads", selected=head,
             title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
             scale=theme.Scale("Added", "logits", -size, size, "change", 2),
-            on_change=lambda to: state.update(layer=to[0], head=to[1]),
+            on_change=state.focus_on,
         )  # fmt: skip
     with right:
         ledger([Listing("The sum of all parts", ["part", "logits"], rows, palette="change", plain=True)], key="sum")

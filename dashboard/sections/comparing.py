@@ -306,7 +306,7 @@ def _draw_moved(sight: Sight, other: Other, focus: Head, beside: comparing.Partn
     with left:
         headmap(
             found, key="moved", title="Attention moved from A to B", scale=scale, selected=focus,
-            notes=_notes(beside, found.shape), on_change=lambda head: state.update(layer=head[0], head=head[1]),
+            notes=_notes(beside, found.shape), on_change=state.focus_on,
         )  # fmt: skip
     with right:
         first = np.unravel_index(int(np.nanargmax(found)), found.shape)

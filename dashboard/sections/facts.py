@@ -34,18 +34,21 @@ def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
         on_text = "Held-out loss" if about.kind == "trained" else "Loss on text"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
             if measured.holds(trace, name):
-                loss = _latest(trace, name, row) if about.kind != "trained" else float(trace[name][row])
+                of = _latest(trace, name, row) if about.kind != "trained" else row
+                loss = float(trace[name][of])
                 perplexity = float(rows.perplexity(loss))
                 said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
-                _fact(label, _loss(loss), said if nats else None)
+                earlier = f"at step {int(trace['step'][of]):,}" if trace["step"][of] != trace["step"][row] else ""
+                _fact(label, _loss(loss), earlier or (said if nats else None))
         _draw_striking(trace, row)
         _draw_pace(run, trace, about)
 
 
-def _latest(trace: xr.Dataset, name: str, row: int) -> float:
-    """The last value up to a row: the last row of a loop that others wrote comes after its last batch."""
-    values = trace[name].values[: row % trace.sizes["step"] + 1]
-    return float(values[np.isfinite(values)][-1]) if np.isfinite(values).any() else float("nan")
+def _latest(trace: xr.Dataset, name: str, row: int) -> int:
+    """The last row up to this one that holds a value: a loop that others wrote may end after its last batch."""
+    row %= trace.sizes["step"]
+    held = np.flatnonzero(np.isfinite(trace[name].values[: row + 1]))
+    return int(held[-1]) if held.size else row
 
 
 def _draw_striking(trace: xr.Dataset, row: int) -> None:
@@ -122,13 +125,9 @@ def draw_divergence(run: Run) -> None:
             f"Focus {theme.head_label(layer, head)}",
             icon=":material/center_focus_strong:",
             key="focus_broken",
-            on_click=_focus,
-            args=(layer, head),
+            on_click=state.focus_on,
+            args=((layer, head),),
         )
-
-
-def _focus(layer: int, head: int) -> None:
-    state.update(layer=layer, head=head)
 
 
 def _remedy(run: Run) -> str:

@@ -11,7 +11,6 @@ from dashboard import finding, measured, parts, state, theme
 from dashboard.finding import Found
 from dashboard.loading.looking import Head
 from tracer.measures import MEASURES
-from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -20,7 +19,7 @@ CHIPS = 8
 """Heads that are named below the box; the atlas shows all that fit."""
 
 
-def choose_heads(run: Run, trace: xr.Dataset | None) -> set[Head] | None:
+def choose_heads(trace: xr.Dataset | None) -> set[Head] | None:
     """A text box; returns the heads that fit, None while nothing is looked for."""
     ready = trace is not None and trace.sizes["step"] > 0
     state.show("find_box", state.read().find)
@@ -52,7 +51,7 @@ def _looked(trace: xr.Dataset) -> None:
     except ValueError:  # said below the box
         return
     if len(heads) == 1:
-        state.update(layer=heads[0][0], head=heads[0][1])
+        state.focus_on(heads[0])
 
 
 def _find(line: str, trace: xr.Dataset) -> Found:
@@ -75,9 +74,7 @@ def _draw_chips(found: Found, trace: xr.Dataset) -> None:
 
 
 def _take() -> None:
-    head = st.session_state["found_box"]
-    if head is not None:  # None: the one in focus was clicked again, and some head stays in focus
-        state.update(layer=head[0], head=head[1])
+    state.focus_on(st.session_state["found_box"])
 
 
 def _values(found: Found, trace: xr.Dataset) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""The Plotly pictures of the Gradients page, mounted so that they neither flicker nor lose a click.
+"""The pictures of the Gradients page: every tensor over training, and every head's four matrices at one step.
 
 Streamlit mounts a Plotly chart anew whenever its figure changes, so a figure is kept while nothing that it shows
 changes; in a live run it is kept for some seconds more, unless the reader's own choice changes it.
@@ -14,6 +14,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.components.headmap import headmap
 from dashboard.components.plotted import plotted
 from dashboard.figures import norms
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 KEEP_SECONDS = 10.0
+ROOMY = 4
+"""Up to so many heads a phone shows the numbers too, one table below the other."""
+STYLE = """<style>
+@media (max-width: 640px) {
+  .st-key-head_grids_narrow [data-testid="stColumn"] { flex: 1 1 40%; min-width: 0; }
+}
+</style>"""
 
 
 def draw_history(
@@ -47,23 +55,30 @@ def draw_history(
     plotted("tensor_picture", columns=["tensor", "step", label])
 
 
-def draw_heads(values: np.ndarray, *, label: str, ratio: bool, focus: tuple[int, int], run: Run) -> None:
-    """Every head's four matrices at one step; a click brings its head into focus."""
-    dark = theme.is_dark()
+def draw_heads(values: np.ndarray, matrices: list[str], *, label: str, ratio: bool, focus: tuple[int, int]) -> None:
+    """values [layer head matrix], a table a matrix on one scale of colours; a click brings its head into focus."""
+    low, high = norms.reach(values, ratio)
+    name = f"{label[0].upper()}{label[1:]}"
+    scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if ratio else "score")
+    narrow = values.shape[1] > ROOMY
+    with st.container(key=f"head_grids{'_narrow' if narrow else ''}", gap="small"):
+        st.html(STYLE)
+        for first in range(0, len(matrices), 2):
+            for column, i in zip(st.columns(2), (first, first + 1), strict=True):
+                with column:
+                    _draw_matrix(values[..., i], f"W_{matrices[i]}", scale, focus, bare=i < len(matrices) - 1)
 
-    def figure() -> go.Figure:
-        return norms.heads(values, label=label, ratio=ratio, dark=dark, chosen=focus)
 
-    signature = (label, dark, focus, state.read().step)
-    clicks = {"on_select": _take_head, "selection_mode": "points"}
-    _mount("head_picture", figure, signature, run, f"{label} of W_Q, W_K, W_V and W_O of every head", **clicks)
-    plotted("head_picture", columns=["head", "matrix", label], series=["W_Q", "W_K", "W_V", "W_O"])
+def _draw_matrix(values: np.ndarray, name: str, scale: theme.Scale, focus: tuple[int, int], *, bare: bool) -> None:
+    there = bool(np.isfinite(values).any())
+    headmap(
+        values, key=f"heads_{name}", title=name if there else f"{name}: this model has none", scale=scale, log=True,
+        bare=bare, selected=focus if there else None, on_change=_take_head,
+    )  # fmt: skip
 
 
-def _take_head() -> None:
-    points = st.session_state["head_picture"]["selection"]["points"]
-    if points:
-        state.update(layer=int(points[0]["y"]), head=int(points[0]["x"]))
+def _take_head(head: tuple[int, int]) -> None:
+    state.update(layer=head[0], head=head[1])
 
 
 def _mount(

@@ -44,15 +44,9 @@ def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
     blob = payload.head_curves(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
     curves(
         blob, key="pull_curves", selected=theme.head_label(*focus), step=step, log_x=log_x,
-        n_groups=trace.sizes["layer"], height=HEIGHT, on_change=_choose_head,
+        n_groups=trace.sizes["layer"], height=HEIGHT, on_change=state.focus_on,
         scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
     )  # fmt: skip
-
-
-def _choose_head(label: str | None) -> None:
-    if label is not None:
-        layer, head = theme.parse_head(label)
-        state.update(layer=layer, head=head)
 
 
 def _draw_stream(trace: xr.Dataset, step: int, log_x: bool) -> None:

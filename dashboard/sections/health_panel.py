@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import navigation, state, theme
 from dashboard.loading import diagnosing
 from dashboard.sections.entropy_bound import draw_bound
-from tracer.diagnosis import RULES, Finding, Kind, Severity
+from tracer.diagnosis import RULES, Diagnosis, Finding, Kind, Severity
 from tracer.store import Run
 
 SHOWN_HEADS = 8
@@ -41,10 +41,10 @@ def draw_health(run: Run, told: Collection[str] = (), bound: bool = True) -> Non
 
     `bound`: offer the lower bound of entropy of a head whose entropy is in question.
     """
-    every = diagnosing.findings(run)
-    found = [one for one in every if one.kind not in told]
-    if not every:
-        _draw_silence(run)
+    diagnosis = diagnosing.diagnosis(run)
+    found = [one for one in diagnosis.findings if one.kind not in told]
+    if not diagnosis.findings:
+        _draw_silence(diagnosis)
     if not found:
         return
     st.html(STYLE)
@@ -61,10 +61,10 @@ def draw_health(run: Run, told: Collection[str] = (), bound: bool = True) -> Non
             draw_bound(run, focus if focus in heads else heads[0], step, key="health_bound")
 
 
-def _draw_silence(run: Run) -> None:
-    known, unknown = diagnosing.looked_for(run)
-    words = f"{theme.status('healthy').icon} Health: nothing found. Looked for {', '.join(known)}."
-    st.caption(f"{words} Not measured: {', '.join(unknown)}." if unknown else words)
+def _draw_silence(diagnosis: Diagnosis) -> None:
+    words = f"{theme.status('healthy').icon} Health: nothing found. Looked for {', '.join(diagnosis.looked_for)}."
+    missing = diagnosis.not_measured
+    st.caption(f"{words} Not measured: {', '.join(missing)}." if missing else words)
 
 
 def _draw_finding(one: Finding, i: int) -> None:
@@ -97,8 +97,8 @@ def _draw_places(one: Finding, i: int) -> None:
         for layer, head in one.heads[:SHOWN_HEADS]:
             label = theme.head_label(layer, head)
             st.button(label, key=f"health_head {i} {label}", type="tertiary", icon=":material/center_focus_strong:",
-                      help="Bring this head into focus", on_click=state.update,
-                      kwargs={"layer": layer, "head": head})  # fmt: skip
+                      help="Bring this head into focus", on_click=state.focus_on,
+                      args=((layer, head),))  # fmt: skip
         if one.heads:
             st.button(
                 "See on Heads", key=f"health_look {i}", type="tertiary", icon=":material/arrow_forward:", args=(one,),

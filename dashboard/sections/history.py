@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     import xarray as xr
 
 VIEWS = {"lines": "Lines", "carpet": "Carpet"}
+CARPETS = {
+    "history": "history_carpet", "entropy_curves": "entropy_curves_carpet", "measure_curves": "measure_curves_carpet",
+}  # fmt: skip
+"""The key of the carpet that stands where these lines do."""
+LEGEND = 40
+"""Pixels that a carpet's legend is higher than that of lines: both take the same room."""
 HELP = "Lines: one a head. Carpet: a row a head, coloured by the measure, sorted by when each head changed."
 
 
@@ -47,17 +53,11 @@ def draw_measure(
     label, scale = theme.head_label(*focus), parts.scale(measure, run, trace[measure].values)
     if state.read().view == "carpet":
         carpet(
-            loading.head_carpet(run, measure), key=f"{key}_carpet", selected=label, step=step, log_x=log_x, scale=scale,
-            height=height, on_change=_choose_head,
+            loading.head_carpet(run, measure), key=CARPETS[key], selected=label, step=step, log_x=log_x, scale=scale,
+            height=height - LEGEND, on_change=state.focus_on,
         )  # fmt: skip
     else:
         curves(
             loading.head_curves(run, measure), key=key, selected=label, step=step, log_x=log_x, scale=scale,
-            n_groups=trace.sizes["layer"], height=height, on_change=_choose_head,
+            n_groups=trace.sizes["layer"], height=height, on_change=state.focus_on,
         )  # fmt: skip
-
-
-def _choose_head(label: str | None) -> None:
-    if label is not None:  # None: the chosen one was clicked again, and some head stays in focus
-        layer, head = theme.parse_head(label)
-        state.update(layer=layer, head=head)

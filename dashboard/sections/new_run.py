@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -189,7 +190,7 @@ def draw_open() -> None:
     path = st.text_input("Path of a run directory", key="open_path", placeholder="/path/to/checkpoints/demo-0")
     if not st.button("Open", key="open_other", icon=":material/folder_open:", disabled=not path.strip()):
         return
-    directory = Path(path.strip()).expanduser()
+    directory = _home(path.strip())
     try:
         loading.run(str(directory))
     except (ValueError, OSError) as error:
@@ -204,8 +205,11 @@ def draw_hugging_face() -> None:
     model = st.text_input(
         "Directory, or name on the hub", key="hf_model", placeholder="/path/to/model or EleutherAI/pythia-14m"
     ).strip()
-    directory = Path(model).expanduser()
-    if model and _is_directory(directory):
+    directory = _home(model)
+    why = _why_not(model)
+    if why:
+        st.text(f"{why}.")
+    elif model and _is_directory(directory):
         st.caption(_found(processes.checkpoints(directory)))
     else:
         st.text_input(
@@ -216,10 +220,22 @@ def draw_hugging_face() -> None:
     suggested = _model_name(model or "model")
     st.text_input("Name", placeholder=suggested, key="hf_name")
     st.button(
-        "Open", icon=":material/deployed_code:", key="open_hf", disabled=not model, on_click=_open_model
+        "Open", icon=":material/deployed_code:", key="open_hf", disabled=not model or bool(why), on_click=_open_model
     )  # fmt: skip
     if message := st.session_state.get("hf_problem"):
         st.text(message)
+
+
+def _home(path: str) -> Path:
+    """With ~ written out; as it is where nobody has that name."""
+    return Path(os.path.expanduser(path))
+
+
+def _why_not(model: str) -> str:
+    try:
+        return processes.why_no_model(model)
+    except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
+        return ""
 
 
 def _is_directory(path: Path) -> bool:
@@ -238,12 +254,12 @@ def _found(checkpoints: list[int]) -> str:
 
 
 def _model_name(model: str) -> str:
-    return processes.free_name(processes.model_name(str(Path(model).expanduser())))
+    return processes.free_name(processes.model_name(str(_home(model))))
 
 
 def _open_model() -> None:
     form = st.session_state
-    model = str(Path(form["hf_model"].strip()).expanduser())
+    model = str(_home(form["hf_model"].strip()))
     revisions = [] if _is_directory(Path(model)) else form.get("hf_revisions", "").split()
     try:
         processes.open_model(model, revisions, form["hf_name"].strip() or _model_name(model))

@@ -34,6 +34,11 @@ STRONGEST = Group("The strongest", "One for each place: repeated passages and ne
 ORDINARY = Group(
     "Typical ones", "One from each quarter of all its looks, at random: maxima alone mislead.", quantile=True
 )
+STYLE = """<style>.st-key-passages_head { padding-top: .68rem; margin-bottom: -.08rem; }
+.st-key-passages_head .stButton button { min-height: 0; padding: 0; }</style>"""
+"""In a row a heading has no padding, and a button is higher than a heading."""
+READ = "find_read"
+"""Where the session keeps what was asked, and the step and head that are read since."""
 AFTER = 8
 """Tokens after the query that are opened along with it."""
 
@@ -48,18 +53,31 @@ def choose_kind() -> str:
     )  # fmt: skip
 
 
-def draw_passages(run: Run, found: Found, kind: str, head: Head) -> None:
-    """The strongest looks and typical ones, as text."""
-    label, looks = theme.head_label(*head), found.search.looks(kind, head)
-    st.header(f"Where {label} looks", anchor=False)
+def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) -> None:
+    """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
+    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.key[2]
+    st.html(STYLE)
+    with st.container(
+        key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
+    ):  # fmt: skip
+        st.header(f"Where {label} looks", anchor=False, width="content")
+        moves = run.live or step != newest
+        if moves:
+            st.button(
+                f"Read step {newest:,}" if step != newest else f"Step {step:,}, the newest", key="read_newest",
+                icon=":material/refresh:", type="tertiary", disabled=step == newest,
+                on_click=lambda: st.session_state.pop(READ, None),
+                help=f"These passages are of step {step:,}. They stay while you read, and training goes on.",
+            )  # fmt: skip
+    searched = f"Searched at step {step:,}:" if moves else "Searched"
     n, tokens = found.text.tokens.shape[0], int((found.text.tokens >= 0).sum())
     if not looks:
-        st.caption(f"Searched {n} {found.text.what}, {tokens:,} tokens.")
+        st.caption(f"{searched} {n} {found.text.what}, {tokens:,} tokens.")
         st.info(f"No token of them has a look of this kind in {label}.", icon=":material/search_off:")
         return
     note = f" Not held-out text: {found.text.note}." if found.text.note else ""
     st.caption(
-        f"Searched {n} {found.text.what}, {tokens:,} tokens, {looks:,} of them with such a look. "
+        f"{searched} {n} {found.text.what}, {tokens:,} tokens, {looks:,} of them with such a look. "
         f"The number of a passage is its {SCORES[kind]}.{note}"
     )
     shown = finding.shown(found, kind, head)

@@ -73,7 +73,7 @@ def _draw_dots(found: phases.Undoing, trace: xr.Dataset, focus: tuple[int, int])
     headmap(
         values, key="undoing", title="Change in loss with the head off, along d", selected=focus,
         scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
-        on_change=lambda head: state.update(layer=head[0], head=head[1]),
+        on_change=state.focus_on,
     )  # fmt: skip
     before = float(np.linalg.norm(found.moved))
     best = int(found.dots.argmin())

@@ -24,37 +24,54 @@ BADGES: dict[str, tuple[str, Colour]] = {
     "opened": (theme.status("finished").icon, "green"),
     "starting": (theme.status("training").icon, "blue"),
     "resuming": (theme.status("training").icon, "blue"),
+    "stopping": (theme.status("training").icon, "gray"),
     "failed": (theme.status("bad").icon, "red"),
 }
 
 
 def draw_run_bar(run: Run) -> None:
     """Status, progress and what can be done; only the line itself is drawn again, every 2 s while something moves."""
-    live, woken = run.live, waking(run)
+    live, word = run.live, standing(run)
 
     def line() -> None:
-        if (run.live, waking(run)) != (live, woken):
+        if not loading.is_there(str(run.dir)) or (run.live, standing(run)) != (live, word):
             st.rerun()
-        st.caption(_standing(run, woken))
+        st.caption(_line(run, word))
         if others := sum(other.live for other in loading.runs() if other.dir.resolve() != run.dir.resolve()):
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 
-    if live or woken:
+    if live or word == "resuming":
         ticking(line, key="run_bar")
     else:
         line()
     if run.meta.get("kind", "trained") != "trained":  # somebody's program: not ours to stop, resume or fork
         return
-    if live:
-        draw_stop(run, quiet=True)
-    elif not woken:
-        draw_resume(run, quiet=True)
+    draw_stop(run, quiet=True)
+    draw_resume(run, quiet=True)
     if run.steps:
         st.button("Fork", key="bar_fork", icon=":material/fork_right:", type="tertiary", on_click=_fork, args=(run,),
                   help="Train on from this step, as another run.")  # fmt: skip
     if message := st.session_state.get(f"problem {run.name}"):
         st.text(message)
+
+
+def standing(run: Run) -> str:
+    """How a run stands, as a word of `BADGES`; it is resuming until its new process writes its own number in run.json.
+
+    The lock changes hands before run.json is written again, and is let go of after the last word in it.
+    """
+    live, pid = run.live, run.meta.get("pid")
+    if any(
+        one.command == "resume"
+        and one.alive
+        and one.directory.resolve() == run.dir.resolve()
+        and one.process.pid != pid
+        for one in processes.started()
+    ):
+        return "resuming"
+    asked = pid is not None and st.session_state.get(f"stopping {run.name}") == pid
+    return "stopping" if live and asked else status_word(run)
 
 
 def draw_starting() -> None:
@@ -71,7 +88,10 @@ def _fork(run: Run) -> None:
 
 def draw_stop(run: Run, quiet: bool = False) -> None:
     """Asks a live run of ours to stop; a button without a frame where it is `quiet`."""
-    asked = st.session_state.get(f"stopping {run.name}", "") == run.meta.get("pid")
+    word = standing(run)
+    if word not in ("training", "stopping"):
+        return
+    asked = word == "stopping"
     st.button(
         "Stopping …" if asked else "Stop", key=f"stop {run.name}", icon=":material/stop:", disabled=asked,
         type="tertiary" if quiet else "secondary", on_click=_stop, args=(run,),
@@ -81,11 +101,12 @@ def draw_stop(run: Run, quiet: bool = False) -> None:
 
 def draw_resume(run: Run, quiet: bool = False) -> None:
     """Lets a run of ours go on that was stopped or killed, if it kept what that takes."""
-    if run.status in ("stopped", "interrupted") and (step := run.resume_step()) is not None:
-        st.button(
-            "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
-            type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,}, to the bit.",
-        )  # fmt: skip
+    if run.live or standing(run) not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
+        return
+    st.button(
+        "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
+        type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,}, to the bit.",
+    )  # fmt: skip
 
 
 def _stop(run: Run) -> None:
@@ -98,15 +119,11 @@ def _stop(run: Run) -> None:
 
 
 def _resume(run: Run) -> None:
-    processes.resume(run)
-
-
-def waking(run: Run) -> bool:
-    """Was it asked to go on, and has it not begun yet?"""
-    return not run.live and any(
-        one.command == "resume" and one.alive and one.directory.resolve() == run.dir.resolve()
-        for one in processes.started()
-    )
+    try:
+        processes.resume(run)
+        st.session_state.pop(f"problem {run.name}", None)
+    except ValueError as error:  # its last process has not ended
+        st.session_state[f"problem {run.name}"] = str(error)
 
 
 def pace(run: Run, facts: Summary) -> str:
@@ -135,10 +152,8 @@ def short(count: float) -> str:
     return f"{count / 1e3:.3g}k" if count >= 1e3 else f"{count:.0f}"
 
 
-def _standing(run: Run, woken: bool) -> str:
+def _line(run: Run, word: str) -> str:
     """The line as Markdown, made of our own words and numbers only."""
-    begins = run.live and run.status != "training"  # its process has the lock, and has not written a word yet
-    word = "resuming" if woken or begins else status_word(run)
     badge = _badge(word)
     try:
         facts = summary(run)
@@ -146,10 +161,10 @@ def _standing(run: Run, woken: bool) -> str:
         return badge
     if facts.kind == "opened":
         return f"{badge} {len(run.steps):,} checkpoints" if len(run.steps) > 1 else badge
-    if run.status == "finished":
+    if word == "finished":
         return f"{badge} &nbsp;{facts.step:,} steps"
     words = [f"step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}")]
-    if run.status == "training":
+    if word == "training":
         words += filter(None, [pace(run, facts)])
     return f"{badge} &nbsp;{' · '.join(words)}"
 

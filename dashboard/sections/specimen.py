@@ -22,6 +22,8 @@ from dashboard.processes import Started
 from dashboard.sections.exercise import draw_checks, draw_heads
 from dashboard.sections.health_panel import marked, sentence
 from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop
+from dashboard.sections.specimen_claims import draw_claim
+from dashboard.sections.specimen_fold import draw_course, fold, line
 from tracer.claims import Outcome
 from tracer.presets import PRESETS
 from tracer.specimens import Specimen
@@ -40,8 +42,6 @@ ALONE, PICTURE = 176, 88
 """Width of a head's pattern, where there is one head and where there are several."""
 MOSTLY = 0.5
 """Share of its attention from which a head is said to look mostly there."""
-CLAIMS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
-CLOSE = ("≈", "too close to tell", "gray")
 STYLE = """<style>
 [class*="st-key-specimen-"] [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
 [class*="st-key-specimen-"] table { font-variant-numeric: tabular-nums; }
@@ -73,39 +73,63 @@ class Place:
     """Is the setting that of `tracer reproduce`, so that a run started here belongs to it?"""
 
 
+def folds(place: Place) -> str | None:
+    """The line that the card is folded to; None where it is not."""
+    return line(place.specimen, place.run, place.readings, place.outcomes)
+
+
 def draw_specimen(place: Place) -> None:
-    """The card; while its run trains, it is drawn again every 2 s."""
-    specimen, run = place.specimen, place.run
+    """The card; one that is done is folded to a line until somebody opens it."""
+    specimen, told = place.specimen, folds(place)
     with st.container(border=True, key=f"specimen-{specimen.name}", gap="small"):
-        _draw_head(place)
-        _draw_story(specimen)
-        if run is None:
-            _draw_started(place)
-        elif run.live:
-            ticking(lambda: _draw_run(place, run), key=f"specimen {specimen.name}")
-        else:
-            _draw_run(place, run)
-        if specimen.exercise and run is None:
-            left, right = st.columns(SIDES, gap="large")
-            with left:
-                draw_checks(specimen, place.outcomes)
-            with right:
-                draw_heads(specimen)
+        head = st.container(
+            horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"
+        )
+        if told is None:
+            _draw_head(place, head, opened=True)
+            _draw_body(place)
+            return
+        with fold(specimen.name, told) as folded:
+            _draw_head(place, head, opened=folded.open)
+            if folded.open:
+                _draw_body(place)
 
 
-def _draw_head(place: Place) -> None:
+def _draw_body(place: Place) -> None:
+    """Everything below the heading; while its run trains, it is drawn again every 2 s."""
     specimen, run = place.specimen, place.run
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
+    _draw_story(specimen)
+    if run is None:
+        _draw_started(place)
+    elif run.live:
+        ticking(lambda: _draw_run(place, run), key=f"specimen {specimen.name}")
+    else:
+        _draw_run(place, run)
+    if specimen.exercise and run is None:
+        left, right = st.columns(SIDES, gap="large")
+        with left:
+            draw_checks(specimen, place.outcomes)
+        with right:
+            draw_heads(specimen)
+
+
+def _draw_head(place: Place, head: DeltaGenerator, *, opened: bool) -> None:
+    """Its name and how it stands; beside that the ways on from an open card, the course of a folded one."""
+    specimen, run = place.specimen, place.run
+    with head:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
             st.subheader(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
             if run is not None:
                 icon, colour = BADGES[status_word(run)]
                 st.badge(f"{icon} {status_word(run)}", color=colour)
-        with st.container(horizontal=True, gap="xsmall", width="content"):
-            if run is not None:
-                _draw_ways(place, run)
-            elif place.specimen.trained:
-                _draw_train(place)
+        if run is not None and not opened:
+            draw_course(specimen.name, run)
+        elif run is not None or specimen.trained:
+            with st.container(horizontal=True, gap="xsmall", width="content"):
+                if run is not None:
+                    _draw_ways(place, run)
+                else:
+                    _draw_train(place)
 
 
 def _draw_ways(place: Place, run: Run) -> None:
@@ -317,7 +341,7 @@ def _of_heads(run: Run) -> str:
 def _draw_wrong(place: Place, run: Run) -> None:
     """What `tracer.diagnose` says, and what the next specimen does about it."""
     try:
-        found = diagnosing.findings(run)
+        found = diagnosing.diagnosis(run).findings
     except (ValueError, OSError, RuntimeError) as error:
         st.text(str(error))
         return
@@ -335,9 +359,3 @@ def _draw_claims(place: Place) -> None:
     st.markdown("**Claims that it is part of**")
     for one in place.readings:
         draw_claim(one)
-
-
-def draw_claim(one: Reading) -> None:
-    """Whether a claim holds here, and by what numbers."""
-    icon, word, colour = CLOSE if one.tested and one.holds is None else CLAIMS[one.holds]
-    st.markdown(f":{colour}-badge[{icon} {word}] &nbsp;{sentence(f'{one.claim}: {one.evidence}')}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ from dashboard.loading.looking import Head, Sight
 from dashboard.sections import prompts
 from dashboard.sections.comparing import is_compared
 from dashboard.sections.patterns import is_long
-from dashboard.snippets import PAGES, View, snippet
+from dashboard.snippets import PAGES, View, series, snippet
 from tracer import showing
 from tracer.store import Run
 
@@ -44,6 +44,29 @@ def draw_page_taking(page: str, title: str) -> None:
         st.markdown("**As a file**")
         st.caption("One HTML file of this page, its pictures to hover and click: it opens anywhere, without a network.")
         taker("Download this view", key="taker", make=_maker(title, view.run, view.step, view.head, code, link))
+        _draw_words(link, code)
+
+
+@st.fragment
+def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: str) -> None:
+    """The same for a page about many runs, by name; `command` trains them again."""
+    link, code = f"{st.context.url or ''}?{urlencode(state.to_query(state.read()))}", series(runs, command)
+
+    def make(blocks: Sequence[Block]) -> tuple[str, str]:
+        shared = next((run.about.setting for run in runs.values()), None)
+        text = taking.story(
+            title, line, blocks, st.session_state[DRAWN], setting=shared, code=code, link=link
+        )  # fmt: skip
+        return f"{title.lower()}.html", text
+
+    with st.container(key="take_place"), _popover():
+        st.markdown("**As a file**")
+        st.caption("One HTML file of this page, its pictures to hover: it opens anywhere, without a network. A folded "
+                   "card goes along as its line; open first what you want whole.")  # fmt: skip
+        taker("Download this view", key="taker", make=make)
+        if command:
+            st.markdown("**As a command**")
+            st.code(command, language="bash", wrap_lines=True)
         _draw_words(link, code)
 
 

@@ -15,7 +15,7 @@ from dashboard.loading import kept
 from dashboard.loading.finding_passages import Found, Head
 from dashboard.sections import prompts
 from dashboard.sections.ablate_sweep import is_large
-from dashboard.sections.passages import choose_kind, draw_ends, draw_passages
+from dashboard.sections.passages import READ, choose_kind, draw_ends, draw_passages
 from tracer.measures import MEASURES
 from tracer.pictures import finding as packing
 from tracer.store import Run
@@ -41,6 +41,8 @@ def page() -> None:
     offered = measured.head_measures(trace)
     with by:
         measure = _choose_measure(run, offered)
+    if "kind_box" not in st.session_state:  # one comes from another page, to what is newest now
+        st.session_state.pop(READ, None)
     with kinds:
         kind = choose_kind()
     parts.tick(run, lambda: _draw(run, measure, kind))
@@ -68,7 +70,7 @@ def _draw(run: Run, measure: str, kind: str) -> None:
     else:
         steps, search = searchable
         step = parts.choose_step(run, steps)
-    focus = parts.focus(trace, step)
+    read, focus = _reading(run, kind, step, parts.focus(trace, step))
     left, right = st.columns([5, 6], gap="large")
     st.html(STYLE)
     aside = left.container(key="find_left")
@@ -76,13 +78,22 @@ def _draw(run: Run, measure: str, kind: str) -> None:
         _draw_ranking(run, trace, step, measure, focus)
     with right:
         try:
-            found = _search(run, step, search)
+            found = _search(run, read, search)
             if found is not None:
-                draw_passages(run, found, kind, focus)
+                draw_passages(run, found, kind, focus, newest=step)
                 with aside:
                     draw_ends(found, kind, focus)
         except ValueError as error:
             parts.refuse(str(error))
+
+
+def _reading(run: Run, kind: str, step: int, focus: Head) -> tuple[int, Head]:
+    """The step and head whose passages stand on the page: the newest ones, then the same until somebody asks."""
+    chosen = state.read()
+    asked = run.meta["created"], kind, chosen.step, chosen.focus
+    if st.session_state.get(READ, (None,))[0] != asked:
+        st.session_state[READ] = asked, step, focus
+    return st.session_state[READ][1:]
 
 
 def _searchable(run: Run) -> tuple[list[int], Callable[[Run, int], Found]] | None:

@@ -40,17 +40,24 @@ def page() -> None:
     with stepper:
         parts.choose_record(run)
     with switch:
-        shown = st.segmented_control(
-            "Show",
-            offered,
-            key="quantity_box",
-            default=offered[0],
-            required=True,
-            format_func=QUANTITIES.__getitem__,
-        )
+        shown = _choose_quantity(offered)
     with axis:
         parts.choose_axis()
-    parts.tick(run, lambda: _draw(run, shown or offered[0], state.read().log))
+    parts.tick(run, lambda: _draw(run, shown, state.read().log))
+
+
+def _choose_quantity(offered: list[str]) -> str:
+    """The first of those that the run holds, until somebody chooses."""
+    wanted = state.read().quantity
+    shown = wanted if wanted in offered else offered[0]
+    state.show("quantity_box", shown)
+
+    def chosen() -> None:
+        state.update(quantity=st.session_state["quantity_box"])
+
+    st.segmented_control("Show", offered, key="quantity_box", required=True, format_func=QUANTITIES.__getitem__,
+                         on_change=chosen)  # fmt: skip
+    return shown
 
 
 def _offered(run: Run) -> list[str]:
@@ -109,8 +116,8 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     step = int(trace["step"].values[row])
     st.header(f"Every tensor at step {step:,}", anchor=False)
     held = [(letter, name) for letter, name in LETTERS.items() if measured.holds(trace, name)]
-    chosen = st.session_state.get("tensor")
-    chosen = chosen if chosen in names else _first(names)
+    wanted = state.read().tensor
+    chosen = wanted if wanted in names else _first(names)
     asked = state.read().step
     newest = int(trace["step"].values[-1]) if asked is None else asked
     missing = f" No update has followed step {newest:,}." if newest > step else ""
@@ -118,12 +125,13 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     pace = f"{count(trace['update_ratio'].values[row])}.{missing} " if paced else ""
     st.caption(f"{pace}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
     table: dict[str, Any] = {"tensor": rows.short_names(names)}
-    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=88 if paced else None)}
+    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=82 if paced else None)}
     if paced:
         table["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
-        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=74)
+        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=80)
     for letter, name in held:
         table[letter], config[letter] = _column(trace[name].values[row], MEASURES[name].formula)
+    state.show("tensor_table", {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}})
     st.dataframe(
         table,
         hide_index=True,
@@ -142,7 +150,7 @@ def _column(values: np.ndarray, formula: str) -> tuple[list[Any], Any]:
     """Numbers, or texts where a browser's table would refuse one as too large to be exact."""
     values = values.astype(float)
     if np.nanmax(np.abs(values), initial=0.0) > 2**53:
-        return [f"{v:.1e}" for v in values], st.column_config.TextColumn(help=formula, width=56)
+        return [f"{v:.1e}".replace("e+", "e") for v in values], st.column_config.TextColumn(help=formula, width=56)
     return values.tolist(), st.column_config.NumberColumn(format="%.1e", help=formula, width=56)
 
 
@@ -158,7 +166,7 @@ def _first(names: list[str]) -> str:
 def _take_row(names: list[str]) -> None:
     chosen = st.session_state["tensor_table"]["selection"]["rows"]
     if chosen and chosen[0] < len(names):
-        st.session_state["tensor"] = names[chosen[0]]
+        state.update(tensor=names[chosen[0]])
 
 
 def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run) -> None:
@@ -203,7 +211,7 @@ def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
 
 
 def _follow(name: str | None) -> None:
-    st.session_state["tensor"] = name
+    state.update(tensor=name or "")
 
 
 def _scale(shown: str) -> theme.Scale:
@@ -259,12 +267,12 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
     st.caption("Q and K decide where a head looks, V and O what it writes there; they often move at different times.")
     left, right = st.columns([1, 1], gap="large")
     with left:
-        draw_heads(trace[name].values[row], label=label, ratio=shown == "update_ratio", focus=focus, run=run)
+        matrices = [str(m) for m in trace["matrix"].values]
+        draw_heads(trace[name].values[row], matrices, label=label, ratio=shown == "update_ratio", focus=focus)
     with right:
         _choose_head(trace, focus)
         values = trace[name].values[:, focus[0], focus[1], :]
-        matrices = [f"W_{m}" for m in trace["matrix"].values]
-        blob = payload.curves(trace["step"].values, values.T, matrices, log_y=True)
+        blob = payload.curves(trace["step"].values, values.T, [f"W_{m}" for m in matrices], log_y=True)
         curves(blob, key="matrix_curves", step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown))
     draw_bound(run, focus, state.read().step, key="bound", log_x=log_x)
 
@@ -274,7 +282,6 @@ def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
     state.show("head_box", theme.head_label(*focus))
 
     def chosen() -> None:
-        layer, head = theme.parse_head(st.session_state["head_box"])
-        state.update(layer=layer, head=head)
+        state.focus_on(st.session_state["head_box"])
 
     st.selectbox("Head", every, key="head_box", on_change=chosen)

@@ -37,7 +37,7 @@ def page() -> None:
     with colour:
         measure = _choose_measure(run, trace)
     with finder:
-        lit = choose_heads(run, trace)
+        lit = choose_heads(trace)
     found = _choose_text(run) if prompts.can_read(run) else _choose_kept(run)
     if found is None:
         return
@@ -138,5 +138,5 @@ def _draw_atlas(
     atlas(
         looking.atlas(sight, run.stamp, recorded), key="atlas", selected=focus, measure=measure,
         scales={name: parts.scale(name, run, values) for name, values in recorded.items()},
-        on_change=lambda head: state.update(layer=head[0], head=head[1]), order=state.read().order, lit=lit,
+        on_change=state.focus_on, order=state.read().order, lit=lit,
     )  # fmt: skip

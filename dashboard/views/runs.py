@@ -10,10 +10,10 @@ from dashboard import loading, navigation, parts, processes, state, theme
 from dashboard.components.pulse import ticking
 from dashboard.components.spark import spark
 from dashboard.headsets import THRESHOLD
-from dashboard.loading.summaries import Summary, status_word, summary
+from dashboard.loading.summaries import Summary, summary
 from dashboard.processes import Started
 from dashboard.sections.new_run import draw_coming, draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
-from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop, pace, short, waking
+from dashboard.sections.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
 from dashboard.sections.tour import draw_start
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
@@ -152,7 +152,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
             [26, 17, 15, 17, 31], gap="small", vertical_alignment="center"
         )
         with about, st.container(gap="xxsmall", key=f"about-{name}"):
-            _draw_name(name, "resuming" if waking(run) else status_word(run))
+            _draw_name(name, standing(run))
             try:
                 facts = summary(run)
             except ValueError as error:
@@ -174,12 +174,16 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
 
 def _draw_parent(run: Run) -> None:
     """Where a forked run began, and what is held while it trains."""
+    said = []
     match run.meta.get("parent"):
         case {"run": str(parent), "step": int(step)}:
-            clamps = run.meta.get("config", {}).get("clamp") or ()
-            held = f", holding {', '.join(map(str, clamps))}" if clamps else ""
-            with st.container(gap=None, key=f"parent-{run.name}"):
-                st.text(f"From {parent} at step {step:,}{held}")
+            said.append(f"from {parent} at step {step:,}")
+    if clamps := run.meta.get("config", {}).get("clamp"):
+        said.append(f"holding {', '.join(map(str, clamps))}")
+    if said:
+        with st.container(gap=None, key=f"parent-{run.name}"):
+            text = ", ".join(said)
+            st.text(text[0].upper() + text[1:])
 
 
 def _draw_best(facts: Summary) -> None:
@@ -241,10 +245,8 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
         st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
         if facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live:
             draw_start(run, key=f"tour {name}")
-        own = run.meta.get("kind", "trained") == "trained"  # others are somebody's program: not ours to stop or resume
-        if own and run.live:
+        if run.meta.get("kind", "trained") == "trained":  # others are somebody's program: not ours to stop or resume
             draw_stop(run)
-        elif own and not waking(run):
             draw_resume(run)
         if several:
             st.button(

@@ -7,19 +7,16 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard import loading, parts, processes, state
+from dashboard.components.landing import landing
 from dashboard.components.pulse import ticking
 from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Reading, Setting
 from dashboard.processes import Started
-from dashboard.sections.specimen import (
-    MINUTES,
-    STYLE,
-    Place,
-    draw_claim,
-    draw_last_words,
-    draw_specimen,
-    minutes,
-)
+from dashboard.sections import specimen_fold
+from dashboard.sections.specimen import MINUTES, STYLE, Place, draw_last_words, draw_specimen, folds, minutes
+from dashboard.sections.specimen_claims import draw_claim
+from dashboard.sections.taking import draw_story_taking
+from dashboard.snippets import reproduce
 from tracer.claims import NOISE
 from tracer.specimens import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
@@ -41,8 +38,9 @@ FIGURES = (
 
 def page() -> None:
     parts.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
-    st.html(STYLE)
-    state.read()
+    st.html(STYLE + specimen_fold.STYLE)
+    with st.container(key="arrival"):
+        landing()
     found = reading.trained(loading.runs(), SERIES)
     setting = _choose_setting(list(found))
     runs = found[setting] if setting is not None else {}
@@ -55,18 +53,52 @@ def page() -> None:
     trainable = dict.fromkeys(SERIES, small) | dict.fromkeys(
         CHARACTERS, theirs is None or reading.is_small(theirs, CHARACTERS[0])
     )
-    _draw_overview(runs, readings, small)
-    names, outcomes = list(SPECIMENS), reading.outcomes(runs)
+    _keep_watched(runs)
+    places = _places(runs, readings, trainable)
+    _draw_overview(runs, readings, small, [place.specimen.name for place in places if folds(place) is not None])
+    for i, place in enumerate(places):
+        tutorial = place.specimen.tutorial
+        if not i or tutorial != places[i - 1].specimen.tutorial:
+            with st.container(key=f"tutorial-{tutorial + 1}"):
+                st.header(TUTORIALS[tutorial], anchor=False)
+        draw_specimen(place)
+    _draw_taking(runs, readings, setting, alone=len(found) == 1)
+
+
+def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Setting | None, *, alone: bool) -> None:
+    """Of the open cards with what their claims compare them with; of all while none is open.
+
+    Of several settings the chosen one is told by its own choice.
+    """
+    chosen = {name for name in state.read().cards if name in SPECIMENS}
+    needed = chosen | {name for one in readings if chosen & {*one.needs} for name in one.needs}
+    done = {name: run for name, run in runs.items() if run.status in reading.DONE and (name in needed or not chosen)}
+    small = setting is None or reading.is_small(setting)
+    known = small or all(run.meta["preset"] == name for name, run in done.items())
+    command = reproduce([name for name in SPECIMENS if name in needed], done) if known else ""
+    told = f"{len(SPECIMENS)} systems, {len(runs)} trained here"
+    draw_story_taking("Specimens", f"{told}; {setting.text}" if setting is not None and alone else told, done, command)
+
+
+def _places(runs: Mapping[str, Run], readings: list[Reading], trainable: Mapping[str, bool]) -> list[Place]:
+    """Every specimen in the order of the story."""
+    names, outcomes, places = list(SPECIMENS), reading.outcomes(runs), []
     for i, (name, one) in enumerate(SPECIMENS.items()):
-        if not i or one.tutorial != SPECIMENS[names[i - 1]].tutorial:
-            with st.container(key=f"tutorial-{one.tutorial + 1}"):
-                st.header(TUTORIALS[one.tutorial], anchor=False)
         mine = [claim for claim in readings if name in claim.needs]
         previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
         after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
-        draw_specimen(
+        places.append(
             Place(i + 1, one, runs.get(name), runs.get(previous), after, mine, outcomes, trainable.get(name, False))
         )
+    return places
+
+
+def _keep_watched(runs: Mapping[str, Run]) -> None:
+    """A card whose run has just ended stays open: somebody may be looking at it."""
+    live = {name for name, run in runs.items() if run.live}
+    if ended := st.session_state.get("live_cards", set()) - live:
+        specimen_fold.keep_open({*state.read().cards, *ended})
+    st.session_state["live_cards"] = live
 
 
 def _choose_setting(settings: list[Setting]) -> Setting | None:
@@ -97,7 +129,7 @@ def _watch(seen: list[tuple[str, str]]) -> None:
     ticking(look, key="specimens")
 
 
-def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: bool) -> None:
+def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: bool, folded: list[str]) -> None:
     with st.container(key="specimen-overview"):
         left, right = st.columns([7, 5], gap="large")
         with left:
@@ -106,6 +138,7 @@ def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: 
                 st.markdown(answer)
             st.caption(FIGURES)
             st.container(key="specimen-contents").markdown("  \n".join(_contents()))
+            specimen_fold.draw_all(folded)
             if trainable:
                 _draw_series(runs)
         with right:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 HEIGHT = 260
 POSITION_LINES = 6
+FEW = 8
+"""Rows of a trace that make no curve."""
 LOSSES = {"train_loss": "train", "val_loss": "held-out"}
 COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
 CONTEXT = {"icl_score": "ICL"}
@@ -88,6 +90,7 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
     if trace is None:
         return
     draw_facts(run, trace, state.read().step)
+    _draw_few(run, trace)
     draw_health(run, told=["divergence"])
     traces = {run.name: trace}
     if compared is not None:
@@ -113,6 +116,18 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
     )
     _draw_missing(trace)
     draw_samples(run, step)
+
+
+def _draw_few(run: Run, trace: xr.Dataset) -> None:
+    """Why a short loop of somebody else's has hardly a curve, and what to write for one."""
+    n, last = trace.sizes["step"], int(trace["step"][-1])
+    if run.about.kind == "watched" and not run.live and n < FEW and last >= FEW:
+        every = max(1, last // 20)
+        st.caption(
+            f"Measured at {n} steps only: by itself, measuring takes 1 % of the training time, which is little in a "
+            f"short loop. `every={every}`, given to `tracer.watch` or to the callback, measures at every "
+            f"{'step' if every == 1 else f'{every}th step'}."
+        )
 
 
 def _draw_missing(trace: xr.Dataset) -> None:

@@ -17,6 +17,7 @@ from dashboard.components.headmap import headmap
 from dashboard.components.tokens import tokens
 from dashboard.loading import ablating
 from dashboard.loading.ablating import Setup
+from tests.dashboard.words import written
 from tracer import ablate, data, probes
 from tracer.store import Run
 
@@ -25,12 +26,6 @@ Open = Callable[..., AppTest]
 
 def metrics(app: AppTest) -> list[tuple[str, str]]:
     return [(metric.label, metric.value) for metric in app.metric]
-
-
-def written(app: AppTest) -> str:
-    return "\n".join(
-        str(e.value) for kind in (app.text, app.caption, app.markdown, app.info, app.warning) for e in kind
-    )
 
 
 def test_with_every_head_on_the_page_says_what_to_do(open_page: Open) -> None:

@@ -19,6 +19,7 @@ from dashboard import state
 from dashboard.loading import ablating, comparing, prompting
 from dashboard.loading.ablating import Setup, Swept
 from dashboard.sections.ablate_compare import fitted, sentence
+from tests.dashboard.words import written
 from tracer.ablate import Estimate, effect, estimate
 from tracer.edits import recording
 from tracer.presets import PRESETS
@@ -42,11 +43,6 @@ def narrow(small_run: Run) -> Iterator[Run]:
     )  # fmt: skip
     yield train(config, preset="induction", quiet=True)
     shutil.rmtree(small_run.dir.with_name("narrow"))
-
-
-def written(app: AppTest) -> str:
-    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.header)
-    return "\n".join(str(e.value) for kind in kinds for e in kind)
 
 
 def drawn(app: AppTest) -> str:

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
 from dashboard.loading import specimens as reading
-from tests.dashboard.test_specimens import arguments, narrow, written
+from tests.dashboard.test_specimens import OPEN, arguments, narrow, written
 from tracer.claims import answers, outcome
 from tracer.exercises import EXERCISES
 from tracer.presets import preset
@@ -34,7 +34,7 @@ def bare(text: str) -> str:
 
 
 def test_every_check_is_shown_with_its_numbers(open_page: Open, elsewhere: Path) -> None:
-    text = bare(written(open_page("specimens")))
+    text = bare(written(open_page("specimens", **OPEN)))
     for exercise in EXERCISES.values():
         for check in exercise().checks:
             line = f":green-badge[✓] &nbsp;{check.asks[0].upper()}{check.asks[1:]}  \n:gray[{check.answer}]"
@@ -43,7 +43,7 @@ def test_every_check_is_shown_with_its_numbers(open_page: Open, elsewhere: Path)
 
 
 def test_the_heads_of_five_words_are_drawn(open_page: Open, elsewhere: Path, sent: Any) -> None:
-    app, done = open_page("specimens"), EXERCISES["post-norm"]()
+    app, done = open_page("specimens", **OPEN), EXERCISES["post-norm"]()
     for head, shares in enumerate(done.pattern):
         header, arrays, _ = sent(app, f"post_norm L0H{head}")
         assert header["tokens"] == ["the", "cat", "sat", "on", "mat"]
@@ -52,11 +52,11 @@ def test_the_heads_of_five_words_are_drawn(open_page: Open, elsewhere: Path, sen
 
 
 def test_trained_runs_answer_what_is_left(open_page: Open, elsewhere: Path) -> None:
-    assert "once both are trained" in written(open_page("specimens"))
+    assert "once both are trained" in written(open_page("specimens", **OPEN))
     for name in ("many-eyes", "many-eyes-bare"):
         config = narrow(preset(f"{name}-small").config, elsewhere / "checkpoints" / f"my-{name}", 20, 24)
         train(config, preset=f"{name}-small", quiet=True)
-    text = bare(written(open_page("specimens")))
+    text = bare(written(open_page("specimens", **OPEN)))
     found = {name: outcome(open_run(f"my-{name}"), apart=True) for name in ("many-eyes", "many-eyes-bare")}
     said = answers("many-eyes", [found])
     assert len(said) == 2 and all(check.answer in text for check in said)
@@ -68,7 +68,7 @@ def test_characters_are_a_setting_of_their_own(open_page: Open, elsewhere: Path)
         config = narrow(preset(f"{name}-small").config, elsewhere / "checkpoints" / f"my-{name}", 5, width)
         train(config, preset=f"{name}-small", quiet=True)
     assert len(reading.trained(loading.runs())) == 2
-    app = open_page("specimens")
+    app = open_page("specimens", **OPEN)
     assert not app.selectbox and written(app).count("here, step 5") == 2
 
 

@@ -157,40 +157,14 @@ def test_history_of_degenerate_values_has_finite_colours(values):
     assert np.isfinite([axis.cmin, axis.cmax]).all() and axis.cmin < axis.cmax
 
 
-def test_heads_is_a_grid_for_each_matrix_whose_points_say_which_head():
-    values = np.arange(1.0, 25.0).reshape(2, 3, 4)
-    figure = norms.heads(values, label="gradient g", chosen=(1, 2))
-    grids, points = traces(figure)[::2], traces(figure)[1::2]
-    assert [a.text for a in layout(figure).annotations] == ["W_Q", "W_K", "W_V", "W_O"]
-    for matrix, (grid, clicks) in enumerate(zip(grids, points, strict=True)):
-        np.testing.assert_allclose(10.0 ** np.asarray(grid.z, float), values[..., matrix], rtol=1e-5)
-        assert (clicks.y[5], clicks.x[5], clicks.customdata[5]) == (1, 2, values[1, 2, matrix])
-    assert (layout(figure).xaxis3.tickprefix, layout(figure).yaxis.tickprefix) == ("H", "L")
-    assert layout(figure).xaxis3.title.text is layout(figure).yaxis.title.text is None
-    assert {(s.x0, s.y0) for s in layout(figure).shapes} == {(1.5, 0.5)}
-
-
-def test_heads_prints_numbers_only_where_they_fit():
-    assert traces(norms.heads(np.full((2, 4, 4), 2e-3), label="u"))[1].text[7] == "2.0e−3"
-    assert traces(norms.heads(np.full((2, 5, 4), 3.2e-3), label="u"))[1].text[9] == "3e−3"
-    assert traces(norms.heads(np.full((12, 12, 4), 2e-3), label="u"))[1].text is None
-
-
-def test_heads_says_which_matrix_a_model_does_not_have():
-    values = np.full((1, 2, 4), 2e-3)
-    values[..., 3] = NAN
-    figure = layout(norms.heads(values, label="u", chosen=(0, 1)))
-    assert [a.text for a in figure.annotations] == ["W_Q", "W_K", "W_V", "W_O", "no W_O"]
-    assert {s.xref for s in figure.shapes} == {"x", "x2", "x3"}  # nothing is framed where nothing is
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_printed_numbers_stand_out_from_their_cells(dark):
-    from dashboard.theme import contrast, palette
-
-    for value in (1e-5, 1e-3, 1e-1):
-        clicks = traces(norms.heads(np.full((1, 1, 4), value), label="u", ratio=True, dark=dark))[1]
-        (ink,) = clicks.textfont.color
-        stops = palette("change")["dark" if dark else "light"]
-        cell = stops[round((np.log10(value) + 5) / 4 * (len(stops) - 1))]
-        assert contrast(ink, cell) > 4.5
+@pytest.mark.parametrize(
+    ("values", "ratio", "expected"),
+    [
+        ([1e-9, 1.0], True, (-5.0, -1.0)),  # always around the rule of thumb
+        ([NAN, 0.0], False, (-1.0, 1.0)),
+        ([0.1, 0.1], False, (-1.5, -0.5)),
+        ([1e-4] * 50 + [1e-2] * 50, False, (-4.0, -2.0)),
+    ],
+)
+def test_reach_is_where_the_values_are(values, ratio, expected):
+    assert norms.reach(values, ratio) == pytest.approx(expected)

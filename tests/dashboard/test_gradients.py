@@ -14,6 +14,12 @@ from dashboard.sections.health import count, verdict
 from tracer.measures import UPDATE_BANDS
 
 
+def cue(app, key):
+    """What a part without bytes was given."""
+    (found,) = [e.proto.json for e in app.get("bidi_component") if e.proto.id.endswith(f"-{key}:cue")]
+    return json.loads(found)
+
+
 @pytest.mark.parametrize(
     ("ratio", "word"),
     [
@@ -63,26 +69,50 @@ def test_bands_say_what_is_healthy_and_whose_rule_it_is(open_page):
     [("update_ratio", "update_ratio"), ("grad_norm", "grad_norm"), ("weight_norm", "weight_norm")],
 )
 def test_each_quantity_is_drawn_everywhere(open_page, small_run, sent, shown, variable):
-    app = open_page("gradients", run="tiny")
-    app.session_state["quantity_box"] = shown
-    app.run()
-    assert not app.exception
+    before = "grad_norm" if shown == "weight_norm" else "weight_norm"
+    app = open_page("gradients", run="tiny", quantity=before)
+    app.segmented_control(key="quantity_box").set_value(shown).run()
+    assert not app.exception and app.session_state["selection"].quantity == shown
     head, arrays, _ = sent(app, "tensor_curves")
     values = np.log10(small_run.trace[variable].values.T)
     decoded = np.where(
         arrays["lines"] == 65535, np.nan, arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]
     )
     np.testing.assert_allclose(decoded, values, atol=1e-3)
-    tensors, heads = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
+    (tensors,) = (json.loads(chart.proto.spec) for chart in app.get("plotly_chart"))
     assert tensors["data"][0]["y"][0] == "W_E"
-    assert len([trace for trace in heads["data"] if trace["type"] == "heatmap"]) == 4
+    each = small_run.trace[f"head_{variable}"].sel(step=25).values  # the last that an update followed
+    for i, matrix in enumerate("QKVO"):
+        grid = cue(app, f"heads_W_{matrix}")
+        np.testing.assert_allclose(grid["values"], each[..., i])
+        assert grid["log"] and grid["bare"] == (matrix != "O")
 
 
-def test_a_row_of_the_table_is_followed_in_picture_and_curves(open_page, sent):
-    app = open_page("gradients", run="tiny")
-    app.session_state["tensor"] = "blocks.0.attn.W_V"
+def test_a_click_on_a_head_takes_it_into_focus(open_page):
+    app = open_page("gradients", run="tiny", layer=0, head=1)
+    assert cue(app, "heads_W_K")["value"] == [0, 1]
+    app.session_state["heads_W_K"] = {"pick": {"value": [1, 3], "time": 1}}
     app.run()
+    assert app.session_state["selection"].focus == (1, 3)
+    assert [cue(app, f"heads_W_{matrix}")["value"] for matrix in "QKVO"] == [[1, 3]] * 4
+
+
+def test_a_matrix_that_a_model_does_not_have_is_said(open_page, copy_run):
+    run = copy_run("bare")
+    values = zarr.open_array(str(run.dir / "trace.zarr" / "head_update_ratio"), mode="r+")
+    values[..., 3] = np.nan
+    app = open_page("gradients", run="bare")
+    grid = cue(app, "heads_W_O")
+    assert (grid["title"], grid["value"]) == ("W_O: this model has none", None)
+    assert {value for row in grid["values"] for value in row} == {None}
+    assert cue(app, "heads_W_V")["title"] == "W_V"
+
+
+def test_a_row_of_the_table_is_followed_in_picture_and_curves(open_page, sent, small_run):
+    app = open_page("gradients", run="tiny", tensor="blocks.0.attn.W_V")
     assert sent(app, "tensor_curves")[2]["value"] == "L0 W_V"
+    names = [str(name) for name in small_run.trace["param"].values]
+    assert app.session_state["tensor_table"]["selection"]["rows"] == [names.index("blocks.0.attn.W_V")]
     picture = json.loads(app.get("plotly_chart")[0].proto.spec)
     row = picture["data"][0]["y"].index("L0 W_V")
     assert any(shape["y0"] == row - 0.5 and shape["y1"] == row + 0.5 for shape in picture["layout"]["shapes"])
@@ -92,7 +122,7 @@ def test_a_click_on_a_line_follows_its_tensor(open_page, sent):
     app = open_page("gradients", run="tiny")
     app.session_state["tensor_curves"] = {"pick": "L1 W_Q"}
     app.run()
-    assert app.session_state["tensor"] == "blocks.1.attn.W_Q"
+    assert app.session_state["selection"].tensor == "blocks.1.attn.W_Q"
     assert sent(app, "tensor_curves")[2]["value"] == "L1 W_Q"
 
 
@@ -138,3 +168,23 @@ def test_the_focused_head_has_a_line_for_each_matrix(open_page, small_run, sent)
     np.testing.assert_allclose(decoded, values, atol=1e-3)
     app.selectbox(key="head_box").set_value("L0H3").run()
     assert app.session_state["selection"].focus == (0, 3)
+
+
+def test_the_choices_reopen_from_their_link(open_page):
+    from dashboard import state
+
+    chosen = {"run": "tiny", "quantity": "weight_norm", "tensor": "blocks.1.attn.W_K"}
+    query = state.to_query(state.Selection("tiny", quantity="weight_norm", tensor="blocks.1.attn.W_K"))
+    assert query == chosen
+    app = open_page("gradients", **vars(state.from_query(query)))
+    assert app.segmented_control(key="quantity_box").value == "weight_norm"
+    assert any("`blocks.1.attn.W_K`" in c.value for c in app.caption)
+
+
+@pytest.mark.parametrize("damaged", [{"quantity": "<b>"}, {"tensor": "blocks.9.attn.W_Q"}])
+def test_a_damaged_link_opens_at_the_default(open_page, damaged):
+    from dashboard import state
+
+    app = open_page("gradients", run="tiny", **{k: getattr(state.from_query(damaged), k) for k in damaged})
+    assert app.segmented_control(key="quantity_box").value == "update_ratio"
+    assert any("`blocks.0.attn.W_Q`" in c.value for c in app.caption)

@@ -19,16 +19,12 @@ from dashboard import measured
 from dashboard.loading import ablating
 from dashboard.loading.ablating import Setup
 from dashboard.loading.summaries import summary
+from tests.dashboard.words import written
 from tracer import ablate
 from tracer.store import open_run
 
 Open = Callable[..., AppTest]
 PAGES = ("heads", "training", "gradients", "ablate")
-
-
-def written(app: AppTest) -> str:
-    kinds = (app.text, app.caption, app.markdown, app.info, app.warning, app.header)
-    return "\n".join(str(e.value) for kind in kinds for e in kind)
 
 
 def box(app: AppTest, label: str) -> Any:

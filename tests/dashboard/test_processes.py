@@ -96,6 +96,9 @@ def test_checkpoint_folders_are_found(tmp_path: Path) -> None:
         ("--help", [], "x", "name a directory"),
         ("gpt2", ["-h"], "x", "'-h' is no revision"),
         ("gpt2", [], "../x", "a run's name is made of"),
+        ("/nowhere/model", [], "x", "/nowhere/model is no directory of this machine"),
+        ("~nobody-of-this-name/model", [], "x", "is no directory of this machine"),
+        (".", [], "x", ". holds no model: save_pretrained writes a config.json"),
     ],
 )
 def test_a_model_is_not_opened_under_odd_names(
@@ -106,7 +109,9 @@ def test_a_model_is_not_opened_under_odd_names(
     assert processes.started() == []
 
 
-def test_a_model_that_is_not_there_says_so(place: Path) -> None:
+def test_a_model_that_cannot_be_opened_says_so(place: Path) -> None:
+    (place / "nowhere").mkdir()
+    (place / "nowhere" / "config.json").write_text("{}")
     one = processes.open_model(str(place / "nowhere"), [], "x")
     assert one.command == "open"
     wait(lambda: not one.alive)

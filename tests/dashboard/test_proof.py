@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import numpy as np
 import pytest
@@ -15,17 +17,19 @@ from streamlit.testing.v1 import AppTest
 from dashboard import processes
 from dashboard.loading import ablating, proving
 from dashboard.loading.ablating import Setup, Swept
-from dashboard.sections import ablate_circuit, ablate_sweep
+from dashboard.sections import ablate_circuit, ablate_sweep, ablate_when
 from dashboard.sections.ablate_sweep import signed
+from tests.dashboard.words import written
 from tracer import ablate
 from tracer.store import Run
 from tracer.sweeping import sweep_run
+from tracer.training import train
 
 Open = Callable[..., AppTest]
-
-
-def written(app: AppTest) -> str:
-    return "\n".join(str(e.value) for kind in (app.text, app.caption, app.markdown, app.info) for e in kind)
+PAGE = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+    "from dashboard.views import ablate\nablate.page()\n"
+)
 
 
 def setup_of(run: Run, off: Any, mode: str = "zero", frozen: bool = False) -> Setup:
@@ -177,12 +181,62 @@ def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> 
     card = ablate.verdict(small_run, 1, 2, 30)
     snippet, link = (code.value for code in app.code)
     assert snippet == card.snippet
-    assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&step=30")
+    assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&cards=verdict-L1H2-30&step=30")
     html = next(e.proto.body for e in app.get("html") if f"{card.headline}." in e.proto.body)
     assert html.count("<tr>") == 5
     for test in card.tests:
         assert test.name.capitalize() in html
     assert html.count("passed</td>") == card.passed
+
+
+def test_what_a_run_holds_while_it_trains_is_held_on_the_page(
+    open_page: Open, workplace: Path, small_run: Run, tmp_path: Path
+) -> None:
+    config = replace(small_run.config, run=str(tmp_path / "r"), clamp=("L0H1 off", "L1H2 previous 10:"), steps=20)
+    run = train(config, quiet=True)
+    setup = setup_of(run, ((0, 1),))
+    recorded = run.trace.sel(step=20)
+    before = ablating.clean(setup.run, setup.created, 20)
+    assert before["repeat"] == pytest.approx(float(recorded["repeat_loss"]), abs=1e-5)
+    assert before["text"] == pytest.approx(float(recorded["val_loss"]), abs=1e-5)
+    assert [cost.change.mean for cost in ablating.costs(setup).values()] == [0, 0], "it is off already"
+    assert ablating.sweep(setup.run, setup.created, 20, "zero", False)["text"].effect[0, 1] == 0
+    scores, _ = ablating.induction(setup)
+    np.testing.assert_allclose(scores, recorded["induction"], atol=1e-5)
+    app = open_page("ablate", run=setup.run)
+    assert "This run trains with L0H1 off, L1H2 previous 10:. That is held here too" in written(app)
+
+
+def test_the_link_of_a_verdict_opens_the_verdict(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", layer=1, head=2)
+    app.button(key="verdict").click().run()
+    snippet, link = (code.value for code in app.code)
+    opened = AppTest.from_string(PAGE, default_timeout=30)
+    for name, value in parse_qsl(urlsplit(link).query):
+        opened.query_params[name] = value
+    opened.run()
+    again, same = (code.value for code in opened.code)
+    assert (
+        not opened.exception and again == snippet and parse_qs(urlsplit(same).query) == parse_qs(urlsplit(link).query)
+    )
+    opened.session_state["selection"] = replace(opened.session_state["selection"], head=1)
+    opened.run()
+    assert not opened.code, "another head is asked for by itself"
+
+
+@pytest.mark.parametrize(
+    ("seen", "done", "now", "left"),
+    [
+        ({}, 0, 9.0, None),
+        ({0: 3.0}, 1, 9.0, None),  # how much of it was the start?
+        ({0: 3.0, 1: 9.0}, 2, 10.0, 8.0),  # 1 s a snapshot, whatever the first took; 8 are left
+        ({4: 3.0, 5: 9.0, 7: 13.0}, 8, 15.0, 4.0),  # three in 6 s, two are left
+    ],
+)
+def test_the_time_that_is_left_forgets_the_start(
+    seen: dict[int, float], done: int, now: float, left: float | None
+) -> None:
+    assert ablate_when.seconds_left(seen, done, 10, now) == left
 
 
 def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Run) -> None:

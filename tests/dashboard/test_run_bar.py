@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -51,8 +52,10 @@ def test_a_training_is_counted_stopped_and_resumed(place: Path, open_page: Open)
     assert "1 other is training" in [link.proto.label for link in app.get("page_link")]
     assert {"Stop", "Fork"} <= set(labels(app)) and "Resume" not in labels(app)
 
+    toy.process.send_signal(signal.SIGSTOP)  # until the page has been seen: it may stop sooner than a page is drawn
     app.button(key="stop toy").click().run()
     assert app.button(key="stop toy").label == "Stopping …" and app.button(key="stop toy").disabled
+    toy.process.send_signal(signal.SIGCONT)
     wait(lambda: not toy.alive)
     app.run()
     step = open_run("toy").meta["step"]

@@ -307,7 +307,31 @@ def test_a_hugging_face_model_is_opened_by_a_process(
     ]
 
 
-OPENED = [("nowhere", "does not exist"), (".", "has no run.json, so it is not a run directory"), ("\0", "")]
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("/nowhere", "/nowhere is no directory of this machine."),
+        ("~nobody-of-this-name", "~nobody-of-this-name is no directory of this machine."),
+        (".", ". holds no model: save_pretrained writes a config.json beside the weights"),
+        ("x" * 5000, ""),
+    ],
+)
+def test_where_no_model_is_the_form_says_so_at_once(
+    model: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = open_page("runs")
+    app.text_input(key="hf_model").set_value(model).run()
+    assert not app.exception and app.button(key="open_hf").disabled == bool(said)
+    assert not said or any(said in text.value for text in app.text)
+
+
+OPENED = [
+    ("~nobody-of-this-name", "does not exist"),
+    ("nowhere", "does not exist"),
+    (".", "has no run.json, so it is not a run directory"),
+    ("\0", ""),
+]
 
 
 @pytest.mark.parametrize(("path", "message"), OPENED)

@@ -19,7 +19,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import loading, processes
 from dashboard.loading import specimens as reading
 from dashboard.loading.specimens import Setting
-from tests.dashboard.words import labels
+from tests.dashboard.words import labels, written
 from tracer.claims import CLAIMS
 from tracer.config import TrainConfig
 from tracer.presets import preset
@@ -31,6 +31,8 @@ from tracer.training import train
 
 Open = Callable[..., AppTest]
 TRAINED = ("single-head-scaled", "single-head-residual", "multi-head")
+OPEN = {"cards": tuple(SPECIMENS)}
+"""Every card opened."""
 
 
 def narrow(config: TrainConfig, run: Path, steps: int, width: int = 16) -> TrainConfig:
@@ -80,11 +82,6 @@ def the_setting(folder: Path) -> dict[str, Run]:
     return runs
 
 
-def written(app: AppTest) -> str:
-    kinds = (app.text, app.caption, app.markdown, app.header, app.subheader, app.code)
-    return "\n".join(str(e.value) for kind in kinds for e in kind)
-
-
 def arguments(one: processes.Started) -> list[str]:
     """What follows `python -m tracer`."""
     assert isinstance(one.process.args, list)
@@ -92,7 +89,7 @@ def arguments(one: processes.Started) -> list[str]:
 
 
 def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Path) -> None:
-    app = open_page("specimens")
+    app = open_page("specimens", **OPEN)
     assert [e.value for e in app.header] == list(TUTORIALS)
     assert [e.value for e in app.subheader] == [f"{i}. {one.title}" for i, one in enumerate(SPECIMENS.values(), 1)]
     assert [e.proto.anchor for e in app.subheader] == list(SPECIMENS)
@@ -163,7 +160,7 @@ def test_a_run_that_is_not_done_is_not_judged(elsewhere: Path) -> None:
 
 
 def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsewhere: Path, sent: Any) -> None:
-    app, name = open_page("specimens"), "single_head_scaled"
+    app, name = open_page("specimens", **OPEN), "single_head_scaled"
     trace = open_run("my-single-head-scaled").trace
     head, arrays, cue = sent(app, f"{name} entropy")
     assert head["labels"] == ["L0H0", "all keys alike"] and arrays["steps"].tolist() == trace["step"].values.tolist()
@@ -182,7 +179,7 @@ def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsew
 
 
 def test_the_shares_at_the_end_answer_the_question(open_page: Open, elsewhere: Path) -> None:
-    text = written(open_page("specimens"))
+    text = written(open_page("specimens", **OPEN))
     shares = {}
     for name in ("single-head-scaled", "single-head-residual"):
         last = open_run(f"my-{name}").trace.isel(step=-1, layer=0, head=0)
@@ -196,7 +193,7 @@ def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere:
     sick = preset("single-head-unscaled-small").config
     config = narrow(sick, elsewhere / "checkpoints" / "sick", 20)
     train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled-small", quiet=True)
-    app = open_page("specimens")
+    app = open_page("specimens", **OPEN)
     wide = next(one for one in reading.trained(loading.runs()) if one.d_model == 128)
     app.selectbox(key="setting_box").set_value(wide).run()
     text = written(app)
@@ -206,7 +203,7 @@ def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere:
 
 
 def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
-    app = open_page("specimens")
+    app = open_page("specimens", **OPEN)
     assert labels(app).count("Heads") == labels(app).count("Training") == 3
     assert [key for key in SPECIMENS if f"beside {key}" in {b.key for b in app.button}] == ["single-head-residual"]
 
@@ -214,6 +211,7 @@ def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
 def test_without_a_run_everything_can_be_trained(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
     assert labels(app) == [
+        "Open all cards",  # the exercises, which nobody trains
         "Train all (about 22 minutes)",
         *(f"Train it here (about {n})" for n in ("2 minutes", "2 minutes", "2 minutes", "2 minutes", "3 minutes",
                                                  "2 minutes", "3 minutes", "10 seconds", "6 minutes", "10 seconds",
@@ -266,7 +264,7 @@ def test_a_live_run_is_drawn_as_far_as_it_is(open_page: Open, elsewhere: Path) -
     change("my-multi-head", status="training")
     lock = Lock(Path("checkpoints/my-multi-head"))
     try:
-        app = open_page("specimens")
+        app = open_page("specimens", **OPEN)
     finally:
         lock.release()
     text = written(app)
@@ -276,7 +274,7 @@ def test_a_live_run_is_drawn_as_far_as_it_is(open_page: Open, elsewhere: Path) -
 @pytest.mark.parametrize("broken", ["trace.zarr", "trace.zarr/entropy"])
 def test_a_damaged_run_leaves_the_others_whole(open_page: Open, elsewhere: Path, broken: str) -> None:
     shutil.rmtree(f"checkpoints/my-multi-head/{broken}")
-    text = written(open_page("specimens"))
+    text = written(open_page("specimens", **OPEN))
     assert "Its trace cannot be read; Training says why." in text and text.count("here, step 20") == 2
 
 
@@ -285,7 +283,7 @@ def test_a_torn_picture_leaves_the_rest_of_its_card(open_page: Open, elsewhere: 
     assert torn
     for path in torn:
         path.write_bytes(b"?")
-    text = written(open_page("specimens"))
+    text = written(open_page("specimens", **OPEN))
     assert text.count("here, step 20") == 3 and text.count("**At the end**") == 2
 
 

@@ -92,20 +92,13 @@ def visible(token: str, longest: int = 40) -> str:
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
-def atlas(
-    patterns: ArrayLike,
-    measures: Mapping[str, ArrayLike],
-    *,
-    causal: bool | Sequence[bool] = True,
-    pool_to: int = 96,
-    layer_names: Sequence[str] | None = None,
-) -> bytes:
-    """Every head's pattern [layer head query_pos key_pos] as a thumbnail, with its measures [layer head]."""
+def atlas(patterns: ArrayLike, measures: Mapping[str, ArrayLike], *, pool_to: int = 96) -> bytes:
+    """Every head's causal pattern [layer head query_pos key_pos] as a thumbnail, with its measures [layer head]."""
     p = np.asarray(patterns)
     if p.ndim != 4 or p.shape[2] != p.shape[3]:
         raise ValueError(f"patterns must be [layer head query_pos key_pos], got shape {p.shape}")
     thumbs, _ = max_pool(p, pool_to)
-    return atlas_thumbs(thumbs, measures, n=p.shape[2], causal=causal, layer_names=layer_names)
+    return atlas_thumbs(thumbs, measures, n=p.shape[2])
 
 
 def atlas_thumbs(

@@ -7,9 +7,11 @@ function makeHeadmap(me) {
   return {
     load() {},
     draw() {
-      const { values, title, scale, off, marked, notes } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
+      const { values, title, scale, off, marked, notes, log } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
       const pick = me.cue.pick, held = root.getRootNode().activeElement?.dataset.head;
-      const lut = lutOf(scale.stops[me.theme.mode]), small = cell < 44, out = new Set(off.map(String));
+      const lut = lutOf(scale.stops[me.theme.mode]), small = cell < (log ? 54 : 44), out = new Set(off.map(String));
+      const span = Math.log(scale.hi / scale.lo), share = (v) => (log ? Math.log(v / scale.lo) / span : (v - scale.lo) / (scale.hi - scale.lo));
+      const textOf = (v) => (log && v ? v.toExponential(1).replace("-", "−").replace("+", "") : numberOf(v, { ...scale, plain: true }));
       const table = el("table"), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
       el("caption", "", title, table); el("td", "", null, top);
       for (let h = 0; h < n; h++) el("th", "", small && n > 8 && h % 2 ? "" : `H${h}`, top).scope = "col";
@@ -17,8 +19,8 @@ function makeHeadmap(me) {
         const tr = el("tr", "", null, body);
         el("th", "", `L${l}`, tr).scope = "row";
         row.forEach((v, h) => {
-          const fill = v == null ? me.theme.faint : lut.at((v - scale.lo) / (scale.hi - scale.lo)), text = v == null ? "–" : numberOf(v, { ...scale, plain: true });
-          const signed = scale.palette === "change" && v > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text, gone = out.has(`${l},${h}`);
+          const fill = v == null ? me.theme.faint : lut.at(share(v)), text = v == null ? "–" : textOf(v);
+          const signed = scale.palette === "change" && !log && v > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text, gone = out.has(`${l},${h}`);
           const dot = marked?.[l][h];
           const td = el("td", `cell${gone ? " off" : ""}${dot ? " dot" : ""}`, null, tr);
           td.style.cssText = `background:${css(fill)};color:${inkOn(fill)};width:${cell}px;min-width:${cell}px`;
@@ -35,7 +37,9 @@ function makeHeadmap(me) {
       table.classList.toggle("small", small);
       scroll.replaceChildren(table);
       if (held) table.querySelector(`[data-head="${held}"]`)?.focus();
-      legend(key, scale, lut, { ticks: scale.lo < 0 ? [scale.lo, 0, scale.hi] : [scale.lo, scale.hi], note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
+      key.parentElement.hidden = me.cue.bare; // the one beside it has the colours
+      const bent = (at) => (log ? Math.log(1 + at * (scale.hi / scale.lo - 1)) / span : at), middle = log ? [Math.sqrt(scale.lo * scale.hi)] : scale.lo < 0 ? [0] : [];
+      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
     },
   };
 }

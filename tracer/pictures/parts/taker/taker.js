@@ -26,7 +26,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
 
 const TAKERS = new WeakMap();
 const ours = (...ids) => ids.map((id) => `[data-testid="${id}"]`).join();
-const LEFT_OUT = `${ours("stPopover")}, .st-key-heading, .st-key-tour_place, .st-key-take_place, .st-key-frame, .st-key-all_parts, [class*="st-key-health_look"]`;
+const LEFT_OUT = `${ours("stPopover")}, .st-key-heading, .st-key-tour_place, .st-key-take_place, .st-key-frame, .st-key-all_parts, [class*="st-key-health_look"], .st-key-specimen-contents, .st-key-all_cards`;
+const FOLDED = '[class*="st-key-card_"]'; // cards whose line says what is in them
 const PLACES = '[class*="st-key-health_step"], [class*="st-key-health_head"]'; // buttons that say when and where
 const SAID = ours("stMarkdown", "stHtml", "stAlert", "stText");
 const keyed = (node) => [...node.classList].find((name) => name.startsWith("st-key-"))?.slice(7);
@@ -88,8 +89,9 @@ function standing() { // everything that a reader sees, in its order, without wh
   const rows = new Map(), blocks = [];
   const add = (node, found) => { for (const one of found) if (one.text !== "") blocks.push({ ...one, at: columnOf(node, rows) }); };
   (function visit(node) {
-    if (node.matches(LEFT_OUT) || (node.tagName === "DETAILS" && !holds(node))) return;
-    const found = node.tagName === "SUMMARY" ? [{ kind: "heading", level: 3, text: words(node.querySelector("p")) }] : blocksOf(node);
+    if (node.matches(LEFT_OUT) || (node.tagName === "DETAILS" && !holds(node) && !node.closest(FOLDED))) return;
+    const title = node.closest(FOLDED) ? { kind: "text" } : { kind: "heading", level: 3 };
+    const found = node.tagName === "SUMMARY" ? [{ ...title, text: words(node.querySelector("p")) }] : blocksOf(node);
     if (found) add(node, found); else for (const child of node.children) visit(child);
   })(document.querySelector(ours("stMainBlockContainer")));
   return blocks;

@@ -1,0 +1,47 @@
+"""What the Training page says of a loop of somebody else's that was too short for curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+from torch import nn
+
+import tracer
+from tracer.store import Run
+
+
+def said(app: AppTest) -> list[str]:
+    return [caption.value for caption in app.caption if "Measured at" in caption.value]
+
+
+@pytest.mark.parametrize(("steps", "every"), [(7, None), (20, "`every=1`"), (60, "`every=3`")])
+def test_a_short_loop_is_told_how_to_measure_more(
+    steps: int, every: str | None, tmp_path: Path, patches: nn.Module, workplace: Path, monkeypatch: pytest.MonkeyPatch,
+    open_page: Callable[..., AppTest],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with tracer.watch(patches, run="short", share=1e-9) as recorder:
+        for _ in range(steps):
+            recorder.step(patches(torch.randn(4, 9, 16)).square().mean())
+    assert recorder.off is None
+    found = said(open_page("training", run="short"))
+    assert [every in text and "steps only" in text for text in found if every] == [True] * (every is not None)
+    assert len(found) == (every is not None)
+
+
+def test_runs_of_ours_are_not_told(open_page: Callable[..., AppTest]) -> None:
+    assert said(open_page("training", run="tiny")) == []
+
+
+def test_a_loss_says_which_step_it_is_of(elsewhere: Path, open_page: Callable[..., AppTest]) -> None:
+    app = open_page("training", run="gpt")
+    trace = Run(elsewhere / "checkpoints" / "gpt").trace
+    losses = trace["train_loss"].values
+    (shown,) = [metric for metric in app.metric if metric.label == "Training loss"]
+    assert np.isnan(losses[-1]) and shown.value == f"{losses[-2]:.3f}"
+    assert shown.delta == f"at step {int(trace['step'][-2])}"

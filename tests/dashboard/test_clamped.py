@@ -1,0 +1,101 @@
+"""A run that holds a clamp while it trains is shown with it: what every page computes is what was trained."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dashboard import loading
+from dashboard.loading import circuits, finding_passages, logits, looking, phases, trigrams
+from dashboard.snippets import View, snippet
+from dashboard.state import Selection
+from tracer import clamp
+from tracer.film import film
+from tracer.passages import search
+from tracer.store import Run
+from tracer.training import train
+
+STEP, TOKENS = 20, [1, *range(5, 15), *range(5, 15)]
+
+
+@pytest.fixture(scope="module")
+def blind(small_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """No head of layer 0 may look at the token before its own, and L1H1 is off."""
+    directory = tmp_path_factory.mktemp("clamped") / "checkpoints" / "blind"
+    held = ("L0 no-previous", "L1H1 off")
+    return train(replace(small_run.config, run=str(directory), clamp=held, steps=STEP), quiet=True)
+
+
+def key(run: Run) -> tuple[str, str, int]:
+    return str(run.dir.resolve()), run.meta["created"], STEP
+
+
+def one_back(shares: np.ndarray) -> np.ndarray:
+    """What each query but the first gives to the key before it."""
+    return np.diagonal(shares, -1, -2, -1)
+
+
+def test_heads_and_their_film(blind: Run) -> None:
+    sight = looking.of_text(blind, STEP, TOKENS, [str(token) for token in TOKENS])
+    everything = slice(None)
+    for head in range(4):
+        assert (one_back(sight.window(0, head, everything, everything)) == 0).all()
+        assert (one_back(sight.window(1, head, everything, everything)) > 0).all()
+    (_, frame) = next(film(blind, torch.tensor([TOKENS]), [STEP], size=len(TOKENS)))
+    np.testing.assert_array_equal(frame, sight.thumbs)
+    assert (one_back(frame[0]) == 0).all() and one_back(sight.thumbs[0]).max() == 0
+
+
+def test_find_and_its_lines(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = finding_passages.of_text(blind, STEP)
+    with clamp.as_trained(blind, STEP):
+        expected = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
+    let_go = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
+    monkeypatch.chdir(blind.dir.parents[1])
+    view = View(blind, loading.trace(blind), STEP, (0, 1), Selection(), runs=True)
+    scope: dict[str, Any] = {}
+    exec(snippet("find", view).rpartition("\n")[0], scope)
+    for kind, scores in expected.items():
+        np.testing.assert_array_equal(found.search.scores[kind], scores, err_msg=kind)
+        np.testing.assert_array_equal(scope["found"].scores[kind], scores, err_msg=kind)
+    assert np.nanmax(np.abs(let_go["sharpest"] - expected["sharpest"])) > 0.01
+    assert np.nanmax(expected["previous_token"][0]) == 0 < np.nanmax(let_go["previous_token"][0])
+
+
+def test_lines_of_ablate(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(blind.dir.parents[1])
+    view = View(blind, loading.trace(blind), STEP, (0, 1), Selection(off=((1, 1),)), runs=True)
+    *before, last = snippet("ablate", view).splitlines()
+    scope: dict[str, Any] = {}
+    exec("\n".join(before), scope)
+    assert eval(last, scope).mean == 0, "it is off already"
+
+
+def test_circuits(blind: Run) -> None:
+    at_one = circuits.stripes(key(blind)).values[..., 1]
+    assert (at_one[0] == 0).all() and (at_one[1] > 0).all()
+    assert trigrams.seen(key(blind), (0, 2), 1) == 0 < trigrams.seen(key(blind), (0, 2), 2)
+    parts = logits.parts_of_logit(key(blind), tuple(TOKENS))
+    assert (parts.heads[1, 1] == parts.heads[1, 1][0]).all(), "a head that is off writes the same everywhere: nothing"
+    whole = parts.embed + parts.heads.sum((0, 1)) + parts.mlps.sum(0) + parts.biases
+    np.testing.assert_allclose(whole, parts.logit, atol=1e-4)
+
+
+def test_phases(blind: Run) -> None:
+    """Off already: the losses stay as they are."""
+    found = phases.undoing(blind, 10, STEP, ((1, 1), (0, 0)))
+    assert (found.without[0] == 0).all() and (found.without[1] != 0).any()
+
+
+def test_a_card_says_what_is_held(open_page, blind: Run, workplace: Path) -> None:
+    app = open_page("runs")
+    assert not any("no-previous" in text.value for text in app.text)
+    (workplace / "checkpoints" / "blind").symlink_to(blind.dir)
+    try:
+        app = open_page("runs")
+        assert "Holding L0 no-previous, L1H1 off" in [text.value for text in app.text]
+    finally:
+        (workplace / "checkpoints" / "blind").unlink()

@@ -24,7 +24,7 @@ from tracer.store.trace import TraceWriter
 def test_kill_9_loses_nothing_committed(tmp_path):
     """A real training process is killed at random moments; what is left opens, and goes on to the same end."""
     directory, rng = tmp_path / "killed", random.Random(7)
-    process = start(directory, "--steps", "600")
+    process = start(directory, "--steps", "100000")
     wait(lambda: (directory / "trace.zarr" / "step" / "c").exists() and open_run(directory).resume_step() is not None)
     committed: list[int] = []
     for _ in range(3):

@@ -208,12 +208,13 @@ def _stop(series: Started) -> None:
 
 def _draw_standing(readings: list[Reading]) -> None:
     """How many claims hold, and those that do not."""
+    untested = sum(not one.tested for one in readings)
     tested = [one for one in readings if one.tested]
     holding, failing, close = ([one for one in tested if one.holds is holds] for holds in (True, False, None))
     words = [f"{len(holding)} of {len(tested)} tested claims hold here"] if tested else ["No claim is tested yet"]
     words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
     words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []
-    words += [f"{len(readings) - len(tested)} wait for a run"] if tested and len(tested) < len(readings) else []
+    words += [f"{untested} {'is' if untested == 1 else 'are'} not tested"] if tested and untested else []
     st.markdown(f"**{', '.join(words)}.**")
     for one in [*failing, *close]:
         draw_claim(one)

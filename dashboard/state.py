@@ -222,7 +222,12 @@ def arrived() -> None:
 def open_run(run: str) -> None:
     """Turn to another run: what belonged to the old one is left behind, the prompt travels along."""
     update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
-           phase="", path="", tensor="")  # fmt: skip
+           phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
+
+
+def not_verdicts() -> tuple[str, ...]:
+    """The open cards but those of verdicts, which belong to one run, and are drawn up when asked."""
+    return tuple(card for card in st.session_state.get("selection", Selection()).cards if card[:8] != "verdict-")
 
 
 def _mirror(selection: Selection) -> None:

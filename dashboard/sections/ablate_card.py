@@ -65,7 +65,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
 
 def _ask(card: str) -> None:
     """One verdict at a time; the link carries it."""
-    state.update(cards=(*(one for one in state.read().cards if not one.startswith("verdict-")), card))
+    state.update(cards=(*state.not_verdicts(), card))
 
 
 def _draw(found: Verdict, link: str) -> None:

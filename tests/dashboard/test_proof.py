@@ -278,3 +278,18 @@ def _cue(app: AppTest, key: str) -> dict[str, Any]:
 
     parts = {e.proto.id.rpartition("-")[2]: e.proto for e in app.get("bidi_component")}
     return json.loads(parts[f"{key}:cue"].json)
+
+
+def test_a_verdict_is_drawn_up_for_the_run_that_was_asked_about(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", layer=1, head=2, cards=("verdict-L1H2-30", "two-blocks"))
+    assert app.code
+    other = AppTest.from_function(_turn_to_another_run)
+    other.session_state["selection"] = app.session_state["selection"]
+    other.run()
+    assert other.session_state["selection"].cards == ("two-blocks",)
+
+
+def _turn_to_another_run() -> None:
+    from dashboard import state
+
+    state.open_run("other")

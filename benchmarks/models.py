@@ -27,7 +27,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import tracer
 from benchmarks.measure import in_turn, ratio
-from tracer.adapters.watch import Watcher
+from tracer.watching.watcher import Watcher
 
 D_VOCAB = 1024
 SMALL, LARGE = (4, 4, 256), (12, 12, 768)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.measure import in_turn, ratio
 from tracer.presets import preset
-from tracer.training import forward_backward, prepare, train, update
+from tracer.training.loop import forward_backward, prepare, train, update
 
 STEPS = 300
 

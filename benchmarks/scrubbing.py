@@ -85,9 +85,9 @@ def film_demo() -> None:
     """Fifty snapshots of the demo's model, barely trained: what they cost does not depend on what they hold."""
     import torch
 
-    from tracer.film import film as shoot
+    from tracer.analysis.prompt_over_steps import film as shoot
     from tracer.presets import preset
-    from tracer.training import train
+    from tracer.training.loop import train
 
     config = preset("demo").config
     record = replace(

@@ -22,12 +22,12 @@ from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_check
 
 from benchmarks.measure import in_turn, ratio
 from tracer.ablate import MODES, LogitDifference, losses, readings, sweep
-from tracer.allocator import keep_freed_memory
 from tracer.config import ModelConfig
-from tracer.edits import Edit, applied
+from tracer.data.probes import per_token_loss, repeated
+from tracer.interventions.edits import Edit, applied
 from tracer.model import Transformer
-from tracer.probes import per_token_loss, repeated
 from tracer.store import Run, open_run
+from tracer.training.malloc import keep_freed_memory
 
 # n_layers, n_heads, d_model, d_vocab, batch, T, rounds, every how many heads the slow sides are timed on
 CASES = (

@@ -34,12 +34,12 @@ from benchmarks.measure import ratio
 from benchmarks.models import spread
 from benchmarks.training_peers import Fused, Heads, Norm, Peer, RMSNorm, fused_norm
 from tracer import data as data_module
-from tracer import training
-from tracer.allocator import keep_freed_memory
 from tracer.config import TrainConfig
 from tracer.model import Attention, Transformer
 from tracer.presets import preset
-from tracer.scribe import CHECKPOINT_SECONDS, Scribe
+from tracer.training import loop
+from tracer.training.malloc import keep_freed_memory
+from tracer.training.session import CHECKPOINT_SECONDS, Scribe
 
 PRESET = preset("four-blocks-rms").config
 TOKENS = 1024
@@ -51,7 +51,7 @@ ROUNDS = 6
 TOLERANCE = {"no": 1e-4, "bf16": 1e-2}
 """Of losses, relative."""
 KEPT = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
-"""What `tracer.allocator` sets: freed memory stays in the process."""
+"""What `tracer.training.malloc` sets: freed memory stays in the process."""
 
 
 def configuration(n_ctx: int, precision: str) -> TrainConfig:
@@ -137,7 +137,7 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
             super().keep(*args, **options)
             self.checkpoint_seconds = math.inf
 
-    def gated(job: training.Job, step: int) -> Tensor:
+    def gated(job: loop.Job, step: int) -> Tensor:
         if step:
             gate.next_step(losses[-1])
         loss = step_of_ours(job, step)
@@ -146,13 +146,13 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
             pipe.send(recording(job, scribes[0], loss))
         return loss
 
-    step_of_ours, training.forward_backward = training.forward_backward, gated
-    training.Scribe = Idle
+    step_of_ours, loop.forward_backward = loop.forward_backward, gated
+    loop.Scribe = Idle
     with tempfile.TemporaryDirectory() as folder:
-        training.train(replace(configuration(n_ctx, precision), run=f"{folder}/run"), quiet=True)
+        loop.train(replace(configuration(n_ctx, precision), run=f"{folder}/run"), quiet=True)
 
 
-def recording(job: training.Job, scribe: Scribe, loss: Tensor) -> dict[str, list[Cost]]:
+def recording(job: loop.Job, scribe: Scribe, loss: Tensor) -> dict[str, list[Cost]]:
     """What each kind of recording costs, its writing included."""
     costs: dict[str, list[Cost]] = {kind: [] for kind in KINDS}
     for step in (1, 2):
@@ -165,7 +165,7 @@ def recording(job: training.Job, scribe: Scribe, loss: Tensor) -> dict[str, list
 
         def resume_point(step: int = step) -> None:
             scribe.snapshots = set()
-            Scribe.keep(scribe, step, lambda: training.state_of(job), force=True)
+            Scribe.keep(scribe, step, lambda: loop.state_of(job), force=True)
 
         deeds: dict[str, Callable[[], object]] = {
             "record": record,

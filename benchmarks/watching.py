@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import tracer
 from benchmarks.measure import in_turn, ratio
 from benchmarks.models import spread
-from tracer.adapters.recorder import Recorder
+from tracer.watching.recorder import Recorder
 
 STEPS = 120
 ROUNDS = 3

@@ -15,7 +15,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from dashboard.theme import head_label, parse_head
-from tracer.course import NAMES as CURVES
+from tracer.analysis.training_curves import NAMES as CURVES
 
 Head = tuple[int, int]
 ECHO_SECONDS = 3.0

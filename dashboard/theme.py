@@ -12,7 +12,8 @@ from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
     "ANCHORS", "LINES", "Scale", "Status", "apply", "contrast", "fmt", "head_label", "is_dark", "layer_colours",
-    "lightness", "palette", "parse_head", "plotly_template", "ramp", "status",
+    "lightness", "palette", "parse_head", "plotly_template", "ramp",
+    "signed", "status",
 ]  # fmt: skip
 
 _STATUS = {
@@ -63,6 +64,12 @@ def fmt(value: float | None, measure: Any = "") -> str:
     else:
         text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
+
+
+def signed(value: float) -> str:
+    """A change as the dashboard prints it: with its sign."""
+    text = fmt(value, "loss")
+    return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def is_dark() -> bool:

@@ -30,11 +30,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and 
 # Modules whose signatures, shapes included, are checked at run time (an int is a fine float). Not so config, presets,
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
-    "ablate", "adapters", "attribution", "bound", "circuits", "clamp", "compare", "data", "edits", "exercises", "film",
-    "generate", "gradients", "headmodel", "heads", "inspect", "measures", "model", "optim", "passages", "phases",
-    "trigrams", "vocabulary",
+    "ablate", "analysis", "data", "heads", "huggingface", "interventions", "measures", "model", "specimens.exercises",
+    "training.loop", "training.optim", "training.probe_recorder", "watching",
 )  # fmt: skip
-SHAPE_CHECKED = [f"tracer.{part}" for part in (*PARTS, "probes", "record", "training")]
+SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
 install_import_hook(SHAPE_CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -104,7 +103,7 @@ def trained_toy(made_once: Callable[[str, Callable[[Path], object]], Path]) -> P
 
     def make(folder: Path) -> None:
         from tracer.presets import preset  # not before the hook above
-        from tracer.training import train
+        from tracer.training.loop import train
 
         train(replace(preset("induction").config, run=str(folder / "toy"), device="cpu"), quiet=True)
 

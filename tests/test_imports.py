@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,15 @@ def test_disk_calls_are_read() -> None:
 
 
 def test_every_part_is_looked_at() -> None:
-    parts = {"tracer.config", "tracer.heads", "tracer.gradients", "tracer.phases", "tracer.store", "tracer.data"}
-    parts |= {"dashboard.app", "dashboard.loading", "dashboard.figures", "dashboard.views"}
+    parts = {
+        "tracer.config",
+        "tracer.heads",
+        "tracer.measures.gradients",
+        "tracer.analysis.change_points",
+        "tracer.store",
+        "tracer.data",
+    }
+    parts |= {"dashboard.app", "dashboard.loading", "dashboard.shared", "dashboard.pages"}
     assert parts <= set(SOURCES)
 
 
@@ -95,10 +103,10 @@ FORMATS = (
     "tracer.store.layout",
     "tracer.store.trace",
     "tracer.store.writer",
-    "tracer.training",
-    "tracer.record",
+    "tracer.training.loop",
+    "tracer.training.probe_recorder",
 )
-ANALYSIS = ("tracer.heads", "tracer.gradients", "tracer.circuits", "tracer.phases")
+ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.analysis.composition", "tracer.analysis.change_points")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +114,8 @@ ANALYSIS = ("tracer.heads", "tracer.gradients", "tracer.circuits", "tracer.phase
     [
         pytest.param(("tracer",), ("dashboard", "streamlit", "plotly"), (), id="tracer knows no dashboard"),
         pytest.param(ANALYSIS, ("tracer.model", "tracer.store"), (), id="analysis takes tensors"),
-        pytest.param(("tracer.phases",), ("torch",), (), id="phases are numpy"),
-        pytest.param(("tracer.pictures",), ("torch", "xarray"), (), id="pictures are numpy"),
+        pytest.param(("tracer.analysis.change_points",), ("torch",), (), id="phases are numpy"),
+        pytest.param(("tracer.pictures",), ("torch", "xarray"), ("tracer.pictures.notebook",), id="pictures are numpy"),
         pytest.param(("tracer.config",), ("tracer", "torch"), (), id="config stands alone"),
         pytest.param(
             ("tracer", "dashboard"), tuple(DISK_LIBRARIES), ("tracer.store", "tracer.data"), id="only store knows files"
@@ -116,36 +124,78 @@ ANALYSIS = ("tracer.heads", "tracer.gradients", "tracer.circuits", "tracer.phase
             ("tracer", "dashboard"), ("pickle", "cloudpickle", "dill", "joblib"), (), id="nothing is unpickled"
         ),
         pytest.param(("dashboard",), FORMATS, (), id="dashboard knows no format"),
-        pytest.param(("dashboard",), ("torch",), ("dashboard.loading",), id="pages paint without torch"),
     ],
 )
 def test_arrows(importers: tuple[str, ...], forbidden: tuple[str, ...], except_in: tuple[str, ...]) -> None:
     assert breaches(importers, forbidden, except_in) == []
 
 
-def test_figures_know_numpy_and_plotly_only() -> None:
-    allowed = ("numpy", "plotly", "dashboard.figures", "dashboard.theme", *sys.stdlib_module_names)
-    used = {name for module, names in IMPORTS.items() if within(module, "dashboard.figures") for name in names}
-    assert sorted(name for name in used if not within(name, *allowed) and name != "dashboard") == []
+PAGES = sorted({".".join(name.split(".")[:3]) for name in SOURCES if name.startswith("dashboard.pages.")})
 
 
-def test_views_never_import_views() -> None:
-    assert breaches(("dashboard.views",), ("dashboard.views",)) == []
+def test_there_are_nine_pages() -> None:
+    assert len(PAGES) == 9
 
 
-def test_sections_never_import_views() -> None:
-    assert breaches(("dashboard.sections", "dashboard.components"), ("dashboard.views",)) == []
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_knows_no_other_page(page: str) -> None:
+    assert breaches((page,), tuple(other for other in PAGES if other != page)) == []
 
 
-def test_only_loading_caches() -> None:
+def test_what_pages_share_knows_no_page() -> None:
+    assert breaches(("dashboard.shared", "dashboard.loading", "dashboard.components"), ("dashboard.pages",)) == []
+
+
+def test_pages_paint_without_torch() -> None:
+    assert [said for said in breaches(("dashboard",), ("torch",)) if not asks(said.split()[0])] == []
+
+
+def asks(module: str) -> bool:
+    """Is this a module of cached questions to tracer?"""
+    return within(module, "dashboard.loading") or module.endswith("data")
+
+
+def test_only_questions_to_tracer_are_cached() -> None:
     caching = [name for name, path in SOURCES.items() if "st.cache_" in path.read_text()]
-    assert [name for name in caching if not within(name, "dashboard.loading")] == []
+    assert [name for name in caching if not asks(name)] == []
+
+
+def test_no_circle() -> None:
+    """Nor one that a lazy import or an annotation hides."""
+    arrows = {
+        name: {other for other in IMPORTS[name] if other in SOURCES and other != name} - parents(name)
+        for name in SOURCES
+    }  # fmt: skip
+    assert circle(arrows) == []
+
+
+def parents(name: str) -> set[str]:
+    """A module's packages: naming them says where a name lies, not what is needed."""
+    return {name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)}
+
+
+def circle(arrows: dict[str, set[str]]) -> list[str]:
+    """One circle, as the names along it; empty when there is none."""
+    try:
+        list(TopologicalSorter(arrows).static_order())
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_a_circle_is_found() -> None:
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+    assert circle({"a": {"b"}, "b": set()}) == []
+
+
+def test_nothing_is_loose_at_the_root() -> None:
+    assert {path.stem for path in (ROOT / "tracer").glob("*.py")} == {"__init__", "__main__", "config", "presets"}
 
 
 def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures read their own .js and .css; showing writes the file it is asked for; processes
     # keeps what the trainings it started have printed
-    exempt = ("tracer.store", "tracer.data", "tracer.pictures.sources", "tracer.showing", "dashboard.processes")
+    exempt = ("tracer.store", "tracer.data", "tracer.pictures.sources", "tracer.pictures.notebook", "dashboard.jobs")
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}
     assert {name: found for name, found in touching.items() if found} == {}
 
@@ -159,12 +209,12 @@ def test_every_named_shape_is_checked(shape_checked: list[str]) -> None:
     "module",
     [
         "tracer",
-        "tracer.cli",
+        "tracer.cli.commands",
         "tracer.measures",
         "dashboard.theme",
         "dashboard.state",
         "dashboard.loading",
-        "dashboard.views.runs",
+        "dashboard.pages.runs.page",
     ],
 )
 def test_cheap_to_import(module: str) -> None:

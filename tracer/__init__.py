@@ -20,35 +20,46 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
-    from tracer.adapters.callbacks import LightningCallback, TrainerCallback
-    from tracer.adapters.huggingface import load_hf, open_hf
-    from tracer.adapters.watch import watch
+    from tracer import ablate, data, diagnosis, heads, measures, pictures, store
+    from tracer.analysis.run_sweep import sweep_run
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
+    from tracer.data import probes
     from tracer.diagnosis import diagnose
+    from tracer.huggingface.loading import load_hf
+    from tracer.huggingface.opening import open_hf
+    from tracer.interventions import clamps as clamp
     from tracer.model import Transformer
+    from tracer.pictures.notebook import show
     from tracer.presets import PRESETS, preset
-    from tracer.showing import show
     from tracer.store import Run, list_runs, open_run
-    from tracer.sweeping import sweep_run
-    from tracer.training import fork, resume, train
+    from tracer.training.loop import fork, resume, train
+    from tracer.watching.callbacks import LightningCallback, TrainerCallback
+    from tracer.watching.watch import watch
 
 _HOME = {
     "DataConfig": "config", "ModelConfig": "config", "OptimConfig": "config", "RecordConfig": "config",
     "TrainConfig": "config", "Transformer": "model", "PRESETS": "presets", "preset": "presets", "Run": "store",
-    "LightningCallback": "adapters.callbacks", "TrainerCallback": "adapters.callbacks",
-    "load_hf": "adapters.huggingface", "open_hf": "adapters.huggingface", "watch": "adapters.watch",
-    "list_runs": "store", "open_run": "store", "fork": "training", "resume": "training", "train": "training",
-    "sweep_run": "sweeping", "diagnose": "diagnosis", "show": "showing",
+    "LightningCallback": "watching.callbacks", "TrainerCallback": "watching.callbacks",
+    "load_hf": "huggingface.loading", "open_hf": "huggingface.opening", "watch": "watching.watch",
+    "list_runs": "store", "open_run": "store", "fork": "training.loop", "resume": "training.loop",
+    "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "show": "pictures.notebook",
+}  # fmt: skip
+_MODULES = {
+    "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
+    "measures": "measures", "pictures": "pictures", "probes": "data.probes", "store": "store",
 }  # fmt: skip
 
 __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
-    "TrainerCallback", "Transformer", "diagnose", "fork", "list_runs", "load_hf", "open_hf", "open_run", "preset",
-    "resume", "show", "sweep_run", "train", "watch",
+    "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork", "heads", "list_runs",
+    "load_hf", "measures", "open_hf", "open_run", "pictures", "preset", "probes", "resume", "show", "store",
+    "sweep_run", "train", "watch",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"tracer.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"tracer has no {name!r}; it has {', '.join(__all__)}")
     return getattr(importlib.import_module(f"tracer.{_HOME[name]}"), name)

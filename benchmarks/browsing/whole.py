@@ -21,7 +21,7 @@ INTERACTIONS, SESSIONS = 500, 20
 def small_run(folder: Path) -> None:
     """The toy of repeated tokens, 99 updates, each kept: 100 snapshots."""
     from tracer.presets import preset
-    from tracer.training import train
+    from tracer.training.loop import train
 
     toy = preset("induction").config
     record = replace(toy.record, every=1, snapshot_every=1, log_every=50, val_rows=8)

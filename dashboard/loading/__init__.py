@@ -1,7 +1,8 @@
 """Cached access to `tracer`: the only place that caches, keyed by run, step and what was asked.
 
 Nothing here is imported at the top that brings in torch: the first page paints without it.
-Models are shared between sessions and threads: safe, because interventions travel with the call (`tracer.edits`).
+Models are shared between sessions and threads: safe, because interventions travel with the call
+(`tracer.interventions.edits`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tracer.store import Run, list_runs, open_run, resolve
 if TYPE_CHECKING:
     import xarray as xr
 
-    from tracer.headmodel import HeadModel
+    from tracer.model.protocol import HeadModel
 
 
 def runs() -> list[Run]:
@@ -91,9 +92,9 @@ def _model(directory: str, step: int, created: str) -> HeadModel:
 
 def as_trained(opened: Run | str, step: int) -> AbstractContextManager[None]:
     """What the run holds while it trains is held here, in this thread: its heads are what they are with it."""
-    from tracer import clamp
+    from tracer.interventions import clamps
 
-    return clamp.as_trained(open_run(opened) if isinstance(opened, str) else opened, step)
+    return clamps.as_trained(open_run(opened) if isinstance(opened, str) else opened, step)
 
 
 def size_mb(opened: Run) -> float:

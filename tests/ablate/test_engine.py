@@ -15,15 +15,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from tests.model.test_oracle import NATIVE, native
 from tests.models import as_trained, exact
-from tests.test_model_oracle import NATIVE, native
 from tracer.ablate import MODES, LogitDifference, Loss, effect, estimate, losses, pairs, plan, readings, sweep
 from tracer.ablate.memory import split
-from tracer.adapters.foreign import Foreign
 from tracer.config import InitConfig, ModelConfig
-from tracer.edits import applied
+from tracer.data.probes import per_token_loss
+from tracer.huggingface.wrapped import Foreign
+from tracer.interventions.edits import applied
 from tracer.model import Transformer
-from tracer.probes import per_token_loss
 
 CONFIG = ModelConfig(n_layers=3, n_heads=2, d_model=12, n_ctx=9, d_vocab=11, init=InitConfig(attn=0.6, embed=1.0))
 TOKENS = torch.randint(0, 11, (5, 9), generator=torch.Generator().manual_seed(2))

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tracer.ablate import MODES, LogitDifference, Loss, attribution, integrated_gradients, readings, sweep
-from tracer.adapters.export import as_huggingface
-from tracer.adapters.foreign import Foreign
 from tracer.config import InitConfig, ModelConfig
+from tracer.huggingface.export import as_huggingface
+from tracer.huggingface.wrapped import Foreign
 from tracer.model import Transformer
 
 TOKENS = torch.randint(0, 11, (4, 9), generator=torch.Generator().manual_seed(2))

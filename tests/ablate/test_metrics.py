@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tracer.ablate import LogitDifference, LogProb, Loss, Metric, plan, readings
 from tracer.config import InitConfig, ModelConfig
-from tracer.edits import applied
+from tracer.data.probes import per_token_loss
+from tracer.interventions.edits import applied
 from tracer.model import Transformer
-from tracer.probes import per_token_loss
 
 CONFIG = ModelConfig(
     n_layers=2, n_heads=2, d_model=12, n_ctx=9, d_vocab=11, mlp_hidden=(16,), init=InitConfig(attn=0.6)

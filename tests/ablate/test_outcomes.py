@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from tracer import probes
 from tracer.ablate import (
     MLP,
     Edge,
@@ -21,8 +20,9 @@ from tracer.ablate import (
 )
 from tracer.ablate.repair import Repair
 from tracer.config import InitConfig, ModelConfig
-from tracer.edits import Edit, applied, recording
+from tracer.data import probes
 from tracer.heads import probe_scores, stats, stats_of
+from tracer.interventions.edits import Edit, applied, recording
 from tracer.measures import HEAD_MEASURES
 from tracer.model import Transformer
 

@@ -15,9 +15,9 @@ from transformer_lens.patching import get_act_patch_direct_path
 from transformers import PreTrainedTokenizerFast
 
 from tracer.ablate import Part, Path, derangement, effect, planner
-from tracer.adapters.export import as_huggingface
 from tracer.config import InitConfig, ModelConfig
-from tracer.edits import applied, recording
+from tracer.huggingface.export import as_huggingface
+from tracer.interventions.edits import applied, recording
 from tracer.model import Transformer
 
 WIDTHS: dict[str, Any] = {"n_layers": 3, "n_heads": 2, "d_model": 16, "n_ctx": 8, "d_vocab": 11}

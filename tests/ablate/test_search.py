@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tracer import probes
 from tracer.ablate import build_up, effect, knock_down, repeat_gain
 from tracer.config import ModelConfig
+from tracer.data import probes
 from tracer.model import Transformer
 
 V, L = 13, 5

@@ -13,15 +13,15 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tracer import probes
 from tracer.ablate import Verdict, effect, verdict
-from tracer.adapters.foreign import Foreign
-from tracer.circuits import random_composition
+from tracer.analysis.composition import random_composition
 from tracer.config import ModelConfig
+from tracer.data import probes
+from tracer.huggingface.wrapped import Foreign
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 VOCAB, CTX = 27, 51
 

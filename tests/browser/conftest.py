@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 import tracer
 from tests.browsing import ROOT, chromium_of, served, tab
 from tracer.presets import preset
-from tracer.training import train
+from tracer.training.loop import train
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 import tracer
 from tests.browsing import ROOT, number, query, served, settle, sideways
 from tracer.data import encode_prompt
-from tracer.edits import recording
+from tracer.interventions.edits import recording
 
 pytestmark = pytest.mark.slow
 PROMPT = "5 7 9 11 5 7 9 11"

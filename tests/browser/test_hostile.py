@@ -16,7 +16,7 @@ from dashboard.navigation import TITLES
 from tests.browsing import ROOT, SIZES, photograph, served, settle, sideways, tab
 from tracer.pictures.payload import visible
 from tracer.presets import preset
-from tracer.training import train
+from tracer.training.loop import train
 
 pytestmark = pytest.mark.slow
 SCRIPT, IMAGE = "<script>alert(1)</script>", "</script><img src=x onerror=alert(1)>"

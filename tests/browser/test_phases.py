@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 import tracer
-from dashboard.sections.phase_order import circuit
+from dashboard.pages.phases.order import circuit
 from tests.browsing import number, photograph, query, settle, sideways, visit
-from tracer.course import course
+from tracer.analysis.training_curves import course
 
 pytestmark = pytest.mark.slow
 

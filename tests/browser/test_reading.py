@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import tracer
 from tests.browsing import READY, ROOT, query, served, settle
-from tracer.inspect import look
+from tracer.analysis.prompt_attention import look
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.browsing import ROOT, SIZES, findings, photograph, query, served, set
 from tests.dashboard.test_specimens import narrow
 from tracer.pictures.taken import GONE
 from tracer.presets import preset
-from tracer.training import train
+from tracer.training.loop import train
 
 pytestmark = pytest.mark.slow
 

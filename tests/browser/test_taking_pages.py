@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.snippets import PAGES
+from dashboard.shared.export.snippets import PAGES
 from tests.browser.test_taking import FITS, PAINTED, offline, rows, safe, saved  # noqa: F401
 from tests.browsing import settle, visit
 from tracer.pictures.taken import GONE

@@ -16,13 +16,13 @@ from streamlit.testing.v1 import AppTest
 from torch import nn
 
 import tracer
-from dashboard import processes
+from dashboard import jobs
 from dashboard.state import Selection
 from tracer.data.tokenizer import BOS, train_bpe
 from tracer.pictures import payload
 from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 
@@ -48,11 +48,11 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture
 def none_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A server that has started nothing yet, and no process of its left behind."""
-    monkeypatch.setattr(processes, "_STARTED", {})
-    monkeypatch.setattr(processes, "_SWEEPS", {})
-    monkeypatch.setattr(processes, "_SERIES", [])
+    monkeypatch.setattr(jobs, "_STARTED", {})
+    monkeypatch.setattr(jobs, "_SWEEPS", {})
+    monkeypatch.setattr(jobs, "_SERIES", [])
     yield
-    for one in [*processes._STARTED.values(), *processes._SWEEPS.values(), *processes._SERIES]:
+    for one in [*jobs._STARTED.values(), *jobs._SWEEPS.values(), *jobs._SERIES]:
         if one.alive:
             one.process.kill()
             one.process.wait()
@@ -93,7 +93,7 @@ def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
     def opened(page: str, **selection: Any) -> AppTest:
         script = (
             f"import sys; sys.path.insert(0, {str(APP.parents[1])!r})\n"
-            f"from dashboard.views import {page}\n{page}.page()\n"
+            f"from dashboard.pages.{page}.page import page\npage()\n"
         )
         app = AppTest.from_string(script, default_timeout=90)
         app.session_state["selection"] = Selection(**selection)

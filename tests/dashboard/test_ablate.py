@@ -12,13 +12,15 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard import headsets, state, theme
+from dashboard import state, theme
 from dashboard.components.headmap import headmap
 from dashboard.components.tokens import tokens
-from dashboard.loading import ablating
-from dashboard.loading.ablating import Setup
+from dashboard.loading import ablation
+from dashboard.loading.ablation import Setup
 from tests.dashboard.words import written
-from tracer import ablate, data, probes
+from tracer import ablate, data
+from tracer.analysis import head_sets
+from tracer.data import probes
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -79,19 +81,19 @@ def test_presets_choose_sets(open_page: Open, small_run: Run) -> None:
     app.button(key="preset As many other heads").click().run()
     assert app.session_state["selection"].off == ((1, 2), (1, 3))
     app.button(key="preset Previous-token head").click().run()
-    back = headsets.previous_token_head(small_run.trace["previous_token"][-1].values)
+    back = head_sets.previous_token_head(small_run.trace["previous_token"][-1].values)
     assert app.session_state["selection"].off == back
     assert scores.shape == (2, 4)
 
 
 def test_sets_of_heads_from_scores() -> None:
     scores = np.array([[0.1, 0.0, 0.2, np.nan], [0.9, 0.41, 0.4, 0.3]])
-    assert headsets.induction_heads(scores) == ((1, 0), (1, 1))
-    assert headsets.previous_token_head(scores) == ((1, 0),)
-    assert headsets.others(((1, 0), (1, 1)), scores) == ((1, 2), (1, 3))
-    assert headsets.others(((0, 0), (1, 0)), scores) == ((0, 1), (1, 3))
-    assert headsets.others(((1, 0), (1, 1), (1, 2)), scores) == ()  # one is left for three
-    assert headsets.others((), scores) == ()
+    assert head_sets.induction_heads(scores) == ((1, 0), (1, 1))
+    assert head_sets.previous_token_head(scores) == ((1, 0),)
+    assert head_sets.others(((1, 0), (1, 1)), scores) == ((1, 2), (1, 3))
+    assert head_sets.others(((0, 0), (1, 0)), scores) == ((0, 1), (1, 3))
+    assert head_sets.others(((1, 0), (1, 1), (1, 2)), scores) == ()  # one is left for three
+    assert head_sets.others((), scores) == ()
 
 
 def test_a_link_carries_everything() -> None:
@@ -131,7 +133,7 @@ def test_choosing_a_token_shows_what_comes_after_it(open_page: Open) -> None:
 def test_the_prompt_numbers_are_those_of_the_model(workplace: object, small_run: Run) -> None:
     setup = Setup.of(small_run, 30, ((1, 1),), "zero", False)
     prompt = (0, 5, 6, 7, 5)
-    found = ablating.on_prompt(setup, prompt, 3)
+    found = ablation.on_prompt(setup, prompt, 3)
     effect = ablate.effect(small_run.model(30), torch.tensor([prompt]), [(1, 1)])
     assert np.isnan(found["loss_before"][0])
     np.testing.assert_allclose(found["loss_after"][1:], effect.ablated[0].numpy(), atol=1e-5)
@@ -149,7 +151,7 @@ def test_patterns_before_and_after(mode: str, open_page: Open) -> None:
 
 def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> None:
     free, held = (
-        ablating.patterns(Setup.of(small_run, 30, ((0, 0), (0, 1)), "zero", frozen), (0, 5, 6, 5), (1, 0), 256)
+        ablation.patterns(Setup.of(small_run, 30, ((0, 0), (0, 1)), "zero", frozen), (0, 5, 6, 5), (1, 0), 256)
         for frozen in (False, True)
     )
     np.testing.assert_array_equal(held[0], held[1])

@@ -15,19 +15,19 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
-from dashboard.loading import circuits
-from dashboard.sections import circuit_reasons as reasons
+from dashboard.pages.circuits import data as circuits
+from dashboard.pages.circuits import reasons
 from tests.dashboard.words import captions
-from tracer.adapters import weights
-from tracer.batches import batches
-from tracer.circuits import random_composition
+from tracer.analysis.composition import random_composition
+from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
-from tracer.edits import recording
+from tracer.data.probes import repeated
+from tracer.huggingface import weights
+from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.presets import PRESETS
-from tracer.probes import repeated
 from tracer.store import Run, open_run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 BASE = ModelConfig(n_layers=2, n_heads=2, d_model=8, d_vocab=9)

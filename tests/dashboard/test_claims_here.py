@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard.loading import specimens
+from dashboard.pages.specimens import data as specimens
 from tracer.store import Run
 
 

@@ -9,14 +9,18 @@ import pytest
 import torch
 
 from dashboard import loading
-from dashboard.loading import circuits, finding_passages, logits, looking, phases, trigrams
-from dashboard.snippets import View, snippet
+from dashboard.loading import prompt_attention
+from dashboard.pages.circuits import data as circuits
+from dashboard.pages.circuits import logits_data, trigrams_data
+from dashboard.pages.find import data as finding_passages
+from dashboard.pages.phases import data as phases
+from dashboard.shared.export.snippets import View, snippet
 from dashboard.state import Selection
-from tracer import clamp
-from tracer.film import film
-from tracer.passages import search
+from tracer.analysis.max_activating import search
+from tracer.analysis.prompt_over_steps import film
+from tracer.interventions import clamps
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 STEP, TOKENS = 20, [1, *range(5, 15), *range(5, 15)]
 
@@ -39,7 +43,7 @@ def one_back(shares: np.ndarray) -> np.ndarray:
 
 
 def test_heads_and_their_film(blind: Run) -> None:
-    sight = looking.of_text(blind, STEP, TOKENS, [str(token) for token in TOKENS])
+    sight = prompt_attention.of_text(blind, STEP, TOKENS, [str(token) for token in TOKENS])
     everything = slice(None)
     for head in range(4):
         assert (one_back(sight.window(0, head, everything, everything)) == 0).all()
@@ -51,7 +55,7 @@ def test_heads_and_their_film(blind: Run) -> None:
 
 def test_find_and_its_lines(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = finding_passages.of_text(blind, STEP)
-    with clamp.as_trained(blind, STEP):
+    with clamps.as_trained(blind, STEP):
         expected = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
     let_go = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
     monkeypatch.chdir(blind.dir.parents[1])
@@ -77,8 +81,8 @@ def test_lines_of_ablate(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_circuits(blind: Run) -> None:
     at_one = circuits.stripes(key(blind)).values[..., 1]
     assert (at_one[0] == 0).all() and (at_one[1] > 0).all()
-    assert trigrams.seen(key(blind), (0, 2), 1) == 0 < trigrams.seen(key(blind), (0, 2), 2)
-    parts = logits.parts_of_logit(key(blind), tuple(TOKENS))
+    assert trigrams_data.seen(key(blind), (0, 2), 1) == 0 < trigrams_data.seen(key(blind), (0, 2), 2)
+    parts = logits_data.parts_of_logit(key(blind), tuple(TOKENS))
     assert (parts.heads[1, 1] == parts.heads[1, 1][0]).all(), "a head that is off writes the same everywhere: nothing"
     whole = parts.embed + parts.heads.sum((0, 1)) + parts.mlps.sum(0) + parts.biases
     np.testing.assert_allclose(whole, parts.logit, atol=1e-4)

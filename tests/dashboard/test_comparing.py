@@ -16,15 +16,15 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
-from dashboard.loading import ablating, comparing, prompting
-from dashboard.loading.ablating import Setup, Swept
-from dashboard.sections.ablate_compare import fitted, sentence
+from dashboard.loading import ablation, comparison, prompt_tokens
+from dashboard.loading.ablation import Setup, Swept
+from dashboard.pages.ablate.beside import fitted, sentence
 from tests.dashboard.words import written
 from tracer.ablate import Estimate, effect, estimate
-from tracer.edits import recording
+from tracer.interventions.edits import recording
 from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 PROMPT = "3 4 5 3 4"
@@ -51,7 +51,7 @@ def drawn(app: AppTest) -> str:
 
 def patterns(run: Run, step: int, prompt: str = PROMPT) -> np.ndarray:
     """Every pattern from the explicit matrices, [layer head query_pos key_pos]."""
-    tokens = torch.tensor([prompting.encode(run, prompt).tokens])
+    tokens = torch.tensor([prompt_tokens.encode(run, prompt).tokens])
     with torch.no_grad(), recording("hook_pattern") as seen:
         run.model(step)(tokens)
     return np.stack([pattern[0].numpy() for _, pattern in sorted(seen.items())]).astype(np.float64)
@@ -178,7 +178,7 @@ def test_a_head_that_the_other_lacks_is_replaced_and_said(open_page: Open, narro
 
     app.segmented_control(key="match_box").set_value("alike").run()
     assert not app.exception and "B has no" not in written(app) and np.isfinite(moved(app)).all()
-    apart = comparing.unlikeness(open_trace("tiny"), 30, open_trace("narrow"), 2)
+    apart = comparison.unlikeness(open_trace("tiny"), 30, open_trace("narrow"), 2)
     layer, head = np.unravel_index(apart[1, 3].argmin(), apart[1, 3].shape)
     assert f"L{layer}H{head} of B behaves {apart[1, 3].min():.2f} away from L1H3 of A" in written(app)
     assert sent(app, "versus")[0]["sides"][1]["title"].startswith(f"L{layer}H{head} of narrow")
@@ -227,7 +227,7 @@ def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, s
     off = ((0, 1), (1, 2))
     app = open_page("ablate", run="tiny", off=off, other_step=10)
     tables = [e.proto.body for e in app.get("html") if "beside" in e.proto.body]
-    found = ablating.batches(str(small_run.dir.resolve()), small_run.meta["created"])
+    found = ablation.batches(str(small_run.dir.resolve()), small_run.meta["created"])
     for table, (_, tokens, where) in zip(tables, found.sequences(), strict=True):
         cells = [number(cell) for cell in re.findall(r"<td>([+−]?[\d.]+)", table)]
         effects = [effect(small_run.model(step), tokens, off) for step in (30, 10)]
@@ -244,10 +244,10 @@ def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, s
 @pytest.mark.parametrize("mode", ["zero", "resample"])
 def test_differences_are_paired_by_sequence(workplace: Path, small_run: Run, mode: str) -> None:
     one, two = (Setup.of(small_run, step, ((1, 0),), mode, False) for step in (30, 0))
-    tokens, where = ablating.batches(one.run, one.created).sequences()[0][1:]
+    tokens, where = ablation.batches(one.run, one.created).sequences()[0][1:]
     a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode) for s in (one, two))
     expected = estimate((b.delta - a.delta)[:, where].mean(1).numpy())
-    found = comparing.differences(one, two)["repeat"]
+    found = comparison.differences(one, two)["repeat"]
     assert found is not None and found.n == expected.n
     np.testing.assert_allclose(
         [found.mean, found.low, found.high], [expected.mean, expected.low, expected.high], atol=1e-5
@@ -319,7 +319,7 @@ def test_a_sweep_of_another_shape_keeps_its_labels() -> None:
 
 def test_partners() -> None:
     exists = np.array([[True, True], [True, False]])
-    assert comparing.partners(exists) == (((0, 0), (0, 1)), ((1, 0), None))
+    assert comparison.partners(exists) == (((0, 0), (0, 1)), ((1, 0), None))
     apart = np.array([[[[0.5, 0.1], [0.3, NAN]]]])
-    assert comparing.partners(exists, apart) == (((0, 1),),)
-    assert comparing.nearest(np.full((1, 2), NAN)) is None
+    assert comparison.partners(exists, apart) == (((0, 1),),)
+    assert comparison.nearest(np.full((1, 2), NAN)) is None

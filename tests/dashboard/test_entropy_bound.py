@@ -1,4 +1,5 @@
-"""The lower bound of entropy on the pages: closed until asked for, then what `tracer.bound` says of every snapshot."""
+"""The lower bound of entropy on the pages: closed until asked for, then
+what `tracer.analysis.entropy_bound` says of every snapshot."""
 
 from __future__ import annotations
 
@@ -11,17 +12,17 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.loading import diagnosing
-from dashboard.loading.diagnosing import Bounds
-from dashboard.sections.entropy_bound import reading
-from tracer.bound import bound
+from dashboard.loading import diagnoses
+from dashboard.loading.diagnoses import Bounds
+from dashboard.shared.entropy_bound import reading
+from tracer.analysis.entropy_bound import bound
 from tracer.store import Run, open_run
 
 Open = Callable[..., AppTest]
 
 
 def test_every_snapshot_on_the_texts_that_the_run_kept(small_run: Run, workplace: Path) -> None:
-    found = diagnosing.bounds(small_run, (1, 2))
+    found = diagnoses.bounds(small_run, (1, 2))
     assert found is not None and found.steps.tolist() == small_run.steps == [0, 10, 20, 30]
     tokens = small_run.trace["prompt_tokens"].values[:1]  # one text, one repeated sequence
     model: Any = small_run.model(20)
@@ -35,14 +36,14 @@ def test_every_snapshot_on_the_texts_that_the_run_kept(small_run: Run, workplace
 
 def test_runs_of_others_have_none(others: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(others)
-    assert [diagnosing.bounds(open_run(name), (0, 0)) for name in ("gpt", "opened")] == [None, None]
+    assert [diagnoses.bounds(open_run(name), (0, 0)) for name in ("gpt", "opened")] == [None, None]
 
 
 def test_a_run_without_snapshots_has_none(copy_run: Callable[..., Run]) -> None:
     run = copy_run("bare")
     for path in (run.dir / "snapshots").iterdir():
         path.unlink()
-    assert diagnosing.bounds(run, (0, 0)) is None
+    assert diagnoses.bounds(run, (0, 0)) is None
 
 
 def test_it_is_drawn_when_somebody_opens_it(open_page: Open, small_run: Run, sent: Callable[..., Any]) -> None:
@@ -54,7 +55,7 @@ def test_it_is_drawn_when_somebody_opens_it(open_page: Open, small_run: Run, sen
     app.run()
     assert not app.exception
     head, arrays, cue = sent(app, "bound_entropy")
-    found = diagnosing.bounds(small_run, (1, 2))
+    found = diagnoses.bounds(small_run, (1, 2))
     assert found is not None
     assert head["labels"] == ["entropy", "its scores allow", "Zhai's bound"]
     decoded = arrays["lines"] / 65534 * (head["hi"] - head["lo"]) + head["lo"]

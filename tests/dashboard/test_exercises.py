@@ -11,13 +11,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
-from dashboard.loading import specimens as reading
+from dashboard.pages.specimens import data as reading
 from tests.dashboard.test_specimens import OPEN, arguments, narrow, written
-from tracer.claims import answers, outcome
-from tracer.exercises import EXERCISES
 from tracer.presets import preset
+from tracer.specimens.claims import answers, outcome
+from tracer.specimens.exercises import EXERCISES
 from tracer.store import open_run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 
@@ -73,10 +73,10 @@ def test_characters_are_a_setting_of_their_own(open_page: Open, elsewhere: Path)
 
 
 def test_an_exercise_is_trained_beside_the_others(open_page: Open, elsewhere: Path) -> None:
-    from dashboard import processes
+    from dashboard import jobs
 
     app = open_page("specimens")
     app.button(key="train many-eyes-small").click().run()
-    (one,) = processes.started()
+    (one,) = jobs.started()
     assert arguments(one)[:2] == ["train", "many-eyes-small"]
     assert not {"train one-matmul-small", "train post-norm-small"} & {button.key for button in app.button}

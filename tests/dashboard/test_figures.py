@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.figures import norms, rows
+from dashboard.pages.gradients import norms
+from dashboard.shared import rows
 
 
 def traces(figure) -> list[Any]:

@@ -12,11 +12,12 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
-from dashboard.loading import finding_passages, prompting
-from dashboard.sections import passages as section
+from dashboard.loading import prompt_tokens
+from dashboard.pages.find import data as finding_passages
+from dashboard.pages.find import passages as section
 from tests.dashboard.words import captions
 from tracer import data
-from tracer.edits import recording
+from tracer.interventions.edits import recording
 from tracer.store import Run, open_run
 
 Open = Callable[..., AppTest]
@@ -101,7 +102,7 @@ def test_a_passage_opens_as_a_prompt(open_page: Open, sent: Any, monkeypatch: py
     app.run()
     selection = app.session_state["selection"]
     run = run_of(app)
-    encoded = prompting.encode(run, selection.prompt)
+    encoded = prompt_tokens.encode(run, selection.prompt)
     assert turned == ["heads"] and encoded.strings[selection.token] == one["query_token"]
     row = finding_passages.text(run).tokens[one["sequence"]].tolist()
     assert encoded.tokens[selection.token - 5 : selection.token + 1] == row[one["query"] - 5 : one["query"] + 1]

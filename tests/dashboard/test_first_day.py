@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import navigation, parts, processes
-from dashboard.processes import Started
+from dashboard import jobs, navigation
+from dashboard.jobs import Started
+from dashboard.shared import choosers
 from tracer.measures import MEASURES
 from tracer.store import Run
 
@@ -33,7 +34,7 @@ def begin(name: str) -> Started:
     log = Path(f"{name}.log")
     log.touch()
     one = Started(name, directory, log, subprocess.Popen(["sleep", "600"]))
-    processes._STARTED[directory.resolve()] = one
+    jobs._STARTED[directory.resolve()] = one
     return one
 
 
@@ -63,12 +64,12 @@ def test_a_process_that_ended_made_no_run(place: Path, open_page: Open) -> None:
 def test_what_a_measure_is_stands_beside_its_name(open_page: Open, small_run: Run) -> None:
     for page in ("heads", "find"):
         app = open_page(page, run="tiny", measure="entropy")
-        assert app.selectbox(key="measure_box").help == parts.explanation("entropy", small_run)
-    text = parts.explanation("induction", small_run)
+        assert app.selectbox(key="measure_box").help == choosers.explanation("entropy", small_run)
+    text = choosers.explanation("induction", small_run)
     assert text.startswith("**Induction score**: Half of an induction head") and "Formula: sum of A_qk" in text
-    assert parts.explanation("tokens_seen", small_run).startswith("**Training tokens seen**: step \\* batch size")
+    assert choosers.explanation("tokens_seen", small_run).startswith("**Training tokens seen**: step \\* batch size")
     assert "Range 0 to 1." in text
-    assert MEASURES["entropy"].unit == "nats" and "nats." in parts.explanation("entropy", small_run)
+    assert MEASURES["entropy"].unit == "nats" and "nats." in choosers.explanation("entropy", small_run)
 
 
 @pytest.mark.parametrize(("shown", "hidden"), [("", "runs"), ("runs", "")])
@@ -95,7 +96,7 @@ def test_a_fork_that_begins_closes_its_form(place: Path, small_run: Run, open_pa
     app.text_input(key="fork_name").input("sprout")
     app.button(key="fork").click().run()  # before the page was drawn with the name
     assert not app.exception and "forking" not in app.session_state
-    assert [(one.name, "10" in one.process.args) for one in processes.started()] == [("sprout", True)]  # type: ignore[operator]
+    assert [(one.name, "10" in one.process.args) for one in jobs.started()] == [("sprout", True)]  # type: ignore[operator]
 
 
 def test_a_click_right_after_a_key_starts_what_was_typed(place: Path, open_page: Open, small_run: Run) -> None:
@@ -106,5 +107,5 @@ def test_a_click_right_after_a_key_starts_what_was_typed(place: Path, open_page:
     app.number_input(key="new_steps induction").set_value(7)
     app.text_input(key="new_name").input("quick")
     app.button(key="train_new").click().run()
-    (one,) = processes.started()
+    (one,) = jobs.started()
     assert one.name == "quick" and list(one.process.args)[-4:] == ["--seed", "3", "--steps", "7"]  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dashboard.figures.rows import short_names
-from dashboard.sections.health import count, verdict
+from dashboard.pages.gradients.health import count, verdict
+from dashboard.shared.rows import short_names
 from tracer.measures import UPDATE_BANDS
 
 

@@ -13,14 +13,15 @@ import torch
 import xarray as xr
 from streamlit.testing.v1 import AppTest
 
-from dashboard import measured, state
-from dashboard.loading import kept, prompting
+from dashboard import state
+from dashboard.loading import prompt_tokens, recorded_prompts
+from dashboard.shared import head_scores
 from tests.dashboard.words import captions
-from tracer.edits import recording
+from tracer.interventions.edits import recording
 from tracer.pictures import payload
 from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 LONG = " ".join(str(1 + i * i % 61) for i in range(599))
@@ -42,7 +43,7 @@ def long_run(small_run: Run) -> Iterator[Run]:
 
 def explicit(run: Run, layer: int, head: int) -> np.ndarray:
     """The whole pattern on LONG, from the explicit matrices."""
-    tokens = torch.tensor([prompting.encode(run, LONG).tokens])
+    tokens = torch.tensor([prompt_tokens.encode(run, LONG).tokens])
     with torch.no_grad(), recording(f"blocks.{layer}.attn.hook_pattern") as seen:
         run.model()(tokens)
     return seen[f"blocks.{layer}.attn.hook_pattern"][0, head].numpy()
@@ -123,10 +124,12 @@ def test_without_weights_the_kept_prompts_are_shown(open_page: Open, copy_run: C
 @pytest.mark.parametrize("size", [1, 3, 7, 10, 96])
 def test_pooled_blocks(size: int) -> None:
     p = np.random.default_rng(0).random((2, 10, 10), np.float32)
-    np.testing.assert_array_equal(kept.pooled(p, size, "max"), payload.max_pool(p, size)[0])
+    np.testing.assert_array_equal(recorded_prompts.pooled(p, size, "max"), payload.max_pool(p, size)[0])
     f = -(-10 // size)
     by_hand = [[p[:, i : i + f, j : j + f].mean((1, 2)) for j in range(0, 10, f)] for i in range(0, 10, f)]
-    np.testing.assert_allclose(kept.pooled(p, size, "mean"), np.moveaxis(np.array(by_hand), -1, 0), rtol=1e-6)
+    np.testing.assert_allclose(
+        recorded_prompts.pooled(p, size, "mean"), np.moveaxis(np.array(by_hand), -1, 0), rtol=1e-6
+    )
 
 
 NAN = float("nan")
@@ -151,17 +154,17 @@ def a_trace(**measures: list[list[list[float]]]) -> xr.Dataset:
     ],
 )
 def test_the_head_to_begin_with(measures: dict[str, Any], expected: tuple[int, int]) -> None:
-    assert measured.striking(a_trace(**measures)) == expected
+    assert head_scores.striking(a_trace(**measures)) == expected
 
 
 def test_what_a_trace_holds() -> None:
     trace = a_trace(entropy=[[[1.0, NAN]], [[NAN, NAN]]], induction=[[[NAN, NAN]], [[NAN, NAN]]])
-    assert measured.head_measures(trace) == ["entropy"]
-    assert not measured.holds(trace, "val_loss") and not measured.predicts_tokens(trace)
-    assert measured.there(trace).tolist() == [[True, False]]
-    assert [measured.nearest(trace, step) for step in (None, 0, 4, 6, 99)] == [-1, 0, 0, 1, 1]
-    assert np.isnan(measured.scores(trace, "previous_token", 3)).all()
-    np.testing.assert_array_equal(measured.scores(trace, "entropy", 3), [[1.0, NAN]])
+    assert head_scores.head_measures(trace) == ["entropy"]
+    assert not head_scores.holds(trace, "val_loss") and not head_scores.predicts_tokens(trace)
+    assert head_scores.there(trace).tolist() == [[True, False]]
+    assert [head_scores.nearest(trace, step) for step in (None, 0, 4, 6, 99)] == [-1, 0, 0, 1, 1]
+    assert np.isnan(head_scores.scores(trace, "previous_token", 3)).all()
+    np.testing.assert_array_equal(head_scores.scores(trace, "entropy", 3), [[1.0, NAN]])
 
 
 def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:

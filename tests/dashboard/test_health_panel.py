@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.loading import diagnosing
-from dashboard.sections import health_panel
-from dashboard.sections.health_panel import marked, sentence
+from dashboard.loading import diagnoses
+from dashboard.shared import health_panel
+from dashboard.shared.health_panel import marked, sentence
 from tests.dashboard.test_specimens import narrow
 from tests.dashboard.test_training import BROKEN
 from tracer.diagnosis import RULES, diagnose
 from tracer.presets import preset
 from tracer.store import Run, open_run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 PAGES = ("training", "gradients")
@@ -111,7 +111,7 @@ def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callabl
         assert chunks
         for path in chunks:
             path.unlink()  # a chunk that is not there reads as nan
-    found = diagnosing.diagnosis(run)
+    found = diagnoses.diagnosis(run)
     missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "idle")]
     assert found.not_measured == missing
     assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
@@ -136,7 +136,7 @@ def test_a_name_in_the_evidence_is_text(open_page: Open, copy_run: Callable[...,
 
 def test_findings_are_read_again_when_the_run_moves_on(copy_run: Callable[..., Run], workplace: Path) -> None:
     run = copy_run("moving")
-    assert diagnosing.diagnosis(run).findings == []
+    assert diagnoses.diagnosis(run).findings == []
     path = run.dir / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "divergence": BROKEN}))
-    assert [one.kind for one in diagnosing.diagnosis(run).findings] == ["divergence"]
+    assert [one.kind for one in diagnoses.diagnosis(run).findings] == ["divergence"]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import processes
-from dashboard.headsets import THRESHOLD
+from dashboard import jobs
+from tracer.analysis.head_sets import THRESHOLD
+from tracer.analysis.run_sweep import sweep_run
 from tracer.store import Run
-from tracer.sweeping import sweep_run
 
 Open = Callable[..., AppTest]
 
@@ -35,7 +35,7 @@ def test_what_became_of_a_head_is_said_once_its_end_is_measured(
 
 def test_a_form_closes_once_its_run_has_begun(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(processes, "train", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(jobs, "train", lambda *arguments: asked.append(arguments))
     app = open_page("runs")
     app.session_state["way_train"] = True
     app.run()

@@ -15,10 +15,10 @@ from streamlit.testing.v1 import AppTest
 from torch import nn
 
 import tracer
-from dashboard import measured
-from dashboard.loading import ablating
-from dashboard.loading.ablating import Setup
-from dashboard.loading.summaries import summary
+from dashboard.loading import ablation
+from dashboard.loading.ablation import Setup
+from dashboard.loading.run_summaries import summary
+from dashboard.shared import head_scores
 from tests.dashboard.words import written
 from tracer import ablate
 from tracer.store import open_run
@@ -49,7 +49,7 @@ def test_without_code_the_kept_inputs_are_shown(elsewhere: Path, open_page: Open
     app, run = open_page("heads", run="patches"), open_run("patches")
     assert not app.text_area and "The code of this model is not in the run" in written(app)
     assert box(app, "Prompt").options == [n.replace("text", "input") for n in run.trace["prompt"].values]
-    layer, head = measured.striking(run.trace)
+    layer, head = head_scores.striking(run.trace)
     kept = run.trace["pattern"].dropna("step", how="all")
     expected = kept.isel(step=-1, prompt=0, layer=layer, head=head).values[:9, :9].astype(np.float32)
     np.testing.assert_allclose(shares(sent, app), expected, atol=1e-5)
@@ -103,7 +103,7 @@ def test_a_hugging_face_model_without_a_tokenizer_reads_token_ids(elsewhere: Pat
 def test_ablating_a_hugging_face_model_is_measured_on_what_the_run_kept(elsewhere: Path, open_page: Open) -> None:
     run = open_run("gpt")
     app = open_page("ablate", run="gpt", off=((1, 0),))
-    found = ablating.batches(*_key(run))
+    found = ablation.batches(*_key(run))
     assert found.text is not None and found.text.tolist() == run.trace["prompt_tokens"].values[:2, :24].tolist()
     changes = [float(m.value.replace("−", "-")) for m in app.metric if m.label == "Change"]
     expected = [

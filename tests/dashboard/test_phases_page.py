@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from dashboard.loading import phases as loading
-from dashboard.sections.phase_order import agreement, basis, circuit, moved, sureness
-from dashboard.sections.phase_seeds import alike, said, table
-from dashboard.sections.phase_undoing import snapshots
+from dashboard.pages.phases import data as loading
+from dashboard.pages.phases.order import agreement, basis, circuit, moved, sureness
+from dashboard.pages.phases.seeds import alike, said, table
+from dashboard.pages.phases.undoing import snapshots
 from tests.dashboard.test_links import parts, reopened
-from tracer.course import Curve, events, turn
-from tracer.phases import PhaseChange
-from tracer.phases import path as principal
+from tracer.analysis.change_points import PhaseChange
+from tracer.analysis.change_points import path as principal
+from tracer.analysis.training_curves import Curve, events, turn
 from tracer.store import Run
 from tracer.store.layout import Lock
 
@@ -261,7 +261,7 @@ def test_runs_beside_are_one_a_seed(small_run, copy_run) -> None:
 
 def test_undoing_is_the_dot_product_of_mean_losses(small_run, workplace) -> None:
     from tracer.ablate import losses
-    from tracer.batches import batches
+    from tracer.analysis.eval_sequences import batches
 
     found = loading.undoing(small_run, 0, 30, ((0, 0), (1, 1)))
     text = batches(small_run).text

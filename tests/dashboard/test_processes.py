@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import processes
+from dashboard import jobs
 from tests.waiting import wait
 from tracer.store import Run, open_run
 
@@ -24,38 +24,38 @@ def place(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
-    one = processes.train("induction", "toy", seed=0, steps=100_000)
-    assert one.alive and not one.failed and processes.started() == [one]
+    one = jobs.train("induction", "toy", seed=0, steps=100_000)
+    assert one.alive and not one.failed and jobs.started() == [one]
     assert os.getsid(one.process.pid) == one.process.pid  # not of our session: it outlives the server
     wait(lambda: one.has_run and len(open_run("toy").steps) > 1)
     assert open_run("toy").status == "training"
     with pytest.raises(ValueError, match="already holds a run"):
-        processes.train("induction", "toy", seed=0, steps=10)
-    processes.stop(open_run("toy"))
+        jobs.train("induction", "toy", seed=0, steps=10)
+    jobs.stop(open_run("toy"))
     wait(lambda: not one.alive)
     assert one.process.returncode == 130 and not one.failed
     assert open_run("toy").status == "stopped"
     kept = len(open_run("toy").steps)
-    again = processes.resume(open_run("toy"))
+    again = jobs.resume(open_run("toy"))
     wait(lambda: len(open_run("toy").steps) > kept)
     assert open_run("toy").live and open_run("toy").meta["pid"] == again.process.pid
-    processes.stop(open_run("toy"))
+    jobs.stop(open_run("toy"))
     wait(lambda: not again.alive)
-    assert processes.started() == [again]
+    assert jobs.started() == [again]
 
 
 def test_what_a_failed_process_said_is_kept(place: Path) -> None:
-    one = processes._start(Path("checkpoints/x"), ["train", "no-such-preset"])
+    one = jobs._start(Path("checkpoints/x"), ["train", "no-such-preset"])
     wait(lambda: not one.alive)
     assert one.failed and not one.has_run
     said = one.tail(100)
     assert "no-such-preset" in said and "induction-natural" in said and "Traceback" not in said
-    processes.forget(one)
-    assert processes.started() == []
+    jobs.forget(one)
+    assert jobs.started() == []
 
 
 def test_a_killed_process_counts_as_failed(place: Path) -> None:
-    one = processes.train("induction", "toy", seed=0, steps=100_000)
+    one = jobs.train("induction", "toy", seed=0, steps=100_000)
     os.kill(one.process.pid, signal.SIGKILL)
     wait(lambda: not one.alive)
     assert one.failed
@@ -64,15 +64,15 @@ def test_a_killed_process_counts_as_failed(place: Path) -> None:
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "../x", ".hidden", "a b", "a" * 81, "<b>"])
 def test_names_that_are_no_names(place: Path, name: str) -> None:
     with pytest.raises(ValueError, match="a run's name is made of letters"):
-        processes.train("induction", name, seed=0, steps=10)
+        jobs.train("induction", name, seed=0, steps=10)
     assert not (place / "checkpoints").exists()
 
 
 def test_free_names(place: Path) -> None:
-    assert processes.free_name("demo-3") == "demo-3"
+    assert jobs.free_name("demo-3") == "demo-3"
     for taken in ("demo-3", "demo-3-2"):
         (place / "checkpoints" / taken).mkdir(parents=True)
-    assert processes.free_name("demo-3") == "demo-3-3"
+    assert jobs.free_name("demo-3") == "demo-3-3"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_free_names(place: Path) -> None:
     [("gpt2", "gpt2"), ("EleutherAI/pythia-14m", "pythia-14m"), ("/a/b c/", "b-c"), ("..", "model"), ("", "model")],
 )
 def test_a_run_is_named_after_its_model(model: str, name: str) -> None:
-    assert processes.model_name(model) == name
+    assert jobs.model_name(model) == name
 
 
 def test_checkpoint_folders_are_found(tmp_path: Path) -> None:
     for name in ("checkpoint-1000", "checkpoint-500", "step20", "checkpoint-last", "runs"):
         (tmp_path / name).mkdir()
-    assert processes.checkpoints(tmp_path) == [20, 500, 1000]
+    assert jobs.checkpoints(tmp_path) == [20, 500, 1000]
 
 
 @pytest.mark.parametrize(
@@ -105,21 +105,21 @@ def test_a_model_is_not_opened_under_odd_names(
     model: str, revisions: list[str], name: str, message: str, place: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        processes.open_model(model, revisions, name)
-    assert processes.started() == []
+        jobs.open_model(model, revisions, name)
+    assert jobs.started() == []
 
 
 def test_a_model_that_cannot_be_opened_says_so(place: Path) -> None:
     (place / "nowhere").mkdir()
     (place / "nowhere" / "config.json").write_text("{}")
-    one = processes.open_model(str(place / "nowhere"), [], "x")
+    one = jobs.open_model(str(place / "nowhere"), [], "x")
     assert one.command == "open"
     wait(lambda: not one.alive)
     assert one.failed and "nowhere" in one.tail() and "Traceback" not in one.tail()
 
 
 def test_a_model_is_opened_from_its_checkpoints(place: Path, others: Path) -> None:
-    one = processes.open_model(str(others / "saved"), [], "again")
+    one = jobs.open_model(str(others / "saved"), [], "again")
     wait(lambda: not one.alive)
     assert not one.failed, one.tail()
     run = open_run("again")
@@ -129,7 +129,7 @@ def test_a_model_is_opened_from_its_checkpoints(place: Path, others: Path) -> No
 def test_a_tail_has_no_control_characters(place: Path) -> None:
     log = place / "log"
     log.write_bytes(b"first\n\x1b[2K\x1b[31mred\x1b[0m\rstep 1\rstep 2\n\n\xff last  \n")
-    one = processes.Started("x", place, log, None)  # type: ignore[arg-type]
+    one = jobs.Started("x", place, log, None)  # type: ignore[arg-type]
     assert one.tail() == "first\nred\nstep 1\nstep 2\n\N{REPLACEMENT CHARACTER} last"
     assert one.tail(1) == "\N{REPLACEMENT CHARACTER} last"
 
@@ -138,21 +138,21 @@ def test_only_what_trains_here_can_be_stopped(
     workplace: Path, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ValueError, match="tiny is not training any more"):
-        processes.stop(open_run("tiny"))
+        jobs.stop(open_run("tiny"))
     monkeypatch.setattr(Run, "live", property(lambda self: True))
     elsewhere = copy_run("elsewhere", host="another-machine", pid=1)
     with pytest.raises(ValueError, match="elsewhere trains on another-machine: stop it there"):
-        processes.stop(elsewhere)
+        jobs.stop(elsewhere)
     nowhere = copy_run("nowhere", host=None, pid=None)
     with pytest.raises(ValueError, match=re.escape("where its process is not known")):
-        processes.stop(nowhere)
+        jobs.stop(nowhere)
     gone = copy_run("gone", pid=2**22 + 1)  # above the largest id that Linux gives out
     with pytest.raises(ValueError, match="cannot be asked from here"):
-        processes.stop(gone)
+        jobs.stop(gone)
 
 
 def test_a_fork_is_a_process_that_begins_at_a_snapshot(none_left: None, workplace: Path, small_run: Run) -> None:
-    one = processes.fork(small_run, 20, "forked", 25, " L1H0 off, L0 no-previous 22: ,")
+    one = jobs.fork(small_run, 20, "forked", 25, " L1H0 off, L0 no-previous 22: ,")
     wait(lambda: not one.alive, 120)
     try:
         assert not one.failed, one.tail()
@@ -178,5 +178,5 @@ def test_a_fork_that_makes_no_sense_is_refused_before_it_starts(
     name: str, steps: int, clamp: str, message: str, workplace: Path, small_run: Run
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        processes.fork(small_run, 20, name, steps, clamp)
+        jobs.fork(small_run, 20, name, steps, clamp)
     assert not (workplace / "checkpoints" / "x").exists()

@@ -14,21 +14,22 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import processes
-from dashboard.loading import ablating, proving
-from dashboard.loading.ablating import Setup, Swept
-from dashboard.sections import ablate_circuit, ablate_sweep, ablate_when
-from dashboard.sections.ablate_sweep import signed
+from dashboard import jobs
+from dashboard.loading import ablation
+from dashboard.loading.ablation import Setup, Swept
+from dashboard.pages.ablate import circuit, sweep, when
+from dashboard.pages.ablate import data as proving
+from dashboard.theme import signed
 from tests.dashboard.words import written
 from tracer import ablate
+from tracer.analysis.run_sweep import sweep_run
 from tracer.store import Run
-from tracer.sweeping import sweep_run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 PAGE = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-    "from dashboard.views import ablate\nablate.page()\n"
+    "from dashboard.pages.ablate.page import page\npage()\n"
 )
 
 
@@ -42,8 +43,8 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
     mode: str, frozen: bool, workplace: Path, small_run: Run
 ) -> None:
     setup = setup_of(small_run, ((0, 1), (1, 3)), mode, frozen)
-    found = ablating.costs(setup)
-    for name, tokens, where in ablating.batches(setup.run, setup.created).sequences():
+    found = ablation.costs(setup)
+    for name, tokens, where in ablation.batches(setup.run, setup.created).sequences():
         slow = ablate.effect(small_run.model(), tokens, setup.off, mode, frozen=frozen)
         assert found[name].change.mean == pytest.approx(slow.over(where).mean, abs=2e-6)
         np.testing.assert_allclose(found[name].after_by_position, slow.ablated.mean(0).numpy(), atol=1e-5)
@@ -51,8 +52,8 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
 
 def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, small_run: Run, sent: Any) -> None:
     app = open_page("ablate", run="tiny", off=((0, 0),))
-    swept = ablating.sweep(*_key(small_run), 30, "zero", False)["repeat"]
-    probe = ablating.batches(*_key(small_run)).repeat
+    swept = ablation.sweep(*_key(small_run), 30, "zero", False)["repeat"]
+    probe = ablation.batches(*_key(small_run)).repeat
     expected = ablate.sweep(small_run.model(), probe.tokens, positions=probe.predictable, interval=True)
     np.testing.assert_allclose(swept.low, expected["low"].values, atol=1e-6)
     cue = _cue(app, "sweep_repeat")
@@ -60,7 +61,7 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
     assert cue["notes"][0][0].startswith("95 % interval ")
     captions = [c.value for c in app.caption]
     counted = [c for c in captions if c.startswith("A dot for ")]
-    found = ablating.sweep(*_key(small_run), 30, "zero", False)
+    found = ablation.sweep(*_key(small_run), 30, "zero", False)
     assert [c.split(" of ")[0] for c in counted] == [f"A dot for {int(one.sure.sum())}" for one in found.values()]
     (meaning,) = (c for c in captions if c.startswith("A dot: the 95 % interval of that head excludes 0."))
     assert "Of 8 heads without any effect, 0.4 would get one by chance" in meaning
@@ -80,30 +81,28 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
 def test_the_marks_in_words(marked: Sequence[int], corrected: Sequence[int], said: str) -> None:
     sure, kept = (np.isin(np.arange(8), list(heads)).reshape(2, 4) for heads in (marked, corrected))
     effect = np.where(sure, 1.0, 0.0)
-    assert ablate_sweep._sure(Swept(effect, effect - 0.5, effect + 0.5, kept)) == said
+    assert sweep._sure(Swept(effect, effect - 0.5, effect + 0.5, kept)) == said
 
 
 def test_one_sequence_has_no_marks() -> None:
     nan = np.full((2, 4), np.nan)
-    assert ablate_sweep._sure(Swept(np.ones((2, 4)), nan, nan, np.zeros((2, 4), bool))) == (
-        "1 sequence, so no intervals."
-    )
+    assert sweep._sure(Swept(np.ones((2, 4)), nan, nan, np.zeros((2, 4), bool))) == ("1 sequence, so no intervals.")
 
 
 def test_correcting_for_many_tries_is_stricter() -> None:
     effect = np.array([[1.0, 0.21], [0.0, np.nan]])[:1]
-    found = ablating._corrected(effect, effect - 0.2, effect + 0.2)
+    found = ablation._corrected(effect, effect - 0.2, effect + 0.2)
     assert found.tolist() == [[True, True]]
     many = np.tile(effect[:, 1:], (1, 20))
-    assert not ablating._corrected(many, many - 0.2, many + 0.2).any()
-    assert not ablating._corrected(effect, effect * np.nan, effect * np.nan).any()
+    assert not ablation._corrected(many, many - 0.2, many + 0.2).any()
+    assert not ablation._corrected(effect, effect * np.nan, effect * np.nan).any()
 
 
 def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
     assert "in the middle" not in written(app)
     app.button(key="null").click().run()
-    found = ablating.null(setup_of(small_run, ((0, 1), (1, 2))), 30)
+    found = ablation.null(setup_of(small_run, ((0, 1), (1, 2))), 30)
     less = int((found.others < found.effect).sum())
     assert f"**{less} of {len(found.others)}**" in written(app) and not app.exception
     whole = open_page("ablate", run="tiny", off=tuple((0, h) for h in range(4)))
@@ -113,8 +112,8 @@ def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> No
 
 def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((1, 2),), mode="mean")
-    found = ablating.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
-    assert found["mean"] == ablating.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
+    found = ablation.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
+    assert found["mean"] == ablation.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
     table = next(e.proto.body for e in app.get("html") if "put in their place" in e.proto.body)
     assert re.findall(r"<tr><td>(\w+)</td><td>([^<]+)</td>", table) == [
         (mode.capitalize(), signed(e.mean)) for mode, e in found.items()
@@ -149,20 +148,20 @@ def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run:
 
 def test_a_sweep_is_a_process_that_can_be_cancelled(none_left: None, copy_run: Callable[..., Run]) -> None:
     run = copy_run("swept")
-    assert processes.sweeping(run) is None
-    one = processes.sweep(run)
-    assert processes.sweep(run) is one or not one.alive  # one at a time
-    processes.cancel(one)
+    assert jobs.sweeping(run) is None
+    one = jobs.sweep(run)
+    assert jobs.sweep(run) is one or not one.alive  # one at a time
+    jobs.cancel(one)
     one.process.wait(60)
-    again = processes.sweep(run)
+    again = jobs.sweep(run)
     again.process.wait(120)
     assert not again.failed, again.tail()
-    assert proving.swept(run) == 4 and processes.started() == []  # it trains nothing, so it is no card on Runs
+    assert proving.swept(run) == 4 and jobs.started() == []  # it trains nothing, so it is no card on Runs
 
 
 def test_progress_is_shown_while_a_sweep_runs(none_left: None, open_page: Open, copy_run: Callable[..., Run]) -> None:
     run = copy_run("swept")
-    one = processes.sweep(run)
+    one = jobs.sweep(run)
     app = open_page("ablate", run="swept")
     if one.alive:
         assert [b.key for b in app.button if b.key == "cancel_sweep"] == ["cancel_sweep"]
@@ -196,12 +195,12 @@ def test_what_a_run_holds_while_it_trains_is_held_on_the_page(
     run = train(config, quiet=True)
     setup = setup_of(run, ((0, 1),))
     recorded = run.trace.sel(step=20)
-    before = ablating.clean(setup.run, setup.created, 20)
+    before = ablation.clean(setup.run, setup.created, 20)
     assert before["repeat"] == pytest.approx(float(recorded["repeat_loss"]), abs=1e-5)
     assert before["text"] == pytest.approx(float(recorded["val_loss"]), abs=1e-5)
-    assert [cost.change.mean for cost in ablating.costs(setup).values()] == [0, 0], "it is off already"
-    assert ablating.sweep(setup.run, setup.created, 20, "zero", False)["text"].effect[0, 1] == 0
-    scores, _ = ablating.induction(setup)
+    assert [cost.change.mean for cost in ablation.costs(setup).values()] == [0, 0], "it is off already"
+    assert ablation.sweep(setup.run, setup.created, 20, "zero", False)["text"].effect[0, 1] == 0
+    scores, _ = ablation.induction(setup)
     np.testing.assert_allclose(scores, recorded["induction"], atol=1e-5)
     app = open_page("ablate", run=setup.run)
     assert "This run trains with L0H1 off, L1H2 previous 10:. That is held here too" in written(app)
@@ -236,14 +235,14 @@ def test_the_link_of_a_verdict_opens_the_verdict(open_page: Open) -> None:
 def test_the_time_that_is_left_forgets_the_start(
     seen: dict[int, float], done: int, now: float, left: float | None
 ) -> None:
-    assert ablate_when.seconds_left(seen, done, 10, now) == left
+    assert when.seconds_left(seen, done, 10, now) == left
 
 
 def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Run) -> None:
     """30 steps teach no copying: so the page says what the search says, and the search is checked by its own tests."""
     app = open_page("ablate", run="tiny", step=0)
     app.button(key="circuit").click().run()
-    probe = ablating.batches(*_key(small_run)).repeat
+    probe = ablation.batches(*_key(small_run)).repeat
     try:
         found = ablate.build_up(small_run.model(0), probe.tokens)
     except ValueError as error:
@@ -266,7 +265,7 @@ def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Ru
     ],
 )
 def test_choices_in_words(choice: tuple[tuple[int, int], bool, float], said: str) -> None:
-    assert ablate_circuit._choice(*choice) == said
+    assert circuit._choice(*choice) == said
 
 
 def _key(run: Run) -> tuple[str, str]:

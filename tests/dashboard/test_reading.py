@@ -13,12 +13,12 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.loading import reading
-from dashboard.loading.looking import Sight
-from tracer.edits import recording
+from dashboard.loading import token_reading
+from dashboard.loading.prompt_attention import Sight
+from tracer.interventions.edits import recording
 from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 PROMPT = "3 4 5 3 4"
@@ -154,4 +154,4 @@ def test_heads_that_look_at_something_else() -> None:
         ("run", "now", ()), 0, ["a", "b"], [True] * 4, [(2, 2), (2, 2), (2, 2), (3, 2)],
         ["self", "self", "other (cross)", "pooled"], thumbs, lambda *_: np.eye(2), lambda *_: np.eye(2),
     )  # fmt: skip
-    assert reading.there(sight).tolist() == [[True, True], [True, False], [False, False], [False, False]]
+    assert token_reading.there(sight).tolist() == [[True, True], [True, False], [False, False], [False, False]]

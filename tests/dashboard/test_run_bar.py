@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import loading, processes, state
-from dashboard.loading.summaries import summary
-from dashboard.sections import run_bar
+from dashboard import jobs, loading, state
+from dashboard.loading.run_summaries import summary
+from dashboard.shared import run_bar
 from tests.dashboard.words import labels
 from tests.waiting import wait
 from tracer.store import Run, open_run
@@ -43,8 +43,8 @@ def line(app: AppTest) -> str:
 
 
 def test_a_training_is_counted_stopped_and_resumed(place: Path, open_page: Open) -> None:
-    toy = processes.train("induction", "toy", seed=0, steps=100_000)
-    other = processes.train("induction", "other", seed=1, steps=100_000)
+    toy = jobs.train("induction", "toy", seed=0, steps=100_000)
+    other = jobs.train("induction", "other", seed=1, steps=100_000)
     wait(lambda: begun("toy") and begun("other"))
     app = open_page("gradients", run="toy")
     pattern = r":blue-badge\[◐ training\] &nbsp;step [\d,]+ of 100,000 · \d+ (s|min) left · [\d.]+[kM] tokens/s"
@@ -120,7 +120,7 @@ def test_fork_opens_the_form_with_run_and_step(workplace: Path, small_run: Run) 
 
 
 def test_live_cards_say_what_is_left(place: Path, open_page: Open) -> None:
-    processes.train("induction", "toy", seed=0, steps=100_000)
+    jobs.train("induction", "toy", seed=0, steps=100_000)
     wait(lambda: begun("toy"))
     app = open_page("runs")
     assert any(re.fullmatch(r"\d+ (s|min) left · [\d.]+[kM] tokens/s", e.value) for e in app.caption)

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import navigation, processes, state
-from dashboard.loading.summaries import POINTS, summary, thinned, when
-from dashboard.processes import Started
-from dashboard.sections.run_bar import short
+from dashboard import jobs, navigation, state
+from dashboard.jobs import Started
+from dashboard.loading.run_summaries import POINTS, summary, thinned, when
+from dashboard.shared.run_bar import short
 from tests.dashboard.words import labels
 from tracer.store import Run
 
@@ -100,7 +100,7 @@ def test_resume_starts_a_process(
 ) -> None:
     copy_run("other", status="stopped")
     asked: list[str] = []
-    monkeypatch.setattr(processes, "resume", lambda run: asked.append(run.name))
+    monkeypatch.setattr(jobs, "resume", lambda run: asked.append(run.name))
     app = open_page("runs")
     app.button(key="resume other").click().run()
     assert asked == ["other"]
@@ -112,7 +112,7 @@ def test_a_live_run_can_be_stopped(
     run = copy_run("other", status="training")
     monkeypatch.setattr(Run, "live", property(lambda self: self.name == run.name))
     asked: list[str] = []
-    monkeypatch.setattr(processes, "stop", lambda run: asked.append(run.name))
+    monkeypatch.setattr(jobs, "stop", lambda run: asked.append(run.name))
     app = open_page("runs")
     assert "training" in words(app)
     app.button(key="stop other").click().run()
@@ -189,7 +189,7 @@ def test_with_no_run_the_page_teaches(tmp_path: Path, monkeypatch: pytest.Monkey
     app = open_page("runs")
     assert "attention heads" in words(app) and "Train the demo (2 minutes)" in labels(app)
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(processes, "train", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(jobs, "train", lambda *arguments: asked.append(arguments))
     app.button(key="train_demo").click().run()
     assert asked == [("demo", "demo-0", 0, 1300)]
 
@@ -197,7 +197,7 @@ def test_with_no_run_the_page_teaches(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_any_preset_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
     monkeypatch.chdir(tmp_path)
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(processes, "train", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(jobs, "train", lambda *arguments: asked.append(arguments))
     app = open_page("runs")
     app.selectbox(key="new_preset").set_value("many-eyes").run()
     assert "6 heads, context 256" in words(app)
@@ -211,7 +211,7 @@ def test_any_preset_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_is_forked_from_a_step(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(processes, "fork", lambda run, *rest: asked.append((run.name, *rest)))
+    monkeypatch.setattr(jobs, "fork", lambda run, *rest: asked.append((run.name, *rest)))
     app = open_page("runs")
     app.button(key="fork").click().run()
     app.select_slider(key="fork_step tiny").set_value(10).run()
@@ -256,14 +256,14 @@ def test_a_process_is_shown_before_its_run_is_there(
     log.write_text("reading the text\n")
     process = Ended(None)
     one = Started("new", tmp_path / "new", log, process)  # type: ignore[arg-type]
-    monkeypatch.setitem(processes._STARTED, tmp_path / "new", one)
+    monkeypatch.setitem(jobs._STARTED, tmp_path / "new", one)
     app = open_page("runs")
     assert "starting" in words(app) and "reading the text" in words(app)
     process.status = 2
     log.write_text("there is no corpus <b>x</b>\n")
     app.run()
     assert "failed" in words(app) and [e.value for e in app.code] == ["there is no corpus <b>x</b>"]
-    monkeypatch.setitem(processes._STARTED, (tmp_path / "new").resolve(), processes._STARTED.pop(tmp_path / "new"))
+    monkeypatch.setitem(jobs._STARTED, (tmp_path / "new").resolve(), jobs._STARTED.pop(tmp_path / "new"))
     app.button(key="dismiss new").click().run()
     assert "Train the demo (2 minutes)" in labels(app)
 
@@ -289,7 +289,7 @@ def test_a_hugging_face_model_is_opened_by_a_process(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(processes, "open_model", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(jobs, "open_model", lambda *arguments: asked.append(arguments))
     app = open_page("runs")
     assert app.button(key="open_hf").disabled
     app.text_input(key="hf_model").set_value("EleutherAI/pythia-14m").run()
@@ -387,7 +387,7 @@ def test_a_run_name_too_long_for_the_file_system_is_refused_in_words(view: str):
     def script(view: str) -> None:
         import importlib
 
-        importlib.import_module(f"dashboard.views.{view}").page()
+        importlib.import_module(f"dashboard.pages.{view}.page").page()
 
     app = AppTest.from_function(script, kwargs={"view": view})
     app.query_params["run"] = "a" * 300

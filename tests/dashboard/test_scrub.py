@@ -10,9 +10,9 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard import measured
-from dashboard.loading import filming, prompting
-from tracer.inspect import look
+from dashboard.loading import prompt_film, prompt_tokens
+from dashboard.shared import head_scores
+from tracer.analysis.prompt_attention import look
 from tracer.pictures import film, payload
 from tracer.store import Run
 from tracer.store.layout import Lock
@@ -36,13 +36,13 @@ def test_every_frame_is_there(open_page: Open, sent: Any, small_run: Run) -> Non
     app = open_page("heads", run="tiny", prompt=PROMPT)
     header, arrays, cue = sent(app, "scrubber")
     assert arrays["steps"].tolist() == small_run.steps == [0, 10, 20, 30]
-    tokens = torch.tensor([prompting.encode(small_run, PROMPT).tokens])
+    tokens = torch.tensor([prompt_tokens.encode(small_run, PROMPT).tokens])
     for i, step in enumerate(small_run.steps):
         seen = look(small_run.model(step), tokens)
         np.testing.assert_array_equal(arrays["frames"][arrays["film"][i]], film.codes(seen.thumbs))
     assert header["factors"] == [1, 1] and header["n"] == [6, 6] and header["causal"] == [True, True]
     trace = small_run.trace
-    rows = [measured.nearest(trace, step) for step in small_run.steps]
+    rows = [head_scores.nearest(trace, step) for step in small_run.steps]
     np.testing.assert_array_equal(arrays["loss"], trace["val_loss"].values[rows].astype(np.float32))
     m = header["measures"].index("induction")
     lo, hi = header["ranges"][m]
@@ -64,7 +64,7 @@ def test_a_commit_keeps_the_head_and_sends_no_frame_again(open_page: Open, sent:
 
 
 def test_a_large_model_is_filmed_when_asked(open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filming, "CHEAP_BYTES", 0)
+    monkeypatch.setattr(prompt_film, "CHEAP_BYTES", 0)
     app = open_page("heads", run="tiny", prompt="7 8 9 7 8 9 7")
     assert "frames" not in sent(app, "scrubber")[1]
     pick(app, "scrubber", 20)
@@ -97,7 +97,7 @@ def test_of_a_live_run_a_new_snapshot_sends_one_piece_of_the_film(
     name = sent(app, "scrubber")[0]["reel"]
     pieces = [payload.unpack(one) for one in after]
     assert [(head["reel"], head["first"]) for head, _ in pieces] == [(name, 0), (name, 2)]
-    tokens = torch.tensor([prompting.encode(run, PROMPT).tokens])
+    tokens = torch.tensor([prompt_tokens.encode(run, PROMPT).tokens])
     for i, step in enumerate(run.steps):
         expected = film.codes(look(run.model(step), tokens).thumbs)
         np.testing.assert_array_equal(pieces[i // 2][1]["frames"][i % 2], expected)
@@ -140,7 +140,7 @@ def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run)
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
     assert "Hold a cell to read its exact value here." in [t.value for t in app.text]
     pick(app, "pattern", [4, 1])
-    tokens = torch.tensor([prompting.encode(small_run, PROMPT).tokens])
+    tokens = torch.tensor([prompt_tokens.encode(small_run, PROMPT).tokens])
     share = look(small_run.model(), tokens).pattern(1, 2)[4, 1]
     assert f"query 4 “3” → key 1 “3”: {share:.6f}" in [t.value for t in app.text]
     pick(app, "scrubber", 0)

@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import loading, snippets, state
+from dashboard import loading, state
 from dashboard.components.host import DRAWN
-from dashboard.loading import specimens as reading
-from dashboard.loading import taking
-from dashboard.loading.specimens import Reading
-from dashboard.sections.specimen_claims import claimed
-from dashboard.sections.specimen_fold import line
+from dashboard.pages.specimens import data as reading
+from dashboard.pages.specimens.claims import claimed
+from dashboard.pages.specimens.data import Reading
+from dashboard.pages.specimens.fold import line
+from dashboard.shared.export import data as taking
+from dashboard.shared.export import snippets
 from dashboard.state import Selection
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
 from tests.dashboard.words import labels, written
-from tracer.claims import Outcome, outcome
-from tracer.exercises import EXERCISES
-from tracer.specimens import SPECIMENS
+from tracer.specimens.claims import Outcome, outcome
+from tracer.specimens.exercises import EXERCISES
+from tracer.specimens.systems import SPECIMENS
 from tracer.store import Run, open_run
 from tracer.store.layout import Lock
 

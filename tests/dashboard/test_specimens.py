@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import loading, processes
-from dashboard.loading import specimens as reading
-from dashboard.loading.specimens import Setting
+from dashboard import jobs, loading
+from dashboard.pages.specimens import data as reading
+from dashboard.pages.specimens.data import Setting
 from tests.dashboard.words import labels, written
-from tracer.claims import CLAIMS
 from tracer.config import TrainConfig
 from tracer.presets import preset
-from tracer.specimens import SPECIMENS, TUTORIALS
-from tracer.specimens import TRAINED as TRAINABLE
+from tracer.specimens.claims import CLAIMS
+from tracer.specimens.systems import SPECIMENS, TUTORIALS
+from tracer.specimens.systems import TRAINED as TRAINABLE
 from tracer.store import Run, open_run
 from tracer.store.layout import Lock
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 TRAINED = ("single-head-scaled", "single-head-residual", "multi-head")
@@ -82,7 +82,7 @@ def the_setting(folder: Path) -> dict[str, Run]:
     return runs
 
 
-def arguments(one: processes.Started) -> list[str]:
+def arguments(one: jobs.Started) -> list[str]:
     """What follows `python -m tracer`."""
     assert isinstance(one.process.args, list)
     return [str(word) for word in one.process.args[3:]]
@@ -229,7 +229,7 @@ def test_in_another_setting_nothing_is_started(open_page: Open, elsewhere: Path)
 def test_training_one_starts_its_preset(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
     app.button(key="train four-blocks-small").click().run()
-    (one,) = processes.started()
+    (one,) = jobs.started()
     assert arguments(one) == ["train", "four-blocks-small", "--run", "checkpoints/four-blocks-small", "--seed",
                                     "0", "--steps", "2000"]  # fmt: skip
     assert "Reading the text and building the model" in written(app)
@@ -239,9 +239,9 @@ def test_training_one_starts_its_preset(open_page: Open, nothing: Path) -> None:
 def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
     app.button(key="train_all").click().run()
-    series = processes.reproducing()
+    series = jobs.reproducing()
     assert series is not None and arguments(series) == ["reproduce", *TRAINABLE]
-    assert processes.started() == [] and app.button(key="train single-head-small").disabled
+    assert jobs.started() == [] and app.button(key="train single-head-small").disabled
     for _ in range(4):  # an interrupt that meets Python while it loads a library may be lost: one presses again
         app.button(key="stop_series").click().run()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -257,7 +257,7 @@ def test_a_name_that_is_taken_is_said(open_page: Open, nothing: Path, made: Path
     change("multi-head-small", preset="demo")
     app = open_page("specimens")
     app.button(key="train multi-head-small").click().run()
-    assert "already holds a run" in written(app) and processes.started() == []
+    assert "already holds a run" in written(app) and jobs.started() == []
 
 
 def test_a_live_run_is_drawn_as_far_as_it_is(open_page: Open, elsewhere: Path) -> None:
@@ -298,12 +298,12 @@ def test_a_corpus_named_by_others_is_text(open_page: Open, elsewhere: Path) -> N
 
 
 def test_stopping_the_series_stops_all_of_it(nothing: Path) -> None:
-    series = processes.reproduce(["single-head-scaled", "single-head-residual"])
+    series = jobs.reproduce(["single-head-scaled", "single-head-residual"])
     first, until = Path("checkpoints/single-head-scaled-small"), time.monotonic() + 120
     while not list((first / "trace.zarr" / "step" / "c").glob("*")):
         assert series.alive and time.monotonic() < until, series.tail()
         time.sleep(0.1)
-    assert processes.reproduce(["four-blocks"]) is series  # one at a time
-    processes.cancel(series)
+    assert jobs.reproduce(["four-blocks"]) is series  # one at a time
+    jobs.cancel(series)
     assert series.process.wait(60) == 130 and not series.failed
     assert open_run(first).status == "stopped" and not Path("checkpoints/single-head-residual-small").exists()

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import processes
-from dashboard.sections import run_bar
+from dashboard import jobs
+from dashboard.shared import run_bar
 from tests.dashboard.words import labels
 from tracer.store import Run
 from tracer.store.layout import Lock
@@ -29,7 +29,7 @@ def resumed(none_left: None, copy_run: Callable[..., Run]) -> Iterator[Callable[
         run = copy_run(name, status=status, pid=process.pid if spoken else BEFORE)
         locks.append(Lock(run.dir))
         log = run.dir / "log.jsonl"
-        processes._STARTED[run.dir.resolve()] = processes.Started(name, run.dir, log, process, "resume")
+        jobs._STARTED[run.dir.resolve()] = jobs.Started(name, run.dir, log, process, "resume")
         return run
 
     yield make

@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.navigation import TITLES
-from tracer.specimens import SPECIMENS
+from tracer.specimens.systems import SPECIMENS
 from tracer.store import Run
 from tracer.store.layout import Lock
 

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import loading, measured
-from dashboard.loading import kept, looking, taking
+from dashboard import loading
+from dashboard.loading import prompt_attention, recorded_prompts
+from dashboard.shared import head_scores
+from dashboard.shared.export import data as taking
 from tracer.pictures import payload
 from tracer.store import Run, open_run
 
@@ -53,9 +55,9 @@ def ran(code: str, call: str) -> Any:
 def test_patterns_that_were_kept(open_page: Callable[..., AppTest], elsewhere: Path) -> None:
     code = open_page("heads", run="patches").code[1].value
     run = open_run("patches")
-    trace, found = loading.trace(run), kept.prompts(run)
-    sight = kept.of_prompt(run, found.steps[-1], found.names[0])
-    layer, head = measured.striking(trace, sight.step)
+    trace, found = loading.trace(run), recorded_prompts.prompts(run)
+    sight = recorded_prompts.of_prompt(run, found.steps[-1], found.names[0])
+    layer, head = head_scores.striking(trace, sight.step)
     exact = sight.window(layer, head, slice(None), slice(None))
     assert np.array_equal(ran(code, "tracer.open_run(").values, exact, equal_nan=True)
     text = taking.heads(run, trace, sight, (layer, head), "entropy", prompt="", code="", link="")
@@ -81,7 +83,7 @@ def cells(text: str) -> np.ndarray:
 def test_the_file_holds_what_the_page_shows(workplace: Path) -> None:
     run = open_run("tiny")
     trace, ids = loading.trace(run), [0, 5, 7, 9, 5]
-    sight = looking.of_text(run, 10, ids, ["<bos>", "5", "7", "9", "5"])
+    sight = prompt_attention.of_text(run, 10, ids, ["<bos>", "5", "7", "9", "5"])
     text = taking.heads(
         run, trace, sight, (1, 2), "induction", prompt="5 7 9 5", code="import tracer", link="http://a/?b"
     )
@@ -89,7 +91,7 @@ def test_the_file_holds_what_the_page_shows(workplace: Path) -> None:
     exact = np.array([[sight.window(layer, head, slice(None), slice(None)) for head in range(4)] for layer in range(2)])
     assert np.abs(cells(text) - exact).max() < 1e-5
     values = dict(zip(mounts["atlas"]["template"]["measures"], mounts["atlas"]["template"]["values"], strict=True))
-    assert list(values) == measured.head_measures(trace)
-    assert np.allclose(values["induction"], measured.scores(trace, "induction", 10), rtol=1e-4)
+    assert list(values) == head_scores.head_measures(trace)
+    assert np.allclose(values["induction"], head_scores.scores(trace, "induction", 10), rtol=1e-4)
     assert payload.unpack(base64.b64decode(mounts["scrubber"]["blob"]))[1]["steps"].tolist() == run.steps
     assert "Every head of tiny" in text and 'href="http://a/?b"' in text and "import tracer" in text

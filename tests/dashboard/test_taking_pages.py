@@ -15,10 +15,13 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
 from dashboard.components.host import DRAWN
-from dashboard.loading import circuits, finding_passages, prompting, taking
-from dashboard.snippets import PAGES, View, snippet
+from dashboard.loading import prompt_tokens
+from dashboard.pages.circuits import data as circuits
+from dashboard.pages.find import data as finding_passages
+from dashboard.shared.export import data as taking
+from dashboard.shared.export.snippets import PAGES, View, snippet
 from dashboard.state import Selection
-from tracer import course
+from tracer.analysis import training_curves
 from tracer.pictures.taken import UNSEEN
 from tracer.store import open_run
 
@@ -79,10 +82,10 @@ def test_gradients_again(workplace: object) -> None:
 
 
 def test_phases_again(workplace: object) -> None:
-    from dashboard.loading import phases
+    from dashboard.pages.phases import data as phases
 
     run = open_run("tiny")
-    assert ran("phases") == {curve.label: curve.change for curve in course.events(phases.curves(run))}
+    assert ran("phases") == {curve.label: curve.change for curve in training_curves.events(phases.curves(run))}
 
 
 def test_circuits_again(workplace: object) -> None:
@@ -98,7 +101,7 @@ def test_find_again(workplace: object, looks: str) -> None:
 
 @pytest.mark.parametrize("off", [(), ((0, 1), (1, 2))])
 def test_ablate_again(workplace: object, off: tuple[tuple[int, int], ...]) -> None:
-    from dashboard.loading.ablating import Setup, costs
+    from dashboard.loading.ablation import Setup, costs
 
     found, run = ran("ablate", Selection(off=off, mode="mean")), open_run("tiny")
     if off:
@@ -119,7 +122,7 @@ def test_models_of_others(elsewhere: object, page: str, name: str) -> None:
     run = open_run(name)
     trace = loading.trace(run)
     step = run.steps[-1] if run.steps else int(trace["step"].values[-1])
-    runs = run.about.rebuilds and prompting.tokenizer(run) is not None
+    runs = run.about.rebuilds and prompt_tokens.tokenizer(run) is not None
     code = snippet(page, View(run, trace, step, (0, 0), Selection(), runs))
     *before, last = code.splitlines()
     scope: dict[str, Any] = {}

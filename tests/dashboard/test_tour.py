@@ -12,14 +12,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
-from dashboard.loading.ablating import Cost
-from dashboard.sections import tour_deeds
-from dashboard.sections.tour import LAST, TITLES
+from dashboard.loading.ablation import Cost
+from dashboard.shared.tour import deeds
+from dashboard.shared.tour.steps import LAST, TITLES
 from dashboard.state import Selection
 from tracer.ablate import Estimate
 from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training import train
+from tracer.training.loop import train
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 STEPS = np.array([0, 10, 20, 30, 40, 50])
@@ -36,7 +36,7 @@ STEPS = np.array([0, 10, 20, 30, 40, 50])
     ],
 )
 def test_where_a_head_is_born(curve: list[float], snapshots: list[int], expected: tuple[int, int]) -> None:
-    assert tour_deeds.birth(STEPS, np.array(curve), snapshots) == expected
+    assert deeds.birth(STEPS, np.array(curve), snapshots) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_where_a_head_is_born(curve: list[float], snapshots: list[int], expected
     ],
 )  # fmt: skip
 def test_what_a_held_token_looks_at(strings: list[str], row: list[float], complete: bool, said: str) -> None:
-    done = tour_deeds.looked_at("L1H0", strings, np.array(row))
+    done = deeds.looked_at("L1H0", strings, np.array(row))
     assert done.complete == complete and said in done.lines[0] and "\u202e" not in done.lines[0]
 
 
@@ -71,21 +71,21 @@ UNSURE = cost(0.4, -0.1, 0.9)
     ],
 )  # fmt: skip
 def test_which_prediction_came_true(repeat: Cost, text: Cost, expected: str) -> None:
-    assert tour_deeds.outcome({"repeat": repeat, "text": text}) == expected
+    assert deeds.outcome({"repeat": repeat, "text": text}) == expected
 
 
 def test_the_verdict_says_how_sure_and_what_it_does_not_say() -> None:
-    right = tour_deeds.verdict("L1H2", "copying", {"repeat": LARGE, "text": SMALL})
+    right = deeds.verdict("L1H2", "copying", {"repeat": LARGE, "text": SMALL})
     assert right[0] == "As you predicted: copying broke, and little else."
     assert right[1] == (
         "+8.000 nats (95 % interval +7.500 to +8.500, 8 sequences) on repeated tokens; "
         "+0.200 nats (95 % interval +0.100 to +0.300, 8 sequences) on ordinary text."
     )
     assert "Another head may take over" in right[2]
-    wrong = tour_deeds.verdict("L1H2", "everything", {"repeat": UNSURE, "text": NONE})
+    wrong = deeds.verdict("L1H2", "everything", {"repeat": UNSURE, "text": NONE})
     assert wrong[0] == "Not as you predicted (everything): nothing broke that could be told from chance."
     assert "so it could be nothing" in wrong[1] and "others may do the same work" in wrong[2]
-    assert tour_deeds.verdict("L1H2", None, {"repeat": LARGE})[0] == "Measured: copying broke, and little else."
+    assert deeds.verdict("L1H2", None, {"repeat": LARGE})[0] == "Measured: copying broke, and little else."
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_the_whole_tour(opened: Callable[..., AppTest], formed: Run) -> None:
 
     choose(app, step=None)
     assert "it is there already: go back" in said(app)
-    first, _ = tour_deeds.birth(trace["step"].values, scores[:, *best], formed.steps)
+    first, _ = deeds.birth(trace["step"].values, scores[:, *best], formed.steps)
     choose(app, step=min(s for s in formed.steps if s >= first))
     assert "✓ Here: " in said(app)
 

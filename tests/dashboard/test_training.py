@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dashboard import state
-from dashboard.sections.facts import _duration, printable
+from dashboard.pages.training.facts import _duration, printable
 from tracer.store.layout import Lock
 
 BROKEN = {

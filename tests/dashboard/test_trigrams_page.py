@@ -12,16 +12,16 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.loading import trigrams as loading
-from dashboard.sections import circuit_reasons as reasons
+from dashboard.pages.circuits import reasons
+from dashboard.pages.circuits import trigrams_data as loading
 from tests.dashboard.words import captions
-from tracer.batches import batches
+from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
-from tracer.edits import recording
+from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import open_run
-from tracer.training import train
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 

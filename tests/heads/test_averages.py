@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from tracer.data.probes import repeated
 from tracer.heads import definitions, pattern, probe_scores, scores, stats
 from tracer.measures import HEAD_MEASURES
-from tracer.probes import repeated
 
 generator = torch.Generator().manual_seed(0)
 Q, K = torch.randn(2, 3, 12, 2, 4, generator=generator)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformer_lens import head_detector
 
+from tracer.data.probes import repeated
 from tracer.heads import attention_by_offset, definitions, pattern, stats
-from tracer.probes import repeated
 
 T = 8
 NAN = float("nan")

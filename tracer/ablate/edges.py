@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.ablate.parts import Edge
-from tracer.edits import Edit, exist
+from tracer.interventions.edits import Edit, exist
 
 
 @dataclass(frozen=True)

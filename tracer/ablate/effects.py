@@ -12,8 +12,8 @@ from torch import Tensor
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner, ready
-from tracer.headmodel import HeadModel
-from tracer.probes import per_token_loss
+from tracer.data.probes import per_token_loss
+from tracer.model.protocol import HeadModel
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from torch import Tensor
 from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.prefix_cached import Suffixes, Variant
 from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.sources import sources
-from tracer.ablate.suffixes import Suffixes, Variant
-from tracer.edits import active
-from tracer.headmodel import HeadModel
+from tracer.interventions.edits import active
 from tracer.model import Transformer
+from tracer.model.protocol import HeadModel
 
 Progress = Callable[[int, int], object]
 """Told how much of the work is done, and how much there is; what it raises ends the work."""

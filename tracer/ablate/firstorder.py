@@ -16,8 +16,8 @@ from torch import Tensor
 from tracer.ablate.engine import readings
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.replace import DRAWS, Mode, checked, inputs, plan, reference_z
-from tracer.edits import Edit, applied
-from tracer.headmodel import HeadModel
+from tracer.interventions.edits import Edit, applied
+from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -17,7 +17,7 @@ from tracer.ablate.engine import readings
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import Mode
-from tracer.headmodel import HeadModel
+from tracer.model.protocol import HeadModel
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from torch import Tensor
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
-from tracer.edits import Edit, applied, recording, visiting
-from tracer.headmodel import HeadModel
+from tracer.data.probes import Probe, per_token_loss
 from tracer.heads import scores, stats_of
 from tracer.heads.averages import REPEAT_MEASURES
 from tracer.heads.call import AttentionCall
+from tracer.interventions.edits import Edit, applied, recording, visiting
 from tracer.measures import HEAD_MEASURES, MEASURES
-from tracer.probes import Probe, per_token_loss
+from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, Literal
 
-from tracer.edits import exist
-from tracer.headmodel import HeadModel
+from tracer.interventions.edits import exist
 from tracer.model import Transformer
+from tracer.model.protocol import HeadModel
 
 Head = tuple[int, int]
 """(layer, head), counted from zero."""

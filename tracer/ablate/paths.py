@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.parts import Path
-from tracer.edits import Edit, applied, recording
+from tracer.interventions.edits import Edit, applied, recording
 from tracer.model import Transformer
 
 

@@ -15,9 +15,9 @@ from tracer.ablate.parts import Head, check_heads, name
 from tracer.ablate.paths import write, z_tap
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
 from tracer.config import ModelConfig
-from tracer.edits import Edit, applied, recording
+from tracer.data.probes import per_token_loss
+from tracer.interventions.edits import Edit, applied, recording
 from tracer.model import MLP, Norm, Transformer
-from tracer.probes import per_token_loss
 
 SMALL, LARGE = 0.25, 1.0
 """Nats of loss below which an effect is called small, logits from which a direct effect is called large. Ours."""

@@ -12,9 +12,9 @@ from torch import Tensor
 from tracer.ablate.edges import cut, pattern_tap
 from tracer.ablate.parts import Head, Part, Parts, check_parts
 from tracer.ablate.paths import reroute, z_tap
-from tracer.edits import Edit, applied, exist, recording
-from tracer.headmodel import HeadModel
+from tracer.interventions.edits import Edit, applied, exist, recording
 from tracer.model import Transformer
+from tracer.model.protocol import HeadModel
 
 Mode = Literal["zero", "mean", "resample"]
 MODES: tuple[Mode, ...] = ("zero", "mean", "resample")

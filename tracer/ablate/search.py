@@ -20,8 +20,8 @@ from torch import Tensor
 from tracer.ablate.engine import losses
 from tracer.ablate.parts import Head
 from tracer.ablate.replace import Mode, ready
-from tracer.headmodel import HeadModel
-from tracer.probes import predictable
+from tracer.data.probes import predictable
+from tracer.model.protocol import HeadModel
 
 Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"]]
 """From per-token losses to how much of the behaviour is there; 0 is none."""

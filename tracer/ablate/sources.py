@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate import replace
+from tracer.ablate.prefix_cached import Replacement, clean_run
 from tracer.ablate.replace import Mode
-from tracer.ablate.suffixes import Replacement, clean_run
 from tracer.model import Transformer
 
 Sources = Callable[[slice], Replacement]

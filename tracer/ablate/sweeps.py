@@ -16,7 +16,7 @@ from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import DRAWS, Mode, ready
-from tracer.headmodel import HeadModel
+from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -21,20 +21,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tracer import clamp
 from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.outcomes import agree
 from tracer.ablate.parts import Head, Path, check_heads, name
 from tracer.ablate.repair import self_repair
 from tracer.ablate.replace import MODES, averaged, planner, refuse_other_things
-from tracer.circuits import composition, copying, random_composition, random_copying
-from tracer.edits import visiting
-from tracer.headmodel import HeadModel
+from tracer.analysis.composition import composition, copying, random_composition, random_copying
+from tracer.data.probes import Probe, repeated
 from tracer.heads.call import AttentionCall
+from tracer.interventions import clamps
+from tracer.interventions.edits import visiting
 from tracer.measures import MEASURES, Setting
 from tracer.model import Transformer
-from tracer.probes import Probe, repeated
+from tracer.model.protocol import HeadModel
 from tracer.store import Run, open_run
 
 STRONG = 0.4
@@ -149,7 +149,7 @@ def verdict(
         step = run_or_model.steps[-1] if step is None and run_or_model.steps else step
         model, called = run_or_model.model(step), f"{run_or_model.name} at step {step}"
         opened = f"tracer.open_run({str(run_or_model.dir.resolve())!r})"
-        held = nullcontext() if step is None else clamp.as_trained(run_or_model, step)
+        held = nullcontext() if step is None else clamps.as_trained(run_or_model, step)
     elif step is not None:
         raise ValueError(f"step={step} needs a run; a model is what it is: leave `step` out")
     else:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 GREW = 100.0
 """The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
-growth at which the replay of a divergence calls a value exploding (`tracer.diverge.GROWTH`). The demo's grows by a
-third, the toy's fivefold."""
+growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
+grows by a third, the toy's fivefold."""
 LATELY = 0.25
 """Update ratios are judged by their median over the last quarter of the records, after any warm-up."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from transformer_lens import ActivationCache
@@ -10,14 +10,12 @@ from transformer_lens import ActivationCache
 from tracer.config import ModelConfig
 from tracer.model.layers import Norm
 
-if TYPE_CHECKING:
-    from tracer.model.transformer import Transformer
-
 
 class Cache(ActivationCache):
     """transformer-lens's cache, which refuses to decompose a stream that is no sum: its own answer is wrong."""
 
-    model: Transformer
+    model: Any
+    """The Transformer whose pass it was."""
 
     def _refuse_unless_sum(self, what: str) -> None:
         config: ModelConfig = self.model.config
@@ -27,7 +25,7 @@ class Cache(ActivationCache):
                 f"norm_position={config.norm_position}, so the parts do not add up to it"
             )
 
-    def __init__(self, seen: dict[str, Tensor], model: Transformer, has_batch_dim: bool = True) -> None:
+    def __init__(self, seen: dict[str, Tensor], model: Any, has_batch_dim: bool = True) -> None:
         super().__init__(seen, model, has_batch_dim)
         self.has_pos_embed &= model.config.positions != "shortformer"  # it feeds q and k, never the stream
 

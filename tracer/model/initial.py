@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,12 +10,9 @@ from torch import Tensor
 from tracer.config import Init
 from tracer.model.layers import MLP, Unembed
 
-if TYPE_CHECKING:
-    from tracer.model.transformer import Transformer
 
-
-def init_weights(model: Transformer, seed: int) -> None:
-    """Fill every weight from one CPU generator, so that a seed means the same weights on every device."""
+def init_weights(model: Any, seed: int) -> None:
+    """Fill every weight of a Transformer from one CPU generator, so that a seed means the same ones everywhere."""
     generator, init = torch.Generator().manual_seed(seed), model.config.init
 
     def fill(weight: Tensor, how: Init, fan_in: int) -> None:

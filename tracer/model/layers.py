@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.config import ModelConfig
-from tracer.edits import Tap, active
 from tracer.heads.call import AttentionCall
+from tracer.interventions.edits import Tap, active
 from tracer.model.positions import rotate, rotation
 
 

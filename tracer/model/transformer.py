@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from tracer.config import ModelConfig
-from tracer.edits import Tap, refuse_unknown_taps
+from tracer.interventions.edits import Tap, refuse_unknown_taps
 from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
@@ -97,7 +97,7 @@ class Transformer(HookedRootModule):
         prefix = f"blocks.{layer}.attn.hook_" + ("rot_" if self.config.positions == "rotary" else "")
         return prefix + "q", prefix + "k"
 
-    # What every model with heads answers, ours or not (`tracer.headmodel`).
+    # What every model with heads answers, ours or not (`tracer.model.protocol`).
 
     @property
     def n_layers(self) -> int:

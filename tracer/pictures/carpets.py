@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.phases import phase_change
+from tracer.analysis.change_points import phase_change
 from tracer.pictures import payload
 from tracer.pictures.scales import head_label
 
@@ -21,7 +21,7 @@ SEEN = 0.05
 def turns(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
     """The step at which each line [line step] is halfway from its first level to its last, or NEVER.
 
-    Source: `tracer.phases`, whose midpoint it is.
+    Source: `tracer.analysis.change_points`, whose midpoint it is.
     """
     x, y = np.asarray(steps), np.asarray(values, np.float64)
     changes = [phase_change(x, line) for line in y]

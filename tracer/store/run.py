@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from tokenizers import Tokenizer
 
-    from tracer.headmodel import HeadModel
+    from tracer.model.protocol import HeadModel
 
 ROOT = Path("checkpoints")
 
@@ -145,7 +145,7 @@ class Run:
     def model(self, step: int | None = None) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
-        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `tracer.adapters.foreign.Foreign`.
+        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `tracer.huggingface.wrapped.Foreign`.
         """
         steps = self.steps
         if not steps:
@@ -165,7 +165,7 @@ class Run:
                 f"cannot be turned into a model here. Where the code is, `tracer.watch(model)` shows and ablates its "
                 f"heads"
             )
-        from tracer.adapters.huggingface import rebuild
+        from tracer.huggingface.loading import rebuild
 
         source = meta.get("sources", {}).get(str(step))
         return rebuild(meta, source=source, weights=None if source else load_tensors(snapshot_path(self.dir, step)))

@@ -1,1 +1,0 @@
-"""Arrays to Plotly figures; pure functions that know neither Streamlit nor torch."""

@@ -1,0 +1,274 @@
+"""Cached ablations for the Ablate page; the computing is `tracer.ablate`'s.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import erfc, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from tracer.store import Run, open_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tracer.ablate import Estimate, Null
+    from tracer.analysis.eval_sequences import Batches
+
+Head = tuple[int, int]
+SMALL = 20_000_000
+"""Parameters of a model that reads dozens of sequences in a moment: the border of `tracer.analysis.eval_sequences`."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is switched off, where: the key of everything below."""
+
+    run: str
+    created: str
+    step: int
+    off: tuple[Head, ...]
+    mode: str
+    frozen: bool
+
+    @classmethod
+    def of(cls, run: Run, step: int, off: tuple[Head, ...], mode: str, frozen: bool) -> Setup:
+        return cls(str(run.dir.resolve()), run.meta["created"], step, off, mode, frozen)
+
+    @property
+    def model(self) -> Any:
+        return loading.model(open_run(self.run), self.step)
+
+    def held(self) -> AbstractContextManager[None]:
+        return loading.as_trained(self.run, self.step)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean loss on one probe before and after, the change with its interval, and the loss by loss position."""
+
+    before: float
+    after: float
+    change: Estimate
+    before_by_position: np.ndarray
+    after_by_position: np.ndarray
+
+
+def is_large(run: Run) -> bool:
+    """Does a forward pass of this model take so long that nothing more than the numbers is computed unasked?"""
+    return run.about.kind != "trained" and run.meta["n_params"] > SMALL
+
+
+def batches(run: str, created: str) -> Batches:
+    return _batches(run, created)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Reading the held-out text …")
+def _batches(run: str, created: str) -> Batches:
+    from tracer.analysis.eval_sequences import batches as compute
+
+    return compute(open_run(run))
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def costs(setup: Setup) -> dict[str, Cost]:
+    """The cost of switching heads off on `repeat` (predictable positions) and on `text` (all positions)."""
+    from tracer.ablate import Effect
+
+    before = _clean(setup.run, setup.created, setup.step)
+    sequences = batches(setup.run, setup.created).sequences()
+    after = _ablated(setup, {name: tokens for name, tokens, _ in sequences}, setup.mode)
+
+    def cost(name: str, where: slice) -> Cost:
+        e = Effect(before[name], after[name])
+        clean, ablated = e.clean.numpy(), e.ablated.numpy()
+        means = float(clean[:, where].mean()), float(ablated[:, where].mean())
+        return Cost(*means, e.over(where), clean.mean(0), ablated.mean(0))
+
+    return {name: cost(name, where) for name, _, where in sequences}
+
+
+def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Tensor]:
+    """The loss of every next token of each probe with the heads off, [batch loss_pos].
+
+    Each probe, and each half of the draws of resample, has a core of its own: the reader waits for the slowest.
+    """
+    import torch
+
+    from tracer.ablate import BUDGET, DRAWS, losses
+
+    model, half = setup.model, DRAWS // 2
+    shares = ((0, DRAWS - half), (DRAWS - half, half)) if mode == "resample" else ((0, DRAWS),)
+    jobs = [(name, seed, draws) for name in probes for seed, draws in shares]
+
+    def share(job: tuple[str, int, int]) -> Tensor:
+        name, seed, draws = job
+        with setup.held():
+            found = losses(
+                model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
+                budget=BUDGET // len(jobs),
+            )  # fmt: skip
+        return found[0] * (draws / DRAWS)
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        done = list(zip(jobs, pool.map(share, jobs), strict=True))
+    return {name: torch.stack([part for (of, *_), part in done if of == name]).sum(0) for name in probes}
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def by_replacement(setup: Setup) -> dict[str, Estimate]:
+    """The change in loss on repeated tokens, by what is put in place of the heads."""
+    from tracer.ablate import MODES, Effect
+
+    probe = batches(setup.run, setup.created).repeat
+    before = _clean(setup.run, setup.created, setup.step)["repeat"]
+
+    def change(mode: str) -> Estimate:
+        after = _ablated(setup, {"repeat": probe.tokens}, mode)["repeat"]
+        return Effect(before, after).over(probe.predictable)
+
+    return {mode: costs(setup)["repeat"].change if mode == setup.mode else change(mode) for mode in MODES}
+
+
+@st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
+def null(setup: Setup, n: int) -> Null:
+    """The change in loss on repeated tokens beside that of n random sets with as many heads in each layer."""
+    from tracer.ablate import Loss
+    from tracer.ablate import null as compute
+
+    probe = batches(setup.run, setup.created).repeat
+    with setup.held():
+        return compute(
+            setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
+        )
+
+
+def clean(run: str, created: str, step: int) -> dict[str, float]:
+    """Mean losses with every head on, by probe."""
+    found = _clean(run, created, step)
+    return {name: float(found[name][:, where].mean()) for name, _, where in batches(run, created).sequences()}
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _clean(run: str, created: str, step: int) -> dict[str, Tensor]:
+    """The loss of every next token with every head on, by probe: [batch loss_pos]; read, never changed."""
+    from tracer.ablate import losses
+
+    found, model = batches(run, created), loading.model(open_run(run), step)
+    with loading.as_trained(run, step):
+        return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
+    """The induction score of every head before and after, [layer head]."""
+    from tracer.ablate import averaged, planner
+    from tracer.analysis.prompt_attention import induction as compute
+
+    repeat, model = batches(setup.run, setup.created).repeat, setup.model
+
+    def score() -> Tensor:
+        return compute(model, repeat.tokens, repeat.second_copy)
+
+    with setup.held():
+        plans = planner(model, repeat.tokens, setup.mode, frozen=setup.frozen)(setup.off) if setup.off else [[]]
+        return averaged([[]], score).numpy(), averaged(plans, score).numpy()
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def on_prompt(setup: Setup, prompt: tuple[int, ...], position: int) -> dict[str, np.ndarray]:
+    """On one prompt, `before` and `after`: `loss_*` of each token [pos], nan for the first, and `next_*` [d_vocab]."""
+    import torch
+
+    from tracer.ablate import averaged
+    from tracer.analysis.prompt_attention import next_token
+    from tracer.data.probes import per_token_loss
+
+    tokens, model, results = torch.tensor([prompt]), setup.model, {}
+    with setup.held():
+        for name, edits in (("before", [[]]), ("after", _prompt_plans(setup, prompt))):
+            loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
+            results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
+            results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
+    return results
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def patterns(setup: Setup, prompt: tuple[int, ...], head: Head, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """One head's pattern on the last tokens of a prompt before and after, [query_pos key_pos]."""
+    import torch
+
+    from tracer.ablate import averaged
+    from tracer.analysis.prompt_attention import look
+
+    tokens, model = torch.tensor([prompt]), setup.model
+    shown = slice(max(0, len(prompt) - last), None)
+    with setup.held():
+        before, after = (
+            averaged(edits, lambda: torch.from_numpy(look(model, tokens).window(*head, shown, shown))).numpy()
+            for edits in ([[]], _prompt_plans(setup, prompt))
+        )
+    return (before, before) if setup.frozen else (before, after)
+
+
+def _prompt_plans(setup: Setup, prompt: tuple[int, ...]) -> list[Any]:
+    """Edits for one prompt: mean and resample take their replacements from the rows of text."""
+    import torch
+
+    from tracer.ablate import planner
+
+    if not setup.off:
+        return [[]]
+    text = None if setup.mode == "zero" else batches(setup.run, setup.created).text
+    return planner(setup.model, torch.tensor([prompt]), setup.mode, reference=text, frozen=setup.frozen)(setup.off)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What each head costs by itself, [layer head]: the change in loss, the ends of its 95 % interval, and marks."""
+
+    effect: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    corrected: np.ndarray
+    """Is the change not 0 at a level of 5 %, although so many heads were tried (Holm 1979)?"""
+
+    @property
+    def sure(self) -> np.ndarray:
+        """Does the interval of this one head exclude 0?"""
+        return (self.low > 0) | (self.high < 0)
+
+
+@st.cache_data(max_entries=64, show_spinner="Switching off every head by itself …")
+def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[str, Swept]:
+    """The cost of each head by itself, by probe."""
+    from tracer.ablate import sweep as compute
+
+    found, model = batches(run, created), loading.model(open_run(run), step)
+
+    def swept(tokens: Tensor, where: slice) -> Swept:
+        table = compute(model, tokens, mode, positions=where, frozen=frozen, interval=True)
+        effect, low, high = (table[name].values for name in ("effect", "low", "high"))
+        return Swept(effect, low, high, _corrected(effect, low, high))
+
+    with loading.as_trained(run, step):
+        return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
+
+
+def _corrected(effect: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Holm's correction over p-values of a normal distribution as wide as the interval; false without an interval."""
+    from tracer.ablate import holm
+
+    width = high - low
+    if not np.isfinite(width).all():
+        return np.zeros(effect.shape, bool)
+    z = np.divide(effect, width / (2 * 1.96), out=np.zeros_like(width), where=width > 0)
+    return holm(np.vectorize(erfc)(np.abs(z) / sqrt(2))) < 0.05

@@ -1,0 +1,117 @@
+"""Cached comparisons: how far the patterns of two sights are apart, and two ablations on the same sequences.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard.loading import ablation
+from dashboard.loading.ablation import Setup
+from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.shared import head_scores
+from tracer.analysis.similarity import distances, total_variation
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.ablate import Estimate
+
+Partners = tuple[tuple[Head | None, ...], ...]
+"""[layer head]: the head of the other model that each head is laid beside; None where there is none."""
+ROWS = 256
+"""Query rows of a pattern in memory at a time."""
+
+
+def unlikeness(one: xr.Dataset, step: int, other: xr.Dataset, other_step: int) -> np.ndarray:
+    """How differently each head of one run behaves from each of another, [layer head other_layer other_head].
+
+    Over the measures that both traces hold, at the rows recorded nearest to the steps
+    (`tracer.analysis.similarity.distances`).
+    """
+    names = [name for name in head_scores.head_measures(one) if name in head_scores.head_measures(other)]
+
+    def vectors(trace: xr.Dataset, step: int) -> np.ndarray:
+        shape = (trace.sizes["layer"] * trace.sizes["head"], len(names))
+        return np.array([head_scores.scores(trace, name, step).ravel() for name in names], np.float64).T.reshape(shape)
+
+    apart = distances(vectors(one, step), vectors(other, other_step))
+    sizes = (trace.sizes[axis] for trace in (one, other) for axis in ("layer", "head"))
+    return apart.reshape(*sizes)
+
+
+def partners(exists: np.ndarray, apart: np.ndarray | None = None) -> Partners:
+    """For each head the one with its label, where `exists` [layer head] says so; with `apart` the most alike one."""
+    if apart is not None:
+        return tuple(tuple(nearest(like) for like in layer) for layer in apart)
+    return tuple(tuple((i, j) if there else None for j, there in enumerate(row)) for i, row in enumerate(exists))
+
+
+def nearest(apart: np.ndarray) -> Head | None:
+    """The head at the smallest distance, [layer head]; None where no distance is known."""
+    if not np.isfinite(apart).any():
+        return None
+    layer, head = np.unravel_index(int(np.nanargmin(apart)), apart.shape)
+    return int(layer), int(head)
+
+
+def corresponds(one: Sight, head: Head, other: Sight, partner: Head) -> bool:
+    """Does each cell of one pattern mean the same as that of the other: the same tokens in the same places?"""
+    (a, _), (b, _) = head, partner
+    return (one.queries(a), one.keys(a)) == (other.queries(b), other.keys(b))
+
+
+def cells(sight: Sight) -> int:
+    """Cells of all patterns of a sight."""
+    return sum(q * k for q, k in sight.sizes) * sight.thumbs.shape[1]
+
+
+def moved(one: Sight, other: Sight, beside: Partners) -> np.ndarray:
+    """Mean over queries of the total variation distance of each head from its partner, [layer head]; nan without."""
+    return _moved((*one.key, one.step, *other.key, other.step), beside, one, other)
+
+
+@st.cache_data(max_entries=64, show_spinner="Comparing every head …")
+def _moved(key: tuple[object, ...], beside: Partners, _one: Sight, _other: Sight) -> np.ndarray:
+    found = np.full(_one.thumbs.shape[:2], np.nan)
+    for layer, head in np.argwhere(~np.isnan(_one.thumbs).all(axis=(2, 3))):
+        a = int(layer), int(head)
+        b = beside[a[0]][a[1]] if a[0] < len(beside) and a[1] < len(beside[a[0]]) else None
+        if b is not None and corresponds(_one, a, _other, b):
+            found[a] = _mean_distance(_one, a, _other, b)
+    return found
+
+
+def _mean_distance(one: Sight, a: Head, other: Sight, b: Head) -> float:
+    """In blocks of rows: a long pattern is never whole in memory."""
+    n_query, whole = one.sizes[a[0]][0], slice(None)
+    blocks = [slice(start, min(start + ROWS, n_query)) for start in range(0, n_query, ROWS)]
+    rows = [total_variation(one.window(*a, block, whole), other.window(*b, block, whole)) for block in blocks]
+    return float(np.concatenate(rows).mean())
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
+    """What an ablation changes in b more than in a, sequence by sequence; None where they read other sequences."""
+    import torch
+
+    from tracer.ablate import Effect, estimate, losses
+
+    ours, theirs = (ablation.batches(one.run, one.created).sequences() for one in (a, b))
+    others = {name: (tokens, where) for name, tokens, where in theirs}
+
+    def by_sequence(setup: Setup, tokens: torch.Tensor, where: slice) -> np.ndarray:
+        with setup.held():
+            e = Effect(*losses(setup.model, tokens, [(), setup.off], setup.mode, frozen=setup.frozen))
+        return e.delta[:, where].mean(1).cpu().numpy()
+
+    found: dict[str, Estimate | None] = {}
+    for name, tokens, where in ours:
+        paired = name in others and others[name][1] == where and torch.equal(others[name][0], tokens)
+        one, two = (by_sequence(s, tokens, where) for s in (a, b)) if paired else (None, None)
+        found[name] = None if one is None or two is None else estimate(two - one)
+    return found

@@ -1,0 +1,86 @@
+"""Cached findings of a run: what went wrong in it, what there was to look at, and how low its entropy could be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading.prompt_attention import Head
+from tracer.diagnosis import Diagnosis, examine
+from tracer.store import Run, open_run
+
+MOST_SNAPSHOTS = 60
+"""Of more, as many at equal distances: a curve on a page shows no more."""
+
+
+def diagnosis(run: Run) -> Diagnosis:
+    """What went wrong, the worst first, and what was looked for; computed again when the run has moved on."""
+    return _diagnosis(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _diagnosis(directory: str, stamp: str) -> Diagnosis:
+    return examine(open_run(directory))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of one head at its run's snapshots, each an array [step]; see `tracer.analysis.entropy_bound.Bound`."""
+
+    steps: np.ndarray
+    entropy: np.ndarray
+    by_scores: np.ndarray
+    by_weights: np.ndarray
+    score_size: np.ndarray
+    weight_size: np.ndarray
+    sequences: int
+    tokens: int
+
+    @property
+    def uniform(self) -> float:
+        """The mean entropy of rows that spread over every key, on the same rows."""
+        return float(np.mean(np.log(np.arange(2, self.tokens + 1))))
+
+
+def bounds(run: Run, head: Head) -> Bounds | None:
+    """None where the weights of a model of ours, or the texts that it is measured on, were not kept."""
+    steps = run.steps
+    if run.about.kind != "trained" or not steps:
+        return None
+    tokens = _texts(run)
+    if tokens is None:
+        return None
+    if len(steps) > MOST_SNAPSHOTS:
+        steps = [steps[i] for i in np.linspace(0, len(steps) - 1, MOST_SNAPSHOTS).round().astype(int)]
+    directory, created, key = str(run.dir.resolve()), run.meta["created"], tokens.tobytes()
+    found = np.stack([_bound(directory, step, created, key, tokens.shape)[:, head[0], head[1]] for step in steps], -1)
+    return Bounds(np.array(steps), *found, *tokens.shape)
+
+
+def _texts(run: Run) -> np.ndarray | None:
+    """The held-out passages whose patterns are kept, as tokens [sequence pos]."""
+    trace = loading.trace(run)
+    if "prompt_tokens" not in trace.coords:
+        return None
+    texts = [str(name).startswith("text ") for name in trace["prompt"].values]
+    tokens = trace["prompt_tokens"].values[texts]
+    tokens = tokens[:, (tokens >= 0).all(axis=0)]
+    return tokens.astype(np.int64) if tokens.size and tokens.shape[1] > 1 else None
+
+
+@st.cache_data(max_entries=1024, show_spinner=False)
+def _bound(directory: str, step: int, created: str, texts: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """[quantity layer head] of one snapshot, some 25 ms."""
+    import torch
+
+    from tracer.analysis.entropy_bound import bound
+    from tracer.model import Transformer
+
+    torch.set_num_threads(1)
+    model = open_run(directory).model(step)
+    assert isinstance(model, Transformer)
+    tokens = torch.from_numpy(np.frombuffer(texts, np.int64).reshape(shape).copy())
+    return torch.stack(list(bound(model, tokens))).numpy()

@@ -1,0 +1,122 @@
+"""Cached films of a prompt: every snapshot's patterns, made once and grown by what a run adds.
+
+As in `loading`: keyed by run and prompt, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard.loading import recorded_prompts
+from dashboard.loading.prompt_attention import Sight
+from dashboard.shared import head_scores
+from tracer.pictures import film as pictures
+from tracer.store import Run, open_run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+CHEAP_FLOPS = 4e10
+CHEAP_BYTES = 4e8
+"""What is filmed without being asked for: about two seconds on one core, and reading that many bytes of weights."""
+LOSSES = {"val_loss": "held-out loss", "train_loss": "training loss"}
+Reel = dict[int, np.ndarray]
+"""Codes [layer head rows cols] by step."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """The timeline, the film beside it where the run goes on, and how many snapshots cost too much to film unasked."""
+
+    blob: bytes
+    reels: list[bytes]
+    left: int
+
+
+def film_of(
+    run: Run, trace: xr.Dataset, steps: list[int], sight: Sight, see: Callable[[int], Sight], asked: bool,
+    apart: bool = False,
+) -> Film:  # fmt: skip
+    """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
+    size = pictures.resolution(max(max(pair) for pair in sight.sizes), sight.thumbs[..., 0, 0].size, len(steps))
+    reel = _reel(sight.key, size)
+    missing = [step for step in steps if step not in reel]
+    if missing and (asked or cheap(run, sight, missing)):
+        _shoot(run, sight, see, missing, size, reel)
+        missing = []
+    filmed = tuple(step for step in steps if step in reel)
+    rows = tuple(head_scores.nearest(trace, step) for step in steps)
+    measures = tuple(head_scores.head_measures(trace))
+    name = hashlib.sha256(repr((*sight.key, size)).encode()).hexdigest()[:16] if apart else ""
+    timeline = _blob((*sight.key, size), tuple(steps), filmed, rows, measures, name, trace, sight, reel)
+    pieces = [filmed[i : i + pictures.REEL] for i in range(0, len(filmed), pictures.REEL)] if apart else []
+    reels = [_piece(piece, i * pictures.REEL, name, reel) for i, piece in enumerate(pieces)]
+    return Film(timeline, reels, len(missing))
+
+
+def cheap(run: Run, sight: Sight, steps: list[int]) -> bool:
+    """May these steps be filmed unasked? Kept patterns only have to be read."""
+    if not _reads(sight):
+        return True
+    n_params = run.meta["n_params"]
+    return n_params * 2 * len(sight.strings) * len(steps) <= CHEAP_FLOPS and 4 * n_params * len(steps) <= CHEAP_BYTES
+
+
+def _reads(sight: Sight) -> bool:
+    """Is this a text that the model reads now, rather than a kept prompt?"""
+    return isinstance(sight.key[2], tuple)
+
+
+@st.cache_resource(max_entries=6, show_spinner=False)
+def _reel(key: tuple[object, ...], size: int) -> Reel:
+    """What was filmed of a prompt so far; it grows, and a frame in it never changes."""
+    return {}
+
+
+def _shoot(
+    run: Run, sight: Sight, see: Callable[[int], Sight], steps: list[int], size: int, reel: Reel
+) -> None:  # fmt: skip
+    if not _reads(sight):
+        shape = sight.thumbs.shape
+        for step in steps:
+            thumbs = see(step).thumbs
+            if thumbs.shape == shape:  # a run that diverged keeps patterns of another size
+                reel[step] = pictures.codes(recorded_prompts.pooled(thumbs, size, "max"))
+        return
+    import torch
+
+    from tracer.analysis.prompt_over_steps import film
+
+    torch.set_num_threads(1)
+    tokens = torch.tensor([sight.key[2]])
+    for step, thumbs in film(open_run(str(sight.key[0])), tokens, steps, size=size):
+        reel[step] = pictures.codes(thumbs)
+
+
+@st.cache_resource(max_entries=6, show_spinner=False)
+def _blob(
+    key: tuple[object, ...], steps: tuple[int, ...], filmed: tuple[int, ...], rows: tuple[int, ...],
+    measures: tuple[str, ...], name: str, _trace: xr.Dataset, _sight: Sight, _reel: Reel,
+) -> bytes:  # fmt: skip
+    """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
+    loss = next((name for name in LOSSES if head_scores.holds(_trace, name)), None)
+    n = max(q for q, _ in _sight.sizes), max(k for _, k in _sight.sizes)
+    cells = _reel[filmed[0]].shape[2:] if filmed else (1, 1)
+    return pictures.film(
+        steps, {step: _reel[step] for step in filmed},
+        _trace[loss].values[list(rows)] if loss else np.full(len(steps), np.nan),
+        {name: _trace[name].values[list(rows)] for name in measures},
+        n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_sight.causal,
+        loss_label=LOSSES.get(loss or "", "loss"), reel=name,
+    )  # fmt: skip
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _piece(steps: tuple[int, ...], first: int, name: str, _reel: Reel) -> bytes:
+    return pictures.reel([_reel[step] for step in steps], first, name)

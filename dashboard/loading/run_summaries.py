@@ -1,0 +1,113 @@
+"""What a card says about a run, read from its files and cached until they change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.shared import head_scores
+from tracer.store import Run, open_run
+from tracer.store.about import Kind
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+POINTS = 80
+"""Points of a sparkline."""
+RECENT = 8
+"""Speed is the median over this many records."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in a few numbers; nan, None and () for what is unknown or not recorded yet."""
+
+    kind: Kind
+    preset: str | None
+    author: str
+    """Class of a model that others wrote."""
+    step: int
+    steps: int | None
+    losses: tuple[float, ...]
+    best: tuple[int, int] | None
+    """The strongest induction head, or where that is not measured the sharpest one."""
+    induction: bool
+    score: float
+    """Its induction score, or its normalised entropy."""
+    n_params: int
+    megabytes: float
+    created: datetime | None
+    step_ms: float
+
+    @property
+    def share(self) -> float:
+        """How much of the planned steps is done."""
+        return min(1.0, self.step / self.steps) if self.steps else 1.0
+
+    @property
+    def seconds_left(self) -> float:
+        return (self.steps - self.step) * self.step_ms / 1000 if self.steps else float("nan")
+
+
+def summary(run: Run) -> Summary:
+    """The summary as of now; a ValueError when the files do not hold what a run's files hold."""
+    try:
+        return _summary(str(run.dir.resolve()), run.stamp)
+    except (KeyError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"{run.dir} is damaged or was not written by manyeyes ({type(error).__name__}: {error})"
+        ) from error
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _summary(directory: str, stamp: str) -> Summary:
+    run = open_run(directory)
+    meta, about = run.meta, run.about
+    step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
+    try:
+        trace = loading.trace(run)
+    except ValueError:  # stopped before the first record
+        trace = None
+    if trace is not None and trace.sizes["step"]:
+        step = max(step, int(trace["step"][-1]))
+        losses = thinned(trace["train_loss"].values) if "train_loss" in trace else ()
+        induction, step_ms = head_scores.holds(trace, "induction"), recent_ms(trace)
+        if head_scores.head_measures(trace):
+            best = head_scores.striking(trace)
+            score = float(head_scores.scores(trace, "induction" if induction else "entropy_normalised")[best])
+    return Summary(
+        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score,
+        int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms,
+    )  # fmt: skip
+
+
+def status_word(run: Run) -> str:
+    """How the run stands; an opened model is not trained: its heads are measured, and then it is open."""
+    words = {"training": "measuring", "finished": "opened"} if run.meta.get("kind") == "opened" else {}
+    return words.get(run.status, run.status)
+
+
+def recent_ms(trace: xr.Dataset) -> float:
+    """Milliseconds of a step lately; nan where nobody timed them."""
+    ms = trace["step_ms"].values[-RECENT:] if "step_ms" in trace else np.array([])
+    return float(np.median(ms[np.isfinite(ms)])) if np.isfinite(ms).any() else float("nan")
+
+
+def thinned(values: np.ndarray) -> tuple[float, ...]:
+    """At most POINTS finite values, evenly picked, the first and the last among them."""
+    finite = np.asarray(values, float)[np.isfinite(values)]
+    picks = np.unique(np.linspace(0, len(finite) - 1, min(POINTS, len(finite))).round().astype(int))
+    return tuple(float(v) for v in finite[picks])
+
+
+def when(text: str) -> datetime | None:
+    """The time in this machine's zone; None when the text is no time."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,1 @@
+"""Ablate: what breaks when these heads are switched off?"""

@@ -1,0 +1,110 @@
+"""Cached proofs for the Ablate page: effects over training, the verdict on a head, the smallest circuit.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import ablation
+from tracer.store import Run, open_run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.ablate import Verdict
+
+Head = tuple[int, int]
+Progress = Callable[[int, int], object]
+MOST_CIRCUITS = 32
+
+
+def effects(run: Run) -> xr.Dataset | None:
+    """What `tracer sweep` has committed, in memory; None before its first row, or when it cannot be read."""
+    return _effects(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _effects(directory: str, stamp: str) -> xr.Dataset | None:
+    try:
+        return open_run(directory).effects.load()
+    except ValueError:
+        return None
+
+
+def swept(run: Run) -> int:
+    """Snapshots that were swept in every mode."""
+    found = effects(run)
+    if found is None or "effect" not in found or found.sizes["mode"] < 3:
+        return 0
+    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
+    return len(set(map(int, found["step"].values[there.values])) & set(run.steps))
+
+
+def verdict(run: Run, step: int, head: tuple[int, int]) -> Verdict:
+    """The card of one head; ValueError where the model does not let it be drawn up."""
+    return _verdict(str(run.dir.resolve()), run.meta["created"], step, head)
+
+
+@st.cache_data(max_entries=64, show_spinner="Putting the head to the tests …")
+def _verdict(directory: str, created: str, step: int, head: tuple[int, int]) -> Verdict:
+    from tracer.ablate import verdict as compute
+
+    return compute(open_run(directory), *head, step)
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A few heads that keep a behaviour, and how they were found; shares are of the behaviour with every head on."""
+
+    heads: list[Head]
+    share: float
+    reached: bool
+    curve: list[float]
+    """The share before the first choice and after each."""
+    choices: list[tuple[Head, bool, float]]
+    """Head, whether it was taken (or dropped again), and the share after it."""
+    repeated: tuple[float, float]
+    """Loss of repeated tokens with every head on, and with only these."""
+    new: tuple[float, float]
+    """The same of tokens that are read for the first time."""
+
+
+def circuit(
+    run: str, created: str, step: int, mode: str, frozen: bool, target: float, progress: Progress
+) -> Circuit:  # fmt: skip
+    """The heads that keep `target` of the gain on repeated tokens; ValueError where there is nothing to keep."""
+    from tracer.ablate import build_up, losses
+    from tracer.data.probes import first_copy_loss, repeat_loss
+
+    key, kept = (run, created, step, mode, frozen, target), _circuits()
+    if key not in kept:  # no cached function of its own: Streamlit would replay the progress bar, which is gone by then
+        model, probe = loading.model(open_run(run), step), ablation.batches(run, created).repeat
+        with loading.as_trained(run, step):
+            found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=progress)
+        choices = [(s.head, s.taken, s.share) for s in found.steps]
+        everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+        off = [head for head in everything if head not in found.heads]
+        assert probe.period is not None
+        with loading.as_trained(run, step):
+            both = losses(model, probe.tokens, [(), off], mode, frozen=frozen)
+        repeated, new = (
+            (float(of(both[0], probe.period)), float(of(both[1], probe.period)))
+            for of in (repeat_loss, first_copy_loss)
+        )
+        kept[key] = Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
+        while len(kept) > MOST_CIRCUITS:
+            kept.pop(next(iter(kept)))
+    return kept[key]
+
+
+@st.cache_resource(show_spinner=False)
+def _circuits() -> dict[tuple[object, ...], Circuit]:
+    """What was found since the server started, the latest MOST_CIRCUITS of it."""
+    return {}

@@ -1,0 +1,142 @@
+"""The Ablate page on how sure an effect is: every head by itself, random sets, and the three replacements."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+import streamlit as st
+
+from dashboard import theme
+from dashboard.components.headmap import headmap
+from dashboard.loading import ablation
+from dashboard.loading.ablation import Setup, Swept
+from tracer.analysis import head_sets
+from tracer.store import Run
+
+AT_ONCE = 128
+"""Forward passes that are not worth a question."""
+RANDOM_SETS = 30
+NAMED = 8
+"""Heads of a sentence; of more only the number is said."""
+TABLE = """<style>
+.numbers { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.numbers th { text-align: right; font-weight: 400; opacity: .7; font-size: .8rem; }
+.numbers th:first-child, .numbers td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.numbers td { text-align: right; }
+.numbers th, .numbers td { padding: .4rem 0 .4rem .7rem; white-space: nowrap;
+  border-bottom: 1px solid rgb(127 127 127 / .25); }
+.numbers th:first-child, .numbers td:first-child { padding-left: 0; }
+.numbers tr:last-child td { border-bottom: 0; }
+.numbers i { display: block; font-style: normal; opacity: .7; font-size: .8rem; }
+@media (max-width: 640px) { .numbers th { white-space: normal; vertical-align: bottom; } }
+</style>"""
+
+
+def draw_sweep(run: Run, setup: Setup) -> None:
+    st.header("Every head by itself", anchor=False)
+    st.caption(f"The change in loss when only that head is off. {head_sets.REDUNDANCY}")
+    model = setup.model
+    n_heads = model.n_layers * model.n_heads
+    passes = n_heads * (5 if setup.mode == "resample" else 1)
+    if (passes > AT_ONCE or ablation.is_large(run)) and not st.session_state.get(f"sweep {setup.run}"):
+        st.button(f"Measure {n_heads} heads", icon=":material/play_arrow:",
+                  on_click=lambda: st.session_state.update({f"sweep {setup.run}": True}))  # fmt: skip
+        return
+    found = ablation.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
+    for column, name in zip(st.columns(2, gap="large"), found, strict=False):
+        swept = found[name]
+        size = float(np.nanmax(np.abs(swept.effect)))
+        scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
+        with column:
+            headmap(
+                swept.effect, key=f"sweep_{name}", title=probe_title(name, setup), scale=scale, off=setup.off,
+                marked=swept.sure, notes=_notes(swept),
+            )  # fmt: skip
+            st.caption(_sure(swept))
+    if any(np.isfinite(swept.low).any() for swept in found.values()):
+        n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())
+        st.caption(
+            f"A dot: the 95 % interval of that head excludes 0. Of {n} heads without any effect, {n / 20:.1f} would "
+            f"get one by chance, so the dots are also corrected for {n} tries (Holm 1979)."
+        )
+
+
+def probe_title(name: str, setup: Setup) -> str:
+    return "Repeated tokens" if name == "repeat" else ablation.batches(setup.run, setup.created).title
+
+
+def _notes(swept: Swept) -> list[list[str]]:
+    return [
+        [
+            f"95 % interval {theme.signed(a)} to {theme.signed(b)}" if np.isfinite(a) else ""
+            for a, b in zip(*row, strict=True)
+        ]
+        for row in zip(swept.low, swept.high, strict=True)
+    ]
+
+
+def _sure(swept: Swept) -> str:
+    """How many heads are marked, and which of them hold."""
+    if not np.isfinite(swept.low).any():
+        return "1 sequence, so no intervals."
+    n, marked = int(np.isfinite(swept.effect).sum()), int(swept.sure.sum())
+    kept = [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
+    names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= NAMED else ""
+    if marked > 1 and np.array_equal(swept.corrected, swept.sure):
+        left = f"all {marked} are left"
+    else:
+        left = f"{len(kept) or 'none'} {'is' if len(kept) < 2 else 'are'} left{names}"
+    return f"A dot for {marked} of {n} heads" + (f"; after correction {left}." if marked else ".")
+
+
+def draw_null(setup: Setup) -> None:
+    """Beside random sets, on demand."""
+    asked = f"null {setup}"
+    if not st.session_state.get(asked):
+        st.button(
+            f"Compare with {RANDOM_SETS} random sets", key="null", icon=":material/casino:",
+            help="Sets of as many heads of the same layers: is it these heads, or would any do?",
+            on_click=lambda: st.session_state.update({asked: True}),
+        )  # fmt: skip
+        return
+    try:
+        found = ablation.null(setup, RANDOM_SETS)
+    except ValueError as error:
+        st.text(f"{str(error)[0].upper()}{str(error)[1:]}.")
+        return
+    many, low, high = len(found.others), float(found.others.min()), float(found.others.max())
+    less = int((found.others < found.effect).sum())
+    heads = "as many heads" if len(setup.off) > 1 else "one head"
+    whose = f"{many} random sets of {heads}" if many == RANDOM_SETS else f"The {many} other sets of {heads}"
+    st.markdown(
+        f"{whose} of the same layers cost {theme.signed(low)} to {theme.signed(high)} nats on repeated tokens, "
+        f"{theme.signed(float(np.median(found.others)))} in the middle. "
+        f"Yours cost {theme.signed(found.effect)}, more than "
+        f"**{less} of {many}** (p = {found.p:.2f})."
+    )
+
+
+def draw_replacements(setup: Setup) -> None:
+    """What zero, mean and resample say, and whether they agree."""
+    from tracer.ablate import agree
+
+    found = ablation.by_replacement(setup)
+    if not all(np.isfinite(e.low) for e in found.values()):
+        said = "With 1 sequence there are no intervals to compare."
+    elif agree(found):
+        said = "Their intervals overlap: it matters little what stands in for these heads."
+    else:
+        said = "They differ by more than their intervals: what stands in for these heads matters."
+    rows = "".join(
+        f"<tr><td>{escape(mode.capitalize())}</td><td>{theme.signed(e.mean)}</td><td>{_ends(e.low, e.high)}</td></tr>"
+        for mode, e in found.items()
+    )
+    head = "<th>put in their place</th><th>change on repeated tokens</th><th>95 % interval</th>"
+    with st.container(gap="xsmall"):
+        st.html(f'{TABLE}<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>')
+        st.caption(said)
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{theme.signed(low)} to {theme.signed(high)}" if np.isfinite(low) else "none"

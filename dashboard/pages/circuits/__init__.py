@@ -1,0 +1,1 @@
+"""Circuits: which heads work together?"""

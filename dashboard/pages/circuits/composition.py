@@ -1,0 +1,118 @@
+"""Whose output every head reads, by weights alone, and whether heads copy what they read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.components.bipartite import bipartite
+from dashboard.components.headmap import headmap
+from dashboard.components.spectrum import spectrum
+from dashboard.pages.circuits import about
+from dashboard.pages.circuits import data as circuits
+from dashboard.pages.circuits.data import Head, Key
+from dashboard.shared import head_scores
+from tracer.analysis.head_sets import THRESHOLD
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
+SURE = 2
+"""Standard deviations of random heads from which on an edge stands out, as in the picture."""
+MOST = 60
+"""Edges of other heads that are drawn, so that something is seen."""
+ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
+         "first_token": "first token"}  # fmt: skip
+"""Measures that name a head where they are above the threshold, the first of them that is."""
+
+
+def draw_layers(key: Key, trace: xr.Dataset, head: Head, no_composition: str, no_copying: str) -> None:
+    """Composition and copying beside each other, or one below the other where nothing can be read of the first."""
+    if no_composition:
+        draw_composition(key, trace, head, no_composition)
+        draw_copying(key, head, no_copying, wide=True)
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        draw_composition(key, trace, head, "")
+    with right:
+        draw_copying(key, head, no_copying)
+
+
+def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> None:
+    """Edges from heads to later heads."""
+    about.heading("Who reads whom", about.COMPOSITION, "composition")
+    if why_not:
+        st.caption(why_not)
+        return
+    found = circuits.composition(key)
+    into = state.read().into
+    state.show("into_box", into)
+    st.segmented_control(
+        "What is read becomes the later head’s", list(KINDS), key="into_box", required=True,
+        format_func=KINDS.__getitem__, on_change=lambda: state.update(into=st.session_state["into_box"]),
+    )  # fmt: skip
+    bipartite(
+        found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head, most=MOST,
+        on_change=state.focus_on,
+    )  # fmt: skip
+    st.caption(
+        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
+        f"{SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
+    )
+
+
+def _said(found: circuits.Composition, into: str, head: Head) -> str:
+    """The strongest edges of one head, in words."""
+    label, words = theme.head_label(*head), []
+    for best, clear, unclear in (
+        (found.sharpest(into, head), f"{label} reads most of", f"{label} reads no earlier head that clearly"),
+        (found.widest(into, head), f"{label} is read most by", f"no later head reads {label} that clearly"),
+    ):
+        if best is None:
+            continue
+        other, score = best
+        above = score - found.mean
+        edge = f"{theme.head_label(*other)} ({above:+.3f}, {above / found.sd:.0f} sd)"
+        words.append(f"{clear} {edge}" if above > SURE * found.sd else unclear)
+    said = "; ".join(words)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _left_out(found: circuits.Composition, into: str) -> str:
+    """What a crowded picture does not show."""
+    sure = int((found.scores[into] - found.mean > SURE * found.sd).sum())
+    return f" Drawn are its own edges and the {MOST} strongest of {sure:,} others." if sure > MOST else ""
+
+
+def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
+    """A word for each head that has a clear role at the record nearest to a step."""
+    found = np.full((trace.sizes["layer"], trace.sizes["head"]), "", object)
+    for name, word in reversed(ROLES.items()):
+        found[np.nan_to_num(head_scores.scores(trace, name, step)) > THRESHOLD] = word
+    return found.tolist()
+
+
+def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> None:
+    """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
+    about.heading("Who copies", about.COPYING, "copying")
+    if why_not:
+        st.caption(why_not)
+        return
+    found = circuits.copying(key)
+    scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
+    with scores:
+        headmap(
+            found.scores, key="copying_map", title="Copying score", selected=head,
+            scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
+            on_change=state.focus_on,
+        )  # fmt: skip
+    with own:
+        st.caption(f"The eigenvalues of the OV circuit of {theme.head_label(*head)}:")
+        spectrum(
+            found.blob, key="spectrum", head=head, score=float(found.scores[head]), mean=found.mean, sd=found.sd
+        )  # fmt: skip

@@ -1,0 +1,259 @@
+"""Cached readings of the weights of heads; the computing is `tracer`'s.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import ablation, norm_scales
+from dashboard.loading.norm_scales import Key, ours
+from tracer.pictures import bipartite, spectrum
+from tracer.store import Run, open_run
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tracer.analysis.token_circuits import Entries
+    from tracer.huggingface.weights import HeadWeights
+
+Head = tuple[int, int]
+INTO = ("k", "q", "v")
+TOP = 12
+FEWEST = 8
+"""Rows of a pattern that a mean over a distance is taken of, at least."""
+AT_ONCE = 2**25
+"""Entries of a circuit over the vocabulary that are streamed unasked: about half a second."""
+
+
+def key_of(run: Run, step: int) -> Key:
+    return str(run.dir.resolve()), run.meta["created"], step
+
+
+@st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")
+def weights(key: Key) -> HeadWeights:
+    """Of our models and of others; ValueError where heads cannot be told apart."""
+    import torch
+
+    from tracer.huggingface.weights import HeadWeights, head_weights
+    from tracer.huggingface.wrapped import Foreign
+
+    model = loading.model(open_run(key[0]), key[2])
+    if isinstance(model, Foreign):
+        return head_weights(model)
+    model = ours(key)
+    W_Q, W_K, W_V, W_O = (
+        torch.stack([getattr(block.attn, name).detach() for block in model.blocks])
+        for name in ("W_Q", "W_K", "W_V", "W_O")
+    )
+    W_E = model.embed.W_E.detach()
+    W_U = W_E.T if model.config.unembed_hidden else model.W_U.detach()  # nobody asks for that of an MLP
+    return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
+
+
+def why_unknown(key: Key) -> str:
+    """Why the weights of heads cannot be told apart; empty where they can."""
+    try:
+        weights(key)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What every head reads of every earlier one, and what random heads of the same shapes would read."""
+
+    scores: dict[str, np.ndarray]
+    """[layer1 head1 layer2 head2] by what is read: k, q or v."""
+    mean: float
+    sd: float
+    blob: bytes
+
+    def sharpest(self, into: str, head: Head) -> tuple[Head, float] | None:
+        """The earlier head that this one reads most, and its score; None in the first layer."""
+        return self._best(self.scores[into][(slice(None), slice(None), *head)])
+
+    def widest(self, into: str, head: Head) -> tuple[Head, float] | None:
+        """The later head that reads this one most, and its score; None in the last layer."""
+        return self._best(self.scores[into][head])
+
+    @staticmethod
+    def _best(found: np.ndarray) -> tuple[Head, float] | None:
+        if not np.isfinite(found).any():
+            return None
+        layer, head = np.unravel_index(int(np.nanargmax(found)), found.shape)
+        return (int(layer), int(head)), float(found[layer, head])
+
+
+@st.cache_data(max_entries=64, show_spinner="Comparing every pair of heads …")
+def composition(key: Key) -> Composition:
+    from tracer.analysis import composition
+
+    found = weights(key)
+    scores = {into: composition.composition(into, *found[:4]).numpy() for into in INTO}
+    mean, sd = composition.random_composition(*found.W_Q.shape[2:])
+    return Composition(scores, mean, sd, bipartite.bipartite(scores, mean, sd))
+
+
+@dataclass(frozen=True)
+class Copying:
+    """How every head's OV circuit maps the vocabulary onto itself, and how random heads would."""
+
+    scores: np.ndarray
+    """[layer head]"""
+    mean: float
+    sd: float
+    blob: bytes
+
+
+@st.cache_data(max_entries=64, show_spinner="Reading the spectra …")
+def copying(key: Key) -> Copying:
+    from tracer.analysis import composition
+
+    W_V, W_O, W_E, W_U = weights(key)[2:]
+    found = composition.eigenvalues(W_V, W_O, W_E, W_U)
+    mean, sd = composition.random_copying(W_E, W_U, W_V.shape[-1])
+    scores = (found.real.sum(-1) / found.abs().sum(-1)).numpy()
+    return Copying(scores, mean, sd, spectrum.spectrum(found.numpy()))
+
+
+@dataclass(frozen=True)
+class Words:
+    """One head over the vocabulary; every list is of token ids with the value, the largest first."""
+
+    moves: list[tuple[int, int, float]]
+    """OV: the token that is looked at, and the one whose logit it raises."""
+    copies: list[tuple[int, float]]
+    """Tokens that raise themselves more than any other."""
+    copied: float
+    """Share of such tokens."""
+    looks: list[tuple[int, int, float]]
+    """QK: the token that looks, and the one it looks at."""
+
+
+@st.cache_data(max_entries=64, show_spinner="Streaming the circuits over the vocabulary …")
+def words(key: Key, head: Head) -> Words:
+    import torch
+
+    from tracer.analysis import token_circuits
+
+    with torch.no_grad():
+        who, whom, left, right = halves(key, head)
+        moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
+        first = token_circuits.own_rank(left, right) == 0
+        own = (left * right.T).sum(1).where(first, -torch.inf)
+        best, ids = own.topk(min(TOP, int(first.sum())))
+    copies = list(zip(ids.tolist(), best.tolist(), strict=True))
+    return Words(_triples(moves), copies, float(first.float().mean()), _triples(looks))
+
+
+def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Those of a head's QK circuit, scaled, and of its OV circuit over the vocabulary.
+
+    Norms of our models are held at their mean scale; those of others are left out.
+    """
+    from tracer.analysis import token_circuits
+    from tracer.model import Transformer
+
+    W_Q, W_K, W_V, W_O, W_E, W_U = weights(key)
+    layer, read, write = head[0], W_E, W_O[head]
+    if isinstance(model := loading.model(open_run(key[0]), key[2]), Transformer):
+        own = f"blocks.{layer}.ln1"
+        if model.config.norm_position == "pre":
+            read = norm_scales.through(key, own, W_E)
+        else:
+            write = norm_scales.through(key, own, write)
+        write = norm_scales.through(key, "ln_final", write)
+    who, whom = token_circuits.qk(read, W_Q[head], W_K[head])
+    return who * _score_scale(key, layer), whom, *token_circuits.ov(read, W_V[head], write, W_U)
+
+
+def _score_scale(key: Key, layer: int) -> float:
+    """What q . k is multiplied by; 1 where a model by others does not show it."""
+    import torch
+
+    from tracer.heads.call import AttentionCall
+    from tracer.interventions.edits import visiting
+
+    found: dict[int, float] = {}
+
+    def visit(call: AttentionCall) -> None:
+        found[call.layer] = call.scale
+
+    with torch.no_grad(), visiting(visit):
+        loading.model(open_run(key[0]), key[2])(torch.zeros(1, 2, dtype=torch.int64))
+    return found[layer]
+
+
+def _triples(found: Entries) -> list[tuple[int, int, float]]:
+    return list(zip(found.rows.tolist(), found.cols.tolist(), found.values.tolist(), strict=True))
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
+    """What one head attends to by positions alone [query_pos key_pos], of the first `longest`.
+
+    `normed`: through the norm in front of its layer, held at its mean scale.
+    """
+    import torch
+
+    from tracer.analysis.composition import position_pattern
+
+    model, (layer, at) = ours(key), head
+    table = model.sinusoid if model.config.positions == "sinusoidal" else model.pos_embed.W_pos
+    block = model.blocks[layer]
+    with torch.no_grad():
+        read = table.detach()[:longest]
+        if normed:
+            read = norm_scales.through(key, f"blocks.{layer}.ln1", read)
+        return position_pattern(read, block.attn.W_Q[at], block.attn.W_K[at], model.config.scale).numpy()
+
+
+@dataclass(frozen=True)
+class Stripes:
+    """Mean attention by distance on repeated random tokens, the start token left out: heads rest on it."""
+
+    values: np.ndarray
+    """[layer head offset]; nan where a layer has fewer heads than others."""
+    period: int
+    uniform: np.ndarray
+    """The same of heads that attend evenly [offset]."""
+    rest: np.ndarray
+    """Mean attention of the other tokens to the start token [layer head]."""
+
+
+@st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …")
+def stripes(key: Key) -> Stripes:
+    import torch
+
+    from tracer.heads.call import AttentionCall
+    from tracer.interventions.edits import visiting
+
+    model, probe = loading.model(open_run(key[0]), key[2]), ablation.batches(*key[:2]).repeat
+    n = probe.tokens.shape[1] - FEWEST
+    found = np.full((model.n_layers, model.n_heads, n), np.nan)
+    rest = np.full(found.shape[:2], np.nan)
+
+    def visit(call: AttentionCall) -> None:
+        heads, pattern = slice(call.first_head, call.first_head + call.n_heads), call.pattern()
+        found[call.layer, heads] = _by_distance(pattern).mean(0).numpy()
+        rest[call.layer, heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
+
+    with torch.no_grad(), loading.as_trained(key[0], key[2]), visiting(visit):
+        model(probe.tokens)
+    even = torch.ones(probe.tokens.shape[1], probe.tokens.shape[1]).tril()
+    return Stripes(found, probe.period or 0, _by_distance(even / even.sum(1, keepdim=True)).numpy(), rest)
+
+
+def _by_distance(pattern: Tensor) -> Tensor:
+    """[... offset], each over at least FEWEST rows."""
+    from tracer.heads import attention_by_offset
+
+    return attention_by_offset(pattern[..., 1:, 1:])[..., : pattern.shape[-1] - FEWEST]

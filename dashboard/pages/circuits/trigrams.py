@@ -1,0 +1,77 @@
+"""A one-layer head as skip-trigrams: A somewhere before B, or at a distance that its positions prefer, then C."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.components.ledger import Listing, Row, ledger
+from dashboard.loading import prompt_tokens
+from dashboard.pages.circuits import about, reasons, trigrams_data
+from dashboard.pages.circuits.data import Head, Key
+from dashboard.pages.circuits.positions import LONGEST, normable
+from dashboard.pages.circuits.trigrams_data import Distances, Trigram
+from dashboard.pages.circuits.words import is_asked
+from tracer.pictures.payload import visible
+from tracer.store import Run
+
+
+def draw_trigrams(run: Run, key: Key, head: Head) -> None:
+    """Nothing where later layers read what this one wrote, or before the streaming has been asked for."""
+    model = run.config.model if run.about.kind == "trained" else None
+    n_layers = len(run.about.layers) if model is None else model.n_layers
+    if n_layers != 1 or not is_asked(run):
+        return
+    label = theme.head_label(*head)
+    about.heading(f"{label} as skip-trigrams", about.TRIGRAMS, "trigrams")
+    if model is not None and (why_not := reasons.trigrams(model)):
+        st.caption(why_not)
+        return
+    n, spread = run.about.n_ctx or LONGEST, None
+    if model is not None and not reasons.positions(model):
+        spread = trigrams_data.distances(key, head, min(n, LONGEST), normable(model) and not state.read().raw)
+    places = [1 / max(2, n)]
+    if spread is not None and spread.prefers:
+        places.append(float(spread.shares[spread.best]))
+    found = trigrams_data.trigrams(key, head, tuple(places))
+    really = None if spread is None else trigrams_data.seen(key, head, spread.best)
+    st.caption(f"{_said(label, spread, really)} {about.NORMS if model is None else reasons.ignored(model)}")
+    by_chance = f"at chance A gets {places[0]:.3f}, and adds 0"
+    lists = [_listing(run, f"A anywhere before B, in {n} tokens", "… B", found[0], by_chance)]
+    if len(places) > 1 and spread is not None:
+        d = spread.best
+        title = "A right before B" if d == 1 else f"A {d} tokens before B"
+        note = f"positions alone give A {places[1]:.2f}"
+        lists.insert(0, _listing(run, title, "then B" if d == 1 else f"B, {d} later", found[1], note))
+    ledger(lists, key="trigrams")
+
+
+def _said(label: str, spread: Distances | None, really: float | None) -> str:
+    """How its positions spread the attention, and what is seen of that in text."""
+    if spread is None:
+        return "Positions are not in these readings."
+    d = spread.best
+    back = (
+        f"{d} token{'s' * (d > 1)} back: {spread.shares[d]:.2f}, against {spread.even[d]:.2f} without a preference; "
+        f"measured on held-out text: {really:.2f}"
+    )
+    if spread.prefers:
+        return f"By positions alone {label} looks most {back}. On the left its attention is smeared like that."
+    return f"By positions alone {label} prefers no distance (most {back})."
+
+
+def _listing(run: Run, title: str, between: str, found: list[Trigram], note: str) -> Listing:
+    rows = [
+        Row(
+            [_tokens(run, [one.source]), _tokens(run, one.looks), _tokens(run, one.raises)],
+            one.value,
+            f"{one.share:.2f}",
+        )
+        for one in found
+    ]
+    return Listing(title, ["A", between, "→ C", "logit", "attention"], rows, note=note)
+
+
+def _tokens(run: Run, ids: list[int]) -> str:
+    """Side by side, apart by a wide space, which no token shows."""
+    return "\u2003".join(visible(text, 16) for text in prompt_tokens.strings(run, ids))

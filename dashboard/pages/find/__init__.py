@@ -1,0 +1,1 @@
+"""Find: which passages make a head look?"""

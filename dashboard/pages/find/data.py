@@ -1,0 +1,202 @@
+"""Cached searches for passages: the text of a run, every head's looks at one step, and what the page shows of one head.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import prompt_tokens, recorded_prompts
+from tracer.pictures import finding
+from tracer.pictures.scales import head_label
+from tracer.store import Run, open_run
+
+if TYPE_CHECKING:
+    from tracer.analysis.max_activating import Hit, Search
+
+TOP, TYPICAL = 12, 4
+BINS = 40
+RANDOM = {"repeated-random": "random tokens that repeat", "markov": "random Markov chains"}
+Head = tuple[int, int]
+Key = tuple[str, str, int, bool]
+"""Directory, created, step, and whether the patterns were kept."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Rows of tokens that were searched, and what they are in words."""
+
+    tokens: np.ndarray
+    """[sequence pos]; -1 beyond the end of a short one."""
+    what: str
+    names: list[str]
+    """Of each row."""
+    note: str = ""
+
+
+def text(run: Run) -> Text:
+    """What can be searched: held-out text, or what the run kept."""
+    return _text(str(run.dir.resolve()), run.meta["created"])
+
+
+@st.cache_data(max_entries=16, show_spinner="Reading the held-out text …")
+def _text(directory: str, created: str) -> Text:
+    from tracer import data
+    from tracer.analysis import max_activating
+    from tracer.analysis.eval_sequences import batches
+
+    run = open_run(directory)
+    found = batches(run)
+    if run.about.kind == "trained" and not found.note:
+        config = run.config
+        n_ctx, corpus = config.model.n_ctx, config.data.corpus
+        rows = data.build(config.data, n_ctx, config.seed).val(max_activating.rows_of_text(n_ctx))[:, :n_ctx]
+        return _numbered(rows.numpy(), f"rows of {RANDOM[corpus]}" if corpus in RANDOM else "rows of held-out text")
+    if found.text is not None:
+        return _numbered(found.text.numpy(), "passages that the run kept", found.note)
+    return _numbered(found.repeat.tokens.numpy(), "rows of random tokens that repeat", found.note)
+
+
+def _numbered(tokens: np.ndarray, what: str, note: str = "") -> Text:
+    return Text(tokens, what, [f"row {i}" for i in range(len(tokens))], note)
+
+
+def kept_text(run: Run) -> Text:
+    """The prompts whose patterns were kept."""
+    trace = open_run(str(run.dir)).trace
+    ids = np.asarray(trace["prompt_tokens"].values, np.int64)
+    return Text(ids[:, : trace.sizes["query_pos"]], "kept prompts", recorded_prompts.prompts(run).names)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Every head's looks in a text at one step."""
+
+    key: Key
+    text: Text
+    search: Search
+
+    @cached_property
+    def run(self) -> Run:
+        return open_run(self.key[0])
+
+
+def of_text(run: Run, step: int) -> Found:
+    """A search through text that the model reads now."""
+    key = str(run.dir.resolve()), run.meta["created"], step, False
+    return Found(key, text(run), _search(*key))
+
+
+def of_kept(run: Run, step: int) -> Found:
+    """A search through patterns that were kept."""
+    key = str(run.dir.resolve()), run.meta["created"], step, True
+    return Found(key, kept_text(run), _search(*key))
+
+
+@st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …")
+def _search(directory: str, created: str, step: int, from_kept: bool) -> Search:
+    import torch
+
+    from tracer.analysis import max_activating
+
+    run = open_run(directory)
+    if not from_kept:
+        with loading.as_trained(run, step):
+            return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
+    about, patterns = run.about, _patterns(directory, created, step)
+    causal = list(about.causal) or [True] * patterns.shape[1]
+    return max_activating.of_patterns(list(patterns), kept_text(run).tokens, causal)
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _patterns(directory: str, created: str, step: int) -> np.ndarray:
+    """[prompt layer head query_pos key_pos]; nan in cross attention, which looks at other tokens."""
+    run = open_run(directory)
+    found = run.trace["pattern"].sel(step=step).transpose("prompt", "layer", "head", "query_pos", "key_pos")
+    patterns = found.values.astype(np.float32)
+    for layer, name in enumerate(run.about.layers):
+        if name.endswith("(cross)"):
+            patterns[:, layer] = np.nan
+    return patterns
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The passages of one head: its strongest looks, then typical ones, and all of them packed for the browser."""
+
+    hits: list[Hit]
+    blob: bytes
+
+
+def shown(found: Found, kind: str, head: Head) -> Shown:
+    """What stands in the list of one head; its attention is computed for all heads at once."""
+    return _shown(found.key, kind, head, found)
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _shown(key: Key, kind: str, head: Head, _found: Found) -> Shown:
+    from tracer.analysis import max_activating
+
+    top = max_activating.strongest(_found.search, kind, head, TOP)
+    hits = [*top, *max_activating.typical(_found.search, kind, head, TYPICAL)]
+    if key[3]:
+        patterns = _patterns(*key[:3])
+        rows = np.array([patterns[(hit.sequence, *head, hit.query)] for hit in hits])
+    else:
+        of_head = _attention(key, kind, _found)[head]
+        rows = np.concatenate([of_head[: len(top)], of_head[TOP : TOP + len(hits) - len(top)]])
+    run, cards = _found.run, []
+    for i, (hit, row) in enumerate(zip(hits, rows, strict=True)):
+        strings = prompt_tokens.strings(run, [int(t) for t in _found.text.tokens[hit.sequence] if t >= 0])
+        group = "top" if i < len(top) else "typical"
+        cards.append(finding.Passage(group, hit.sequence, hit.query, hit.key, hit.score, hit.quantile, strings,
+                                     np.nan_to_num(row[: len(strings)])))  # fmt: skip
+    causal = run.about.causal
+    return Shown(hits, finding.passages(head_label(*head), cards, causal[head[0]] if causal else True))
+
+
+@st.cache_data(max_entries=16, show_spinner="Reading the passages …")
+def _attention(key: Key, kind: str, _found: Found) -> np.ndarray:
+    """[layer head look key_pos]: the top ones first, then the typical ones."""
+    import torch
+
+    from tracer.analysis import max_activating
+
+    model, search = loading.model(_found.run, key[2]), _found.search
+    places = np.full((model.n_layers, model.n_heads, TOP + TYPICAL, 2), -1)
+    for layer, head in np.ndindex(*places.shape[:2]):
+        for first, hits in (
+            (0, max_activating.strongest(search, kind, (layer, head), TOP)),
+            (TOP, max_activating.typical(search, kind, (layer, head), TYPICAL)),
+        ):
+            for i, hit in enumerate(hits):
+                places[layer, head, first + i] = hit.sequence, hit.query
+    with loading.as_trained(_found.run, key[2]):
+        return max_activating.attention(model, torch.from_numpy(_found.text.tokens), places)
+
+
+def ends(found: Found, kind: str, head: Head) -> tuple[bytes, int]:
+    """The tokens at both ends of a head's sharpest looks, and how all its looks are spread; of how many looks."""
+    return _ends(found.key, kind, head, found)
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _ends(key: Key, kind: str, head: Head, _found: Found) -> tuple[bytes, int]:
+    from tracer.analysis import max_activating
+
+    *both, looks = max_activating.ends(_found.search, kind, head)
+    run, scores = _found.run, _found.search.scores[kind][head]
+    lists = [
+        [finding.Tally(prompt_tokens.strings(run, [c.token])[0], c.count, c.share, c.usual) for c in counts]
+        for counts in both
+    ]
+    finite = scores[np.isfinite(scores)]
+    top = 1.0 if kind != "farthest" else max(1.0, float(np.ceil(finite.max(initial=0))))
+    return finding.tally(["Looks from", "Looks to"], lists, looks, np.histogram(finite, BINS, (0, top))[0], top), looks

@@ -1,0 +1,1 @@
+"""Gradients: is the run healthy?"""

@@ -1,0 +1,61 @@
+"""Why gradients are as they are: the size of the residual stream, and whether the loss moves where heads look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.components.curves import curves
+from dashboard.loading.prompt_attention import Head
+from dashboard.shared import head_scores
+from tracer.diagnosis.attention import STOPPED, pull
+from tracer.pictures import payload
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+HEIGHT = 260
+FEW = 6
+"""Lines that have room for their names; more are told apart by a ramp from first to last."""
+
+
+def draw_why(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
+    """Side by side, those of the two that the run has numbers for."""
+    draws = []
+    if head_scores.holds(trace, "head_grad_norm") and head_scores.holds(trace, "head_weight_norm"):
+        draws.append(lambda: _draw_pull(trace, focus, step, log_x))
+    if head_scores.holds(trace, "resid_rms"):
+        draws.append(lambda: _draw_stream(trace, step, log_x))
+    for column, draw in zip(st.columns(len(draws), gap="large") if draws else (), draws, strict=True):
+        with column:
+            draw()
+
+
+def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
+    st.header("Where to look, against what to pass on", anchor=False)
+    st.caption(
+        "Gradient times weight of W_Q and W_K, over that of W_V and W_O. Near 0 the loss no longer moves where a head "
+        "looks: it has settled, or its rows are one-hot and no gradient passes."
+    )
+    ratio = pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values)
+    there = head_scores.there(trace)
+    blob = payload.head_curves(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
+    curves(
+        blob, key="pull_curves", selected=theme.head_label(*focus), step=step, log_x=log_x,
+        n_groups=trace.sizes["layer"], height=HEIGHT, on_change=state.focus_on,
+        scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
+    )  # fmt: skip
+
+
+def _draw_stream(trace: xr.Dataset, step: int, log_x: bool) -> None:
+    st.header("Size of the residual stream", anchor=False)
+    st.caption("Root mean square of the typical token's vector on held-out text, at the start and after each block.")
+    values = trace["resid_rms"].values
+    names = ["at the start", *(f"after block {i}" for i in range(values.shape[1] - 1))]
+    many = names if len(names) > FEW else None
+    blob = payload.curves(trace["step"].values, values.T, names, group_names=many, log_y=True)
+    curves(blob, key="stream_curves", step=step, log_x=log_x, selectable=False, n_groups=len(names), height=HEIGHT,
+           scale=theme.Scale("Root mean square", digits=3))  # fmt: skip

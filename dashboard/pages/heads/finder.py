@@ -1,0 +1,97 @@
+"""The head finder: a line such as "induction > 0.5" or "L1H2" and the heads that it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading.prompt_attention import Head
+from dashboard.shared import choosers, head_scores
+from tracer.analysis import head_query as finding
+from tracer.analysis.head_query import Found
+from tracer.measures import MEASURES
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+CHIPS = 8
+"""Heads that are named below the box; the atlas shows all that fit."""
+
+
+def choose_heads(trace: xr.Dataset | None) -> set[Head] | None:
+    """A text box; returns the heads that fit, None while nothing is looked for."""
+    ready = trace is not None and trace.sizes["step"] > 0
+    state.show("find_box", state.read().find)
+    st.text_input(
+        "Find heads", key="find_box", placeholder="induction > 0.5, or L1H2", help=finding.HELP, max_chars=200,
+        disabled=not ready, on_change=_looked, args=(trace,),
+    )  # fmt: skip
+    line = state.read().find
+    if trace is None or not ready or not line.strip():
+        return None
+    try:
+        found = _find(line, trace)
+    except ValueError as error:
+        st.text(str(error))
+        return None
+    if not found.heads:
+        st.text(f"No head fits.{_nearest(found, trace)}")
+        return set()
+    _draw_chips(found, trace)
+    return set(found.heads)
+
+
+def _looked(trace: xr.Dataset) -> None:
+    """The line is in force now; if it names one head, that comes into focus."""
+    line = st.session_state["find_box"]
+    state.update(find=line)
+    try:
+        heads = _find(line, trace).heads if line.strip() else ()
+    except ValueError:  # said below the box
+        return
+    if len(heads) == 1:
+        state.focus_on(heads[0])
+
+
+def _find(line: str, trace: xr.Dataset) -> Found:
+    step = state.read().step
+    values = {name: head_scores.scores(trace, name, step) for name in head_scores.head_measures(trace)}
+    return finding.find(line, values, head_scores.there(trace))
+
+
+def _draw_chips(found: Found, trace: xr.Dataset) -> None:
+    """The first of them with what they were found by, to take one into focus."""
+    shown, focus = found.heads[:CHIPS], choosers.focus(trace, state.read().step)
+    values = _values(found, trace)
+    state.show("found_box", focus if focus in shown else None)
+    count = f"{len(found.heads)} of {int(head_scores.there(trace).sum())} heads"
+    st.pills(
+        count if len(found.heads) == len(shown) else f"{count}, the first {CHIPS}",
+        shown, key="found_box", on_change=_take, wrap=True,
+        format_func=lambda head: " ".join(filter(None, (theme.head_label(*head), _said(values, head)))),
+    )  # fmt: skip
+
+
+def _take() -> None:
+    state.focus_on(st.session_state["found_box"])
+
+
+def _values(found: Found, trace: xr.Dataset) -> np.ndarray | None:
+    """What the line asked about, else what colours the heads, [layer head]."""
+    name = found.measure or state.read().measure
+    return head_scores.scores(trace, name, state.read().step) if name in trace else None
+
+
+def _said(values: np.ndarray | None, head: Head) -> str:
+    return "" if values is None or not np.isfinite(values[head]) else theme.fmt(float(values[head]), "share")
+
+
+def _nearest(found: Found, trace: xr.Dataset) -> str:
+    if found.nearest is None:
+        return ""
+    value = _said(_values(found, trace), found.nearest)
+    named = f", {MEASURES[found.measure].label.lower()} {value}" if found.measure and value else ""
+    return f" Nearest: {theme.head_label(*found.nearest)}{named}."

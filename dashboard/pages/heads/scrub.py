@@ -1,0 +1,64 @@
+"""The timeline of a run: play or drag through its snapshots on the reader's own prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components.scrubber import scrubber
+from dashboard.loading import prompt_film
+from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.shared import choosers
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
+
+ROOM = """<style>
+.st-key-timeline { min-height: 134px; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-reels_scrubber) { display: none; }
+@media (max-width: 640px) { .st-key-timeline { min-height: 144px; } }
+</style><div></div>"""
+"""With something to show, because an empty container takes no room."""
+
+
+def make_room(steps: list[int]) -> DeltaGenerator:
+    """Where the timeline goes, as high as it will be: it is drawn last, and nothing should move then."""
+    if len(steps) == 1:
+        return st.container()
+    room = st.container(key="timeline", gap=None)
+    room.html(ROOM)
+    return room
+
+
+def draw_scrubber(
+    run: Run, trace: xr.Dataset, steps: list[int], see: Callable[[int], Sight], focus: Head, measure: str
+) -> None:  # fmt: skip
+    """Snapshots at `steps`, of which `see` gives every head on the prompt; nothing where there is only one."""
+    if len(steps) == 1:
+        return
+    step = choosers.step_in_force(steps)
+    sight = see(step)
+    asked = st.session_state.get("film_of") == sight.key
+    film = prompt_film.film_of(run, trace, steps, sight, see, asked, apart=run.live)
+    scale = choosers.scale(measure, run, trace[measure].values) if measure in trace else None
+
+    def chosen(step: int) -> None:  # the head stays: without a choice it is the most striking one of each step
+        state.update(step=None if step == steps[-1] else step, layer=focus[0], head=focus[1])
+
+    scrubber(
+        film.blob, key="scrubber", step=step, head=focus, measure=measure, scale=scale, live=run.live,
+        reels=film.reels, on_change=chosen,
+    )  # fmt: skip
+    if film.left:
+        st.space("small")
+        st.button(
+            f"Film {film.left} snapshots", key="film", icon=":material/movie:",
+            help="Runs the prompt through every snapshot, so that the patterns move along while you drag. "
+            "It is not done unasked, because this model is large.",
+            on_click=lambda: st.session_state.update(film_of=sight.key),
+        )  # fmt: skip

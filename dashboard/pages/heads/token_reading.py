@@ -1,0 +1,83 @@
+"""The prompt as its tokens: point at one to see where it looks, or who looks at it, through any head."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.components.token_view import Pick, token_view
+from dashboard.loading import token_reading
+from dashboard.loading.prompt_attention import Head, Sight
+from tracer.pictures.payload import visible
+from tracer.store import Run
+
+STYLE = '<style>.st-key-exactly [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
+
+
+def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
+    """The token view of this prompt, below the pattern."""
+    if not token_reading.there(sight)[focus]:
+        return  # it looks at something else than this prompt: cross attention, or more queries than tokens
+    st.header("What each token looks at", anchor=False)
+    st.caption(
+        "Point at a token to see where it looks. The squares are what each head does with it; click one to focus."
+    )
+    n, held = len(sight.strings), state.read().token
+    token = held if held is not None and held < n else None
+    start = _choose_page(sight, token)
+
+    def choose(pick: Pick) -> None:
+        chosen, head = pick
+        state.update(token=chosen, **({} if head == focus else {"layer": head[0], "head": head[1]}))
+
+    token_view(
+        token_reading.token_view(run, sight, start, focus), key="reading", token=token, head=focus, step=sight.step,
+        on_change=choose,
+    )  # fmt: skip
+    _draw_exact(run, sight, focus, token)
+
+
+def _choose_page(sight: Sight, token: int | None) -> int:
+    """Where the tokens that are shown begin: the last ones, until somebody turns to others or holds one of them."""
+    n, page = len(sight.strings), token_reading.plan(sight).n
+    if n <= page:
+        return 0
+    starts = [*range(0, n - page, page), n - page]
+    prompt, last_token, start = st.session_state.get("reading_at", (None, None, None))
+    if prompt != sight.key or start not in starts:
+        start, last_token = starts[-1], None
+    if token is not None and token != last_token and not start <= token < start + page:
+        start = next(s for s in starts if token < s + page)
+    st.session_state["reading_at"] = (sight.key, token, start)
+    state.show("reading_page", start)
+
+    def turned() -> None:
+        st.session_state["reading_at"] = (sight.key, token, st.session_state["reading_page"])
+
+    return st.select_slider(
+        f"Tokens shown, of {n:,}", starts, key="reading_page", on_change=turned,
+        format_func=lambda s: f"{s:,} to {s + page - 1:,}",
+        help="Shares count what a token pays to all of the prompt; what lies outside these tokens is not drawn.",
+    )  # fmt: skip
+
+
+def _draw_exact(run: Run, sight: Sight, head: Head, token: int | None) -> None:
+    """The held token's strongest link as a float; as text, because a token says whatever somebody typed."""
+    st.html(STYLE)
+    if token is None:
+        line = "Hold a token to read its exact value here."
+    else:
+        attention, weighted = token_reading.exact(run, sight, head, token)
+
+        def link(to: int) -> str:
+            return " → ".join(f"{i} “{visible(sight.strings[i])}”" for i in (token, to))
+
+        best = int(attention.argmax())
+        line = f"{theme.head_label(*head)}, exactly: {link(best)} {attention[best]:.6f}"
+        if weighted is not None:
+            line += f", value-weighted {weighted[best]:.6f}"
+            most = int(weighted.argmax())
+            line += "" if most == best else f". Value-weighted, most goes {link(most)} {weighted[most]:.6f}"
+        line += "."
+    with st.container(key="exactly"):
+        st.text(line)

@@ -1,0 +1,1 @@
+"""Phases: when did the circuit form?"""

@@ -1,0 +1,207 @@
+"""Cached courses of runs: their curves with the turns, pictures of the loss by position, and what heads undo.
+
+As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import ablation
+from tracer.analysis import change_points, training_curves
+from tracer.analysis.training_curves import Curve, Head, Reads
+from tracer.pictures import path as path_picture
+from tracer.pictures import surface as surface_picture
+from tracer.pictures import timeline as timeline_picture
+from tracer.store import Run, open_run
+
+CHEAP_BYTES = 4e8
+"""Weights that are read unasked for K-composition: about a second."""
+CHEAP_FLOPS = 4e10
+"""Forward passes that are run unasked for the effects of every head: about two seconds on one core."""
+ROWS = 16
+"""Sequences of held-out text, as most runs keep."""
+
+
+def asked(run: Run) -> bool:
+    """May the weights of every snapshot be read: because they are small, or because the reader said so?"""
+    return 4 * run.meta["n_params"] * len(run.steps) <= CHEAP_BYTES or bool(st.session_state.get(_wish(run)))
+
+
+def ask(run: Run) -> None:
+    st.session_state[_wish(run)] = True
+
+
+def _wish(run: Run) -> str:
+    return f"composition of {run.dir.resolve()}"
+
+
+def curves(run: Run) -> list[Curve]:
+    """`tracer.analysis.training_curves.course`, with K-composition where the model has it and may be read."""
+    return _curves(str(run.dir.resolve()), run.stamp, training_curves.readable(run) and asked(run), len(run.steps))
+
+
+@st.cache_data(max_entries=32, show_spinner="Reading the course of the run …")
+def _curves(directory: str, stamp: str, with_weights: bool, n_steps: int) -> list[Curve]:
+    run = open_run(directory)
+    return training_curves.course(loading.trace(run), _reads(run) if with_weights else None)
+
+
+def _reads(run: Run) -> Reads | None:
+    """K-composition at every snapshot, None where none can be read; what was read before is not read again."""
+    import torch
+
+    torch.set_num_threads(1)  # as in `loading.model`: every rerun is a new thread
+    reel = _reel(str(run.dir.resolve()), run.meta["created"])
+    try:
+        for step, scores in training_curves.compositions(run, [step for step in run.steps if step not in reel]):
+            reel[step] = scores
+    except ValueError:  # a damaged tokenizer: no model can be made, the curves of the trace are whole
+        return None
+    steps = [step for step in run.steps if step in reel]
+    return Reads(steps, np.stack([reel[step] for step in steps]), training_curves.by_chance(run)) if steps else None
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _reel(directory: str, created: str) -> dict[int, np.ndarray]:
+    return {}
+
+
+def timeline(found: list[Curve]) -> bytes:
+    """The curves in the order in which they turned; below them the slow ones and those that never did, unnumbered."""
+    turned = training_curves.events(found)
+    numbers = {curve.name: i + 1 for i, curve in enumerate(turned)}
+    rest = sorted((curve for curve in found if curve.name not in numbers), key=lambda curve: curve.change is None)
+    found = [*turned, *rest]
+    changes = [curve.change for curve in found]
+    return timeline_picture.timeline(
+        [(curve.steps, curve.values) for curve in found],
+        [curve.label for curve in found],
+        units=[curve.unit for curve in found],
+        windows=[change and (change.onset, change.midpoint, change.end) for change in changes],
+        numbers=[numbers.get(curve.name) for curve in found],
+    )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Loss by position over training."""
+
+    steps: np.ndarray
+    values: np.ndarray
+    """[step pos]"""
+
+    def since(self, step: int) -> np.ndarray:
+        """The row of a step, or of the recorded one next to it."""
+        return self.values[int(np.abs(self.steps - step).argmin())]
+
+
+def losses(run: Run) -> Losses | None:
+    """None where the loss was not measured by position, or at one step or position only."""
+    trace = loading.trace(run)
+    if "loss_by_position" not in trace:
+        return None
+    values = np.asarray(trace["loss_by_position"].values, float)
+    known = np.isfinite(values).all(axis=1)
+    return Losses(trace["step"].values[known], values[known]) if min(known.sum(), values.shape[1]) > 1 else None
+
+
+@dataclass(frozen=True)
+class Surface:
+    blob: bytes
+    limits: tuple[float, float]
+
+
+def surface(run: Run, quantity: str, less: int | None) -> Surface | None:
+    """The "loss" or its "slope" at each step and position; `less` takes the row of that step off."""
+    return _surface(str(run.dir.resolve()), run.stamp, quantity, less)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _surface(directory: str, stamp: str, quantity: str, less: int | None) -> Surface | None:
+    found = losses(open_run(directory))
+    if found is None:
+        return None
+    values = found.values if less is None else found.values - found.since(less)
+    values = change_points.slope(values) if quantity == "slope" else values
+    signed = quantity == "slope" or less is not None
+    after = values if less is None else values[found.steps >= less]  # the first fall would drown what came after
+    return Surface(surface_picture.surface(found.steps, values), surface_picture.limits(after, signed=signed))
+
+
+def breadth(run: Run, window: tuple[int, int]) -> float:
+    """The share of the whole path's width, its first component, that the steps of a window span."""
+    return _breadth(str(run.dir.resolve()), run.stamp, window)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _breadth(directory: str, stamp: str, window: tuple[int, int]) -> float:
+    found = losses(open_run(directory))
+    if found is None:
+        return 0.0
+    across = change_points.path(found.values)[0][:, 0]
+    inside = across[(found.steps >= window[0]) & (found.steps <= window[1])]
+    return float(np.ptp(inside) / np.ptp(across)) if inside.size and np.ptp(across) else 0.0
+
+
+def path(run: Run, since: int) -> bytes | None:
+    """The principal components of the losses by position from a step on; None where fewer than 3 rows are left."""
+    return _path(str(run.dir.resolve()), run.stamp, since)
+
+
+@st.cache_data(max_entries=32, show_spinner=False)
+def _path(directory: str, stamp: str, since: int) -> bytes | None:
+    found = losses(open_run(directory))
+    if found is None or (found.steps >= since).sum() < 3:
+        return None
+    kept = found.steps >= since
+    points, shares = change_points.path(found.values[kept])
+    return path_picture.path(found.steps[kept], points, shares)
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """What switching heads off at the end of a phase does, beside what the phase did."""
+
+    start: int
+    end: int
+    moved: np.ndarray
+    """Mean loss at the end of the phase minus at its start [pos]."""
+    without: np.ndarray
+    """Change in mean loss with each of `heads` off at the end [head pos]."""
+    heads: tuple[Head, ...]
+
+    @property
+    def dots(self) -> np.ndarray:
+        """Dot product of each head's change with the before-and-after vector [head], in nats."""
+        return self.without @ change_points.before_and_after(np.zeros_like(self.moved), self.moved)
+
+
+def cheap(run: Run, n_heads: int) -> bool:
+    """May so many heads be switched off unasked, on the held-out rows?"""
+    tokens = ROWS * (run.about.n_ctx or 0)
+    return 2 * run.meta["n_params"] * tokens * n_heads <= CHEAP_FLOPS
+
+
+def undoing(run: Run, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
+    """ValueError where the run kept no text."""
+    return _undoing(str(run.dir.resolve()), run.meta["created"], start, end, heads)
+
+
+@st.cache_data(max_entries=64, show_spinner="Switching heads off at the end of the phase …")
+def _undoing(directory: str, created: str, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
+    from tracer.ablate import losses as measure
+
+    text, run = ablation.batches(directory, created).text, open_run(directory)
+    if text is None:
+        raise ValueError("this run kept no text of equal length to switch heads off on")
+    with loading.as_trained(run, start):
+        before = measure(loading.model(run, start), text, [()])[0].mean(0)
+    with loading.as_trained(run, end):
+        clean, *ablated = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).mean(1)
+    without = np.stack([(row - clean).numpy() for row in ablated]).astype(float)
+    return Undoing(start, end, (clean - before).numpy().astype(float), without, heads)

@@ -1,0 +1,100 @@
+"""The Phases page by position: the loss at each step and position, and the way of the losses through a plane."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.components.path import path
+from dashboard.components.surface import surface
+from dashboard.pages.phases import data
+from tracer.analysis.training_curves import Curve
+from tracer.store import Run
+
+SLIVER = 0.15
+"""A phase that takes less of the picture's width than this is too small to see there."""
+SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
+
+
+def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) -> None:
+    """Loss and slope side by side, as measured or less what they were when the phase began."""
+    change = phase.change if phase else None
+    st.header("Loss by position", anchor=False)
+    less = None
+    if change is not None:
+        since = state.read().since
+        state.show("surface_box", "since" if since else "as measured")
+        st.segmented_control(
+            "Loss by position", ["as measured", "since"], key="surface_box", required=True,
+            label_visibility="collapsed",
+            format_func=lambda one: one if one == "as measured" else f"change since step {change.onset:,}",
+            on_change=lambda: state.update(since=st.session_state["surface_box"] == "since"),
+        )  # fmt: skip
+        less = change.onset if since else None
+    stripes = "the change since a step takes it off."
+    if less is not None:
+        stripes = "what is left here is what changed, in colours that span what came after."
+    st.caption(
+        "On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
+        f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
+        f"0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
+    )
+    taken = f", less step {less:,}" if less is not None else ""
+    ends = (change.onset, change.end) if change else None
+    named = {"loss": f"Loss{taken}", "slope": f"d loss / d ln(position){taken}"}
+    for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
+        found = data.surface(run, quantity, less)
+        if found is None:
+            continue
+        signed = quantity == "slope" or less is not None
+        lo, hi = found.limits
+        with column:
+            surface(
+                found.blob, key=f"surface_{quantity}", step=step, log_x=log_x, window=ends,
+                scale=theme.Scale(label, "nats", lo, hi, "change" if signed else "score", 1), on_change=_go,
+            )  # fmt: skip
+
+
+def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
+    """The path from the start, or from where the loss has fallen, where a phase is else too small to see."""
+    st.header("Path of the losses", anchor=False)
+    end = fall.change.end if fall and fall.change else 0
+    ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
+    since, why = 0, ""
+    if end and data.path(run, end) is not None:
+        since = end if _choose_part(run, end, ends) == "late" else 0
+        why = f" By step {end:,} the loss has fallen, a fall so large that it hides what follows."
+    picture, words = st.columns([8, 5], gap="large")
+    with words:
+        st.caption(
+            "Each point is the loss by position at one step, on the first two principal components of all of them; "
+            "each axis has its own scale. A turn of the path is a change of what the model learns."
+            f"{why}{' Thick: the window of the phase.' if ends else ''}"
+        )
+        st.caption(
+            "Source: Olsson et al. 2022, who take the losses of single tokens; these are means over texts, one number "
+            "a position. Where the components hold a small share of the variance, much of what moved is not seen."
+        )
+    blob = data.path(run, since)
+    with picture:
+        if blob is None:
+            st.caption("Too few steps for a path.")
+            return
+        path(blob, key="loss_path", step=step, window=ends, height=400, on_change=_go)
+
+
+def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:
+    """All steps, or the late ones; opens where the phase can be seen."""
+    small = ends is not None and ends[1] > end and data.breadth(run, ends) < SLIVER
+    shown = state.read().path or ("late" if small else "all")
+    state.show("path_box", shown)
+    st.segmented_control(
+        "Path of the losses", ["all", "late"], key="path_box", required=True, label_visibility="collapsed",
+        format_func=lambda one: "every step" if one == "all" else f"from step {end:,}",
+        on_change=lambda: state.update(path=st.session_state["path_box"]),
+    )  # fmt: skip
+    return shown
+
+
+def _go(step: int) -> None:
+    state.update(step=step)

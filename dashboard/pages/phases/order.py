@@ -1,0 +1,138 @@
+"""The Phases page in words: what turned when, what came before what, and how sure one run can be of it."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+import streamlit as st
+
+from tracer.analysis.change_points import MIN_PLATEAU, SHARE, PhaseChange
+from tracer.analysis.training_curves import FEWEST, NAMES, Curve, first_of, order
+
+STYLE = """<style>
+.events { list-style: none; margin: 0 !important; padding: 0 !important; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
+.events li { position: relative; margin: 0 !important; padding: .5rem 0 .5rem 2.1rem !important;
+  border-bottom: 1px solid rgb(127 127 127 / .2); }
+.events .n { position: absolute; left: 0; top: .5rem; width: 1.4rem; font-weight: 600; opacity: .75; }
+.events b { font-weight: 600; }
+.events .when { float: right; padding-left: .8rem; font-weight: 550; }
+.events small { display: block; font-size: .8rem; opacity: .72; }
+.events .none { padding-left: 0 !important; opacity: .72; border: 0; font-size: .85rem; }
+</style>"""
+MORE = {True: "rises", False: "falls"}
+
+
+def draw_order(found: list[Curve], turned: list[Curve]) -> None:
+    """The verdict on the two heads of an induction circuit, then every turn in order."""
+    st.header("Order of events", anchor=False)
+    if said := circuit(found):
+        st.markdown(said)
+    rows = [
+        f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
+        f"<small>{escape(moved(curve))}. {escape(sureness(turned, i))}</small></li>"
+        for i, curve in enumerate(turned)
+    ]
+    if slow := [f"{curve.label} ({window(curve.change)})" for curve in found if curve.change and curve.slow]:
+        rows.append(f'<li class="none">A slow slope, with no moment of its own: {escape(", ".join(slow))}.</li>')
+    for words, enough in (("No turn above its own noise", True), ("Too few values for a turn", False)):
+        if still := [c.label for c in found if c.change is None and (len(c.steps) >= FEWEST) == enough]:
+            rows.append(f'<li class="none">{words}: {escape(", ".join(still))}.</li>')
+    if not turned and (n := points(found)) >= FEWEST:
+        st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that turned.")
+    st.html(f'{STYLE}<ol class="events">{"".join(rows)}</ol>')
+    st.caption(basis(found))
+
+
+def points(found: list[Curve]) -> int:
+    """Values of the curve that has most."""
+    return max(len(curve.steps) for curve in found)
+
+
+def basis(found: list[Curve]) -> str:
+    """With how many points this was read, and how fine a date can be."""
+    most = max(found, key=lambda curve: len(curve.steps))
+    n, gaps = len(most.steps), np.diff(most.steps)
+    if not len(gaps):
+        return "Read from 1 recorded step."
+    size = max(MIN_PLATEAU, round(SHARE * n))
+    fewer = [f"{NAMES[curve.name]}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
+    but = f" ({', '.join(fewer)})" if fewer else ""
+    apart = f"{gaps.min():,}" if gaps.min() == gaps.max() else f"{gaps.min():,} to {gaps.max():,}"
+    return (
+        f"Read from {n} recorded steps{but}, {apart} apart: no date is finer. A level is the median of {size} of them."
+    )
+
+
+def circuit(found: list[Curve]) -> str:
+    """Did the previous-token head come before the induction head? One sentence of Markdown, empty without both."""
+    by_name = {curve.name: curve for curve in found}
+    one, two = by_name.get("previous_token"), by_name.get("induction")
+    if one is None or two is None:
+        return ""
+    never = [curve.label for curve in (one, two) if curve.change is None]
+    if one.change is None or two.change is None:
+        return f"**Cannot be said**: no turn was found of {' and '.join(map(_lower, never))}."
+    steps = f"at step {one.change.midpoint:,} against step {two.change.midpoint:,}"
+    known = order(one, two)
+    if known == "overlap":
+        windows = f"{window(one.change)} and {window(two.change)}"
+        return (
+            f"**Not separated by this run's snapshots**: {_lower(one.label)} turned {steps} for {_lower(two.label)}, "
+            f"in windows that overlap ({windows})."
+        )
+    words = f"{one.label} turned **{known}** {_lower(two.label)}"
+    return f"{words}, {steps}. Their windows, {window(one.change)} and {window(two.change)}, do not overlap."
+
+
+def moved(curve: Curve) -> str:
+    """Such as "rises from 0.03 to 0.90 between steps 825 and 975"."""
+    c = curve.change
+    assert c is not None
+    unit = f" {curve.unit}" if curve.unit else ""
+    way = f"{MORE[c.after > c.before]} from {_number(c.before)} to {_number(c.after)}{unit}"
+    return f"{way}, all at step {c.onset:,}" if c.onset == c.end else f"{way} between steps {c.onset:,} and {c.end:,}"
+
+
+def sureness(turned: list[Curve], i: int) -> str:
+    """Which turns this one is apart from, and which its window overlaps with, by their numbers."""
+    here = turned[i]
+    others = [j for j in range(len(turned)) if j != i]
+    unsure = [j for j in others if order(turned[j], here) == "overlap"]
+    if not others:
+        return ""
+    if not unsure:
+        return "Apart from all others."
+    nearby = _numbers([j + 1 for j in unsure])
+    return f"Not separated from {nearby}." if len(unsure) < len(others) else "Not separated from any other."
+
+
+def agreement(one: str, other: str, runs: list[list[Curve]]) -> tuple[int, int, int]:
+    """Runs in which `one` has the earlier midpoint, those of them with windows apart, and runs in which both turned."""
+    pairs = [({c.name: c for c in curves}.get(one), {c.name: c for c in curves}.get(other)) for curves in runs]
+    known = [(a, b) for a, b in pairs if a is not None and b is not None and a.change and b.change]
+    before = [(a, b) for a, b in known if first_of(a, b) < 0]
+    return len(before), sum(order(a, b) == "before" for a, b in before), len(known)
+
+
+def window(change: PhaseChange) -> str:
+    return f"{change.onset:,} to {change.end:,}"
+
+
+def _mid(curve: Curve) -> int:
+    assert curve.change is not None
+    return curve.change.midpoint
+
+
+def _numbers(numbers: list[int]) -> str:
+    words = [str(n) for n in numbers]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _lower(label: str) -> str:
+    return label[0].lower() + label[1:]
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−") if abs(value) < 100 else f"{value:.0f}"  # no −0.00

@@ -1,0 +1,120 @@
+"""Phases: what turned when, in which order, and how sure one can be of it?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components.timeline import timeline
+from dashboard.pages.phases import data
+from dashboard.pages.phases.losses import draw_path, draw_surfaces
+from dashboard.pages.phases.order import draw_order, window
+from dashboard.pages.phases.seeds import draw_seeds
+from dashboard.pages.phases.undoing import draw_undoing
+from dashboard.shared import choosers
+from tracer.analysis import training_curves
+from tracer.analysis.training_curves import FEWEST, Curve, events
+from tracer.store import Run
+
+PREFERRED = ("induction", "repeat_loss", "previous_token")
+HOW = """A turn is found by this project's own detector, which reads one curve at a time:
+
+- The level before and the level after are the medians of the first and the last tenth of the recorded steps.
+- There is a turn when they differ by at least 3 times the spread of the noisier of these two plateaus, and by enough
+  to speak of.
+- Onset, midpoint and end are the first recorded steps past 10 %, 50 % and 90 % of the way. Nothing is interpolated.
+- Two turns are apart when their windows, onset to end, share no step. Otherwise the snapshots of this run do not
+  separate them. A window of more than half of the run is a slope and has no place in the order.
+
+What still moves when the run ends is dated too early. Olsson et al. 2022 marked one window by eye, from loss,
+in-context learning, prefix matching and the path of the losses together: look at all of them.
+
+The head of a curve is the one that ends highest. K-composition says how much the induction head reads of the best
+previous-token head in an earlier layer, minus what random heads read (Elhage et al. 2021). The gradient norm is that of
+all parameters, before clipping."""
+
+
+def page() -> None:
+    choosers.heading("Phases", "What turned when, and in which order?")
+    chooser, stepper, axis = st.columns([4, 6, 2])
+    with chooser:
+        run = choosers.choose_run()
+    with stepper:
+        choosers.choose_record(run)
+    with axis:
+        choosers.choose_axis()
+    choosers.tick(run, lambda: _draw(run, state.read().log))
+
+
+def _draw(run: Run, log_x: bool) -> None:
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    found, step = data.curves(run), state.read().step
+    if not found:
+        st.info("Nothing that this page reads was measured in this run.")
+        return
+    turned = events(found)
+    rows = trace.sizes["step"]
+    if rows < FEWEST:
+        more = " `--record.every` records more often." if run.about.kind == "trained" else ""
+        st.info(
+            f"Too few recorded steps ({rows}) to say when anything turned: the levels before and after take {FEWEST} "
+            f"at least.{more}",
+            icon=":material/hourglass_top:",
+        )
+    elif run.live:
+        st.caption(
+            "The run goes on, and so do these windows: the level after is that of the newest tenth of the steps."
+        )
+    left, right = st.columns([9, 5], gap="large")
+    with left:
+        st.header("Every curve on one axis", anchor=False)
+        timeline(data.timeline(found), key="timeline", step=step, log_x=log_x, on_change=_go)
+        _draw_offer(run)
+    with right:
+        draw_order(found, turned)
+        with st.expander("How is a turn found, and how sure is it?"):
+            st.markdown(HOW)
+    if rows >= FEWEST:
+        draw_seeds(run, found)
+    if data.losses(run) is None:
+        return
+    phase = _choose_phase(turned)
+    draw_surfaces(run, phase, step, log_x)
+    fall = next((curve for curve in found if curve.name == "val_loss"), None)
+    draw_path(run, fall, phase, step)
+    if phase is not None and run.steps:
+        draw_undoing(run, trace, phase)
+
+
+def _draw_offer(run: Run) -> None:
+    if training_curves.readable(run) and not data.asked(run):
+        st.button(
+            "Measure K-composition", key="ask_composition", icon=":material/play_arrow:", on_click=data.ask,
+            args=(run,), help="Reads the weights of every snapshot, of which there are many in this run.",
+        )  # fmt: skip
+
+
+def _choose_phase(turned: list[Curve]) -> Curve | None:
+    """The turn whose window the pictures below are about; the one that says most of an induction circuit at first."""
+    if not turned:
+        return None
+    by_name = {curve.name: curve for curve in turned}
+    wanted = [state.read().phase, *PREFERRED, turned[-1].name]
+    state.show("phase_box", next(name for name in wanted if name in by_name))
+    name = st.selectbox(
+        "The turn that is looked at below", list(by_name), key="phase_box", width=420,
+        format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
+        on_change=lambda: state.update(phase=st.session_state["phase_box"]),
+    )  # fmt: skip
+    return by_name[name]
+
+
+def _window(curve: Curve) -> str:
+    assert curve.change is not None
+    return window(curve.change)
+
+
+def _go(step: int) -> None:
+    state.update(step=step)

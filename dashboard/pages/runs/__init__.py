@@ -1,0 +1,1 @@
+"""Runs: which runs are there, and how do they stand?"""

@@ -1,0 +1,1 @@
+"""Specimens: what others published, trained here."""

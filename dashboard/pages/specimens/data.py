@@ -1,0 +1,259 @@
+"""Cached readings of the specimens' runs: which run is which specimen, what came of it, and the lines that show it.
+
+Losses can only be compared between runs of one setting, so runs are kept apart by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import prompt_attention, recorded_prompts
+from dashboard.shared import head_scores, rows
+from tracer.config import TrainConfig
+from tracer.pictures import payload
+from tracer.presets import PRESETS
+from tracer.specimens.claims import CLAIMS, Outcome, judge, outcome
+from tracer.specimens.systems import SPECIMENS, TRAINED, Specimen
+from tracer.store import Run, open_run
+
+MADE_BY = ("n_layers", "n_heads", "attn_scale", "attn_out", "residual", "norm")
+"""What makes a specimen, whatever its size: a run that changed one of these is another system."""
+DONE = ("finished", "diverged")
+OF_PRESET = {specimen.preset(size): name for name, specimen in TRAINED.items() for size in ("small", "published")}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs must share for their losses to be compared."""
+
+    d_model: int
+    n_ctx: int
+    batch: int
+    lr: float
+    d_vocab: int
+    corpus: str
+    seed: int
+
+    @property
+    def text(self) -> str:
+        """In words; the corpus may be a path of its author, so this is text and never Markdown."""
+        return (
+            f"{self.d_model} wide, context {self.n_ctx}, batches of {self.batch:,}, learning rate {self.lr:g}, "
+            f"{self.corpus}, {self.d_vocab:,} tokens, seed {self.seed}"
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A claim as it stands here: `holds` is None where it cannot be judged, and `evidence` says why."""
+
+    claim: str
+    needs: tuple[str, ...]
+    holds: bool | None
+    evidence: str
+    tested: bool = False
+    """Are the runs there? Then None is too close to tell."""
+
+
+def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> dict[Setting, dict[str, Run]]:
+    """Runs of these specimens by setting and name, the setting of most first; of several, the newest that ended."""
+    found: dict[Setting, dict[str, Run]] = {}
+    for run in runs:
+        known = _setting(run)
+        if known is None or known[1] not in series:
+            continue
+        setting, name = known
+        others = found.setdefault(setting, {})
+        if name not in others or (others[name].status not in DONE and run.status in DONE):
+            others[name] = run
+    return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+
+
+def _setting(run: Run) -> tuple[Setting, str] | None:
+    meta = run.meta
+    name = OF_PRESET.get(str(meta.get("preset")))
+    if name is None or meta.get("parent"):
+        return None
+    try:
+        config = run.config
+        is_it = not config.clamp and _made(config) == _made(PRESETS[name].config)
+        if not is_it:
+            return None
+        model, optim = config.model, config.optim
+        return (
+            Setting(
+                model.d_model, model.n_ctx, optim.batch_size, optim.lr, int(meta["d_vocab"]), config.data.corpus,
+                config.seed,
+            ),
+            name,
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError):  # a damaged run is told of on Runs
+        return None
+
+
+def _made(config: TrainConfig) -> tuple[object, ...]:
+    full_rank = config.model.d_head == config.model.d_model
+    return (*(getattr(config.model, field) for field in MADE_BY), full_rank and config.model.n_heads > 1)
+
+
+def result(run: Run) -> Outcome | None:
+    """What the run has come to; None before its first record, or when its trace cannot be read."""
+    name = OF_PRESET.get(str(run.meta.get("preset")))
+    return _result(str(run.dir.resolve()), run.stamp, name is not None and SPECIMENS[name].exercise)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _result(directory: str, stamp: str, apart: bool) -> Outcome | None:
+    try:
+        return outcome(open_run(directory), apart)
+    except (ValueError, KeyError, IndexError, OSError, RuntimeError):
+        return None
+
+
+def outcomes(runs: Mapping[str, Run]) -> dict[str, Outcome]:
+    """Of those that are done."""
+    found = {name: result(run) for name, run in runs.items() if run.status in DONE}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def previous_share(run: Run) -> float:
+    """Share of attention on the token before at the end, mean over heads; nan where it is not known."""
+    try:
+        shares = loading.trace(run)["previous_token"].values.reshape(loading.trace(run).sizes["step"], -1)
+    except (ValueError, KeyError):
+        return float("nan")
+    known = shares[np.isfinite(shares).all(axis=1)]
+    return float(known[-1].mean()) if len(known) else float("nan")
+
+
+def readings(runs: Mapping[str, Run]) -> list[Reading]:
+    """Every claim over the runs of one setting."""
+    found, made = outcomes(runs), []
+    for claim in CLAIMS:
+        missing = [name for name in claim.needs if name not in found]
+        steps = {found[name].step for name in claim.needs if name in found and found[name].status == "finished"}
+        if missing:
+            made.append(Reading(claim.text, claim.needs, None, f"waits for {' and '.join(missing)}"))
+        elif len(steps) > 1:
+            told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
+            made.append(Reading(claim.text, claim.needs, None, f"trained for {told} steps: not comparable"))
+        else:
+            verdict = judge(claim, [found])
+            made.append(Reading(claim.text, claim.needs, verdict.holds, verdict.evidence, verdict.tested))
+    return made
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A run's curves, packed."""
+
+    entropy: bytes
+    looks: bytes
+    loss: bytes
+    n_groups: int
+    """Colours of the entropy's lines: the layers, and the line of a head that looks at all keys alike."""
+    n_heads: int
+
+
+POINTS = 48
+"""Of a line that is small."""
+
+
+def course(run: Run) -> tuple[float, ...]:
+    """The mean entropy of its heads from first to last in hundredths of a nat; () where it cannot be read."""
+    return _course(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _course(directory: str, stamp: str) -> tuple[float, ...]:
+    try:
+        entropy = open_run(directory).trace["entropy"].values
+    except (ValueError, KeyError, OSError, RuntimeError):
+        return ()
+    means = entropy.reshape(len(entropy), -1).mean(axis=1)
+    means = means[np.isfinite(means)]
+    shown = means[np.linspace(0, len(means) - 1, min(len(means), POINTS)).round().astype(int)]
+    return tuple(round(float(mean), 2) for mean in shown)
+
+
+UNIFORM = "all keys alike"
+
+
+def lines(run: Run) -> Lines:
+    """Entropy of every head, where heads look on average, and the losses; ValueError where the trace has no row."""
+    return _lines(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _lines(directory: str, stamp: str) -> Lines:
+    run = open_run(directory)
+    trace = loading.trace(run)
+    needed = ("entropy", "current_token", "previous_token", "train_loss")
+    if not all(head_scores.holds(trace, name) for name in needed):
+        raise ValueError(
+            f"{run.name} holds no {', '.join(name for name in needed if not head_scores.holds(trace, name))}"
+        )
+    steps, entropy = trace["step"].values, trace["entropy"].values
+    n_layers, n_heads = entropy.shape[1:]
+    labels = [f"L{layer}H{head}" for layer in range(n_layers) for head in range(n_heads)]
+    layers = [f"layer {layer}" for layer in range(n_layers)] if n_layers > 1 else ["heads" if n_heads > 1 else "head"]
+    uniform = np.full(len(steps), _uniform(run.config.model.n_ctx))
+    packed = payload.curves(
+        steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, UNIFORM],
+        groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, UNIFORM],
+    )  # fmt: skip
+    shares = [trace[name].values.reshape(len(steps), -1).mean(axis=1) for name in ("current_token", "previous_token")]
+    looks = payload.curves(steps, shares, ["own token", "previous"])
+    held = [(label, trace[name].values) for name, label in (("train_loss", "train"), ("val_loss", "held-out"))
+            if head_scores.holds(trace, name)]  # fmt: skip
+    losses = np.array([values for _, values in held])
+    loss = payload.curves(steps, losses, [label for label, _ in held], log_y=rows.wide_range(losses))
+    return Lines(packed, looks, loss, n_layers + 1, len(labels))
+
+
+@dataclass(frozen=True)
+class End:
+    """Every head on the run's first kept prompt, at one end of training."""
+
+    step: int
+    alone: bool
+    """Is there one head only?"""
+    atlas: bytes
+
+
+def ends(run: Run) -> list[End]:
+    """The first step at which patterns were kept, and the last; [] where none were."""
+    return _ends(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _ends(directory: str, stamp: str) -> list[End]:
+    run = open_run(directory)
+    prompts, found = recorded_prompts.prompts(run), []
+    for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
+        sight = recorded_prompts.of_prompt(run, step, prompts.names[0])
+        found.append(End(step, sight.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(sight, f"{stamp} {step}", {})))
+    return found
+
+
+def _uniform(n: int) -> float:
+    """Mean entropy of rows 1 to n - 1 that look at all their keys alike."""
+    return float(np.log(np.arange(2, n + 1)).mean())
+
+
+def published_entropy(specimen: Specimen) -> float | None:
+    """At the end, over rows q >= 1 as ours: its author's mean has row 0 of 32 in it, which is 0."""
+    return None if specimen.entropy is None else specimen.entropy[1] * 32 / 31
+
+
+def is_small(setting: Setting, name: str = "single-head") -> bool:
+    """Is it the setting in which `tracer reproduce` trains this specimen?"""
+    config = PRESETS[f"{name}-small"].config
+    return replace(setting, d_vocab=0, seed=0) == Setting(
+        config.model.d_model, config.model.n_ctx, config.optim.batch_size, config.optim.lr, 0, config.data.corpus, 0
+    )

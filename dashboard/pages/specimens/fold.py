@@ -1,0 +1,121 @@
+"""A finished specimen folded to what came out: its line opens the card, and nothing of the card is there before.
+
+Which cards are open is part of the selection, so that a link opens them too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components.spark import spark
+from dashboard.pages.specimens import data as reading
+from dashboard.pages.specimens.claims import claimed
+from dashboard.pages.specimens.data import Reading
+from dashboard.shared.health_panel import sentence
+from tracer.specimens.claims import Outcome, answers
+from tracer.specimens.systems import SPECIMENS, Specimen
+from tracer.store import Run
+
+WORST_FIRST = (False, None, True)
+STYLE = """<style>
+[data-testid="stLayoutWrapper"]:has(> .st-key-arrival) { display: none; }
+[class*="st-key-specimen-"] { position: relative; }
+[class*="st-key-card_"] details { border: 0; background: none; }
+[class*="st-key-card_"] summary { position: static; overflow: visible; padding: 0; background: none; }
+[class*="st-key-card_"] details[open] > summary { padding-bottom: .8rem; }
+[class*="st-key-card_"] summary:hover { background: none; }
+[class*="st-key-card_"] summary > span { align-items: flex-start; }
+[class*="st-key-card_"] summary p { font-size: .95rem; line-height: 1.55; }
+[class*="st-key-card_"] [data-testid="stExpanderDetails"] { padding: 1rem 0 0; }
+[class*="st-key-card_"] details:not([open]) [data-testid="stExpanderDetails"] { display: none; }
+[class*="st-key-card_"] details:not([open]) > summary::after { content: ""; position: absolute; inset: 0;
+  border-radius: 8px; }
+[class*="st-key-card_"] details:not([open]) > summary:focus-visible { outline: none; box-shadow: none; }
+[class*="st-key-card_"] details:not([open]) > summary:focus-visible::after { outline: 2px solid #3b6be0; }
+[class*="st-key-specimen-"]:has(> * > * > details:not([open]) > summary:hover) { border-color: #3b6be0;
+  background: #3b6be00d; }
+[class*="st-key-specimen-"]:has(h3:target) { box-shadow: 0 0 0 2px #3b6be0; }
+[class*="st-key-card_"] [class*="st-key-me-"]:not(:has([data-drawn])) { min-height: 282px; }
+[class*="st-key-card_"] p a { text-decoration: underline !important; }
+[class*="st-key-spark-"] { min-height: 49px; }
+@media (min-width: 641px) {
+  [data-testid="stLayoutWrapper"]:has(> [class*="st-key-spark-"]) { position: absolute; right: 1rem; top: 1.1rem;
+    width: 12rem; }
+  [class*="st-key-card_"] details:not([open]) > summary { padding-right: 14rem; }
+}
+</style>"""
+
+
+def line(specimen: Specimen, run: Run | None, readings: Sequence[Reading], found: Mapping[str, Outcome]) -> str | None:
+    """What came out, in Markdown on one line; None where something is still to be done, or cannot be read."""
+    if run is None:
+        told = None if specimen.trained else specimen.published
+        return told and f":blue-badge[→ exercise] &nbsp;{sentence(told)}"
+    if specimen.name not in found:
+        return None
+    if own := _own(specimen.name, readings):
+        return claimed(own)
+    if answered := answers(specimen.name, [found]):
+        return sentence(f"{answered[0].asks}: {answered[0].answer}").replace("_", "\\_")
+    part = f"part of {len(readings)} claim{'s' * (len(readings) != 1)}: " if readings else ""
+    return sentence(part + _figures(found[specimen.name]))
+
+
+def _figures(one: Outcome) -> str:
+    loss = f"held-out loss {one.loss:.3f}" if math.isfinite(one.loss) else f"{one.status} at step {one.step:,}"
+    return f"{loss}, entropy {one.entropy_start:.3f} at the start, {one.entropy_end:.3f} at the end"
+
+
+def _own(name: str, readings: Sequence[Reading]) -> Reading | None:
+    """The claim that a specimen is told for: one that fails, if any, else the one over the specimen before it."""
+    names = list(SPECIMENS)
+    before = names[max(0, names.index(name) - 1)]
+    own = [one for one in readings if one.needs[0] == name]
+    return min(
+        own,
+        key=lambda one: (not one.tested, WORST_FIRST.index(one.holds), before not in one.needs),
+        default=None,
+    )
+
+
+def fold(name: str, told: str) -> Any:
+    """The expander of a card, open if the selection says so; its content is for `.open` only."""
+    state.show(_key(name), name in state.read().cards)
+    return st.expander(told, key=_key(name), on_change=_turn, args=(name,))
+
+
+def _key(name: str) -> str:
+    return f"card_{name}"
+
+
+def _turn(name: str) -> None:
+    rest = [one for one in state.read().cards if one != name]
+    keep_open([*rest, name] if st.session_state[_key(name)] else rest)
+
+
+def keep_open(names: Collection[str]) -> None:
+    """These cards and no others, in the order of the story."""
+    state.update(cards=tuple(name for name in SPECIMENS if name in names))
+
+
+def draw_course(name: str, run: Run) -> None:
+    """The entropy of a run, small."""
+    values = reading.course(run)
+    if len(values) > 1:
+        with st.container(key=f"spark-{name}", gap=None):
+            spark(values, key=f"spark_{name.replace('-', '_')}", label="entropy", height=30)
+
+
+def draw_all(names: Sequence[str]) -> None:
+    """One button for every card that can be folded."""
+    if len(names) < 2:
+        return
+    opened = [name for name in state.read().cards if name in names]
+    words, icon, then = ("Fold all", "unfold_less", []) if opened else ("Open all", "unfold_more", names)
+    st.button(f"{words} cards", key="all_cards", icon=f":material/{icon}:", type="tertiary", on_click=keep_open,
+              args=(list(then),))  # fmt: skip

@@ -1,0 +1,1 @@
+"""Training: how did loss and heads change?"""

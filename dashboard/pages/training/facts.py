@@ -1,0 +1,184 @@
+"""A run in words: key facts, what went wrong, and the texts that the model wrote."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading.run_summaries import recent_ms
+from dashboard.shared import head_scores, rows
+from tracer.analysis.head_sets import THRESHOLD
+from tracer.store import About, Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+LARGE = 1e6
+"""A perplexity beyond it says nothing more."""
+
+
+def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
+    """Losses and best head at the chosen step, the speed, and what is left; the line in the header says how it stands.
+
+    What nobody knows is left out.
+    """
+    about, row = run.about, head_scores.nearest(trace, chosen)
+    with st.container(horizontal=True):
+        if about.kind == "opened" or int(trace["step"][row]) != int(trace["step"][-1]):
+            _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
+        nats = head_scores.predicts_tokens(trace)
+        on_text = "Held-out loss" if about.kind == "trained" else "Loss on text"
+        for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
+            if head_scores.holds(trace, name):
+                of = _latest(trace, name, row) if about.kind != "trained" else row
+                loss = float(trace[name][of])
+                perplexity = float(rows.perplexity(loss))
+                said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
+                earlier = f"at step {int(trace['step'][of]):,}" if trace["step"][of] != trace["step"][row] else ""
+                _fact(label, _loss(loss), earlier or (said if nats else None))
+        _draw_striking(trace, row)
+        _draw_pace(run, trace, about)
+
+
+def _latest(trace: xr.Dataset, name: str, row: int) -> int:
+    """The last row up to this one that holds a value: a loop that others wrote may end after its last batch."""
+    row %= trace.sizes["step"]
+    held = np.flatnonzero(np.isfinite(trace[name].values[: row + 1]))
+    return int(held[-1]) if held.size else row
+
+
+def _draw_striking(trace: xr.Dataset, row: int) -> None:
+    step = int(trace["step"][row])
+    for label, name in (("Strongest induction head", "induction"), ("Sharpest head", "entropy_normalised")):
+        if head_scores.holds(trace, name):
+            best = head_scores.striking(trace, step)
+            value = theme.fmt(float(trace[name].values[row][best]), name)
+            weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
+            said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
+            _fact("Nearest to induction" if weak else label, theme.head_label(*best), said)
+            return
+
+
+def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
+    """Tokens a second, or milliseconds a step where nobody counts tokens; the time that is left, or that it took."""
+    ms = recent_ms(trace)
+    if about.batch_tokens is not None:
+        rate = 1000 * about.batch_tokens / ms
+        _fact(
+            "Tokens a second",
+            f"{rate:,.0f}" if np.isfinite(rate) else "–",
+            f"{ms:,.0f} ms a step" if np.isfinite(ms) else None,
+        )
+    elif np.isfinite(ms):
+        _fact("Time of a step", f"{ms:,.0f} ms", None)
+    cost = run.meta.get("cost", {})
+    if run.live and about.steps is not None:
+        _fact("Time left", _duration((about.steps - int(trace["step"][-1])) * ms / 1000), "at this speed")
+    elif not run.live and (seconds := cost.get("seconds")):
+        share = cost.get("recording_share")
+        _fact("Took", _duration(float(seconds)), None if share is None else f"+{share:.1%} for recording")
+
+
+def _fact(label: str, value: str, detail: str | None) -> None:
+    st.metric(label, value, detail, delta_color="off", delta_arrow="off", width=168)
+
+
+def _loss(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f}" if abs(value) < 1e4 else theme.fmt(value)
+
+
+def _duration(seconds: float) -> str:
+    if not np.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def draw_divergence(run: Run) -> None:
+    """At which step and where training broke, and what grew before; or why nothing is recorded any more."""
+    meta = run.meta
+    found: dict[str, Any] | None = meta.get("divergence")
+    if not found:
+        if meta.get("recording_stopped"):
+            st.warning("Recording ended before the training did.", icon=":material/warning:")
+            st.text(str(meta["recording_stopped"]))
+        return
+    first, before = found.get("non_finite"), found.get("exploding")
+    lines = [f"The loss was not a finite number at step {int(found['step'])}. Everything recorded before is kept."]
+    if first:
+        lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step'])}.")
+    if before:
+        lines.append(
+            f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step'])}, "
+            "more than a hundred times what it began with."
+        )
+    lines.append(_remedy(run))
+    st.error("  \n".join(lines), icon=":material/error:", title="This run diverged")
+    if first and first.get("layer") is not None and first.get("head") is not None:
+        layer, head = int(first["layer"]), int(first["head"])
+        st.button(
+            f"Focus {theme.head_label(layer, head)}",
+            icon=":material/center_focus_strong:",
+            key="focus_broken",
+            on_click=state.focus_on,
+            args=((layer, head),),
+        )
+
+
+def _remedy(run: Run) -> str:
+    """What usually helps, beginning with what this run did without, as far as its configuration is known."""
+    lacks = ["clipping of gradients"]
+    if run.about.kind == "trained":
+        config = run.config
+        lacks = ["clipping of gradients"] if config.optim.clip is None else []
+        lacks += ["a norm in front of every sublayer"] if config.model.norm == "none" else []
+    return f"What usually helps: {', or '.join([*lacks, 'a lower learning rate'])}."
+
+
+def _place(finding: dict[str, Any]) -> str:
+    """The tap's name as code (so that nothing in it is read as Markdown), with its head or layer in words."""
+    name = f"`{str(finding['where']).replace('`', '')}`"
+    if finding.get("layer") is None:
+        return name
+    if finding.get("head") is None:
+        return f"{name} in layer {int(finding['layer'])}"
+    return f"{name} in head {theme.head_label(int(finding['layer']), int(finding['head']))}"
+
+
+def draw_samples(run: Run, step: int | None) -> None:
+    """What the model wrote at the last sampled step up to the chosen one, a column for each temperature."""
+    samples = [s for s in run.samples() if step is None or s["step"] <= step]
+    if not samples:
+        return
+    newest = max(s["step"] for s in samples)
+    st.header("What it writes", anchor=False)
+    st.caption(f"Continuations of a held-out text, sampled at step {newest:,}. Move the step to read earlier ones.")
+    shown = [s for s in samples if s["step"] == newest]
+    with st.container(gap="xxsmall"):
+        st.caption("It is given")
+        st.code(printable(shown[0]["prompt"]), language=None, wrap_lines=True)
+    for column, sample in zip(st.columns(len(shown), gap="large"), shown, strict=True):
+        temperature = sample["temperature"]
+        with column, st.container(gap="xxsmall"):
+            st.caption(
+                "It goes on, always with the most likely token"
+                if temperature == 0
+                else f"It goes on, drawn at temperature {temperature:g}"
+            )
+            st.code(printable(sample["text"]), language=None, wrap_lines=True)
+
+
+def printable(text: str) -> str:
+    """Text as a model wrote it, with control and direction characters made visible; newlines and tabs stay."""
+
+    def glyph(c: str) -> str:
+        if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"):
+            return c
+        return f"‹U+{ord(c):04X}›"
+
+    return "".join(map(glyph, text))

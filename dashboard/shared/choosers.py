@@ -1,0 +1,235 @@
+"""What several pages draw: the heading with its question, the chooser of a run and a step, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import jobs, loading, navigation, state, theme
+from dashboard.components.pulse import ticking
+from dashboard.shared import head_scores
+from dashboard.shared.run_bar import draw_run_bar, draw_starting
+from tracer.measures import MEASURES, Measure, probe_words
+from tracer.pictures.scales import of_measure
+from tracer.store import NotARun
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
+
+    from tracer.store import Run
+
+STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-top: 5rem; padding-bottom: 4rem; }
+.st-key-heading, .st-key-heading > :first-child > * { row-gap: 0; }
+.st-key-heading h1 { padding: 0; }
+[data-testid="stLayoutWrapper"]:has(> .st-key-tour_place:empty) { display: none; }
+.st-key-heading [data-testid="stCaptionContainer"] p { line-height: 1.9; }
+[data-testid="stLayoutWrapper"]:has(> [class*="st-key-pulse_"]) { display: none; }
+@media (max-width: 640px) {
+  [data-testid="stMainBlockContainer"] { padding-top: 4.25rem; }
+  .st-key-run_bar { margin-top: .4rem; }
+  .st-key-choosers [data-testid="stColumn"]:nth-child(-n + 2) { flex: 1 1 40%; min-width: 0; }
+}
+.st-key-run_bar { font-variant-numeric: tabular-nums; }
+.st-key-refused { padding: .9rem 1rem; border-radius: 6px; border: 1px solid #b3261e66; background: #b3261e0d; }
+.st-key-refused [data-testid="stAlertContainer"] { padding: 0; background: none; }
+</style>"""
+
+
+def heading(title: str, question: str) -> None:
+    """The page's name, the question it answers, and room for how the chosen run stands."""
+    st.html(STYLE)
+    with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        with st.container(width="content", horizontal=True, vertical_alignment="bottom", gap="medium"):
+            st.title(title, anchor=False, width="content")
+            st.caption(question, width="content")
+        bar = st.container(key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small")
+    st.session_state["run_bar_place"] = bar
+
+
+def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
+    """Columns for a page's choices; on a phone the first two stay side by side."""
+    with st.container(key="choosers"):
+        return st.columns(spec)
+
+
+def choose_run() -> Run:
+    """A selectbox of runs; stops the page with a friendly word when there is none, or when it cannot be opened."""
+    selection = state.read()
+    names = [run.name for run in loading.runs()] or [one.name for one in jobs.making()]
+    if selection.run is not None and selection.run not in names:
+        names.insert(0, selection.run)
+    if not names:
+        st.info(
+            "There is no run yet. Train the demo from the Runs page: it takes about two minutes.",
+            icon=":material/school:",
+        )
+        st.page_link(navigation.page("runs"), label="Go to Runs", icon=":material/arrow_forward:")
+        st.stop()
+    current = selection.run if selection.run in names else names[0]
+    if selection.run != current:
+        state.open_run(current)
+    state.show("run_box", current)
+    st.selectbox("Run", names, key="run_box", on_change=lambda: state.open_run(st.session_state["run_box"]))
+    try:
+        run = loading.run(current)
+    except (ValueError, OSError) as error:  # OSError: a name too long for the file system
+        if isinstance(error, NotARun) and not loading.is_there(current):
+            _wait_for(current)
+        refuse(str(error))
+        raise AssertionError from error  # refuse stops the page
+    with st.session_state["run_bar_place"]:
+        draw_run_bar(run)
+    return run
+
+
+def _wait_for(name: str) -> None:
+    """Show a run as soon as it is there; until then say so and stop the page, if it is one that was started here."""
+    starting = _is_starting(name)
+
+    def look() -> None:
+        if loading.is_there(name) or _is_starting(name) != starting:
+            st.rerun()
+
+    ticking(look, key="coming")
+    if starting:
+        with st.session_state["run_bar_place"]:
+            draw_starting()
+        st.info("This run is starting, and opens here by itself in some seconds.", icon=":material/hourglass_top:")
+        st.stop()
+
+
+def _is_starting(name: str) -> bool:
+    return name in [one.name for one in jobs.making()]
+
+
+def choose_axis() -> None:
+    """Whether steps stand on a linear or a logarithmic axis, on every page that draws over them."""
+    state.show("axis_box", "log" if state.read().log else "linear")
+    st.segmented_control(
+        "Axis of steps", ["linear", "log"], key="axis_box", required=True,
+        on_change=lambda: state.update(log=st.session_state["axis_box"] == "log"),
+    )  # fmt: skip
+
+
+def choose_step(run: Run, steps: list[int] | None = None) -> int:
+    """A slider over the snapshots, or over `steps`; until somebody chooses, the last one (the newest of a live run)."""
+    steps = run.steps if steps is None else steps
+    if not steps:
+        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        st.stop()
+    wanted = step_in_force(steps)
+    if len(steps) == 1:
+        return steps[0]
+    state.show("step_box", wanted)
+
+    def moved() -> None:
+        step = st.session_state["step_box"]
+        state.update(step=None if step == steps[-1] else step)
+
+    return st.select_slider(
+        "Step", steps, key="step_box", on_change=moved, help="Updates made when these weights were kept",
+        format_func=lambda step: "newest" if run.live and step == steps[-1] else f"{step:,}",
+    )  # fmt: skip
+
+
+def step_in_force(steps: list[int]) -> int:
+    """The one of these steps that is nearest to the chosen one; the last until somebody chooses."""
+    chosen = state.read().step
+    return steps[-1] if chosen is None else min(steps, key=lambda step: abs(step - chosen))
+
+
+def choose_record(run: Run) -> None:
+    """The same slider over every recorded step, of which there are more than snapshots."""
+    try:
+        steps = [int(step) for step in loading.trace(run)["step"].values]
+    except ValueError:
+        return
+    if steps:
+        choose_step(run, steps)
+
+
+def recorded(run: Run) -> xr.Dataset | None:
+    """The trace once it holds a row; until then the reader is told, and gets None."""
+    try:
+        trace = loading.trace(run)
+    except ValueError as error:
+        if not run.live:
+            refuse(str(error))
+        trace = None
+    if trace is not None and trace.sizes["step"]:
+        return trace
+    st.info("Nothing is recorded yet: the first row comes with the first step.", icon=":material/hourglass_top:")
+    return None
+
+
+def tick(run: Run, draw: Callable[[], None]) -> None:
+    """Draw; while the run trains, draw again every 2 s in place, and the whole page once more when training ends."""
+    if not run.live:
+        draw()
+        return
+
+    def again() -> None:
+        if not loading.is_there(str(run.dir)):  # removed meanwhile: the page says so
+            st.rerun()
+        draw()
+        if not run.live:
+            st.rerun()
+
+    ticking(again, key=draw.__qualname__)
+
+
+def refuse(message: str) -> None:
+    """Say what is wrong and what to do, as text (never as HTML or Markdown), and stop the page."""
+    with st.container(key="refused", gap="xsmall"):
+        st.error("This cannot be shown.", icon=":material/block:")
+        st.text(message)
+    st.stop()
+
+
+def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
+    """The head in focus, or the most striking one when none was chosen or it does not exist here."""
+    chosen, there = state.read().focus, head_scores.there(trace)
+    if chosen and chosen[0] < there.shape[0] and chosen[1] < there.shape[1] and there[chosen]:
+        return chosen
+    return head_scores.striking(trace, step)
+
+
+def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
+    """How a measure is coloured and printed in this run; an open end of its range is taken from the values."""
+    return of_measure(name, run.about.setting, () if values is None else values)
+
+
+def probe(run: Run, name: str) -> str:
+    """What a measure was taken on, in words; of the models of others no text was held out."""
+    return probe_words(run.about.kind)[MEASURES[name].probe]
+
+
+def explain(name: str, run: Run) -> None:
+    """Print what a measure is."""
+    st.markdown(explanation(name, run))
+
+
+def explanation(name: str, run: Run) -> str:
+    """What a measure is, as Markdown: in plain words, formula, probe, range, value at chance, source."""
+    measure: Measure = MEASURES[name]
+    lines = [f"**{measure.label}**: {measure.note or measure.formula}"]
+    if measure.note:
+        lines.append(f"Formula: {measure.formula}.")
+    lines.append(f"Measured on {probe(run, name)}.")
+    if measure.low is not None or measure.high is not None:
+        unit = f" {measure.unit}" if measure.unit else ""
+        lines.append(f"Range {_end(measure.low)} to {_end(measure.high)}{unit}.")
+    chance = measure.at_chance(run.about.setting)
+    if chance is not None:
+        lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
+    lines.append(f"Source: {measure.source}.")
+    return "  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines)
+
+
+def _end(value: float | None) -> str:
+    return "open" if value is None else f"{value:g}"

@@ -1,0 +1,327 @@
+"""Two prompts, two steps or two runs side by side: one head's patterns, their difference, and which heads differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading, state, theme
+from dashboard.components.headmap import headmap
+from dashboard.components.versus import versus
+from dashboard.loading import comparison, prompt_attention, prompt_tokens, recorded_prompts
+from dashboard.loading.prompt_attention import WHOLE, Head, Sight
+from dashboard.shared import choosers, head_scores, patterns, prompts
+from tracer.pictures.payload import visible
+from tracer.pictures.versus import Side
+from tracer.pictures.versus import versus as pack
+from tracer.store import Run
+
+See = Callable[[int], Sight]
+"""Every head on a prompt, at a step."""
+MATCHES = {"label": "Same label in B", "alike": "Most alike in B"}
+MANY_CELLS = 20_000_000
+"""Cells of all patterns of a sight above which comparing every head waits for a click: about a second."""
+WHICH = "**Which heads differ**"
+STYLE = """<style>
+.compared { display: inline-flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; font-size: .875rem; }
+.compared b { font: 600 .75rem/1.5 monospace; padding: 1px 7px; border-radius: 4px;
+  background: rgb(127 127 127 / .18); }
+.compared span { opacity: .8; overflow-wrap: anywhere; }
+</style>"""
+
+
+@dataclass(frozen=True)
+class Other:
+    """What this view is compared with."""
+
+    run: Run
+    sight: Sight
+
+    def title(self, head: Head) -> str:
+        return title(self.run, self.sight.step, head)
+
+
+def title(run: Run, step: int, head: Head) -> str:
+    return f"{theme.head_label(*head)} of {run.name}, step {step:,}"
+
+
+def is_compared(run: Run, prompt: bool = True) -> bool:
+    """Was anything chosen to compare this run with? `prompt`: does another prompt count?"""
+    chosen = state.read()
+    elsewhere = chosen.compare is not None and chosen.compare != run.name
+    return elsewhere or chosen.other_step is not None or (prompt and bool(chosen.other_prompt))
+
+
+def other_run(run: Run) -> Run:
+    """The run that is compared with, which may be this one; errors say why it cannot be opened."""
+    chosen = state.read().compare
+    return run if chosen is None or chosen == run.name else loading.run(chosen)
+
+
+def other_step(steps: list[int], step: int) -> int:
+    """The one of these steps that is nearest to the chosen one, and until one is chosen to `step`."""
+    chosen = state.read().other_step
+    wanted = step if chosen is None else chosen
+    return min(steps, key=lambda one: abs(one - wanted))
+
+
+def choose_other(run: Run, steps: list[int], prompt: bool = True) -> None:
+    """What to compare with: another run, another step, another prompt, or any of these together."""
+    if not steps:
+        return
+    step = choosers.step_in_force(steps)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="comparing"):
+        with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
+            st.caption("Choose one of these, or several: the rest stays as on this page.")
+            other = _choose_run(run)
+            if other is not None:
+                _choose_step(run, other, step)
+                if prompt:
+                    _choose_prompt(run, other)
+        if is_compared(run, prompt):
+            badge = escape(_badge(run, other, step, prompt))
+            st.html(f"{STYLE}<div class='compared'><b>B</b><span>{badge}</span></div>", width="content")
+            st.button("Stop comparing", key="stop_comparing", icon=":material/close:", type="tertiary",
+                      on_click=lambda: state.update(compare=None, other_step=None, other_prompt=""))  # fmt: skip
+
+
+def _choose_run(run: Run) -> Run | None:
+    chosen, names = state.read().compare, [one.name for one in loading.runs()]
+    names = [run.name, *(name for name in names if name != run.name)]
+    if chosen is not None and chosen not in names:
+        names.append(chosen)
+    state.show("compare_run", chosen or run.name)
+
+    def moved() -> None:
+        name = st.session_state["compare_run"]
+        state.update(compare=None if name == run.name else name, other_step=None)
+
+    st.selectbox("Run", names, key="compare_run", on_change=moved,
+                 format_func=lambda name: f"{name} (this run)" if name == run.name else name)  # fmt: skip
+    try:
+        return other_run(run)
+    except (ValueError, OSError) as error:  # OSError: a name too long for the file system
+        st.text(str(error))
+        return None
+
+
+def _choose_step(run: Run, other: Run, step: int) -> None:
+    steps = _steps(other, run)
+    if len(steps) < 2:
+        return
+    state.show("compare_step", other_step(steps, step))
+    st.select_slider(
+        "Step", steps, key="compare_step", format_func=lambda one: f"{one:,}",
+        on_change=lambda: state.update(other_step=st.session_state["compare_step"]),
+    )  # fmt: skip
+    if state.read().other_step is not None:
+        st.button("The step of this page", key="same_step", type="tertiary", icon=":material/link:",
+                  on_click=lambda: state.update(other_step=None))  # fmt: skip
+    else:
+        st.caption("It follows the step of this page.")
+
+
+def _choose_prompt(run: Run, other: Run) -> None:
+    chosen = state.read().other_prompt
+    if prompts.can_read(run):
+        state.show("compare_prompt", chosen)
+        st.text_area(
+            "Prompt for B", key="compare_prompt", height=80, placeholder="The same prompt",
+            on_change=lambda: state.update(other_prompt=st.session_state["compare_prompt"].strip()),
+        )  # fmt: skip
+        return
+    names = ["", *recorded_prompts.prompts(other).names]
+    state.show("compare_prompt", chosen if chosen in names else "")
+    st.selectbox(
+        "Prompt for B", names, key="compare_prompt", format_func=lambda name: name or "The same prompt",
+        on_change=lambda: state.update(other_prompt=st.session_state["compare_prompt"]),
+    )  # fmt: skip
+
+
+def _steps(other: Run, run: Run) -> list[int]:
+    """Steps at which the other can be looked at in the way that this one is."""
+    return other.steps if prompts.can_read(run) else recorded_prompts.prompts(other).steps
+
+
+def _badge(run: Run, other: Run | None, step: int, prompt: bool) -> str:
+    if other is None:
+        return visible(state.read().compare or "", 60)
+    steps = _steps(other, run)
+    what = [] if other.name == run.name else [visible(other.name, 60)]
+    if steps and (state.read().other_step is not None or not run.live):  # of a live run it moves on without this line
+        what.append(f"step {other_step(steps, step):,}")
+    what += ["another prompt"] if prompt and state.read().other_prompt else []
+    return ", ".join(what)
+
+
+def draw_comparison(run: Run, sight: Sight, see: See, focus: Head) -> None:
+    """Nothing unless something was chosen to compare with."""
+    if not is_compared(run):
+        return
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        st.header(f"{theme.head_label(*focus)} compared", anchor=False, width="content")
+        matching = st.container(width="content")
+    try:
+        other = _other(run, sight, see)
+    except (ValueError, OSError) as error:
+        st.warning("This comparison cannot be shown.", icon=":material/block:")
+        st.text(str(error))
+        return
+    apart = _unlikeness(run, sight, other)
+    with matching:
+        alike = apart is not None and _match() == "alike"
+    beside = comparison.partners(_exists(other.sight), apart if alike else None)
+    partner = beside[focus[0]][focus[1]] if focus[0] < len(beside) and focus[1] < len(beside[focus[0]]) else None
+    label = theme.head_label(*focus)
+    if partner is None:
+        partner = _striking(other)
+        st.caption(f"B has no {label}: shown is its most striking head, {theme.head_label(*partner)}.")
+    elif apart is not None and np.isfinite(apart[focus][partner]):
+        st.caption(f"{theme.head_label(*partner)} of B behaves {apart[focus][partner]:.2f} away from {label} of A: the "
+                   "root mean square over the recorded head measures, in standard deviations. 0 is the same; two "
+                   "random heads are 1.4 apart.")  # fmt: skip
+    _draw_patterns(run, sight, other, focus, partner)
+    _draw_moved(sight, other, focus, beside)
+
+
+def _other(run: Run, sight: Sight, see: See) -> Other:
+    """The other sight; a ValueError says why there is none."""
+    chosen, other = state.read(), other_run(run)
+    if prompts.can_read(run):
+        if not prompts.can_read(other):
+            raise ValueError(f"{other.name} cannot read this prompt. {prompts.why_not(other)}.")
+        step = other_step(other.steps or [0], sight.step)
+        if other is run and not chosen.other_prompt:
+            return Other(run, see(step))
+        text = chosen.other_prompt or chosen.prompt or prompt_tokens.example(run)
+        try:
+            encoded = prompt_tokens.encode(other, text, cut=True)
+        except ValueError as error:
+            raise ValueError(f"{other.name} cannot read this prompt: {error}") from error
+        return Other(other, prompt_attention.of_text(other, step, encoded.tokens, encoded.strings))
+    found, name = recorded_prompts.prompts(other), chosen.other_prompt or str(sight.key[2])
+    if name not in found.names:
+        known = f"it kept {', '.join(map(repr, found.names[:8]))}" if found.names else "it kept no patterns"
+        raise ValueError(f"{other.name} has no kept prompt {name!r}: {known}.")
+    return Other(other, recorded_prompts.of_prompt(other, other_step(found.steps, sight.step), name))
+
+
+def _exists(sight: Sight) -> np.ndarray:
+    return np.asarray(~np.isnan(sight.thumbs).all(axis=(2, 3)))
+
+
+def _unlikeness(run: Run, sight: Sight, other: Other) -> np.ndarray | None:
+    """Only between two runs: within one, a head stays the same head."""
+    if other.run.name == run.name:
+        return None
+    try:
+        one, two = loading.trace(run), loading.trace(other.run)
+    except ValueError:
+        return None
+    if not (one.sizes["step"] and two.sizes["step"]):
+        return None
+    apart = comparison.unlikeness(one, sight.step, two, other.sight.step)
+    return apart if np.isfinite(apart).any() else None
+
+
+def _match() -> str:
+    state.show("match_box", state.read().match)
+    return st.segmented_control(
+        "The head of B", list(MATCHES), key="match_box", required=True, format_func=lambda one: MATCHES[one],
+        label_visibility="collapsed", on_change=lambda: state.update(match=st.session_state["match_box"]),
+    ) or "label"  # fmt: skip
+
+
+def _striking(other: Other) -> Head:
+    try:
+        found = head_scores.striking(loading.trace(other.run), other.sight.step)
+        if _exists(other.sight)[found]:
+            return found
+    except (ValueError, IndexError):
+        pass
+    layer, head = np.argwhere(_exists(other.sight))[0]
+    return int(layer), int(head)
+
+
+def _draw_patterns(run: Run, sight: Sight, other: Other, focus: Head, partner: Head) -> None:
+    same = comparison.corresponds(sight, focus, other.sight, partner)
+    window = patterns.window_of(sight, focus) if patterns.is_long(sight) else (0, WHOLE, 0, WHOLE)
+    a = _side(title(run, sight.step, focus), sight, focus, window)
+    b = _side(other.title(partner), other.sight, partner, window if same else None)
+    if not same:
+        st.caption(_why_apart(sight, other))
+    elif patterns.is_long(sight):
+        st.caption("The window that is drawn above.")
+    held = st.session_state.get("versus_cell", {})
+
+    def hold(cell: tuple[int, int, int] | None) -> None:
+        st.session_state["versus_cell"] = {"of": sight.key, "at": cell}
+
+    at = held["at"] if held.get("of") == sight.key else None
+    versus(pack(a, b), key="versus", head=focus, locked=at, on_change=hold)
+
+
+def _side(name: str, sight: Sight, head: Head, window: tuple[int, int, int, int] | None) -> Side:
+    """The window, or without one the end of the pattern."""
+    n_query, n_key = sight.sizes[head[0]]
+    most = patterns.FIRST_WINDOW if max(n_query, n_key) > WHOLE else WHOLE
+    q0, q1, k0, k1 = window or (max(0, n_query - most), n_query, max(0, n_key - most), n_key)
+    rows, cols = slice(q0, min(q1, n_query)), slice(k0, min(k1, n_key))
+    return Side(
+        name, sight.window(*head, rows, cols), sight.queries(head[0])[rows], sight.keys(head[0])[cols],
+        sight.causal[head[0]], (q0, k0),
+    )  # fmt: skip
+
+
+def _why_apart(sight: Sight, other: Other) -> str:
+    sizes = f"{len(sight.strings):,} tokens in A, {len(other.sight.strings):,} in B"
+    if state.read().other_prompt:
+        return f"Two different prompts ({sizes}): their cells do not correspond, so there is no difference to draw."
+    return f"B reads the prompt as other tokens ({sizes}): cells do not correspond, so there is no difference to draw."
+
+
+def _draw_moved(sight: Sight, other: Other, focus: Head, beside: comparison.Partners) -> None:
+    """Which heads differ: a number each."""
+    if sight.strings != other.sight.strings:
+        return
+    asked = f"moved {sight.key} {other.sight.key}"
+    if comparison.cells(sight) > MANY_CELLS and not st.session_state.get(asked):
+        n = int(_exists(sight).sum())
+        st.markdown(WHICH)
+        st.button(f"Compare all {n} heads", key="moved_all", icon=":material/play_arrow:",
+                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+        return
+    found = comparison.moved(sight, other.sight, beside)
+    if not np.isfinite(found).any():
+        return
+    st.markdown(WHICH)
+    most = float(np.nanmax(found))
+    scale = theme.Scale("Attention moved", "", 0.0, max(0.1, math.ceil(10 * most) / 10), "score", 2)
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        headmap(
+            found, key="moved", title="Attention moved from A to B", scale=scale, selected=focus,
+            notes=_notes(beside, found.shape), on_change=state.focus_on,
+        )  # fmt: skip
+    with right:
+        first = np.unravel_index(int(np.nanargmax(found)), found.shape)
+        label = theme.head_label(int(first[0]), int(first[1]))
+        st.markdown(f"**{label}** differs most: on average a token looks elsewhere with **{100 * most:.0f} %** of its "
+                    f"attention.")  # fmt: skip
+        st.caption("The number of a head is the mean over queries of the total variation distance of its two patterns, "
+                   "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key. "
+                   "Click a head to see where it differs.")  # fmt: skip
+
+
+def _notes(beside: comparison.Partners, shape: tuple[int, ...]) -> list[list[str]]:
+    def note(layer: int, head: int) -> str:
+        there = layer < len(beside) and head < len(beside[layer])
+        partner = beside[layer][head] if there else None
+        return f"beside {theme.head_label(*partner)} of B" if partner else "not in B"
+
+    return [[note(layer, head) for head in range(shape[1])] for layer in range(shape[0])]

@@ -1,0 +1,1 @@
+"""What is taken along from a page: a file, a link, Python."""

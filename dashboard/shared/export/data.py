@@ -1,0 +1,94 @@
+"""A page as a file, made when somebody asks for it: Heads from its prompt, the others from what stands on them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dashboard.loading import prompt_film, recorded_prompts, token_reading
+from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.shared import head_scores
+from tracer.measures import MEASURES, Setting, probe_words
+from tracer.pictures import notebook
+from tracer.pictures.portable import Told, heads_file, notes
+from tracer.pictures.scales import of_measure
+from tracer.pictures.taken import Block, Drawn, taken
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+LONGEST_FILM = 900_000
+"""Bytes of a film that still goes into a file."""
+
+
+def heads(
+    run: Run, trace: xr.Dataset, sight: Sight, focus: Head, measure: str, *, prompt: str, code: str, link: str
+) -> str:
+    """One HTML file of what the page shows, with the film where the page has it."""
+    setting, film = run.about.setting, _film(run, trace, sight)
+    measures = {name: head_scores.scores(trace, name, sight.step) for name in head_scores.head_measures(trace)}
+    explained = notebook.explained(measures, setting, probe_words(run.about.kind))
+    told = Told(run.name, notebook.release(), sight.step, prompt, code, link, explained)
+    return heads_file(
+        sight, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, sight),
+        scales={name: of_measure(name, setting, values) for name, values in measures.items()}, film=film,
+    )  # fmt: skip
+
+
+def _film(run: Run, trace: xr.Dataset, sight: Sight) -> bytes | None:
+    """The same bytes as the scrubber has; None where nothing was filmed, or too much to send around."""
+    name = sight.key[2]
+    steps = recorded_prompts.prompts(run).steps if isinstance(name, str) else run.steps
+    if len(steps) < 2:
+        return None
+    film = prompt_film.film_of(
+        run, trace, steps, sight, lambda step: recorded_prompts.of_prompt(run, step, str(name)), False
+    )
+    return None if film.left or len(film.blob) > LONGEST_FILM else film.blob
+
+
+def page(
+    title: str, run: Run, step: int, blocks: Sequence[Block], given: Mapping[str, tuple[str, Any]], *, code: str,
+    link: str, head: Head | None = None,
+) -> str:  # fmt: skip
+    """One HTML file of a page: `blocks` as its browser tells them, `given` as `components.host` keeps it."""
+    drawn = _drawn(given)
+    explained = notebook.explained(_measures(drawn), run.about.setting, probe_words(run.about.kind))
+    prompt = next((block["text"] for block in blocks if block["kind"] == "prompt"), "")
+    told = Told(run.name, notebook.release(), step, prompt, code, link, explained)
+    about = {"run": run.name, "step": step, "head": head and list(head), "page": title}
+    foot = f"Made with manyeyes {told.version} from the page {title}; works offline. Only the page can ask the model."
+    return taken(f"{title} · {run.name}", f"step {step:,}", blocks, drawn, notes(told), about=about, foot=foot)
+
+
+def story(
+    title: str, line: str, blocks: Sequence[Block], given: Mapping[str, tuple[str, Any]], *, setting: Setting | None,
+    code: str, link: str,
+) -> str:  # fmt: skip
+    """The same of a page that is about many runs; `setting` is what they share."""
+    drawn = _drawn(given)
+    explained = notebook.explained(_measures(drawn), setting, probe_words("trained"))
+    told = Told(title, notebook.release(), code=code, link=link, explained=explained)
+    about = {"run": None, "step": None, "head": None, "page": title}
+    foot = f"Made with manyeyes {told.version} from the page {title}; works offline."
+    return taken(title, line, blocks, drawn, notes(told), about=about, foot=foot)
+
+
+def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Drawn]:
+    """Parts by the class that Streamlit makes of their key; the cue of a part is a part beside it."""
+    found = {}
+    for key, (part, data) in given.items():
+        cue = given.get(f"{key}:cue", ("", {}))[1]
+        found[re.sub(r"[^\w-]", "-", key.strip(), flags=re.ASCII)] = Drawn(
+            part, data if isinstance(data, bytes) else None, cue
+        )
+    return found
+
+
+def _measures(drawn: Mapping[str, Drawn]) -> list[str]:
+    """The measures whose names stand at the pictures."""
+    said = json.dumps([part.cue for part in drawn.values()], ensure_ascii=False)
+    return [name for name, measure in MEASURES.items() if f'"label": {json.dumps(measure.label)}' in said]

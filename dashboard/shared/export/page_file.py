@@ -1,0 +1,145 @@
+"""Take it with you: the view as one file that works offline, its link, and the lines of Python that show it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from dashboard import loading, state
+from dashboard.components.host import DRAWN
+from dashboard.components.taker import Block, taker
+from dashboard.loading import prompt_tokens
+from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.shared import choosers, prompts
+from dashboard.shared.comparing import is_compared
+from dashboard.shared.export import data as taking
+from dashboard.shared.export.snippets import PAGES, View, series, snippet
+from dashboard.shared.patterns import is_long
+from tracer.pictures import notebook
+from tracer.store import Run
+
+ON_SNAPSHOTS = ("ablate", "circuits", "find")
+"""Pages whose steps are those of the snapshots, not of every record."""
+
+
+def forget() -> None:
+    """What the parts of another page were given; before a page is drawn."""
+    st.session_state[DRAWN] = {}
+
+
+@st.fragment
+def draw_page_taking(page: str, title: str) -> None:
+    """The same button for a page that is taken as it stands; drawn last."""
+    if page not in PAGES or (view := _view(page)) is None:
+        return
+    selection = replace(
+        state.read(), run=state.read().run or view.run.name, step=view.step, layer=view.head[0], head=view.head[1]
+    )
+    link, code = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}", snippet(page, view)
+
+    with st.container(key="take_place"), _popover():
+        st.markdown("**As a file**")
+        st.caption("One HTML file of this page, its pictures to hover and click: it opens anywhere, without a network.")
+        taker("Download this view", key="taker", make=_maker(title, view.run, view.step, view.head, code, link))
+        _draw_words(link, code)
+
+
+@st.fragment
+def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: str) -> None:
+    """The same for a page about many runs, by name; `command` trains them again."""
+    link, code = f"{st.context.url or ''}?{urlencode(state.to_query(state.read()))}", series(runs, command)
+
+    def make(blocks: Sequence[Block]) -> tuple[str, str]:
+        shared = next((run.about.setting for run in runs.values()), None)
+        text = taking.story(
+            title, line, blocks, st.session_state[DRAWN], setting=shared, code=code, link=link
+        )  # fmt: skip
+        return f"{title.lower()}.html", text
+
+    with st.container(key="take_place"), _popover():
+        st.markdown("**As a file**")
+        st.caption("One HTML file of this page, its pictures to hover: it opens anywhere, without a network. A folded "
+                   "card goes along as its line; open first what you want whole.")  # fmt: skip
+        taker("Download this view", key="taker", make=make)
+        if command:
+            st.markdown("**As a command**")
+            st.code(command, language="bash", wrap_lines=True)
+        _draw_words(link, code)
+
+
+def _maker(
+    title: str, run: Run, step: int, head: Head, code: str, link: str
+) -> Callable[[Sequence[Block]], tuple[str, str]]:
+    """Name and text of a file of the page as it stands."""
+
+    def make(blocks: Sequence[Block]) -> tuple[str, str]:
+        text = taking.page(title, run, step, blocks, st.session_state[DRAWN], code=code, link=link, head=head)
+        return f"{title.lower()}-{run.name}-step-{step}.html", text
+
+    return make
+
+
+def _view(page: str) -> View | None:
+    """What this page shows; None while its run shows nothing."""
+    try:
+        run = loading.run(state.read().run or "")
+        trace = loading.trace(run)
+    except (ValueError, OSError):
+        return None
+    if not trace.sizes["step"]:
+        return None
+    runs = prompts.can_read(run)
+    kept = run.steps if page in ON_SNAPSHOTS and run.steps else [int(step) for step in trace["step"].values]
+    step = choosers.step_in_force(kept)
+    return View(run, trace, step, choosers.focus(trace, step), state.read(), runs)
+
+
+def draw_taking(run: Run, sight: Sight, focus: Head, measure: str) -> None:
+    """A button that opens the three ways to take this view along."""
+    selection = replace(
+        state.read(), run=state.read().run or run.name, step=sight.step, layer=focus[0], head=focus[1], measure=measure
+    )
+    link = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}"
+    prompt, code = _words(run, sight, focus, measure)
+    with st.container(key="take_place"), _popover():
+        st.markdown("**As a file**")
+        st.caption("One HTML file with these pictures, to hover, click and play: it opens anywhere, without a network.")
+        st.download_button(
+            "Download this view", key="take", icon=":material/download:", on_click="ignore", mime="text/html",
+            data=lambda: taking.heads(
+                run, loading.trace(run), sight, focus, measure, prompt=prompt, code=code, link=link
+            ),
+            file_name=f"heads-{run.name}-step-{sight.step}.html",
+        )  # fmt: skip
+        if is_compared(run) or is_long(sight):
+            st.caption("That file is of one prompt at one step, of a long one its end. The page as it stands, with all "
+                       "that is compared:")  # fmt: skip
+            taker("Download the whole page", key="taker", make=_maker("Heads", run, sight.step, focus, code, link))
+        _draw_words(link, code)
+
+
+def _popover() -> Any:
+    return st.popover("Take it with you", icon=":material/ios_share:", width="content")
+
+
+def _draw_words(link: str, code: str) -> None:
+    st.markdown("**As a link**")
+    st.code(link, language=None, wrap_lines=True)
+    st.markdown("**As Python**")
+    st.code(code, language="python", wrap_lines=True)
+
+
+def _words(run: Run, sight: Sight, focus: Head, measure: str) -> tuple[str, str]:
+    """The prompt in words, and the code that shows it again; of a kept prompt only the numbers can be had."""
+    asked = sight.key[2]
+    if isinstance(asked, str):
+        where = f"prompt={asked!r}, step={sight.step}"
+        opened = f"tracer.open_run({f'checkpoints/{run.name}'!r})"
+        return asked, f"import tracer\n\n{opened}.trace.pattern.sel({where})[{focus[0]}, {focus[1]}]"
+    text = state.read().prompt or prompt_tokens.example(run)
+    ids = asked if isinstance(asked, tuple) and prompt_tokens.tokenizer(run) is None else None
+    return text, notebook.snippet(run, ids or text, sight.step, focus, measure)

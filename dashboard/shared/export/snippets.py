@@ -1,0 +1,176 @@
+"""Lines of Python that compute again what a page shows, for a reader who was given no page; keyed by its address.
+
+Specimens shows no run of a reader's choice but a whole series of them: its lines are `series`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dashboard.shared import head_scores
+from dashboard.state import Selection
+from tracer.analysis import training_curves
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+TRAINING = ("train_loss", "val_loss", "repeat_loss", "icl_score", "entropy")
+GRADIENTS = ("grad_norm", "weight_norm", "update_ratio", "clip_factor")
+
+
+@dataclass(frozen=True)
+class View:
+    """What a page shows: a run at a step, with a head in focus, and whether its model can be run here."""
+
+    run: Run
+    trace: xr.Dataset
+    step: int
+    head: tuple[int, int]
+    selection: Selection
+    runs: bool
+
+
+def snippet(page: str, view: View) -> str:
+    """The lines, for the runs under checkpoints/ where the reader works."""
+    return PAGES[page](view)
+
+
+def _opened(view: View, *imports: str) -> str:
+    return "\n".join(["import tracer", *imports, "", f"run = tracer.open_run({_path(view.run)!r})"])
+
+
+def _held(view: View, imports: Sequence[str], line: str) -> tuple[list[str], str]:
+    """What the model computes, with what it held while it trained, if it did."""
+    if view.run.about.kind != "trained" or not any(clamp.held(view.step) for clamp in view.run.config.clamps):
+        return [*imports], line
+    return ["from tracer import clamp", *imports], f"with clamp.as_trained(run, {view.step}):\n    {line}"
+
+
+def _path(run: Run) -> str:
+    return f"checkpoints/{run.name}"
+
+
+def _recorded(view: View, names: list[str]) -> str:
+    held = [name for name in names if head_scores.holds(view.trace, name)]
+    of = f"[{held!r}]" if held else ""
+    return f"run.trace{of}.sel(step={view.step}, method='nearest')  # without .sel: every recorded step"
+
+
+def _training(view: View) -> str:
+    return f"{_opened(view)}\n{_recorded(view, list(dict.fromkeys([*TRAINING, view.selection.measure])))}"
+
+
+def _gradients(view: View) -> str:
+    return f"{_opened(view)}\n{_recorded(view, list(GRADIENTS))}"
+
+
+def _phases(view: View) -> str:
+    if not training_curves.readable(view.run):
+        return "\n".join([
+            _opened(view, "from tracer.analysis.training_curves import course, events"),
+            "{curve.label: curve.change for curve in events(course(run.trace))}",
+        ])  # fmt: skip
+    return "\n".join([
+        _opened(
+            view, "import numpy as np",
+            "from tracer.analysis.training_curves import Reads, by_chance, compositions, course, events",
+        ),
+        "steps, scores = zip(*compositions(run, run.steps))",
+        "reads = Reads(list(steps), np.stack(scores), by_chance(run))",
+        "{curve.label: curve.change for curve in events(course(run.trace, reads))}",
+    ])  # fmt: skip
+
+
+def _circuits(view: View) -> str:
+    if not view.runs:
+        return _training(view)
+    if view.run.about.kind == "trained":
+        source, weights = "from tracer.ablate.verdict import weights", "weights(model)"
+    else:
+        source, weights = "from tracer.huggingface.weights import head_weights", "head_weights(model)[:4]"
+    layer, head = view.head
+    return "\n".join([
+        _opened(view, "from tracer.analysis.composition import composition", source), f"model = run.model({view.step})",
+        f"W_Q, W_K, W_V, W_O = (w.detach() for w in {weights})",
+        f'composition("k", W_Q, W_K, W_V, W_O)[:, :, {layer}, {head}]  # what L{layer}H{head} reads by its keys',
+    ])  # fmt: skip
+
+
+def _find(view: View) -> str:
+    measure = view.selection.measure if head_scores.holds(view.trace, view.selection.measure) else "induction"
+    if not view.runs or view.run.about.d_vocab is None:
+        return f"{_opened(view)}\n{_recorded(view, [measure])}"
+    text = "tokens = text if (text := batches(run).text) is not None else batches(run).repeat.tokens"
+    imports = (
+        "from tracer.analysis.eval_sequences import batches",
+        "from tracer.analysis.max_activating import search, strongest, typical",
+    )
+    if view.run.about.kind == "trained":
+        imports = ("from tracer import data", "from tracer.analysis.max_activating import search, strongest, typical")
+        from tracer.analysis.max_activating import rows_of_text
+
+        n_ctx = view.run.config.model.n_ctx
+        text = (
+            f"text = data.build(run.config.data, {n_ctx}, run.config.seed)\n"
+            f"tokens = text.val({rows_of_text(n_ctx)})[:, :{n_ctx}]"
+        )
+    kind = f"{view.selection.looks!r}, {view.head}"
+    imports, searched = _held(view, imports, f"found = search(run.model({view.step}), tokens)")
+    return "\n".join([
+        _opened(view, *imports), text, searched,
+        f"strongest(found, {kind}) + typical(found, {kind})",
+    ])  # fmt: skip
+
+
+def _ablate(view: View) -> str:
+    off, rest = view.selection.off, f"{view.selection.mode!r}, frozen={view.selection.frozen}"
+    if not view.runs:
+        return _training(view)
+    if off:
+        done = f"effect(run.model({view.step}), repeat.tokens, {list(off)}, {rest}).over(repeat.predictable)"
+    else:
+        done = f"sweep(run.model({view.step}), repeat.tokens, {rest}, positions=repeat.predictable)"
+    name = "effect" if off else "sweep"
+    imports = f"from tracer.ablate import {name}", "from tracer.analysis.eval_sequences import batches"
+    imports, done = _held(view, imports, f"found = {done}")
+    return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", done, "found"])
+
+
+PAGES: dict[str, Callable[[View], str]] = {
+    "training": _training,
+    "gradients": _gradients,
+    "phases": _phases,
+    "circuits": _circuits,
+    "find": _find,
+    "ablate": _ablate,
+}
+
+
+def series(runs: Mapping[str, Run], command: str) -> str:
+    """The lines for runs of specimens by name, and the command that trains them; exercises where there is no run."""
+    trained = [f"# trained by: {command}", ""] if command and runs else []
+    if not runs:
+        return "\n".join([
+            "import tracer", "from tracer.specimens.exercises import EXERCISES", "",
+            "{name: exercise().checks for name, exercise in EXERCISES.items()}",
+        ])  # fmt: skip
+    named = {name: run.name for name, run in runs.items()}
+    return "\n".join([
+        *trained, "import tracer", "from tracer.specimens.claims import judged, outcome", "", f"runs = {named!r}",
+        "found = {name: outcome(tracer.open_run(f'checkpoints/{run}')) for name, run in runs.items()}",
+        "[(one.claim.text, one.holds, one.evidence) for one in judged([found])]",
+    ])  # fmt: skip
+
+
+def reproduce(names: Sequence[str], runs: Mapping[str, Run]) -> str:
+    """The command that trains these specimens as they are here; empty where it would train others."""
+    sizes = {run.meta["preset"].endswith("-small") for run in runs.values()}
+    seeds = {run.config.seed for run in runs.values()}
+    if len(sizes) > 1 or len(seeds) > 1:
+        return ""
+    options = ["--size published"] if sizes == {False} else []
+    options += [f"--seeds {seed}" for seed in seeds if seed]
+    return " ".join(["tracer reproduce", *names, *options])

@@ -1,0 +1,64 @@
+"""A measure of every head over training, as lines or as a carpet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import loading, state, theme
+from dashboard.components.carpet import carpet
+from dashboard.components.curves import curves
+from dashboard.loading.prompt_attention import Head
+from dashboard.shared import choosers
+from tracer.measures import MEASURES
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+VIEWS = {"lines": "Lines", "carpet": "Carpet"}
+CARPETS = {
+    "history": "history_carpet", "entropy_curves": "entropy_curves_carpet", "measure_curves": "measure_curves_carpet",
+}  # fmt: skip
+"""The key of the carpet that stands where these lines do."""
+LEGEND = 40
+"""Pixels that a carpet's legend is higher than that of lines: both take the same room."""
+HELP = "Lines: one a head. Carpet: a row a head, coloured by the measure, sorted by when each head changed."
+
+
+def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int) -> None:
+    """Nothing where there is one step only and no more will come."""
+    if trace.sizes["step"] == 1 and not run.live:
+        return
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        st.header(f"{MEASURES[measure].label} over training", anchor=False, width="content")
+        choose_view("history_box")
+    draw_measure(run, trace, measure, focus, step, key="history", height=240)
+
+
+def choose_view(key: str) -> None:
+    """Lines or carpet, for every picture of heads over training."""
+    state.show(key, state.read().view)
+    st.segmented_control(
+        "Heads over training as", list(VIEWS), key=key, required=True, label_visibility="collapsed", help=HELP,
+        format_func=VIEWS.__getitem__, on_change=lambda: state.update(view=st.session_state[key]),
+    )  # fmt: skip
+
+
+def draw_measure(
+    run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int | None, *, key: str, height: int,
+    log_x: bool = False,
+) -> None:  # fmt: skip
+    """One measure of every head as chosen; a click takes a head into focus."""
+    label, scale = theme.head_label(*focus), choosers.scale(measure, run, trace[measure].values)
+    if state.read().view == "carpet":
+        carpet(
+            loading.head_carpet(run, measure), key=CARPETS[key], selected=label, step=step, log_x=log_x, scale=scale,
+            height=height - LEGEND, on_change=state.focus_on,
+        )  # fmt: skip
+    else:
+        curves(
+            loading.head_curves(run, measure), key=key, selected=label, step=step, log_x=log_x, scale=scale,
+            n_groups=trace.sizes["layer"], height=height, on_change=state.focus_on,
+        )  # fmt: skip

@@ -1,0 +1,130 @@
+"""One head's pattern on a prompt: whole where it is small, else an overview and an exact window into it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import theme
+from dashboard.components.overview import overview
+from dashboard.components.pattern import Cell, pattern
+from dashboard.loading import prompt_attention, token_reading
+from dashboard.loading.prompt_attention import WHOLE, Head, Pool, Sight
+from tracer.pictures import payload
+
+Window = tuple[int, int, int, int]
+"""query_start, query_stop, key_start, key_stop."""
+SIZE = 620
+FIRST_WINDOW = 128
+STYLE = (
+    '<style>:is(.st-key-module, .st-key-exact) [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
+)
+POOLS: dict[Pool, str] = {"max": "largest", "mean": "average"}
+
+
+def is_long(sight: Sight) -> bool:
+    """Is some layer's pattern too large to be drawn whole?"""
+    return max(max(size) for size in sight.sizes) > WHOLE
+
+
+def draw_whole(sight: Sight, head: Head) -> None:
+    """Every cell of one head's pattern."""
+    st.header(f"{theme.head_label(*head)} on this prompt", anchor=False)
+    _draw_name(sight, head)
+    n_query, n_key = sight.sizes[head[0]]
+    _draw(sight, head, (0, n_query, 0, n_key))
+
+
+def draw_overview(sight: Sight, head: Head) -> None:
+    """The whole pattern in blocks; dragging over it moves the window."""
+    label = theme.head_label(*head)
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        st.header(f"{label} on the whole prompt", anchor=False, width="content")
+        chosen = st.segmented_control(
+            "A block shows its", list(POOLS), key="pool_box", default="max", required=True,
+            format_func=lambda pool: POOLS[pool], label_visibility="collapsed", width="content",
+        )  # fmt: skip
+    pool: Pool = "mean" if chosen == "mean" else "max"
+    _draw_name(sight, head)
+    n_query, n_key = sight.sizes[head[0]]
+    block = -(-max(n_query, n_key) // prompt_attention.OVERVIEW)
+    cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
+    st.caption(f"{cells}Drag over a part to see it exactly.")
+    overview(
+        prompt_attention.overview(sight, head, pool, label), key="overview", window=window_of(sight, head), head=head,
+        largest=WHOLE, max_size=SIZE, on_change=lambda window: _keep(sight, window),
+    )  # fmt: skip
+
+
+def draw_window(sight: Sight, head: Head) -> None:
+    """The exact pattern inside the window."""
+    window = window_of(sight, head)
+    st.header("The window, exactly", anchor=False)
+    queries, keys = (f"{start:,} to {stop - 1:,}" for start, stop in (window[:2], window[2:]))
+    st.caption(f"Queries {queries} look at keys {keys}.")
+    _draw(sight, head, window)
+
+
+def _draw(sight: Sight, head: Head, window: Window) -> None:
+    layer, (q_start, q_stop, k_start, k_stop) = head[0], window
+    blob = payload.pattern(
+        sight.window(*head, slice(q_start, q_stop), slice(k_start, k_stop)), sight.queries(layer)[q_start:q_stop],
+        key_tokens=sight.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
+        causal=sight.causal[layer], query_start=q_start, key_start=k_start,
+    )  # fmt: skip
+    locked = _lock(sight)
+    pattern(
+        blob, key="pattern", max_size=SIZE, head=head, locked=locked, text=not reads_itself(sight, head),
+        on_change=lambda cell: _hold(sight, cell),
+    )  # fmt: skip
+    with st.container(key="exact"):
+        st.html(STYLE)
+        st.text(_exactly(sight, head, locked))
+
+
+def reads_itself(sight: Sight, head: Head) -> bool:
+    """Does this head look at the prompt's own tokens? Then the token view below the pattern shows them as text."""
+    return bool(token_reading.there(sight)[head])
+
+
+def _exactly(sight: Sight, head: Head, cell: Cell | None) -> str:
+    """The held cell's share as it was computed; the picture holds it to four digits."""
+    n_query, n_key = sight.sizes[head[0]]
+    if cell is None or cell[0] >= n_query or cell[1] >= n_key:
+        return "Hold a cell to read its exact value here."
+    q, k = cell
+    share = float(sight.window(*head, slice(q, q + 1), slice(k, k + 1))[0, 0])
+    query, key = payload.visible(sight.queries(head[0])[q]), payload.visible(sight.keys(head[0])[k])
+    return f"query {q} “{query}” → key {k} “{key}”: {share:.6f}"
+
+
+def _lock(sight: Sight) -> Cell | None:
+    """The cell that is held; it belongs to one prompt of one run."""
+    kept = st.session_state.get("lock", {})
+    return kept["at"] if kept.get("of") == sight.key else None
+
+
+def _hold(sight: Sight, cell: Cell | None) -> None:
+    st.session_state["lock"] = {"of": sight.key, "at": cell} if cell else {}
+
+
+def _draw_name(sight: Sight, head: Head) -> None:
+    """The module that holds this head, as text: a path is whatever its author called it."""
+    if sight.names:
+        st.html(STYLE)
+        with st.container(key="module"):
+            st.text(f"{theme.head_label(*head)} · {sight.names[head[0]]}")
+
+
+def window_of(sight: Sight, head: Head) -> Window:
+    """The window in force: the last tokens, until somebody drags; it belongs to one prompt of one run."""
+    n_query, n_key = sight.sizes[head[0]]
+    kept = st.session_state.get("window", {})
+    if kept.get("of") == sight.key:
+        q_start, q_stop, k_start, k_stop = kept["at"]
+        if q_stop <= n_query and k_stop <= n_key:
+            return q_start, q_stop, k_start, k_stop
+    return max(0, n_query - FIRST_WINDOW), n_query, max(0, n_key - FIRST_WINDOW), n_key
+
+
+def _keep(sight: Sight, window: Window | None) -> None:
+    st.session_state["window"] = {"of": sight.key, "at": window} if window else {}

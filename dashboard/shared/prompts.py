@@ -1,0 +1,94 @@
+"""Choosing what the heads look at: a text of one's own, or a kept prompt where the model cannot be run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import loading, state
+from dashboard.loading import prompt_tokens, recorded_prompts
+from dashboard.shared import choosers
+
+if TYPE_CHECKING:
+    from tracer.data import Encoded
+    from tracer.store import Run
+
+
+def can_read(run: Run) -> bool:
+    """Can the model of this run be run on a new text? A run that has just begun will be able to."""
+    return run.about.rebuilds and (bool(run.steps) or run.live)
+
+
+def choose_text(run: Run, most: int | None = None) -> Encoded:
+    """A text box; refuses what the model cannot read and says what to do. `most`: tokens that this page shows."""
+    from tracer.data import PromptTooLong
+
+    _wait_for_a_record(run)
+    selection = state.read()
+    try:
+        state.show("prompt_box", selection.prompt or prompt_tokens.example(run))
+    except ValueError as error:
+        choosers.refuse(str(error))
+    text = st.text_area(
+        "Prompt", key="prompt_box", height=100, on_change=lambda: state.update(prompt=st.session_state["prompt_box"]),
+        help="Your own text. Heads that look for earlier copies show themselves when something repeats.",
+    )  # fmt: skip
+    if len(selection.prompt) > state.LONGEST_PROMPT:
+        st.caption("This text is too long for a link: the address leaves it out.")
+    try:
+        return prompt_tokens.encode(run, text, most)
+    except PromptTooLong as error:
+        encoded = prompt_tokens.encode(run, text, most, cut=True)
+        holder = "this page takes" if error.n_ctx == most and most != run.about.n_ctx else "the context holds"
+        st.warning(
+            f"The prompt is {error.n_tokens:,} tokens, {holder} {error.n_ctx:,}: "
+            f"shown are the first {error.n_ctx:,}, the last {encoded.n_dropped:,} are left out.",
+            icon=":material/content_cut:",
+        )
+        return encoded
+    except ValueError as error:
+        choosers.refuse(str(error))
+        raise AssertionError from error
+
+
+def _wait_for_a_record(run: Run) -> None:
+    """Stop the page of a run that has only just begun, and draw it once the first row is there."""
+
+    def look() -> None:
+        if choosers.recorded(run) is not None:
+            st.rerun()
+
+    try:
+        loading.trace(run)
+    except ValueError:
+        choosers.tick(run, look)
+        st.stop()
+
+
+def choose_kept(run: Run) -> str | None:
+    """A select box of the run's own prompts, with the reason why there is no text box; None where none is kept."""
+    try:
+        names = recorded_prompts.prompts(run).names
+    except ValueError:
+        names = []
+    if not names:
+        return None
+    chosen = state.read().kept
+    state.show("kept_box", chosen if chosen in names else names[0])
+    name = st.selectbox(
+        "Prompt", names, key="kept_box", on_change=lambda: state.update(kept=st.session_state["kept_box"]),
+        help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
+    )  # fmt: skip
+    st.caption(f"{why_not(run)}: these are prompts that it kept. In Python, `tracer.watch(model)` shows any input.")
+    return name
+
+
+def why_not(run: Run) -> str:
+    """Why the model of this run cannot be run, as the beginning of a sentence."""
+    return "This run keeps no weights" if run.about.rebuilds else "The code of this model is not in the run"
+
+
+def _title(run: Run, name: str) -> str:
+    """What a model reads that reads no tokens is no text."""
+    return name if run.about.d_vocab is not None else name.replace("text", "input")

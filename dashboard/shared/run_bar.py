@@ -1,0 +1,174 @@
+"""How the chosen run stands, in one quiet line beside the page's name; of a live run it counts along."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import streamlit as st
+
+from dashboard import jobs, loading, navigation, state, theme
+from dashboard.components.pulse import ticking
+from dashboard.loading.run_summaries import Summary, recent_ms, status_word, summary
+from tracer.store import Run
+
+Colour = Literal["blue", "green", "gray", "orange", "red"]
+BADGES: dict[str, tuple[str, Colour]] = {
+    "training": (theme.status("training").icon, "blue"),
+    "finished": (theme.status("finished").icon, "green"),
+    "stopped": (theme.status("stopped").icon, "gray"),
+    "interrupted": (theme.status("interrupted").icon, "orange"),
+    "diverged": (theme.status("diverged").icon, "red"),
+    "measuring": (theme.status("training").icon, "blue"),
+    "opened": (theme.status("finished").icon, "green"),
+    "starting": (theme.status("training").icon, "blue"),
+    "resuming": (theme.status("training").icon, "blue"),
+    "stopping": (theme.status("training").icon, "gray"),
+    "failed": (theme.status("bad").icon, "red"),
+}
+
+
+def draw_run_bar(run: Run) -> None:
+    """Status, progress and what can be done; only the line itself is drawn again, every 2 s while something moves."""
+    live, word = run.live, standing(run)
+
+    def line() -> None:
+        if not loading.is_there(str(run.dir)) or (run.live, standing(run)) != (live, word):
+            st.rerun()
+        st.caption(_line(run, word))
+        if others := sum(other.live for other in loading.runs() if other.dir.resolve() != run.dir.resolve()):
+            words = f"{others} others are training" if others > 1 else "1 other is training"
+            st.page_link(navigation.page("runs"), label=words, width="content")
+
+    if live or word == "resuming":
+        ticking(line, key="run_bar")
+    else:
+        line()
+    if run.meta.get("kind", "trained") != "trained":  # somebody's program: not ours to stop, resume or fork
+        return
+    draw_stop(run, quiet=True)
+    draw_resume(run, quiet=True)
+    if run.steps:
+        st.button("Fork", key="bar_fork", icon=":material/fork_right:", type="tertiary", on_click=_fork, args=(run,),
+                  help="Train on from this step, as another run.")  # fmt: skip
+    if message := st.session_state.get(f"problem {run.name}"):
+        st.text(message)
+
+
+def standing(run: Run) -> str:
+    """How a run stands, as a word of `BADGES`; it is resuming until its new process writes its own number in run.json.
+
+    The lock changes hands before run.json is written again, and is let go of after the last word in it.
+    """
+    live, pid = run.live, run.meta.get("pid")
+    if any(
+        one.command == "resume"
+        and one.alive
+        and one.directory.resolve() == run.dir.resolve()
+        and one.process.pid != pid
+        for one in jobs.started()
+    ):
+        return "resuming"
+    asked = pid is not None and st.session_state.get(f"stopping {run.name}") == pid
+    return "stopping" if live and asked else status_word(run)
+
+
+def draw_starting() -> None:
+    """The line of a run that is not there yet."""
+    st.caption(_badge("starting"))
+
+
+def _fork(run: Run) -> None:
+    chosen = state.read().step
+    at = run.steps[-1] if chosen is None else min(run.steps, key=lambda step: abs(step - chosen))
+    st.session_state.update({"forking": True, "fork_run": run.name, f"fork_step {run.name}": at})
+    st.switch_page(navigation.page("runs"))
+
+
+def draw_stop(run: Run, quiet: bool = False) -> None:
+    """Asks a live run of ours to stop; a button without a frame where it is `quiet`."""
+    word = standing(run)
+    if word not in ("training", "stopping"):
+        return
+    asked = word == "stopping"
+    st.button(
+        "Stopping …" if asked else "Stop", key=f"stop {run.name}", icon=":material/stop:", disabled=asked,
+        type="tertiary" if quiet else "secondary", on_click=_stop, args=(run,),
+        help="Stops after this step and keeps everything; Resume goes on from there.",
+    )  # fmt: skip
+
+
+def draw_resume(run: Run, quiet: bool = False) -> None:
+    """Lets a run of ours go on that was stopped or killed, if it kept what that takes."""
+    if run.live or standing(run) not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
+        return
+    st.button(
+        "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
+        type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,}, to the bit.",
+    )  # fmt: skip
+
+
+def _stop(run: Run) -> None:
+    try:
+        jobs.stop(run)
+        st.session_state[f"stopping {run.name}"] = run.meta.get("pid")
+        st.session_state.pop(f"problem {run.name}", None)
+    except ValueError as error:
+        st.session_state[f"problem {run.name}"] = str(error)
+
+
+def _resume(run: Run) -> None:
+    try:
+        jobs.resume(run)
+        st.session_state.pop(f"problem {run.name}", None)
+    except ValueError as error:  # its last process has not ended
+        st.session_state[f"problem {run.name}"] = str(error)
+
+
+def pace(run: Run, facts: Summary) -> str:
+    """What is left and how fast it goes, such as "40 s left · 52k tokens/s"; empty while nothing is timed."""
+    left, speed = facts.seconds_left, tokens_per_second(run)
+    words = [] if not math.isfinite(left) else [f"{left:.0f} s left" if left < 90 else f"{left / 60:.0f} min left"]
+    return " · ".join([*words, *([f"{short(speed)} tokens/s"] if math.isfinite(speed) else [])])
+
+
+def tokens_per_second(run: Run) -> float:
+    """Tokens of a step over the time that steps took lately; nan where either is unknown."""
+    try:
+        trace = loading.trace(run)
+    except ValueError:
+        return float("nan")
+    if "tokens_seen" not in trace or trace.sizes["step"] < 2:
+        return float("nan")
+    steps, seen = np.asarray(trace["step"].values, float), np.asarray(trace["tokens_seen"].values, float)
+    return float((seen[-1] - seen[0]) / (steps[-1] - steps[0]) * 1000 / recent_ms(trace))
+
+
+def short(count: float) -> str:
+    """A count to three digits: 950, 45.4k, 23.1M."""
+    if count >= 1e6:
+        return f"{count / 1e6:.3g}M"
+    return f"{count / 1e3:.3g}k" if count >= 1e3 else f"{count:.0f}"
+
+
+def _line(run: Run, word: str) -> str:
+    """The line as Markdown, made of our own words and numbers only."""
+    badge = _badge(word)
+    try:
+        facts = summary(run)
+    except ValueError:
+        return badge
+    if facts.kind == "opened":
+        return f"{badge} {len(run.steps):,} checkpoints" if len(run.steps) > 1 else badge
+    if word == "finished":
+        return f"{badge} &nbsp;{facts.step:,} steps"
+    words = [f"step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}")]
+    if word == "training":
+        words += filter(None, [pace(run, facts)])
+    return f"{badge} &nbsp;{' · '.join(words)}"
+
+
+def _badge(word: str) -> str:
+    icon, colour = BADGES[word]
+    return f":{colour}-badge[{icon} {word}]"

@@ -1,0 +1,1 @@
+"""The tour: five steps from a run to a proof."""

@@ -1,0 +1,179 @@
+"""A tour in five steps on one run: find its sharpest induction head, see it form, ask, predict, switch it off.
+
+The card only points and notices: each deed is done on the page below it, and each number comes from what that page
+shows. The prediction is asked for before the measurement, so that there is something to be wrong about.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from dashboard import loading, navigation, state
+from dashboard.shared.tour import deeds
+from dashboard.shared.tour.deeds import GUESSES, Story
+from tracer.store import Run
+
+TITLES = (
+    "Find the sharp head",
+    "Scrub to where it was born",
+    "Ask what it copies",
+    "Predict what breaks",
+    "Ablate and see",
+)
+LAST = len(TITLES)
+PREDICTION = 4
+ACCENT = "#3b6be0"
+"""Between the accents of the two themes, so that it stands out on both. Where there is room the card stays in view, on
+the page's own background: a deed may be done far below it."""
+STYLE = f"""<style>
+.st-key-tour {{ padding: .7rem 1rem .8rem; border-color: {ACCENT}; background: {ACCENT}0d; }}
+.st-key-tour_words_{LAST} {{ min-height: 9.4rem; }}
+.st-key-tour_done > :first-child [data-testid="stText"] {{ font-weight: 550; }}
+.st-key-tour [data-testid="stText"] {{ font-size: 1rem; line-height: 1.5; white-space: normal;
+  overflow-wrap: anywhere; }}
+.st-key-tour_head {{ flex-wrap: nowrap; }}
+[data-testid="stToastContainer"] {{ top: auto; bottom: 1rem; }}
+@media (min-width: 641px) and (min-height: 700px) {{
+  :is([data-testid="stAppViewContainer"], :has(> [data-testid="stMain"]), [data-testid="stMain"],
+    [data-testid="stMainBlockContainer"], [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"]) {{
+    background-color: inherit; }}
+  [data-testid="stLayoutWrapper"]:has(> .st-key-tour_place) {{ position: sticky; top: 3.75rem; z-index: 99;
+    padding: .5rem 0; margin-bottom: -.5rem; background-color: inherit; }}
+  [data-testid="stMain"] {{ scroll-padding-top: 14rem; }}
+}}
+@media (max-width: 640px) {{
+  [data-testid="stLayoutWrapper"]:has(> [class*="st-key-tour_words_"]) {{ flex-basis: 100%; }}
+}}
+.tour-dots {{ display: flex; gap: 6px; align-items: center; height: 1.6rem; }}
+.tour-dots i {{ width: 8px; height: 8px; border-radius: 50%; border: 1.5px solid {ACCENT}; }}
+.tour-dots i.past, .tour-dots i.here {{ background: {ACCENT}; }}
+.tour-dots i.here {{ width: 22px; border-radius: 5px; }}
+</style>"""
+
+
+def draw_tour(page: str) -> None:
+    """The card on top of the page at this address, while somebody takes the tour; its place is always there.
+
+    Otherwise each part of the page would be made anew when the card comes or goes.
+    """
+    with st.container(key="tour_place"):
+        _draw(page)
+
+
+def _draw(page: str) -> None:
+    at = state.read().tour
+    if not 1 <= at <= LAST:
+        return
+    try:
+        run = _run()
+        story = None if run is None else deeds.story(run)
+    except (ValueError, OSError):  # the page below says what is wrong with the run
+        return
+    if run is None:
+        return
+    st.html(STYLE)
+    with st.container(border=True, key="tour", gap="small"):
+        _draw_head(at)
+        if story is None:
+            st.markdown("No head of this run has an induction score worth a tour. Train the demo, and take it there.")
+        else:
+            _draw_step(at, story, page)
+
+
+def draw_start(run: Run, key: str) -> None:
+    """The button that begins it."""
+    st.button("Take the tour", key=key, icon=":material/explore:", on_click=_start, args=(run,),
+              help="Five steps, about five minutes")  # fmt: skip
+
+
+def _start(run: Run) -> None:
+    state.open_run(run.name)
+    _go(1, deeds.story(run))
+
+
+def _run() -> Run | None:
+    name = state.read().run
+    if name is not None:
+        return loading.run(name)
+    return next(iter(loading.runs()), None)
+
+
+def _draw_head(at: int) -> None:
+    dots = "".join(f'<i class="{"here" if i == at else "past" if i < at else ""}"></i>' for i in range(1, LAST + 1))
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="tour_head"):
+        st.html(f'<div class="tour-dots" role="img" aria-label="Step {at} of {LAST}">{dots}</div>', width="content")
+        st.markdown(f"**{TITLES[at - 1]}**", width="stretch")
+        st.button("Close", key="tour_close", icon=":material/close:", type="tertiary", on_click=_leave,
+                  help="Leave the tour")  # fmt: skip
+
+
+def _draw_step(at: int, story: Story, page: str) -> None:
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom", gap="small"):
+        words, buttons = (
+            st.container(key=f"tour_words_{at}", gap="small"),
+            st.container(horizontal=True, width="content", gap="small"),
+        )
+    with words:
+        complete = _draw_words(at, story, there=page == _page(at))
+    with buttons:
+        _draw_buttons(at, story, complete, there=page == _page(at))
+    if complete and at != PREDICTION and st.session_state.get("tour_told") != (at, story.key):
+        st.session_state["tour_told"] = (at, story.key)
+        st.toast("Done. The card on top says more.", icon=":material/check:")
+
+
+def _draw_words(at: int, story: Story, there: bool) -> bool:
+    """The task until it is done, then what there is to say; is it done?"""
+    guess = state.read().guess
+    if at == PREDICTION:
+        st.markdown(story.task(at))
+        state.show("tour_guess", guess or None)
+        st.radio(
+            "Your prediction", list(GUESSES), key="tour_guess", label_visibility="collapsed", index=None,
+            format_func=GUESSES.__getitem__,
+            on_change=lambda: state.update(guess=st.session_state["tour_guess"] or ""),
+        )  # fmt: skip
+        return bool(guess)
+    done = story.done(at, guess or None) if there else None
+    if done is None or not done.complete:
+        st.markdown(story.task(at))
+    if done is not None:
+        with st.container(key="tour_done" if done.complete else "tour_hint", gap="xsmall"):
+            for i, line in enumerate(done.lines):
+                st.text(f"✓ {line}" if done.complete and i == 0 else line)
+    return done is not None and done.complete
+
+
+def _draw_buttons(at: int, story: Story, complete: bool, there: bool) -> None:
+    if at > 1:
+        st.button("Back", key="tour_back", type="tertiary", on_click=_go, args=(at - 1, story))
+    kind = "primary" if complete else "secondary"
+    if not there:
+        st.button("Take me there", key="tour_there", type="primary", icon=":material/arrow_forward:",
+                  on_click=_go, args=(at, story))  # fmt: skip
+    elif at < LAST:
+        st.button("Next" if complete else "Skip", key="tour_next", type=kind if complete else "tertiary",
+                  on_click=_go, args=(at + 1, story))  # fmt: skip
+    else:
+        st.button("Finish", key="tour_finish", type=kind, on_click=_leave)
+
+
+def _page(at: int) -> str:
+    return "ablate" if at == LAST else "heads"
+
+
+def _go(at: int, story: Story | None) -> None:
+    """To a step's page, set up so that the deed is still to be done; from callbacks only.
+
+    There the page changes at once: a page that ticks meanwhile would have Streamlit clear the new one.
+    """
+    st.session_state.pop("tour_told", None)
+    changes: dict[str, Any] = {} if story is None else story.setting(at)
+    state.update(tour=at, **changes)
+    st.switch_page(navigation.page(_page(at)))
+
+
+def _leave() -> None:
+    state.update(tour=0)

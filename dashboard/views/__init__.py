@@ -1,1 +1,0 @@
-"""One file a page: load, choose, draw, in that order."""

@@ -1,0 +1,64 @@
+"""Spectra and positions by weights alone, against dense algebra and by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tracer.analysis.composition import copying, eigenvalues, held, position_pattern
+from tracer.config import ModelConfig
+from tracer.model import Norm
+
+
+def test_eigenvalues_are_those_of_the_whole_circuit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    W_V, W_O = torch.randn(2, 3, 10, 4, generator=generator), torch.randn(2, 3, 4, 10, generator=generator)
+    W_E, W_U = torch.randn(17, 10, generator=generator), torch.randn(10, 17, generator=generator)
+    W_V, W_O, W_E, W_U = W_V.double(), W_O.double(), W_E.double(), W_U.double()
+    found = eigenvalues(W_V, W_O, W_E, W_U)
+    assert found.shape == (2, 3, 4)
+    for layer in range(2):
+        for head in range(3):
+            dense = torch.linalg.eigvals(W_E @ W_V[layer, head] @ W_O[layer, head] @ W_U)
+            whole = dense[dense.abs().argsort(descending=True)][:4]  # the other 13 are 0
+            gaps = (found[layer, head][:, None] - whole).abs()  # a set: any order
+            assert float(gaps.min(0).values.max()) < 1e-9 and float(gaps.min(1).values.max()) < 1e-9
+    torch.testing.assert_close(copying(W_V, W_O, W_E, W_U), found.real.sum(-1) / found.abs().sum(-1))
+
+
+def test_a_quarter_turn_has_imaginary_eigenvalues() -> None:
+    turn = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    found = eigenvalues(torch.eye(2)[None, None], turn[None, None], torch.eye(2), torch.eye(2))[0, 0]
+    assert sorted(found.imag.tolist()) == pytest.approx([-1, 1]) and found.real.tolist() == pytest.approx([0, 0])
+
+
+def test_a_head_that_looks_one_position_back() -> None:
+    """Keys are queries of the position after: position q scores q - 1 at 100, all others at 0."""
+    found = position_pattern(torch.eye(6), 100 * torch.eye(6), torch.eye(6).roll(1, 1), 1.0)
+    assert found[0].tolist() == [1, 0, 0, 0, 0, 0]
+    assert found.diagonal(-1).tolist() == pytest.approx([1.0] * 5)
+
+
+def test_positions_without_a_preference_are_even() -> None:
+    found = position_pattern(torch.randn(5, 3), torch.zeros(3, 2), torch.randn(3, 2), 7.0)
+    torch.testing.assert_close(found, torch.ones(5, 5).tril() / torch.arange(1, 6)[:, None])
+
+
+def test_scores_are_scaled() -> None:
+    found = position_pattern(torch.tensor([[0.0], [1.0]]), torch.ones(1, 1), torch.ones(1, 1), 0.5)
+    torch.testing.assert_close(found[1], torch.tensor([0.0, 0.5]).softmax(0))
+
+
+@pytest.mark.parametrize("norm", ["rms", "layer"])
+def test_parts_of_a_stream_through_a_held_norm_sum_to_the_norm(norm: str) -> None:
+    generator = torch.Generator().manual_seed(4)
+    ln = Norm(ModelConfig(norm=norm, d_model=8, n_heads=2))  # pyright: ignore[reportArgumentType]
+    assert ln.w is not None
+    with torch.no_grad():
+        ln.w.copy_(torch.rand(8, generator=generator))
+        token, position = torch.randn(2, 8, generator=generator)
+        whole = token + position
+        centred = whole - whole.mean() if ln.centre else whole
+        scale = float((centred.pow(2).mean() + ln.eps).sqrt())
+        found = sum(held(one, scale, ln.w, centre=ln.centre) for one in (token, position))
+        torch.testing.assert_close(found, ln(whole[None, None])[0, 0])

@@ -1,0 +1,88 @@
+"""Composition and copying against dense algebra, and against heads whose answer is known."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from tracer.analysis.composition import composition, copying, random_composition, random_copying
+
+D_MODEL, D_HEAD = 12, 4
+
+
+def weights(seed: int, n_layers: int = 3, n_heads: int = 2) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    into, out = (n_layers, n_heads, D_MODEL, D_HEAD), (n_layers, n_heads, D_HEAD, D_MODEL)
+    W_Q, W_K, W_V, W_O = (torch.randn(shape, generator=generator).double() for shape in (into, into, into, out))
+    return W_Q, W_K, W_V, W_O
+
+
+@pytest.mark.parametrize("into", ["q", "k", "v"])
+def test_composition_is_dense_algebra(into: Literal["q", "k", "v"]) -> None:
+    W_Q, W_K, W_V, W_O = weights(0)
+    found = composition(into, W_Q, W_K, W_V, W_O)
+    assert found.shape == (3, 2, 3, 2)
+    for layer1 in range(3):
+        for layer2 in range(3):
+            for head1 in range(2):
+                for head2 in range(2):
+                    value = found[layer1, head1, layer2, head2]
+                    if layer1 >= layer2:
+                        assert value.isnan()
+                        continue
+                    ov = W_V[layer1, head1] @ W_O[layer1, head1]
+                    qk = W_Q[layer2, head2] @ W_K[layer2, head2].T
+                    read = {"q": qk, "k": qk.T, "v": W_V[layer2, head2] @ W_O[layer2, head2]}[into]
+                    assert value == pytest.approx(float((ov @ read).norm() / ov.norm() / read.norm()), abs=1e-12)
+
+
+def test_a_head_built_to_read_another_stands_out() -> None:
+    W_Q, W_K, W_V, W_O = weights(1)
+    W_K[2, 1] = W_O[0, 1].T  # its keys read the very directions that L0H1 writes
+    k = composition("k", W_Q, W_K, W_V, W_O)[:2, :, 2, 1]
+    assert int(k.argmax()) == 1 and k[0, 1] > 1.5 * k.flatten().sort().values[-2]
+
+
+def test_a_head_that_writes_nothing_is_read_by_none() -> None:
+    W_Q, W_K, W_V, W_O = weights(2)
+    W_O[0, 0] = 0
+    assert (composition("v", W_Q, W_K, W_V, W_O)[0, 0, 1:] == 0).all()
+
+
+@pytest.mark.parametrize(("d_model", "d_head", "expected"), [(64, 16, 0.123), (128, 32, 0.088)])
+def test_random_heads_compose_by_one_over_root_d_model(d_model: int, d_head: int, expected: float) -> None:
+    mean, sd = random_composition(d_model, d_head)
+    assert mean == pytest.approx(expected, abs=0.003) and mean == pytest.approx(d_model**-0.5, rel=0.05)
+    assert 0 < sd < mean / 10
+
+
+def test_copying_is_dense_algebra() -> None:
+    _, _, W_V, W_O = weights(3)
+    generator = torch.Generator().manual_seed(4)
+    W_E, W_U = (torch.randn(shape, generator=generator).double() for shape in ((20, D_MODEL), (D_MODEL, 20)))
+    found = copying(W_V, W_O, W_E, W_U)
+    for layer in range(3):
+        for head in range(2):
+            dense = torch.linalg.eigvals(W_E @ W_V[layer, head] @ W_O[layer, head] @ W_U)
+            assert found[layer, head] == pytest.approx(float(dense.real.sum() / dense.abs().sum()), abs=1e-9)
+
+
+def test_copying_of_heads_known_by_hand() -> None:
+    """Orthonormal W_E, W_U its transpose: the identity copies, its negative suppresses, a rotation does neither."""
+    W_E = torch.eye(4).double()
+    turn = torch.tensor([[0, 1.0, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]]).double()
+    W_V = W_E.expand(1, 4, 4, 4)
+    W_O = torch.stack([W_E, -W_E, turn, torch.zeros_like(W_E)])[None]
+    found = copying(W_V, W_O, W_E, W_E.T)[0]
+    assert found[:3].tolist() == pytest.approx([1.0, -1.0, 0.0], abs=1e-12) and found[3].isnan()
+
+
+@pytest.mark.parametrize(("d_head", "expected"), [(16, 0.10), (32, 0.05)])
+def test_random_heads_copy_nothing(d_head: int, expected: float) -> None:
+    generator = torch.Generator().manual_seed(5)
+    W_E, W_U = torch.randn(300, 64, generator=generator), torch.randn(64, 300, generator=generator)
+    mean, sd = random_copying(W_E, W_U, d_head)
+    assert abs(mean) < 0.03 and sd == pytest.approx(expected, rel=0.25)

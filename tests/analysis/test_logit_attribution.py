@@ -1,0 +1,109 @@
+"""Attributions sum to the logit, agree with transformer-lens, and are refused where no sum exists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tracer.analysis.logit_attribution import logit_attribution, logit_lens
+from tracer.config import InitConfig, ModelConfig
+from tracer.model import Transformer
+
+INIT = InitConfig(embed=1.0, pos=0.7, attn=0.3, mlp=0.2, unembed=0.5)
+BASE = ModelConfig(n_layers=3, n_heads=2, d_model=16, n_ctx=12, d_vocab=11, norm="rms", init=INIT)
+TOKENS = torch.tensor([[0, 3, 5, 7, 3, 5, 1, 2], [4, 4, 9, 10, 8, 0, 6, 1]])
+TARGETS = TOKENS.roll(-1, 1)
+OTHERS = (TARGETS + 3) % 11
+
+
+def built(config: ModelConfig) -> Transformer:
+    """In float64, with biases and gains that are not their initial 0 and 1."""
+    model = Transformer(config, seed=3).double().eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith((".w", ".b", "b_O", "b_in", "b_out")):
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator).double()
+    return model
+
+
+CONFIGS = {
+    "rms": BASE,
+    "layer norm, MLP, b_O": replace(BASE, norm="layer", mlp_hidden=(24,), attn_out_bias=True),
+    "no norm": replace(BASE, norm="none", mlp_hidden=(24, 24)),
+    "no last norm": replace(BASE, final_norm=False),
+    "shortformer": replace(BASE, positions="shortformer"),
+    "rotary, tied": replace(BASE, positions="rotary", tie_embeddings=True),
+    "sinusoidal": replace(BASE, positions="sinusoidal"),
+}
+
+
+@pytest.mark.parametrize("against", [None, OTHERS], ids=["mean", "another token"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_everything_sums_to_the_logit(config: ModelConfig, against: torch.Tensor | None) -> None:
+    model = built(config)
+    found = logit_attribution(model, TOKENS, TARGETS, against=against)
+    with torch.no_grad():
+        logits = model(TOKENS)
+    base = logits.mean(-1) if against is None else logits.gather(-1, against[..., None])[..., 0]
+    wanted = logits.gather(-1, TARGETS[..., None])[..., 0] - base
+    total = found.embed + found.heads.sum((0, 1)) + found.mlps.sum(0) + found.biases
+    torch.testing.assert_close(total, wanted, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.logit, wanted, rtol=0, atol=1e-12)
+
+
+def test_heads_are_those_of_transformer_lens() -> None:
+    model = Transformer(replace(BASE, norm="layer"), seed=1).eval()
+    _, cache = model.run_with_cache(TOKENS)
+    stack = cache.stack_head_results(layer=-1)
+    directions = model.W_U.T[TARGETS] - model.W_U.mean(1)
+    scaled = cache.apply_ln_to_stack(stack, layer=-1)
+    wanted = (scaled * directions).sum(-1)
+    found = logit_attribution(model, TOKENS, TARGETS).heads.flatten(0, 1)
+    torch.testing.assert_close(found, wanted[: len(found)], rtol=0, atol=2e-5)
+
+
+def test_a_head_that_writes_nothing_adds_nothing() -> None:
+    model = built(BASE)
+    with torch.no_grad():
+        weight = model.blocks[1].attn.W_O
+        assert weight is not None
+        weight[0] = 0
+    found = logit_attribution(model, TOKENS, TARGETS)
+    assert (found.heads[1, 0] == 0).all() and (found.heads[1, 1] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        (replace(BASE, residual=False), "residual=False"),
+        (replace(BASE, norm_position="post"), "norm_position=post"),
+        (replace(BASE, unembed_hidden=(8,)), "unembed_hidden=(8,)"),
+        (replace(BASE, attn_out=False), "attn_out=False"),
+    ],
+)
+def test_what_is_no_sum_is_refused(config: ModelConfig, named: str) -> None:
+    with pytest.raises(ValueError, match="not the sum") as refused:
+        logit_attribution(built(config), TOKENS, TARGETS)
+    assert named in str(refused.value)
+
+
+def test_the_lens_ends_with_what_the_model_says() -> None:
+    model = built(CONFIGS["layer norm, MLP, b_O"])
+    log_p, ranks = logit_lens(model, TOKENS, TARGETS)
+    with torch.no_grad():
+        final = model(TOKENS).log_softmax(-1)
+    assert log_p.shape == ranks.shape == (4, *TOKENS.shape)
+    torch.testing.assert_close(log_p[-1], final.gather(-1, TARGETS[..., None])[..., 0])
+    order = final.argsort(-1, descending=True)
+    assert (order.gather(-1, ranks[-1][..., None])[..., 0] == TARGETS).all()
+
+
+def test_the_lens_before_the_first_layer_is_the_embedding_alone() -> None:
+    model = built(replace(BASE, positions="none", norm="none"))
+    log_p, _ = logit_lens(model, TOKENS, TARGETS)
+    with torch.no_grad():
+        direct = (model.embed.W_E[TOKENS] @ model.W_U).log_softmax(-1)
+    torch.testing.assert_close(log_p[0], direct.gather(-1, TARGETS[..., None])[..., 0])

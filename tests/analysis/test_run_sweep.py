@@ -1,0 +1,294 @@
+"""Sweeps over a whole run: right numbers, computed once, whatever kills them, on one process or two."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from tests.ranks import ROOT, launch
+from tests.waiting import wait
+from tracer import ablate, data
+from tracer.analysis.eval_sequences import batches
+from tracer.analysis.run_sweep import sweep_run
+from tracer.config import RecordConfig, TrainConfig
+from tracer.data import probes
+from tracer.huggingface.opening import open_hf
+from tracer.interventions import clamps
+from tracer.presets import preset
+from tracer.store import NotARun, Run, RunInUse, open_run
+from tracer.store.layout import Lock
+from tracer.training import loop
+from tracer.training.progress import Bar
+
+TOY = preset("induction").config
+
+
+def tiny(directory: Path, **changes) -> TrainConfig:
+    """The toy recipe, smaller and shorter, with a snapshot every second step."""
+    record = RecordConfig(every=2, snapshot_every=2, log_every=100, val_rows=4, repeat_rows=6)
+    config = replace(TOY, run=str(directory), steps=6, device="cpu", record=record)
+    model, rows = replace(TOY.model, d_model=16, n_ctx=24), replace(TOY.data, period_max=12)
+    return replace(config, **{"model": model, "data": rows, "optim": replace(TOY.optim, batch_size=4), **changes})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return loop.train(tiny(tmp_path_factory.mktemp("runs") / "r"), quiet=True)
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Run:
+    shutil.copytree(trained.dir, tmp_path / "r")
+    return open_run(tmp_path / "r")
+
+
+@pytest.fixture(scope="module")
+def swept(trained, tmp_path_factory) -> Run:
+    directory = tmp_path_factory.mktemp("swept") / "r"
+    shutil.copytree(trained.dir, directory)
+    sweep_run(directory, draws=2)
+    return open_run(directory)
+
+
+def test_it_says_what_it_holds(swept):
+    effects = swept.effects
+    assert effects["effect"].dims == ("step", "probe", "mode", "layer", "head")
+    assert effects["step"].values.tolist() == [0, 2, 4, 6] == swept.steps
+    assert effects["probe"].values.tolist() == ["repeat", "text"]
+    assert effects["mode"].values.tolist() == ["zero", "resample", "mean"]
+    attrs = effects["effect"].attrs
+    assert attrs["units"] == "nats" and attrs["draws"] == 2 and attrs["seed"] == 0
+    assert attrs["n_sequences"] == {"repeat": 6, "text": 4} and "z replaced" in attrs["formula"]
+    assert np.isfinite(effects["effect"]).all()
+
+
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_each_number_is_that_of_one_ablation(swept, mode):
+    config, step = swept.config, 4
+    repeat, text = probes.repeated(65, 24, batch=6), data.build(config.data, 24, config.seed).val(4)
+    for name, tokens, where in (("repeat", repeat.tokens, repeat.predictable), ("text", text, slice(None))):
+        expected = [
+            [ablate.effect(swept.model(step), tokens, [(layer, head)], mode, draws=2).delta[:, where].mean()
+             for head in range(4)] for layer in range(2)
+        ]  # fmt: skip
+        found = swept.effects["effect"].sel(step=step, probe=name, mode=mode)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_a_mode_opens_without_our_code(swept):
+    with xr.open_zarr(swept.dir / "effects.zarr" / "zero", chunks=None) as plain:
+        plain = plain.isel(step=plain["step"].values >= 0).sortby("step")
+        np.testing.assert_array_equal(plain["effect"], swept.effects["effect"].sel(mode="zero"))
+
+
+class Told(list):
+    """What progress said: (snapshots done, snapshots to do)."""
+
+    def __call__(self, done: int, of: int) -> None:
+        self.append((done, of))
+
+
+def test_only_what_is_missing_is_computed(run, swept):
+    told = Told()
+    stamp = run.stamp
+    sweep_run(run, ["zero"], [4], progress=told, draws=2)
+    assert told == [(0, 1), (1, 1)] and run.stamp != stamp
+    told.clear()
+    sweep_run(run, ["mean", "zero"], [0, 4], progress=told, draws=2)
+    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert run.effects["step"].values.tolist() == [0, 4], "an earlier step, swept later, stands in order"
+    assert np.isfinite(run.effects["effect"]).all()
+    sweep_run(run, "resample", [6], draws=2)
+    missing = np.isnan(run.effects["effect"]).all(("probe", "layer", "head"))
+    assert missing.transpose("mode", "step").values.tolist() == [[0, 0, 1], [1, 1, 0], [0, 0, 1]]
+    sweep_run(run, draws=2)
+    xr.testing.assert_equal(run.effects, swept.effects)
+    told.clear()
+    sweep_run(run, progress=told, draws=2)
+    assert told == [(0, 0)]
+
+
+def test_a_run_that_has_grown_is_swept_on(run):
+    before = sweep_run(run, ["zero"])["effect"].load()
+    loop.resume(run.dir, steps=9, quiet=True)
+    told = Told()
+    after = sweep_run(run, ["zero"], progress=told)["effect"]
+    assert told[-1] == (2, 2) and after["step"].values.tolist() == [0, 2, 4, 6, 8, 9]
+    xr.testing.assert_equal(after.sel(step=before["step"]), before)
+
+
+def test_frozen_patterns_are_kept_apart(run):
+    sweep_run(run, ["zero"])
+    both = sweep_run(run, ["zero"], frozen=True)
+    assert set(both.data_vars) == {"effect", "effect_frozen"}
+    full, frozen = both["effect"], both["effect_frozen"]
+    np.testing.assert_allclose(full.sel(layer=1), frozen.sel(layer=1), atol=2e-6)  # nothing reads the last layer
+    assert (abs(full.sel(layer=0) - frozen.sel(layer=0)) > 1e-5).any()
+
+
+def test_clamped_heads_are_swept_as_they_were_trained(tmp_path):
+    run = loop.train(tiny(tmp_path / "r", steps=4, clamp=("L0H1 off", "L0H2 previous 2:")), quiet=True)
+    effect = sweep_run(run, ["zero"])["effect"].sel(mode="zero", probe="text")
+    assert (effect.sel(layer=0, head=1) == 0).all(), "a head that is off cannot be switched off"
+    text = batches(run).text
+    assert text is not None
+    with clamps.held(run.config, 4):
+        expected = ablate.effect(run.model(4), text, [(0, 2)]).mean
+    assert float(effect.sel(step=4, layer=0, head=2)) == pytest.approx(expected, abs=2e-6)
+    assert abs(ablate.effect(run.model(4), text, [(0, 2)]).mean - expected) > 1e-5
+
+
+def rows(run: Run) -> int:
+    try:
+        return run.effects.sizes["step"]
+    except NotARun:
+        return 0
+
+
+def test_a_sweep_that_was_killed_goes_on(tmp_path):
+    """kill -9, then Ctrl-C, then to the end: every row that was committed stays, and the end is that of one sweep."""
+    record = RecordConfig(every=16, snapshot_every=1, log_every=100, val_rows=4, repeat_rows=6)
+    run = loop.train(tiny(tmp_path / "r", steps=15, record=record), quiet=True)
+    shutil.copytree(run.dir, tmp_path / "whole")
+    command = [sys.executable, "-m", "tracer", "sweep", str(run.dir), "--modes", "resample", "--draws", "100"]
+    with (tmp_path / "out.txt").open("w") as output:
+        killed = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        wait(lambda: rows(run) > 0)
+        with pytest.raises(RunInUse, match="is being swept by another process"):
+            sweep_run(run)
+        killed.kill()
+        killed.wait()
+        first = run.effects.load()
+        assert 0 < first.sizes["step"] < 16 and np.isfinite(first["effect"]).all()
+        stopped = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        wait(lambda: rows(run) > first.sizes["step"])
+        stopped.send_signal(signal.SIGINT)
+        assert stopped.wait(60) == 130
+    said = (tmp_path / "out.txt").read_text()
+    assert "sweeping: 0 of 16 snapshots" in said and "goes on where it stopped" in said and "Traceback" not in said
+    second = run.effects.load()
+    assert first.sizes["step"] < second.sizes["step"] < 16
+    xr.testing.assert_equal(second.sel(step=first["step"]), first)
+    last = sweep_run(run, ["resample"], draws=100)
+    whole = sweep_run(tmp_path / "whole", ["resample"], [0, 15], draws=100)
+    assert last["step"].values.tolist() == list(range(16))
+    xr.testing.assert_equal(last.sel(step=second["step"]), second)
+    xr.testing.assert_equal(last.sel(step=[0, 15]), whole)
+
+
+def test_two_processes_give_the_numbers_of_one(run, swept, free_port):
+    outputs = launch(2, free_port, "sweep", str(run.dir), "--draws", "2", "--steps", "0", "4", "6")
+    assert "3 snapshots swept, into" in outputs[0] and outputs[1] == ""
+    xr.testing.assert_equal(run.effects, swept.effects.sel(step=[0, 4, 6]))
+
+
+def test_a_run_in_training_is_swept_as_far_as_it_is(tmp_path):
+    options = ["--steps", "100000", "--record.snapshot-every", "2", "--record.snapshot-mb", "1e6",
+               "--record.repeat-rows", "4", "--record.val-rows", "4", "--model.d-model", "16",
+               "--optim.batch-size", "4"]  # fmt: skip
+    command = [sys.executable, "-m", "tracer", "train", "induction", "--run", str(tmp_path / "r"), "--device", "cpu"]
+    training_now = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        wait(lambda: (tmp_path / "r" / "run.json").exists() and len(open_run(tmp_path / "r").steps) > 2)
+        run = open_run(tmp_path / "r")
+        effects = sweep_run(run, ["zero"], run.steps[:3])
+        assert run.live and effects["step"].values.tolist() == [0, 2, 4]
+    finally:
+        training_now.kill()
+        training_now.wait()
+
+
+def test_the_checkpoints_of_a_model_of_others_are_swept(tmp_path):
+    words = Tokenizer(models.WordLevel({"<s>": 0, "<unk>": 1, "def": 2, "self": 3}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", unk_token="<unk>")
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        config = GPT2Config(
+            vocab_size=50, n_embd=16, n_layer=2, n_head=4, n_positions=32, bos_token_id=0, eos_token_id=0
+        )
+        for step in (10, 20):
+            GPT2LMHeadModel(config).save_pretrained(tmp_path / "models" / f"checkpoint-{step}")
+            tokenizer.save_pretrained(tmp_path / "models" / f"checkpoint-{step}")
+    run = open_hf(tmp_path / "models", str(tmp_path / "r"), rows=3)
+    effects = sweep_run(run, ["zero", "mean"])["effect"]
+    assert effects["step"].values.tolist() == [10, 20] and effects["probe"].values.tolist() == ["repeat", "text"]
+    found, model = batches(run), run.model(20)
+    expected = ablate.effect(model, found.repeat.tokens, [(1, 2)], "mean").delta[:, found.repeat.predictable].mean()
+    one = effects.sel(step=20, probe="repeat", mode="mean", layer=1, head=2)
+    assert float(one) == pytest.approx(float(expected), abs=2e-6)
+
+
+def test_progress_without_a_terminal_is_lines(capsys, monkeypatch):
+    monkeypatch.setattr("tracer.training.progress.LINE_SECONDS", 0.0)
+    with Bar("sweeping", "snapshots") as bar:
+        for done in range(4):
+            bar.update(done, 3)
+            time.sleep(0.01)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "sweeping: 0 of 3 snapshots" and lines[3] == "sweeping: 3 of 3 snapshots"
+    assert re.fullmatch(r"sweeping: 2 of 3 snapshots, about [0-9]+ s to go", lines[2])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"modes": ["zero", "half"]}, "modes=zero, half: choose among zero, mean, resample"),
+        ({"modes": []}, "modes=none: choose among"),
+        ({"steps": [2, 3]}, "no snapshot of step 3; it has those of 0, 2, 4, 6"),
+        ({"modes": ["resample"], "draws": 0}, "draws=0"),
+    ],
+)
+def test_mistakes_are_named(run, options, words):
+    with pytest.raises(ValueError, match=words):
+        sweep_run(run, **options)
+    with pytest.raises(NotARun, match="has not been swept: `tracer sweep"):
+        run.effects  # noqa: B018 - the property raises
+
+
+def test_numbers_of_two_kinds_never_stand_side_by_side(run):
+    sweep_run(run, ["resample"], [0], draws=2)
+    with pytest.raises(ValueError, match="was swept with draws=2, not draws=5: sweep the same way, or remove"):
+        sweep_run(run, ["resample"], [2])
+
+
+def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):
+    sweep_run(run, ["zero", "mean"], [0], draws=1, seed=3)
+    told = Told()
+    sweep_run(run, steps=[0, 2], progress=told)
+    assert told[0] == (0, 2) and run.effects.sizes == {"step": 2, "probe": 2, "mode": 3, "layer": 2, "head": 4}
+    assert np.isfinite(run.effects["effect"]).all()
+    Lock(run.dir, "effects.lock").release()
+
+
+def test_a_damaged_sweep_is_named(run):
+    sweep_run(run, ["zero"], [0])
+    (run.dir / "effects.zarr" / "zero" / "zarr.json").write_text("{")
+    with pytest.raises(NotARun, match="remove that folder and sweep again"):
+        run.effects  # noqa: B018 - the property raises
+
+
+def test_a_run_without_snapshots_or_without_code_is_refused(run):
+    shutil.rmtree(run.dir / "snapshots")
+    with pytest.raises(ValueError, match="holds no snapshot yet"):
+        sweep_run(run)
+
+
+def test_text_that_is_gone_is_replaced_by_what_the_run_kept(run):
+    whole = batches(run)
+    assert whole.note == "" and whole.text is not None and tuple(whole.text.shape) == (4, 25)
+    (run.dir / "run.json").write_text((run.dir / "run.json").read_text().replace(run.meta["corpus"]["hash"], "0" * 64))
+    kept = batches(run)
+    assert kept.note == "the text it was trained on has changed since" and kept.text is not None
+    np.testing.assert_array_equal(kept.text, whole.text[:3, :24])

@@ -1,0 +1,47 @@
+"""Circuits over the vocabulary: streamed results equal the dense product's, and hand-made heads do what they must."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tracer.analysis import token_circuits
+from tracer.analysis.token_circuits import largest, ov, own_rank, qk
+
+
+@pytest.mark.parametrize("block", [1, 40, 2**22])
+@pytest.mark.parametrize("k", [1, 7, 10_000])
+def test_streamed_is_dense(block: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_circuits, "BLOCK", block)
+    generator = torch.Generator().manual_seed(1)
+    left, right = torch.randn(23, 4, generator=generator), torch.randn(4, 31, generator=generator)
+    dense = left @ right
+    found = largest(left, right, k)
+    values, at = dense.flatten().topk(min(k, dense.numel()))
+    torch.testing.assert_close(found.values, values)
+    assert found.rows.tolist() == (at // 31).tolist() and found.cols.tolist() == (at % 31).tolist()
+
+
+@pytest.mark.parametrize("block", [1, 50, 2**22])
+def test_own_rank_is_dense(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_circuits, "BLOCK", block)
+    generator = torch.Generator().manual_seed(2)
+    left, right = torch.randn(19, 4, generator=generator), torch.randn(4, 19, generator=generator)
+    dense = left @ right
+    assert own_rank(left, right).tolist() == (dense > dense.diagonal()[:, None]).sum(1).tolist()
+
+
+def test_a_head_that_copies_raises_every_token_itself() -> None:
+    """Orthonormal embeddings, OV the identity: each token's own logit is the largest; negated, the smallest."""
+    W_E = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(0)))[0]
+    left, right = ov(W_E, torch.eye(12), torch.eye(12), W_E.T)
+    assert own_rank(left, right).tolist() == [0] * 12
+    assert own_rank(left, -right).tolist() == [11] * 12
+    torch.testing.assert_close(left @ right, torch.eye(12))
+
+
+def test_a_previous_token_head_by_positions() -> None:
+    """Keys are rotated by one position: position q scores q - 1 highest."""
+    W_pos = torch.eye(8)
+    left, right = qk(W_pos, torch.eye(8), torch.eye(8).roll(1, 1))  # k of position i is q of position i + 1
+    assert (left @ right)[1:].argmax(-1).tolist() == list(range(7))

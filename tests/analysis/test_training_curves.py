@@ -1,0 +1,196 @@
+"""Courses whose turns are known: curves built by hand, and a trained run against dense algebra."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tracer.analysis import change_points, training_curves
+from tracer.analysis.training_curves import Curve, Reads, best, events, first_of, order, turn
+from tracer.model import Transformer
+from tracer.presets import PRESETS
+from tracer.training.loop import train
+
+STEPS = np.arange(0, 1000, 10)
+
+
+def rises(start: int, stop: int, low: float = 0.0, high: float = 1.0) -> np.ndarray:
+    return np.interp(STEPS, [start, stop], [low, high])
+
+
+def curve(name: str, start: int, stop: int) -> Curve:
+    values = rises(start, stop)
+    return Curve(name, STEPS, values, turn(STEPS, values))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ((100, 200), (300, 400), "before"),
+        ((300, 400), (100, 200), "after"),
+        ((100, 300), (200, 400), "overlap"),
+        ((200, 400), (100, 300), "overlap"),
+        ((100, 400), (200, 300), "overlap"),
+        ((100, 200), (100, 200), "overlap"),
+        ((100, 300), (280, 480), "before"),  # 90 % at 290, 10 % past at 310
+        ((100, 300), (250, 450), "overlap"),
+    ],
+)
+def test_two_turns_are_apart_when_their_windows_share_no_step(one, other, expected) -> None:
+    assert order(curve("induction", *one), curve("entropy", *other)) == expected
+
+
+def test_a_curve_that_never_turned_has_no_order() -> None:
+    flat = Curve("entropy", STEPS, np.zeros(STEPS.size), None)
+    assert order(flat, curve("induction", 100, 200)) == order(curve("induction", 100, 200), flat) == ""
+
+
+def test_events_come_by_midpoint_then_onset() -> None:
+    late, early, wide = curve("induction", 600, 700), curve("previous_token", 100, 200), curve("entropy", 550, 750)
+    flat = Curve("icl_score", STEPS, np.zeros(STEPS.size), None)
+    slope = curve("gradient", 100, 900)
+    found = [c.name for c in events([late, flat, slope, wide, early])]
+    assert found == ["previous_token", "entropy", "induction"]
+    assert late.change and wide.change and late.change.midpoint == wide.change.midpoint
+    assert slope.slow and not late.slow and not flat.slow
+    assert (first_of(early, late), first_of(late, early), first_of(late, wide)) == (-1, 1, 0)
+
+
+@pytest.mark.parametrize(("move", "turned"), [(0.09, False), (0.11, True)])
+def test_a_score_must_move_by_a_tenth(move: float, turned: bool) -> None:
+    assert (turn(STEPS, rises(400, 500, 0.0, move), training_curves.LEAST["induction"]) is not None) == turned
+
+
+def test_the_head_of_a_curve_is_the_one_that_ends_highest() -> None:
+    scores = np.zeros((100, 2, 2))
+    scores[:, 0, 0] = rises(100, 200) * (STEPS < 800)  # higher on the way, gone at the end
+    scores[:, 1, 1] = rises(300, 400, 0, 0.6)
+    scores[-1, 0, 1] = 1.0  # one outlier does not make it the highest
+    assert best(scores) == (1, 1)
+    scores[:, 1, 1] = math.nan  # a head that does not exist
+    assert best(scores) == (0, 1) or best(scores) == (0, 0)
+    assert best(np.full((9, 2, 2), math.nan)) is None
+
+
+def a_trace() -> xr.Dataset:
+    heads = np.zeros((100, 2, 2))
+    induction, previous, entropy = heads.copy(), heads.copy(), np.ones((100, 2, 2))
+    induction[:, 1, 0], previous[:, 0, 1] = rises(600, 700), rises(200, 300)
+    entropy[:, 1, 1] = math.nan
+    entropy[:, 0, 0] = rises(100, 150, 1.0, 0.1)
+    grads = np.stack([rises(400, 450, 3.0, 6.0), rises(400, 450, 4.0, 8.0)], axis=1)
+    dims = ("step", "layer", "head")
+    return xr.Dataset(
+        {
+            "val_loss": ("step", rises(100, 200, 5.0, 3.0)),
+            "repeat_loss": ("step", np.full(100, math.nan)),
+            "induction": (dims, induction),
+            "previous_token": (dims, previous),
+            "entropy_normalised": (dims, entropy),
+            "grad_norm": (("step", "param"), grads),
+        },
+        coords={"step": STEPS},
+    )
+
+
+def test_a_course_by_hand() -> None:
+    snapshots = list(range(0, 1000, 20))
+    scores = np.full((50, 2, 2, 2, 2), 9.0, np.float32)
+    scores[:, 0, 1, 1, 0] = np.interp(snapshots, [400, 500], [0.25, 0.75])
+    found = {c.name: c for c in training_curves.course(a_trace(), Reads(snapshots, scores, 0.25))}
+    assert list(found) == ["val_loss", "induction", "previous_token", "composition", "entropy", "gradient"]
+    assert found["induction"].heads == ((1, 0),) and found["previous_token"].heads == ((0, 1),)
+    assert found["composition"].label == "K-composition L0H1 → L1H0"
+    assert found["composition"].values[0] == 0.0 and found["composition"].values[-1] == 0.5
+    assert found["composition"].steps.tolist() == snapshots
+    np.testing.assert_allclose(found["entropy"].values[[0, -1]], [1.0, 0.7])  # of the three heads that exist
+    np.testing.assert_allclose(found["gradient"].values[[0, -1]], [5.0, 10.0])
+    assert [c.name for c in events(found.values())] == [
+        "entropy", "val_loss", "previous_token", "gradient", "composition", "induction",
+    ]  # fmt: skip
+
+
+def test_only_heads_of_earlier_layers_are_read() -> None:
+    trace = a_trace()
+    trace["previous_token"][:, 0, 1] *= 0.9
+    trace["previous_token"][:, 1, 1] = 1.0  # the best of all, beside the induction head
+    reads = Reads([0, 990], np.random.default_rng(0).random((2, 2, 2, 2, 2)).astype(np.float32), 0.0)
+    found = {c.name: c for c in training_curves.course(trace, reads)}
+    assert found["previous_token"].heads == ((1, 1),)
+    assert found["composition"].heads == ((0, 1), (1, 0))
+
+
+def test_without_weights_there_is_no_composition() -> None:
+    assert "composition" not in [c.name for c in training_curves.course(a_trace())]
+
+
+def test_composition_over_snapshots_is_that_of_dense_matrices(tmp_path: Path) -> None:
+    toy = PRESETS["induction"].config
+    record = replace(toy.record, every=2, snapshot_every=2, log_every=2, val_rows=2, text_prompts=0, repeat_prompts=0)
+    optim = replace(toy.optim, batch_size=4)
+    run = train(replace(toy, run=str(tmp_path / "toy"), steps=4, device="cpu", optim=optim, record=record), quiet=True)
+    assert training_curves.readable(run)
+    found = dict(training_curves.compositions(run, run.steps))
+    assert list(found) == run.steps == [0, 2, 4]
+    for step, scores in found.items():
+        model = run.model(step)
+        assert isinstance(model, Transformer)
+        one, two = (block.attn for block in model.blocks)
+        assert one.W_O is not None
+        writes = (one.W_V[1] @ one.W_O[1]).double().numpy()
+        reads = (two.W_Q[0] @ two.W_K[0].T).double().numpy()
+        dense = np.linalg.norm(writes @ reads.T) / np.linalg.norm(writes) / np.linalg.norm(reads)
+        assert scores[0, 1, 1, 0] == pytest.approx(dense, rel=1e-4)
+    assert training_curves.by_chance(run) == pytest.approx(1 / math.sqrt(toy.model.d_model), rel=0.05)
+
+
+def test_slope_of_a_logarithm_is_its_factor() -> None:
+    x = np.log(np.arange(1, 65))
+    loss = np.stack([5 - 0.7 * x, 3 + 0.0 * x, 2 * x])
+    np.testing.assert_allclose(
+        change_points.slope(loss), np.array([[-0.7], [0.0], [2.0]]) * np.ones((1, 64)), atol=1e-12
+    )
+
+
+def test_slope_is_the_least_squares_line_of_an_octave_either_side() -> None:
+    row = np.random.default_rng(0).normal(size=40)
+    x = np.log(np.arange(1, 41))
+    j = 19  # position 20: those between 10 and 40, both left out
+    near = (np.arange(1, 41) > 10) & (np.arange(1, 41) < 40)
+    assert change_points.slope(row[None])[0, j] == pytest.approx(np.polyfit(x[near], row[near], 1)[0])
+    assert change_points.slope(row[None])[0, 0] == pytest.approx((row[1] - row[0]) / math.log(2))
+
+
+def test_a_straight_path_has_one_component() -> None:
+    way = np.array([3.0, 4.0, 0.0])
+    points, shares = change_points.path(np.outer([0, 1, 2, 5], way) + 7)
+    np.testing.assert_allclose(points[:, 0], [-10, -5, 0, 15], atol=1e-12)
+    np.testing.assert_allclose(shares, [1, 0], atol=1e-12)
+
+
+def test_path_keeps_distances_of_a_plane_and_points_right_and_up() -> None:
+    corners = np.array([[0, 0], [9, 0], [9, 2], [18, 2]], float)
+    turned = corners @ np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0][:2]
+    points, shares = change_points.path(turned)
+    apart = lambda p: np.linalg.norm(p[:, None] - p[None], axis=-1)  # noqa: E731
+    np.testing.assert_allclose(apart(points), apart(corners), atol=1e-10)
+    assert shares.sum() == pytest.approx(1) and points[-1, 0] > points[0, 0]
+    assert points[np.abs(points[:, 1]).argmax(), 1] > 0
+
+
+def test_before_and_after() -> None:
+    d = change_points.before_and_after([1, 1, 1], [1, 4, 5])
+    np.testing.assert_allclose(d, [0, 0.6, 0.8])
+    assert np.array([9, -3, -4]) @ d == pytest.approx(-5)  # taking the change back undoes it
+    assert change_points.before_and_after([2, 2], [2, 2]).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("call", [lambda: change_points.slope([1.0, 2.0]), lambda: change_points.path([[1.0, 2.0]])])
+def test_shapes_are_refused(call) -> None:
+    with pytest.raises(ValueError, match="got shape"):
+        call()

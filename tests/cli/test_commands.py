@@ -1,0 +1,114 @@
+"""The command line as a person types it: what it prints, and with which exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tracer.store import open_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "tracer", *args], capture_output=True, text=True, cwd=cwd, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **env},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("trian",), ["there is no command 'trian'", "train, resume", "ls, export, demo"]),
+        (("train",), ["name a preset", "demo", "four-blocks-rms"]),
+        (("train", "--seed", "3", "demo"), ["name a preset before --seed", "induction-natural"]),
+        (("train", "demo", "--optim.lr", "nan"), ["lr=nan must be positive and finite"]),
+        (("train", "nope"), ["there is no preset 'nope'", "induction-natural"]),
+        (("train", "demo", "--model.n-heads", "3"), ["d_model=128 is not divisible by n_heads=3", "2, 4"]),
+        (("train", "demo", "--optim.name", "sdg"), ["sgd", "adamw", "muon"]),
+        (("train", "demo", "--data.corpus", "nope"), ["unknown corpus 'nope'", "python-stdlib", "hf:NAME"]),
+        (("train", "demo", "--device", "tpu"), ["auto", "cpu", "cuda"]),
+        (("train", "demo", "--no-such-field", "3"), ["no-such-field"]),
+        (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
+        (("export", "nowhere", "out"), ["checkpoints/nowhere does not exist", "tracer ls"]),
+        (("export", "nowhere", "out", "--to", "elsewhere"), ["elsewhere", "huggingface"]),
+    ],
+)
+def test_mistakes_end_in_words(args, words, tmp_path):
+    done = tracer(*args, cwd=tmp_path)
+    output = done.stdout + done.stderr
+    assert done.returncode == 2, output
+    assert "Traceback" not in output
+    for word in words:
+        assert word in output
+
+
+def test_help_lists_the_commands_and_the_options(tmp_path):
+    done = tracer("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for command in ("train", "resume", "ls", "export", "demo"):
+        assert f"\n  {command}" in done.stdout
+    done = tracer("train", "demo", "--help", cwd=tmp_path)
+    for option in ("--run", "--steps", "--seed", "--device", "--model.n-layers", "--optim.lr", "--record.every"):
+        assert option in done.stdout
+
+
+def test_train_ls_resume(tmp_path):
+    small = ["--model.d-model", "16", "--optim.batch-size", "4", "--record.val-rows", "2", "--device", "cpu"]
+    done = tracer("train", "induction", "--run", "mine", "--steps", "3", "--seed", "5", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finished at step 3" in done.stdout and "recording took" in done.stdout
+    again = tracer("train", "induction", "--run", "mine", "--steps", "3", *small, cwd=tmp_path)
+    assert again.returncode == 2 and "already holds a run" in again.stderr
+    longer = tracer("resume", "mine", "--steps", "5", cwd=tmp_path)
+    assert longer.returncode == 0 and "finished at step 5" in longer.stdout
+    same = tracer("resume", "mine", cwd=tmp_path)
+    assert same.returncode == 2 and "is finished at step 5" in same.stderr
+    exported = tracer("export", "mine", "out", "--step", "3", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stdout == "GPT2LMHeadModel written: AutoModelForCausalLM.from_pretrained('out') opens it\n"
+    run, prompt = open_run(tmp_path / "checkpoints" / "mine"), "5 6 7 5 6"
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "out")(prompt, return_tensors="pt")["input_ids"]
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "out")(tokens).logits
+    difference = {step: (theirs - run.model(step)(tokens)).abs().max() for step in (3, 5)}
+    assert difference[3] < 2e-5 < difference[5]
+    again = tracer("export", "mine", "out", cwd=tmp_path)
+    assert again.returncode == 2 and again.stderr.startswith("error: out exists and is not an empty directory")
+    absent = tracer("export", "mine", "new", "--step", "9", cwd=tmp_path)
+    assert absent.returncode == 2 and "no snapshot of step 9; the nearest is 5" in absent.stderr
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "checkpoints" / "mine").rename(tmp_path / "checkpoints" / "mine-with-a-name-that-is-long")
+    (tmp_path / "checkpoints" / "broken").mkdir()
+    meta = json.loads((tmp_path / "checkpoints" / "mine-with-a-name-that-is-long" / "run.json").read_text())
+    (tmp_path / "checkpoints" / "broken" / "run.json").write_text(json.dumps({**meta, "config": None}))
+    (tmp_path / "checkpoints" / "newer").mkdir()
+    (tmp_path / "checkpoints" / "newer" / "run.json").write_text('{"format": 99}')
+    listing = tracer("ls", cwd=tmp_path, COLUMNS="60")
+    assert listing.returncode == 0, listing.stderr
+    for word in (
+        "mine-with-a-name-that-is-long ",
+        "induction",
+        "finished",
+        "5/5",
+        "broken",
+        "unreadable",
+        "upgrade manyeyes",
+    ):
+        assert word in listing.stdout
+
+
+def test_a_background_job_of_a_script_can_be_stopped(tmp_path):
+    """A shell that is not interactive starts `tracer ... &` deaf to SIGINT, which is what Stop sends."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from tracer.cli.commands import main\n"
+        "try: main(['ls', 'nowhere'])\n"
+        "except SystemExit: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "True"

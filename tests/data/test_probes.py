@@ -1,0 +1,120 @@
+"""Probes whose answers are known, and the losses read from them."""
+
+import math
+
+import pytest
+import torch
+
+from tracer.data import probes
+from tracer.measures import period
+
+
+@pytest.mark.parametrize(
+    ("d_vocab", "n_ctx", "expected"),
+    [
+        (1024, 64, 25),
+        (1024, 51, 25),
+        (1024, 50, 24),
+        (1024, 52, 25),
+        (65, 64, 25),
+        (11, 64, 10),
+        (100, 3, 1),
+        (2, 9, 1),
+    ],
+)
+def test_period(d_vocab: int, n_ctx: int, expected: int) -> None:
+    assert period(d_vocab, n_ctx) == expected
+
+
+@pytest.mark.parametrize(("d_vocab", "n_ctx", "bos"), [(1024, 64, 0), (26, 64, 0), (65, 40, 7), (2, 3, 1)])
+def test_repeat_probe(d_vocab: int, n_ctx: int, bos: int) -> None:
+    probe = probes.repeated(d_vocab, n_ctx, bos)
+    length = period(d_vocab, n_ctx)
+    assert probe.period == length
+    assert probe.tokens.shape == (32, 2 * length + 1)
+    assert probe.tokens.shape[1] <= n_ctx
+    for row in probe.tokens.tolist():
+        first, second = row[1 : length + 1], row[length + 1 :]
+        assert row[0] == bos
+        assert first == second
+        assert len(set(first)) == length
+        assert bos not in first
+        assert all(0 <= token < d_vocab for token in first)
+
+
+def test_every_second_copy_query_finds_its_key() -> None:
+    probe = probes.repeated(100, 64)
+    length, tokens = 25, probe.tokens
+    rows = range(*probe.second_copy.indices(tokens.shape[1]))
+    assert list(rows) == list(range(26, 51))
+    for q in rows:
+        assert (tokens[:, q - length] == tokens[:, q]).all()  # the key q - L + 1 comes right after it
+
+
+def test_predictable_losses_have_a_target_that_followed_before() -> None:
+    probe = probes.repeated(100, 64)
+    positions = range(*probe.predictable.indices(50))
+    assert list(positions) == list(range(26, 50))
+    for j in positions:
+        target, before = probe.tokens[:, j + 1], probe.tokens[:, j - 25 + 1]
+        assert (target == before).all()
+
+
+def test_probes_are_fixed_and_seeded() -> None:
+    assert torch.equal(probes.repeated(100, 64).tokens, probes.repeated(100, 64).tokens)
+    assert not torch.equal(probes.repeated(100, 64, seed=1).tokens, probes.repeated(100, 64, seed=2).tokens)
+    assert not torch.equal(probes.repeated(100, 64).tokens[0], probes.repeated(100, 64).tokens[1])
+
+
+@pytest.mark.parametrize(("d_vocab", "n_ctx", "length"), [(100, 64, 64), (30, 64, 30)])
+def test_distinct_probe_never_repeats(d_vocab: int, n_ctx: int, length: int) -> None:
+    probe = probes.distinct(d_vocab, n_ctx, bos=3)
+    assert probe.tokens.shape == (32, length)
+    assert (probe.tokens[:, 0] == 3).all()
+    assert all(len(set(row)) == length for row in probe.tokens.tolist())
+    assert probe.period is None
+
+
+@pytest.mark.parametrize(("d_vocab", "n_ctx"), [(100, 2), (1, 64)])
+def test_no_room_for_a_repeat(d_vocab: int, n_ctx: int) -> None:
+    with pytest.raises(ValueError, match=f"n_ctx={n_ctx} and d_vocab={d_vocab}"):
+        probes.repeated(d_vocab, n_ctx)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_per_token_loss_predicts_the_next_token(extra: int) -> None:
+    tokens = torch.tensor([[0, 2, 1, 2]])
+    logits = torch.log(torch.tensor([[[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.0, 0.1, 0.9], [1 / 3, 1 / 3, 1 / 3]]]))
+    expected = [0.5, 0.6, 0.9]
+    if extra:
+        tokens, expected = torch.cat([tokens, torch.tensor([[1]])], 1), [*expected, 1 / 3]
+    loss = probes.per_token_loss(logits, tokens)
+    assert loss[0].tolist() == pytest.approx([-math.log(p) for p in expected], rel=1e-5)
+
+
+def test_half_precision_logits_give_float32_losses() -> None:
+    loss = probes.per_token_loss(torch.zeros(1, 3, 1024, dtype=torch.bfloat16), torch.zeros(1, 3, dtype=torch.long))
+    assert loss.dtype == torch.float32
+    assert loss[0].tolist() == pytest.approx([math.log(1024)] * 2, rel=1e-6)
+
+
+def test_repeat_and_first_copy_read_the_same_targets() -> None:
+    length = 4  # tokens: BOS a b c d a b c d; entry j predicts token j + 1
+    loss = torch.tensor([[9.0, 1, 2, 3, 50, 10, 20, 30], [9.0, 1, 2, 3, 70, 10, 20, 30]])
+    assert probes.first_copy_loss(loss, length) == 2
+    assert probes.repeat_loss(loss, length) == 20
+
+
+def test_a_period_of_one_has_nothing_predictable() -> None:
+    assert probes.repeat_loss(torch.zeros(2, 2), 1).isnan()
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "early", "late"), [(512, 51, 502), (500, 50, 490), (64, 6, 63), (16, 2, 16), (2, 2, 2)]
+)
+def test_icl_tokens(n_ctx: int, early: int, late: int) -> None:
+    assert probes.icl_positions(n_ctx) == (early, late)
+    loss = torch.zeros(2, n_ctx - 1)  # without the target after the context: the late token is still there
+    loss[:, late - 2] -= torch.tensor([1.0, 3.0])
+    loss[:, early - 2] += 5.0
+    assert probes.icl_score(loss, n_ctx) == (0 if early == late else -7)

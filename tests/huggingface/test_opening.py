@@ -1,0 +1,148 @@
+"""Models from disk, from memory and from checkpoints, opened as they are; whatever cannot be, said clearly."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tracer
+from tracer import ablate
+from tracer.cli import commands
+from tracer.huggingface.opening import CannotOpen
+from tracer.store import open_run
+
+IDS = torch.randint(2, 50, (2, 9), generator=torch.Generator().manual_seed(0))
+CAUSAL = ("gpt2", "llama", "neox", "mistral", "qwen2", "gemma2", "bloom")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, build: Callable[..., Any], tokenizer_of: Any) -> Path:
+    """One directory a family, with a tokenizer in each."""
+    root = tmp_path_factory.mktemp("models")
+    for name in CAUSAL:
+        build(name, "eager" if name in ("gemma2", "bloom") else "sdpa").save_pretrained(root / name)
+        tokenizer_of(48).save_pretrained(root / name)  # some classes of tokenizers add words of their own
+    return root
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_directory_opens(saved: Path, here: Path, build: Callable[..., Any], name: str) -> None:
+    model = tracer.load_hf(saved / name)
+    kernel = "eager" if name in ("gemma2", "bloom") else "sdpa"
+    with torch.no_grad():
+        expected = build(name, kernel)(IDS).logits
+        assert torch.equal(model(IDS), expected)
+    assert (model.n_layers, model.n_ctx, model.d_vocab, model.bos) == (2, 64 if name != "bloom" else 1 << 20, 50, 0)
+    run = tracer.open_hf(saved / name, name, rows=3)
+    assert run.status == "finished" and run.steps == [0] and run.about.kind == "opened" and run.about.bos == 0
+    trace = run.trace
+    for measure in ("entropy", "induction", "val_loss", "repeat_loss", "weight_norm"):
+        assert np.isfinite(trace[measure]).all(), measure
+    again = run.model()
+    assert torch.equal(again(IDS), expected) and run.tokenizer.get_vocab_size() >= 48  # type: ignore[arg-type]
+    assert np.isfinite(ablate.sweep(again, IDS)).all()
+
+
+def test_checkpoints_are_steps(saved: Path, here: Path, build: Callable[..., Any]) -> None:
+    """Numbered as their folders, in order of their numbers; each with its own weights, in the trace as in the model."""
+    logits, entropies = {}, {}
+    for step in (100, 20, 3):
+        model = build("gpt2").requires_grad_(False)
+        for weight in model.parameters():
+            weight.mul_(1 + 1 / step)
+        model.save_pretrained(here / "suite" / f"checkpoint-{step}")
+        logits[step] = model(IDS).logits
+    run = tracer.open_hf("suite")
+    assert tracer.open_hf("suite").name == "suite-2" and run.dir == Path("checkpoints/suite")
+    assert run.name == "suite" and run.steps == [3, 20, 100] == run.trace["step"].values.tolist()
+    for step in run.steps:
+        again = run.model(step)
+        assert torch.equal(again(IDS), logits[step])
+        ids = torch.from_numpy(run.trace["prompt_tokens"].values[:2].astype(np.int64))
+        with torch.no_grad(), tracer.watch(again.model, keep=2) as watcher:  # type: ignore[attr-defined]
+            again.model(ids)  # type: ignore[attr-defined]
+        entropies[step] = run.trace["pattern"].sel(step=step)[1, 1, 3].values
+        np.testing.assert_allclose(entropies[step], watcher.pattern(1, 3, sequence=1), atol=1e-3)
+    assert not np.allclose(entropies[3], entropies[100], atol=1e-2)
+    with pytest.raises(ValueError, match="no snapshot of step 21; the nearest is 20"):
+        run.model(21)
+
+
+def test_a_model_in_memory_stays_as_it_is(tmp_path: Path, build: Callable[..., Any]) -> None:
+    inner = build("llama")
+    before = {name: value.clone() for name, value in inner.state_dict().items()}
+    model = tracer.load_hf(inner)
+    assert model.bos is None and model.tokenizer is None
+    ablate.sweep(model, IDS)
+    assert list(inner.state_dict()) == list(before)
+    assert all(torch.equal(value, before[name]) for name, value in inner.state_dict().items())
+    inner.save_pretrained(tmp_path / "again")
+    assert torch.equal(tracer.load_hf(tmp_path / "again")(IDS), inner(IDS).logits)
+
+
+def test_the_start_token_is_a_choice(saved: Path) -> None:
+    assert tracer.load_hf(saved / "neox", bos=False).bos is None and tracer.load_hf(saved / "neox", bos=True).bos == 0
+
+
+def _pickled(folder: Path, model: Any) -> None:
+    model.config.save_pretrained(folder)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+
+
+def _own_code(folder: Path, model: Any) -> None:
+    model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "theirs", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "code.py").write_text("raise SystemExit('their code ran')")
+
+
+BROKEN: dict[str, tuple[Callable[[Path, Any], Any], str]] = {
+    "pickle": (_pickled, "has no safetensors file"),
+    "own code": (_own_code, "cannot be opened|that can be opened"),
+    "empty": (lambda folder, model: None, "is a directory, but not of a causal Hugging Face model"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_directories_that_are_refused(tmp_path: Path, build: Callable[..., Any], what: str) -> None:
+    make, says = BROKEN[what]
+    make(tmp_path, build("gpt2"))
+    with pytest.raises(CannotOpen, match=says):
+        tracer.load_hf(tmp_path)
+
+
+def test_what_is_no_causal_language_model_is_refused(tmp_path: Path, build: Callable[..., Any]) -> None:
+    for name in ("t5", "vit"):
+        build(name).save_pretrained(tmp_path / name)
+        with pytest.raises(CannotOpen, match=r"is not a causal language model.*tracer.watch\(model\)"):
+            tracer.load_hf(tmp_path / name)
+
+
+def test_words_that_do_not_fit_are_refused(saved: Path, build: Callable[..., Any], tokenizer_of: Any) -> None:
+    for ask, says in (
+        (lambda: tracer.load_hf("nobody/nothing"), r"neither a directory here nor .* without a network give the path"),
+        (lambda: tracer.load_hf(build("gpt2"), tokenizer=tokenizer_of(51)), "51 tokens and the model's embedding 50"),
+        (lambda: tracer.load_hf(build("gpt2"), bos=True), "bos=True, but this tokenizer has no start token"),
+        (lambda: tracer.open_hf(saved / "gpt2", revisions=["step1"]), "a local directory, which has no revisions"),
+        (lambda: tracer.open_hf("nobody/nothing", revisions=["step1", "v1"]), "are not all of different steps"),
+        (lambda: tracer.open_hf("nobody/nothing", revisions=["main"]), "'main' has no number"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            ask()
+
+
+def test_the_command_line_opens_a_model(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "tracer", "open", str(saved / "gpt2"), "--run", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "run: GPT2LMHeadModel, 2 layers, into" in done.stdout, done.stderr
+    assert open_run(tmp_path / "run").status == "finished"
+    with pytest.raises(SystemExit) as exit:
+        commands.main(["open", str(tmp_path / "nothing")])
+    assert exit.value.code == 2 and capsys.readouterr().err.startswith("error: ")

@@ -1,0 +1,256 @@
+"""Clamps: what they do to a forward pass, when they are held, and what the trace says of them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.ranks import launch
+from tracer import ablate
+from tracer.analysis import prompt_attention
+from tracer.config import Clamp, ModelConfig, OptimConfig, RecordConfig, TrainConfig
+from tracer.data.probes import per_token_loss
+from tracer.heads import definitions
+from tracer.heads.call import AttentionCall
+from tracer.interventions import clamps
+from tracer.interventions.edits import applied, recording, visiting
+from tracer.model import Transformer
+from tracer.presets import preset
+from tracer.store import Run, open_run
+from tracer.training import loop
+
+TOY = preset("induction").config
+
+
+def tiny(directory: Path, **changes) -> TrainConfig:
+    """The toy recipe, smaller and shorter, measured at every step."""
+    record = RecordConfig(every=1, snapshot_every=4, log_every=100, val_rows=4, repeat_rows=8, pattern_ctx=24)
+    config = replace(TOY, run=str(directory), steps=6, device="cpu", record=record)
+    model, data = replace(TOY.model, d_model=16, n_ctx=24), replace(TOY.data, period_max=12)
+    return replace(config, **{"model": model, "data": data, "optim": replace(TOY.optim, batch_size=4), **changes})
+
+
+def weights(run: Run, step: int) -> Transformer:
+    model = run.model(step)
+    assert isinstance(model, Transformer)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("L0H1 off", Clamp(0, 1, "off")),
+        ("L12H10 off 200:600", Clamp(12, 10, "off", 200, 600)),
+        ("L0 no-previous", Clamp(0, None, "no-previous")),
+        (" L0H2 previous 5: ", Clamp(0, 2, "previous", 5, None)),
+        ("L0H2 previous :5", Clamp(0, 2, "previous", 0, 5)),
+    ],
+)
+def test_the_grammar(text, expected):
+    assert Clamp.parse(text) == expected
+
+
+def test_a_window_ends_before_its_last_number():
+    assert [Clamp.parse("L0 off 2:4").held(step) for step in range(6)] == [False, False, True, True, False, False]
+    assert all(Clamp.parse("L0 off").held(step) for step in range(6))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"clamp": ("L0H1",)}, r"'L0H1' is not understood: write \"L0H1 off\""),
+        ({"clamp": ("H1 off",)}, "is not understood"),
+        ({"clamp": ("L0H1 of",)}, "L0H1 off 200:600"),
+        ({"clamp": ("L0H1 off 5",)}, "is not understood"),
+        ({"clamp": ("L0H1 off 5:5",)}, "never held: its window ends at step 5"),
+        ({"clamp": ("L0H1 off", "L2 off")}, "'L2 off': this model has layers 0 to 1 and heads 0 to 3"),
+        ({"clamp": ("L0H4 off",)}, "'L0H4 off': this model has layers 0 to 1 and heads 0 to 3"),
+        ({"clamp": ("L0H1 previous", "L0 no-previous")}, "leave a head nothing to attend to"),
+        ({"clamp": ("L0H1 off",), "optim": OptimConfig(compile=True)}, "a compiled forward passes by the places"),
+    ],
+)
+def test_mistakes_are_named(wrong, words):
+    with pytest.raises(ValueError, match=words):
+        TrainConfig(**wrong)
+
+
+def test_opposite_clamps_may_follow_each_other():
+    TrainConfig(clamp=("L0H1 previous :5", "L0H1 no-previous 5:", "L0H2 no-previous"))
+
+
+MODEL = ModelConfig(n_layers=2, n_heads=4, d_model=16, n_ctx=12, d_vocab=11)
+
+
+def without_previous(pattern: torch.Tensor) -> torch.Tensor:
+    """By hand: the mass on key q - 1 is taken away, and the row divided by what is left."""
+    p = pattern.double().clone()
+    p.diagonal(-1, -2, -1).zero_()
+    return p / p.sum(-1, keepdim=True)
+
+
+def only_previous(pattern: torch.Tensor) -> torch.Tensor:
+    p = torch.zeros_like(pattern).double()
+    p[..., 0, 0] = 1
+    p.diagonal(-1, -2, -1).fill_(1)
+    return p
+
+
+@pytest.mark.parametrize(
+    ("text", "heads", "by_hand"),
+    [
+        ("L0H1 no-previous", [1], without_previous),
+        ("L0 no-previous", [0, 1, 2, 3], without_previous),
+        ("L0H2 previous", [2], only_previous),
+    ],
+)
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_the_pattern_is_that_by_hand(text, heads, by_hand: Callable[[torch.Tensor], torch.Tensor], positions):
+    model = Transformer(replace(MODEL, positions=positions)).eval()
+    tokens = torch.randint(11, (3, 12), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), recording("hook_pattern") as clean:
+        model(tokens)
+    config = TrainConfig(model=MODEL, clamp=(text,))
+    with torch.no_grad(), clamps.held(config, 0), recording("hook_pattern", "hook_z", "hook_v") as seen:
+        model(tokens)
+    expected = clean["blocks.0.attn.hook_pattern"].double()
+    expected[:, heads] = by_hand(expected[:, heads])
+    found = seen["blocks.0.attn.hook_pattern"].double()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    z = torch.einsum("bhqk,bkhd->bqhd", expected, seen["blocks.0.attn.hook_v"].double())
+    torch.testing.assert_close(seen["blocks.0.attn.hook_z"].double(), z, atol=1e-6, rtol=0)
+
+
+def test_off_is_the_zero_ablation():
+    model, tokens = Transformer(MODEL).eval(), torch.arange(11)[None]
+    with torch.no_grad(), clamps.held(TrainConfig(model=MODEL, clamp=("L0H1 off", "L1 off")), 7):
+        loss = per_token_loss(model(tokens), tokens)
+    heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
+    torch.testing.assert_close(loss, ablate.effect(model, tokens, heads).ablated, atol=0, rtol=0)
+
+
+def test_a_run_without_clamps_applies_nothing():
+    assert clamps.edits(TrainConfig(clamp=("L0H1 off 3:",)), 2) == []
+    assert clamps.masks(TrainConfig(clamp=("L0H1 off",)), 2, 0, 5) is None
+
+
+@pytest.fixture(scope="module")
+def clamped(tmp_path_factory):
+    held = ("L0H2 previous 2:4", "L1 no-previous 3:", "L0H1 off")
+    return loop.train(tiny(tmp_path_factory.mktemp("runs") / "clamped", clamp=held), quiet=True)
+
+
+def test_run_json_says_what_was_held(clamped):
+    assert clamped.config.clamp == ("L0H2 previous 2:4", "L1 no-previous 3:", "L0H1 off")
+
+
+def test_windows_open_and_close_at_their_step(clamped):
+    previous = clamped.trace["previous_token"]
+    assert (previous.sel(layer=0, head=2).values == 1).tolist() == [False, False, True, True, False, False, False]
+    assert (previous.sel(layer=1).values < 1e-30).all(-1).tolist() == [False, False, False, True, True, True, True]
+    norms = clamped.trace["head_grad_norm"].sel(layer=0)
+    forced = norms.sel(head=2, matrix=["Q", "K"]).values
+    assert (forced == 0).all(-1).tolist() == [False, False, True, True, False, False, False]
+    assert (norms.sel(head=1) == 0).all() and (norms.sel(head=2, matrix=["V", "O"]) > 0).all()
+
+
+def test_the_trace_measures_the_model_as_it_is_trained(clamped):
+    step = 4
+    model, row, val = clamped.model(step), clamped.trace.sel(step=step), loop.prepare(clamped.config).data.val(4)
+    with torch.no_grad(), clamps.held(clamped.config, step), recording("hook_pattern") as seen:
+        loss = per_token_loss(model(val[:, :-1]), val)
+    assert float(row["val_loss"]) == pytest.approx(float(loss.mean()), rel=1e-6)
+    for layer in range(2):
+        pattern = seen[f"blocks.{layer}.attn.hook_pattern"]
+        entropy = definitions.entropy(pattern)[..., 1:].mean((0, 2))
+        np.testing.assert_allclose(row["entropy"].sel(layer=layer), entropy, rtol=1e-5)
+        kept = row["pattern"].sel(prompt="text 0", layer=layer).values
+        np.testing.assert_allclose(kept, pattern[0], atol=1e-3)
+    with torch.no_grad():
+        let_go = per_token_loss(model(val[:, :-1]), val)
+    assert abs(float(let_go.mean()) - float(row["val_loss"])) > 1e-4
+
+
+def test_before_its_window_a_clamp_changes_nothing(tmp_path):
+    free = loop.train(tiny(tmp_path / "free"), quiet=True).trace["train_loss"].values
+    late = loop.train(tiny(tmp_path / "late", clamp=("L0 off 3:",)), quiet=True).trace["train_loss"].values
+    assert (free == late).tolist() == [True, True, True, False, False, False, False]
+
+
+def test_a_head_that_is_off_learns_nothing(tmp_path):
+    optim = OptimConfig(name="sgd", lr=0.1, weight_decay=0.0, batch_size=4)
+    run = loop.train(tiny(tmp_path / "r", clamp=("L0H1 off",), optim=optim), quiet=True)
+    first, last = (weights(run, step).blocks[0].attn for step in (0, 6))
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        before, after = getattr(first, name), getattr(last, name)
+        assert [torch.equal(before[head], after[head]) for head in range(4)] == [False, True, False, False], name
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_resume_keeps_clamps_to_the_bit(tmp_path, optimizer):
+    held = ("L0H1 off", "L0H2 previous 2:8", "L1 no-previous 3:")
+    optim = OptimConfig(name=optimizer, lr=0.01, batch_size=4, accumulate=2, warmup=5)
+    model = replace(tiny(tmp_path).model, dropout=0.1)
+    base = tiny(tmp_path / "whole", clamp=held, optim=optim, model=model, steps=10)
+    whole = loop.train(base, quiet=True)
+    loop.train(replace(base, run=str(tmp_path / "half"), steps=5), quiet=True)
+    half = loop.resume(tmp_path / "half", steps=10, quiet=True)
+    assert half.config.clamp == held
+    for name in ("train_loss", "previous_token", "head_grad_norm", "repeat_loss"):
+        joined = half.trace[name].sel(step=whole.trace["step"])
+        np.testing.assert_array_equal(joined, whole.trace[name], err_msg=name)
+    for a, b in zip(weights(whole, 10).parameters(), weights(half, 10).parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_clamp_nests_with_an_ablation():
+    """Clamps first, then the heads that are switched off: both are in force."""
+    model, tokens = Transformer(MODEL).eval(), torch.arange(11)[None]
+    config = TrainConfig(model=MODEL, clamp=("L0H1 off",))
+    with clamps.held(config, 0):
+        nested = ablate.effect(model, tokens, [(1, 2)])
+    assert torch.equal(nested.clean, ablate.effect(model, tokens, [(0, 1)]).ablated)
+    assert torch.equal(nested.ablated, ablate.effect(model, tokens, [(0, 1), (1, 2)]).ablated)
+    with applied([]):
+        assert torch.equal(ablate.effect(model, tokens, [(1, 2)]).clean, per_token_loss(model(tokens), tokens))
+
+
+def test_two_processes_hold_the_same_clamps(tmp_path, free_port):
+    held = ("L0H1 off", "L0H2 previous 1:3")
+    one = loop.train(tiny(tmp_path / "one", clamp=held, steps=4), quiet=True)
+    launch(2, free_port, "train", "induction", "--steps", "4", "--record.every", "1", "--model.d-model", "16",
+           "--model.n-ctx", "24", "--data.period-max", "12", "--device", "cpu", "--optim.batch-size", "4",
+           "--run", str(tmp_path / "two"), "--clamp", *held)  # fmt: skip
+    two = open_run(tmp_path / "two")
+    np.testing.assert_allclose(two.trace["train_loss"], one.trace["train_loss"], rtol=1e-5)
+    assert two.config.clamp == held
+
+
+@pytest.mark.parametrize("what", ["no-previous", "previous"])
+def test_what_is_hidden_is_hidden_from_statistics(what: str) -> None:
+    """Patterns made of q and k are those that the model multiplies v with."""
+    model = Transformer(ModelConfig(n_layers=2, n_heads=3, d_model=12, d_vocab=9, n_ctx=8), seed=0).eval()
+    tokens = torch.arange(14).view(2, 7) % 9
+    config = TrainConfig(model=model.config, clamp=(f"L0H1 {what}", "L1H2 no-previous"))
+    seen: dict[int, AttentionCall] = {}
+    with clamps.held(config, 0):
+        with recording("hook_pattern") as patterns, visiting(lambda call: seen.update({call.layer: call})):
+            model(tokens)
+        held = prompt_attention.look(model, tokens[:1])
+    for layer in (0, 1):
+        pattern = patterns[f"blocks.{layer}.attn.hook_pattern"]
+        torch.testing.assert_close(seen[layer].pattern(), pattern)
+        torch.testing.assert_close(seen[layer].stats(tokens).previous[..., 1:], pattern.diagonal(-1, 2, 3))
+        for head in range(3):
+            np.testing.assert_allclose(held.pattern(layer, head), pattern[0, head].detach().numpy(), atol=1e-6)
+
+
+def test_a_verdict_is_on_the_head_as_it_was_trained(tmp_path) -> None:
+    run = loop.train(tiny(tmp_path / "r", clamp=("L0H2 previous", "L1H1 off")), quiet=True)
+    forced, off = (ablate.verdict(run, *head, sequences=8) for head in ((0, 2), (1, 1)))
+    assert forced.previous_token == pytest.approx(1, abs=1e-6) and "is a previous-token head" in forced.headline
+    assert [one.mean for one in off.effects.values()] == pytest.approx([0, 0, 0], abs=1e-6)
+    free = ablate.verdict(run.model(run.steps[-1]), 0, 2, sequences=8)
+    assert free.previous_token < 0.5

@@ -1,0 +1,155 @@
+"""`tracer.show`: what the picture holds is what the model does, and its own code shows it again."""
+
+import base64
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tracer
+from tracer.analysis.prompt_attention import look
+from tracer.measures import HEAD_MEASURES
+from tracer.pictures import payload
+from tracer.pictures.notebook import Picture, strongest
+from tracer.presets import preset
+from tracer.training.loop import train
+
+PROMPT = "5 7 9 11 5 7 9"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("shown")
+    toy = preset("induction").config
+    record = replace(toy.record, every=5, snapshot_every=10, val_rows=2, text_prompts=1, repeat_prompts=1)
+    optim = replace(toy.optim, batch_size=4)
+    return train(replace(toy, run=str(folder / "checkpoints" / "toy"), steps=20, device="cpu", optim=optim,
+                         record=record), quiet=True)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face model of 2 x 2 heads with a tokenizer, saved."""
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    from tracer.data.tokenizer import BOS, train_bpe
+
+    folder = tmp_path_factory.mktemp("foreign")
+    torch.manual_seed(0)
+    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=257, n_positions=48, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    words = PreTrainedTokenizerFast(tokenizer_object=train_bpe(["def f(x):\n    return x\n"] * 9, 257), bos_token=BOS)
+    words.save_pretrained(folder)
+    return folder
+
+
+def mounts(picture: Picture) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="view">(.*?)</script>', picture.html, re.DOTALL)
+    assert found
+    return {one["key"]: one for one in json.loads(found[1])["mounts"]}
+
+
+def cells(picture: Picture) -> tuple[dict[str, Any], np.ndarray]:
+    """Header of the token view, and shares [layer head query_pos key_pos]."""
+    head, arrays = payload.unpack(base64.b64decode(mounts(picture)["reading"]["blob"]))
+    n = len(head["tokens"])
+    shares = np.zeros((*arrays["shares"].shape[:2], n, n))
+    shares[:, :, *np.tril_indices(n)] = arrays["shares"] / 65534
+    return head, shares
+
+
+def patterns(model: Any, ids: list[int]) -> np.ndarray:
+    seen = look(model, torch.tensor([ids]))
+    return np.array([[seen.pattern(layer, head) for head in range(model.n_heads)] for layer in range(model.n_layers)])
+
+
+@pytest.mark.parametrize("step", [None, 10])
+def test_a_run_is_shown_as_it_is(run: Any, step: int | None) -> None:
+    picture = tracer.show(run, PROMPT, step)
+    at = 20 if step is None else step
+    head, shares = cells(picture)
+    assert head["tokens"] == ["<bos>", *PROMPT.split()]
+    assert np.abs(shares - patterns(run.model(at), [0, 5, 7, 9, 11, 5, 7, 9])).max() < 1e-5
+    atlas, recorded = mounts(picture)["atlas"], run.trace.sel(step=at)
+    held = [name for name in HEAD_MEASURES if name in recorded and np.isfinite(recorded[name].values).any()]
+    assert atlas["template"]["measures"] == held
+    shown = np.array(atlas["template"]["values"], float)
+    assert np.allclose(shown, [recorded[name].values for name in held], rtol=1e-4, equal_nan=True)
+    assert tuple(atlas["cue"]["value"]) == strongest(recorded["induction"].values)
+    assert "scrubber" in mounts(picture) and f"step {at} · 8 tokens" in picture.html
+
+
+def test_its_own_code_shows_it_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.dir.parents[1])
+    picture = tracer.show(run, PROMPT, 10, (1, 2), "previous_token")
+    code = re.search(r"<code>(import tracer.*?)</code>", picture.html, re.DOTALL)
+    assert code
+    lines = html.unescape(code[1]).replace("tracer.show(", "again = tracer.show(")
+    scope: dict[str, Any] = {}
+    exec(lines, scope)
+    assert scope["again"].html == picture.html
+    assert "/heads?run=toy&amp;step=10" in picture.html and str(run.dir.parents[1]) not in picture.html
+
+
+def test_a_film_only_where_it_is_wanted(run: Any) -> None:
+    frames = payload.unpack(base64.b64decode(mounts(tracer.show(run, PROMPT, film=True))["scrubber"]["blob"]))[1]
+    assert frames["steps"].tolist() == run.steps
+    last = patterns(run.model(20), [0, 5, 7, 9, 11, 5, 7, 9])
+    assert np.abs((frames["frames"][-1] / 255.0) ** 2 - last).max() <= 0.004
+    assert "scrubber" not in mounts(tracer.show(run, PROMPT, film=False))
+
+
+def test_a_model_of_others_is_shown(foreign: Path) -> None:
+    model = tracer.load_hf(foreign)
+    picture = tracer.show(model, "def f(x)")
+    head, shares = cells(picture)
+    ids = [0, *model.tokenizer("def f(x)", add_special_tokens=False)["input_ids"]]  # type: ignore[operator]
+    assert len(head["tokens"]) == len(ids) and head["tokens"][0] == "<bos>"
+    assert np.abs(shares - patterns(model, ids)).max() < 1e-5
+    assert mounts(picture)["atlas"]["template"]["layers"] == ["transformer.h.0.attn", "transformer.h.1.attn"]
+    assert "Every head of GPT2LMHeadModel" in picture.html and "Measured on this prompt" in picture.html
+    assert np.abs(cells(tracer.show(model, ids))[1] - shares).max() == 0
+
+
+def test_token_ids_need_no_tokenizer(foreign: Path) -> None:
+    model = tracer.load_hf(foreign)
+    model.tokenizer = None
+    assert cells(tracer.show(model, [0, 5, 7, 5]))[0]["tokens"] == ["0", "5", "7", "5"]
+    with pytest.raises(ValueError, match="pass the prompt as token ids"):
+        tracer.show(model, "def")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt": "5 7", "measure": "beauty"}, "measure='beauty' is not measured here; known: entropy"),
+        ({"prompt": "5 7", "head": (9, 9)}, "there is no head L9H9: the model has 2 layers of 4 heads"),
+        ({"prompt": "5 7", "step": 11}, "no snapshot of step 11; the nearest is 10"),
+        ({"prompt": "5 cat"}, "not in the vocabulary: 'cat'"),
+        ({"prompt": []}, "the prompt is empty"),
+        ({"prompt": [1] * 1000}, "the prompt has 1000 tokens"),
+    ],
+)
+def test_what_cannot_be_shown_says_why(run: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tracer.show(run, **options)
+
+
+def test_a_model_has_no_steps(run: Any) -> None:
+    with pytest.raises(ValueError, match="a model has no steps"):
+        tracer.show(run.model(), PROMPT, step=10)
+
+
+def test_a_notebook_gets_a_frame_that_reaches_nothing(run: Any, tmp_path: Path) -> None:
+    picture = tracer.show(run.model(), PROMPT)
+    frame = picture._repr_html_()
+    source = re.search(r'srcdoc="([^"]*)"', frame)
+    assert source and html.unescape(source[1]) == picture.html
+    assert 'sandbox="allow-scripts allow-downloads"' in frame
+    assert picture.save(tmp_path / "heads.html").read_text("utf-8") == picture.html

@@ -1,0 +1,76 @@
+"""Trainings that diverge: where it began is found, and no resume point holds broken weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainings import tiny
+from tracer.presets import preset
+from tracer.training import loop
+from tracer.training.divergence import Watch
+
+
+def test_divergence_is_located(tmp_path):
+    config = preset("four-blocks").config
+    config = replace(
+        config, run=str(tmp_path / "sick"), steps=60, device="cpu", record=replace(config.record, every=2, val_rows=4),
+        optim=replace(config.optim, batch_size=16, lr=1.0),
+        data=replace(config.data, corpus="repeated-random", vocab_size=128, period_max=16),
+    )  # fmt: skip
+    run = loop.train(config, quiet=True)
+    assert run.status == "diverged"
+    found = run.meta["divergence"]
+    assert 0 < found["step"] < 60 and found["non_finite"]["step"] <= found["step"]
+    assert found["non_finite"]["where"] and "not finite" in found["text"]
+    assert found["exploding"]["step"] <= found["non_finite"]["step"]
+    assert np.isfinite(run.trace["train_loss"]).all() and len(run.trace["step"]) >= 1
+    with pytest.raises(ValueError, match="diverged at step"):
+        loop.resume(run.dir, quiet=True)
+
+
+def test_a_gradient_that_is_not_finite_is_that_of_a_head():
+    gradient = torch.zeros(4, 8, 2)
+    gradient[3, 0, 0] = float("inf")
+    watch = Watch()
+    assert not watch.look(7, {"blocks.1.attn.W_Q (gradient)": gradient})
+    assert watch.non_finite is not None
+    assert str(watch.non_finite) == "step 7: blocks.1.attn.W_Q (gradient) (layer 1, head 3) is not finite"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "step"),
+    [
+        ("blocks.0.attn.b_O (weight)", [0.0, 1e-3, 1.0], None),  # a bias starts at 0 and grows, in every healthy run
+        ("blocks.0.hook_attn_out", [0.0, 1.0, 50.0], None),
+        ("blocks.0.hook_attn_out", [1.0, 50.0, 101.0], 2),
+        ("blocks.0.attn.W_V (gradient)", [0.1, 11.0, 50.0], 1),
+    ],
+)
+def test_what_counts_as_exploding(name, values, step):
+    watch = Watch()
+    for i, value in enumerate(values):
+        assert watch.look(i, {name: torch.full((4, 2), value)})
+    assert (watch.exploding.step if watch.exploding else None) == step
+
+
+def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):
+    """A loss that is finite, and an update that ruins the weights: the replay must start before it."""
+    update = loop.update
+
+    def ruin(job, step):
+        result = update(job, step)
+        if step == 3:
+            with torch.no_grad():
+                job.raw.blocks[1].attn.W_V[2, 0, 0] = float("nan")
+        return result
+
+    monkeypatch.setattr(loop, "update", ruin)
+    monkeypatch.setattr("tracer.training.session.CHECKPOINT_SECONDS", 0.0)
+    run = loop.train(tiny(tmp_path / "r", steps=8), quiet=True)
+    assert run.status == "diverged" and run.resume_step() in range(4)
+    found = run.meta["divergence"]
+    assert found["step"] == 4 and found["exploding"] is None
+    where = {"step": 3, "where": "blocks.1.attn.W_V (weight)", "layer": 1, "head": 2, "value": None}
+    assert found["non_finite"] == where

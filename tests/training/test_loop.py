@@ -1,0 +1,254 @@
+"""Training as a person meets it: a run directory that is true, complete, and the same again from the same seed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+from tests.trainings import TOY, tiny
+from tracer import ablate
+from tracer.cli import demo
+from tracer.config import ModelConfig, OptimConfig, RecordConfig
+from tracer.data import probes
+from tracer.model import Transformer
+from tracer.presets import PRESETS
+from tracer.store import NotARun, Run, list_runs, open_run
+from tracer.training import loop
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return loop.train(tiny(tmp_path_factory.mktemp("runs") / "whole"), quiet=True)
+
+
+HEAD_DIMS = ("step", "layer", "head")
+VARIABLES = {
+    **dict.fromkeys(
+        ("entropy", "entropy_normalised", "previous_token", "current_token", "first_token", "duplicate_token",
+         "induction", "max_logit"), HEAD_DIMS,
+    ),
+    **dict.fromkeys(("grad_norm", "weight_norm", "update_ratio"), ("step", "param")),
+    **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), (*HEAD_DIMS, "matrix")),
+    **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
+    "loss_by_position": ("step", "pos"),
+    "resid_rms": ("step", "depth"),
+    "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
+}  # fmt: skip
+
+
+def ours(run: Run, step: int | None = None) -> Transformer:
+    model = run.model(step)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def test_the_trace_holds_what_was_promised(finished):
+    trace = finished.trace
+    assert finished.status == "finished" and not finished.live
+    assert trace["step"].values.tolist() == [0, 1, 2, 4, 8, 12, 16, 20]
+    assert finished.steps == [0, 8, 16, 20]
+    for name, dims in VARIABLES.items():
+        assert trace[name].dims == dims, name
+        assert trace[name].attrs["formula"] and trace[name].attrs["source"], name
+    assert trace["param"].values.tolist() == [name for name, _ in finished.model().named_parameters()]
+    assert np.isfinite(trace["entropy"]).all() and np.isfinite(trace["train_loss"]).all()
+    assert np.isfinite(trace["grad_norm"]).all()
+    assert np.isnan(trace["update_ratio"][-1]).all() and np.isfinite(trace["update_ratio"][:-1]).all()
+
+
+def test_the_trace_opens_without_our_code(finished):
+    with xr.open_zarr(finished.dir / "trace.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == finished.trace["step"].values.tolist()
+        np.testing.assert_array_equal(plain["induction"], finished.trace["induction"])
+
+
+def test_recorded_numbers_are_those_of_the_snapshot(finished):
+    model, probe = finished.model(16), probes.repeated(65, 40, batch=32)
+    logits, cache = model.run_with_cache(probe.tokens)
+    row = finished.trace.sel(step=16)
+    loss = probes.per_token_loss(logits, probe.tokens)
+    np.testing.assert_allclose(row["repeat_loss"], loss[:, probe.predictable].mean(), rtol=1e-5)
+    L = probe.period
+    assert L is not None
+    for layer in range(2):
+        pattern = cache["pattern", layer].double().numpy()
+        rows = np.arange(L + 1, 2 * L + 1)
+        expected = pattern[:, :, rows, rows - L + 1].mean((0, 2))
+        np.testing.assert_allclose(row["induction"].sel(layer=layer), expected, atol=1e-6)
+        stored = row["pattern"].sel(prompt="repeat 0", layer=layer).values[:, : 2 * L + 1, : 2 * L + 1]
+        np.testing.assert_allclose(stored, pattern[0], atol=1e-3)
+    expected = [float(p.detach().norm()) for p in model.parameters()]
+    np.testing.assert_allclose(row["weight_norm"], expected, rtol=1e-5)
+
+
+def test_the_update_ratio_is_the_true_step(tmp_path):
+    record = RecordConfig(every=1, snapshot_every=1, val_rows=2)
+    run = loop.train(tiny(tmp_path / "r", steps=3, record=record), quiet=True)
+    for step in range(3):
+        old, new = ours(run, step), ours(run, step + 1)
+        moved = [float((b - a).norm() / a.norm()) for a, b in zip(old.parameters(), new.parameters(), strict=True)]
+        np.testing.assert_allclose(run.trace["update_ratio"].sel(step=step), moved, rtol=1e-4)
+
+
+def test_logs_and_samples(finished):
+    log = finished.log()
+    assert [row["step"] for row in log] == [0, 20]
+    for key in (
+        "epoch",
+        "epochs",
+        "train_perplexity",
+        "val_perplexity",
+        "tokens_seen",
+        "entropy",
+        "step_ms",
+        "train_loss",
+        "val_loss",
+        "gradients",
+        "best_head",
+    ):
+        assert key in log[-1]
+    assert log[0]["step_ms"] is None, "no step was taken yet"
+    assert log[-1]["train_perplexity"] == pytest.approx(np.exp(log[-1]["train_loss"]))
+    assert set(log[-1]["gradients"]) == set(finished.trace["param"].values)
+    assert {(s["step"], s["temperature"]) for s in finished.samples()} == {(0, 0.5), (0, 0.0), (20, 0.5), (20, 0.0)}
+
+
+def test_same_seed_same_run_other_seed_another(finished, tmp_path):
+    again = loop.train(tiny(tmp_path / "again"), quiet=True)
+    other = loop.train(tiny(tmp_path / "other", seed=1), quiet=True)
+    np.testing.assert_array_equal(again.trace["train_loss"], finished.trace["train_loss"])
+    assert not np.array_equal(other.trace["train_loss"], finished.trace["train_loss"])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
+def test_resume_is_exact(tmp_path, optimizer):
+    optim = OptimConfig(name=optimizer, lr=0.01, batch_size=8, accumulate=2, warmup=5)
+    base = tiny(tmp_path / "whole", optim=optim, model=replace(tiny(tmp_path).model, dropout=0.1, mlp_hidden=(16,)))
+    whole = loop.train(base, quiet=True)
+    loop.train(replace(base, run=str(tmp_path / "half"), steps=11), quiet=True)
+    half = loop.resume(tmp_path / "half", steps=20, quiet=True)
+    for name in ("train_loss", "induction", "grad_norm", "repeat_loss"):
+        joined = half.trace[name].sel(step=whole.trace["step"])
+        np.testing.assert_array_equal(joined, whole.trace[name], err_msg=name)
+    for a, b in zip(ours(whole).parameters(), ours(half).parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_run_is_never_overwritten(finished):
+    with pytest.raises(ValueError, match="already holds a run"):
+        loop.train(tiny(finished.dir), quiet=True)
+
+
+def test_other_files_are_never_mixed_with_a_run(tmp_path):
+    (tmp_path / "thesis.txt").write_text("all I have")
+    with pytest.raises(ValueError, match=r"holds other files \(thesis.txt\)"):
+        loop.train(tiny(tmp_path), quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("start_again", [loop.train, demo._train_or_continue])
+def test_a_run_that_ended_before_its_first_step_starts_again(finished, tmp_path, start_again):
+    """Killed during set-up: there is a run.json, and nothing to go on from."""
+    directory = tmp_path / "early"
+    directory.mkdir()
+    meta = {**json.loads((finished.dir / "run.json").read_text()), "status": "training", "step": 0}
+    (directory / "run.json").write_text(json.dumps(meta))
+    (directory / "trace.zarr").mkdir()
+    assert open_run(directory).status == "interrupted"
+    with pytest.raises(NotARun, match="not laid out yet"):
+        open_run(directory).trace  # noqa: B018 - the property raises
+    with pytest.raises(ValueError, match="start it again with `tracer train`"):
+        loop.resume(directory, quiet=True)
+    assert start_again(tiny(directory, steps=2)).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": {"d_vocab": 100}}, "model.d_vocab=100 is not the tokenizer's vocabulary, 65"),
+        ({"model": {"n_ctx": 2}, "data": {"corpus": "markov"}}, "leave no room for a repeat"),
+    ],
+)
+def test_a_mistake_leaves_no_run_behind(tmp_path, changes, words):
+    config = tiny(tmp_path / "r")
+    config = replace(config, **{part: replace(getattr(config, part), **fields) for part, fields in changes.items()})
+    with pytest.raises(ValueError, match=words):
+        loop.train(config, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
+    """One of `world` processes, as a launcher starts it; `accelerate launch --cpu` starts only one."""
+    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tracer", *args], cwd=Path(__file__).parents[2], text=True,
+        env={**os.environ, **{name: str(value) for name, value in env.items()}},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path, free_port):
+    def train(name: str, world: int, batch_size: int = 8) -> str:
+        args = ["train", "induction", "--run", str(tmp_path / name), "--steps", "6", "--record.every", "1",
+                "--model.d-model", "32", "--optim.batch-size", str(batch_size), "--optim.accumulate", "2",
+                "--device", "cpu"]  # fmt: skip
+        processes = [launch(free_port, rank, world, *args) for rank in range(world)]
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        assert {process.returncode for process in processes} == {0 if batch_size % 4 == 0 else 2}, outputs
+        return outputs[0]
+
+    train("one", 1)
+    train("two", 2)
+    one, two = (open_run(tmp_path / name).trace["train_loss"].values for name in ("one", "two"))
+    np.testing.assert_allclose(two, one, rtol=1e-5)
+    assert "batch_size=6 is not divisible by 2 processes x accumulate=2" in train("odd", 2, batch_size=6)
+    assert not (tmp_path / "odd").exists()
+
+
+def test_listing(finished):
+    assert [run.name for run in list_runs(finished.dir.parent)] == ["whole"]
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_takes_a_step(name, tmp_path):
+    config = PRESETS[name].config
+    small = {"data": replace(config.data, corpus="repeated-random", vocab_size=64, mix=None, mix_share=0.0,
+                             period_min=4, period_max=12)}  # fmt: skip
+    optim = replace(config.optim, batch_size=4)
+    record = replace(config.record, val_rows=2, repeat_rows=2)
+    run = loop.train(
+        replace(config, run=str(tmp_path / name), steps=1, device="cpu", optim=optim, record=record, **small),
+        quiet=True,
+    )
+    assert run.status in ("finished", "diverged")
+    assert np.isfinite(run.trace["entropy"][0]).all()
+
+
+@pytest.mark.slow
+def test_the_toy_forms_induction_heads(trained_toy):
+    """The fast truth: 600 steps of the toy; induction, the loss it brings, and the copying of every last-layer head."""
+    run = open_run(trained_toy)
+    last = run.trace.isel(step=-1)
+    assert float(last["induction"].max()) > 0.6
+    assert float(last["repeat_loss"]) < 0.3
+    model = ours(run)
+    for head in range(4):
+        attn = model.blocks[1].attn
+        assert attn.W_O is not None
+        values = torch.linalg.eigvals((attn.W_O[head] @ model.W_U @ model.embed.W_E @ attn.W_V[head]).double())
+        assert float(values.sum().real / values.abs().sum()) > 0.8
+
+
+def test_json_of_a_run_is_plain(finished):
+    meta = json.loads((finished.dir / "run.json").read_text())
+    assert meta["format"] == 1 and meta["seed"] == 0 and meta["corpus"]["hash"] and meta["versions"]["torch"]
+    assert os.path.getsize(finished.dir / "tokenizer.json") > 0
+    assert ModelConfig(**{**meta["config"]["model"], "init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
+    assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 38)

@@ -1,0 +1,53 @@
+"""The size of the residual stream in the trace, and a run of before it was recorded that goes on."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from tracer import data
+from tracer.presets import preset
+from tracer.store import Run
+from tracer.training.loop import resume, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    toy = preset("induction").config
+    config = replace(
+        toy, run=str(tmp_path_factory.mktemp("runs") / "toy"), steps=8, device="cpu",
+        model=replace(toy.model, d_model=32, n_ctx=24), data=replace(toy.data, period_min=4, period_max=10),
+        optim=replace(toy.optim, batch_size=8), record=replace(toy.record, every=4, snapshot_every=4, val_rows=4),
+    )  # fmt: skip
+    return train(config, quiet=True)
+
+
+def test_it_is_the_median_token_of_the_stream(run: Run) -> None:
+    """Another way to it: the activations that transformer_lens caches, in float64."""
+    config = run.config
+    rows = data.build(config.data, config.model.n_ctx, config.seed).val(4)
+    model: Any = run.model(4)
+    _, cache = model.run_with_cache(rows[:, :-1])
+    names = ["blocks.0.hook_resid_pre", "blocks.0.hook_resid_post", "blocks.1.hook_resid_post"]
+    sizes = [np.sqrt((cache[name].double().numpy() ** 2).mean(-1)).ravel() for name in names]
+    expected = [np.sort(size)[(len(size) - 1) // 2] for size in sizes]  # torch takes the lower of two middle values
+    np.testing.assert_allclose(run.trace["resid_rms"].sel(step=4), expected, rtol=1e-5)
+    assert run.trace["resid_rms"].dims == ("step", "depth")
+
+
+def test_a_run_that_was_begun_without_it_goes_on_with_it(run: Run, tmp_path: Path) -> None:
+    old = Path(shutil.copytree(run.dir, tmp_path / "old"))
+    shutil.rmtree(old / "trace.zarr" / "resid_rms")
+    with warnings.catch_warnings(action="ignore"):  # zarr warns of other implementations
+        zarr.consolidate_metadata(str(old / "trace.zarr"))
+    assert "resid_rms" not in Run(old).trace
+    longer = resume(old, 12, quiet=True).trace["resid_rms"]
+    assert longer["step"].values.tolist() == [0, 1, 2, 4, 8, 12]
+    assert np.isnan(longer.sel(step=slice(0, 4))).all() and np.isfinite(longer.sel(step=12)).all()

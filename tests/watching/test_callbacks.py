@@ -1,0 +1,104 @@
+"""Loops that are a library's, recorded by one argument: the training is the same to the bit."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainingArguments, set_seed
+
+import tracer
+from tracer.store import open_run
+
+ROWS = torch.randint(2, 50, (32, 12), generator=torch.Generator().manual_seed(0))
+
+
+def test_hugging_face_trainer(here: Path, build: Callable[..., Any], tokenizer_of: Callable[[int], Any]) -> None:
+    found = []
+    recorded: Any = tracer.TrainerCallback("hf", tokenizer_of(50), every=8)
+    for callbacks in ([], [recorded]):
+        set_seed(7)
+        model = build("gpt2")
+        args = TrainingArguments(
+            "out", max_steps=60, per_device_train_batch_size=4, gradient_accumulation_steps=2, report_to=[],
+            save_strategy="no", logging_strategy="no", disable_tqdm=True, use_cpu=True, learning_rate=1e-3,
+        )  # fmt: skip
+        data: Any = [{"input_ids": row, "labels": row} for row in ROWS]
+        Trainer(model, args, train_dataset=data, callbacks=callbacks).train()
+        found.append(([p.detach().clone() for p in model.parameters()], torch.rand(3)))
+    (plain, drawn), (trained, drawn_then) = found
+    assert torch.equal(drawn, drawn_then) and all(torch.equal(a, b) for a, b in zip(plain, trained, strict=True))
+    run = open_run("hf")
+    assert run.status == "finished" and run.meta["step"] == 60 and run.about.author == "GPT2LMHeadModel"
+    trace = run.trace
+    assert trace["step"].values.tolist() == [0, 1, 2, 4, *range(8, 57, 8), 60]
+    assert np.isfinite(trace["train_loss"][:-1]).all() and np.isfinite(trace["induction"]).all()
+    assert run.tokenizer.get_vocab_size() == 50 and run.about.rebuilds
+    with torch.no_grad():  # the last snapshot is the model as it was trained, its tied table too
+        assert torch.equal(run.model(60)(ROWS[:2]), model.eval()(ROWS[:2]).logits)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
+def test_the_loss_is_the_one_that_trainer_logs(here: Path, build: Callable[..., Any], accumulate: int) -> None:
+    """It hands a model only the share of each micro-batch, which here have different numbers of labels."""
+    labels = [torch.where(torch.arange(12) < 3 + i % 9, row, -100) for i, row in enumerate(ROWS)]
+    data: Any = [{"input_ids": row, "labels": label} for row, label in zip(ROWS, labels, strict=True)]
+    args = TrainingArguments(
+        "out", max_steps=6, per_device_train_batch_size=2, gradient_accumulation_steps=accumulate, report_to=[],
+        save_strategy="no", logging_steps=1, eval_strategy="steps", eval_steps=2, disable_tqdm=True, use_cpu=True,
+        learning_rate=1e-3,
+    )  # fmt: skip
+    recorded: Any = tracer.TrainerCallback("hf", every=1)
+    model = build("gpt2", attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+    trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:6], callbacks=[recorded])
+    trainer.train()
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    found = open_run("hf").trace["train_loss"].values[:-1]
+    assert len(logged) == len(found) == 6
+    np.testing.assert_allclose(found, logged, atol=2e-3)  # Trainer rounds to 4 digits
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec:FutureWarning")  # by Lightning itself
+@pytest.mark.filterwarnings("ignore:The .train_dataloader. does not have many workers")
+def test_lightning(here: Path, gpt: Callable[..., Any]) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Lit(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = gpt()
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            return self.net(batch[:, :-1] % 20, batch[:, 1:] % 20)[1]
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    found = []
+    for callbacks in ([], [tracer.LightningCallback("lit", every=4)]):
+        torch.manual_seed(0)
+        module = Lit()
+        loader: Any = DataLoader(ROWS, batch_size=4)  # type: ignore[arg-type]
+        trainer = lightning.Trainer(
+            max_steps=12, accumulate_grad_batches=2, callbacks=callbacks, accelerator="cpu", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(module, loader)
+        found.append([p.detach().clone() for p in module.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    run = open_run("lit")
+    assert run.status == "finished" and run.meta["step"] == 12 and run.about.author == "GPT"
+    assert run.trace["step"].values.tolist() == [0, 1, 2, 4, 8, 12] and run.about.layers == ("h.0.attn", "h.1.attn")
+
+
+def test_without_lightning_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tracer.watching import callbacks
+
+    monkeypatch.setattr(importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
+    monkeypatch.delitem(vars(callbacks), "LightningCallback", raising=False)
+    with pytest.raises(ImportError, match="pip install lightning"):
+        callbacks.__getattr__("LightningCallback")

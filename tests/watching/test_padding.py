@@ -1,0 +1,92 @@
+"""Padding changes no measure: a padded batch reads as the mean of its sequences, each by itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tracer
+from tracer.heads.call import AttentionCall
+from tracer.measures import HEAD_MEASURES
+from tracer.watching.padding import without_padding
+
+LENGTHS = (9, 6, 4)
+IDS = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(1))
+SEQUENCES = [row[:n] for row, n in zip(IDS, LENGTHS, strict=True)]
+CASES = [
+    (name, kernel, side)
+    for name in ("gpt2", "llama", "mistral", "gemma2", "bert")
+    for kernel in ("sdpa", "eager")
+    for side in ("left", "right")
+    if (name, kernel) != ("gemma2", "sdpa") and (name, side) != ("bert", "left")
+]
+
+
+def padded(side: str) -> dict[str, Tensor]:
+    ids, mask = torch.zeros(2, 3, 9, dtype=torch.long)
+    for row, sequence in enumerate(SEQUENCES):
+        where = slice(9 - len(sequence), None) if side == "left" else slice(len(sequence))
+        ids[row, where], mask[row, where] = sequence, 1
+    position = (mask.cumsum(1) - 1).clamp(min=0)
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": position}
+
+
+def read(model: Any, **given: Tensor) -> dict[str, np.ndarray]:
+    with torch.no_grad(), tracer.watch(model) as watcher:
+        model(**given)
+    found = watcher.read()
+    return {name: found[name].values for name in HEAD_MEASURES}
+
+
+@pytest.mark.parametrize(("name", "kernel", "side"), CASES)
+def test_measures_are_those_without_padding(build: Callable[..., Any], name: str, kernel: str, side: str) -> None:
+    model = build(name, kernel)
+    got, alone = read(model, **padded(side)), [read(model, input_ids=sequence[None]) for sequence in SEQUENCES]
+    rows = np.array([len(sequence) - 1 for sequence in SEQUENCES])
+    for measure, values in got.items():
+        each = np.stack([one[measure] for one in alone])
+        want = each.max(0) if measure == "max_logit" else np.average(each, axis=0, weights=rows)
+        if measure == "entropy_normalised" and name in ("mistral", "gemma2"):
+            want = values  # rows of a window of one key have none, and so do not count: checked below
+        np.testing.assert_allclose(values, want, atol=1e-5, err_msg=measure)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "bert"])
+def test_both_kernels_tell_the_same(build: Callable[..., Any], name: str) -> None:
+    """Which keys a mask hid, and how large scores are, is read from the scores where a model makes its own pattern."""
+    side = "right" if name == "bert" else "left"
+    fused, by_hand = (read(build(name, kernel), **padded(side)) for kernel in ("sdpa", "eager"))
+    for measure in HEAD_MEASURES:
+        np.testing.assert_allclose(fused[measure], by_hand[measure], atol=1e-5, err_msg=measure)
+        assert np.isfinite(fused[measure]).all(), measure
+
+
+@pytest.mark.parametrize("hides", [True, -torch.inf])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_padding_of_torch_layers_in_both_its_forms(hides: Any, batch_first: bool) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=batch_first)
+    model, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(), torch.randn(3, 9, 16)
+    pad = padded("right")["attention_mask"] == 0
+    mask = pad if hides is True else torch.zeros(3, 9).masked_fill(pad, hides)
+
+    def measured(x: Tensor, mask: Tensor | None) -> np.ndarray:
+        with torch.no_grad(), tracer.watch(model) as watcher:
+            model(x if batch_first else x.transpose(0, 1), src_key_padding_mask=mask)
+        return watcher.read()["entropy_normalised"].values
+
+    each = [measured(row[None, :n], None) for row, n in zip(x, LENGTHS, strict=True)]
+    want = np.average(np.stack(each), axis=0, weights=[n - 1 for n in LENGTHS])
+    np.testing.assert_allclose(measured(x, mask), want, atol=1e-5)
+
+
+def test_the_largest_score_of_nothing_and_of_what_broke() -> None:
+    """One sequence of padding alone, one whose scores are not finite, one as it should be."""
+    q = torch.ones(3, 4, 1, 2)
+    q[1, 2] = torch.nan
+    call = AttentionCall(0, q, q, torch.ones(3, 4, 1, 2), 1.0, True)
+    real = torch.tensor([[False] * 4, [True] * 4, [True] * 3 + [False]])
+    found = without_padding(call.stats(None), call, real, True).max_logit[:, 0]
+    torch.testing.assert_close(found, torch.tensor([-torch.inf, torch.nan, 2.0]), equal_nan=True)

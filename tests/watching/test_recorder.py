@@ -1,0 +1,231 @@
+"""Recording somebody's training loop: the training is the same to the bit, and the run is true."""
+
+import copy
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+import transformers
+from tests.adapters.loops import STEPS, batches
+from torch import Tensor, nn
+
+import tracer
+from tracer.measures import HEAD_MEASURES
+from tracer.measures.gradients import gradients, tensor_norms
+from tracer.store import open_run
+
+
+class Encoder(nn.Module):
+    """A toy task for torch's own encoder, sequences first: [pos batch] tokens to logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(24, 4, 32, dropout=0.2, batch_first=False)
+        self.embed, self.body, self.out = nn.Embedding(20, 24), nn.TransformerEncoder(layer, 2), nn.Linear(24, 20)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.out(self.body(self.embed(tokens)))
+
+
+def train(kind: str, gpt: Callable[..., Any], run: str | None, **options: Any) -> tuple[Any, list[Tensor]]:
+    """A loop as somebody writes it; with `run`, three lines more."""
+    torch.manual_seed(0)
+    recorder = None
+    model: Any = Encoder() if kind == "encoder" else gpt(flash="flash" in kind)
+    called: Any = model
+    if kind == "torch.compile":
+        called = torch.compile(model, backend="eager")
+    if kind == "model.compile":
+        model.compile(backend="eager")
+    if kind == "ddp":
+        called = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    if run is not None:
+        recorder = tracer.watch(called, run=run, **options)
+    losses = []
+    for batch in batches():
+        optimizer.zero_grad()
+        x, y = batch[:, :-1], batch[:, 1:]
+        if kind == "encoder":
+            loss = F.cross_entropy(called(x.T).transpose(1, 2), x.T)
+            loss.backward()
+        elif kind == "accumulation":
+            for part, target in zip(x.chunk(2), y.chunk(2), strict=True):
+                loss = called(part, target)[1] / 2
+                loss.backward()
+        else:
+            with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+                loss = called(x, y)[1]
+            loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+        if recorder is not None:
+            recorder.step(loss)
+    if recorder is not None:
+        recorder.close()
+        assert recorder.off is None
+    return model, losses
+
+
+@pytest.fixture
+def ddp(tmp_path: Path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
+@pytest.mark.parametrize(
+    "kind", ["flash", "by hand", "accumulation", "autocast", "encoder", "torch.compile", "model.compile", "ddp"]
+)
+def test_recorded_training_is_the_same_to_the_bit(
+    here: Path, gpt: Callable[..., Any], kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind == "ddp":
+        request.getfixturevalue("ddp")
+    plain, expected = train(kind, gpt, None)
+    after = torch.get_rng_state()
+    model, losses = train(kind, gpt, "r", every=8)
+    assert torch.equal(torch.get_rng_state(), after) and torch.equal(torch.stack(losses), torch.stack(expected))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+    assert model.training and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    run = open_run("r")
+    trace = run.trace
+    assert run.status == "finished" and run.meta["step"] == STEPS and run.about.kind == "watched"
+    assert trace["step"].values.tolist() == [0, 1, 2, 4, *range(8, 61, 8), 60]
+    rows = [step for step in trace["step"].values.tolist() if step < STEPS]
+    wanted = torch.stack(expected)[rows].numpy()
+    np.testing.assert_array_equal(trace["train_loss"].sel(step=rows), wanted)
+    assert np.isfinite(trace["entropy"]).all()
+    assert np.isfinite(trace["update_ratio"][:-1].where(trace["weight_norm"][:-1] > 0, 0)).all()
+    assert trace["param"].values.tolist() == [name for name, _ in model.named_parameters()]
+    if kind == "encoder":  # tokens are [pos batch]: no row of them is a sequence
+        assert run.about.causal == (False, False) and trace["induction"].isnull().all()
+        assert trace["repeat_loss"].isnull().all() and (trace["prompt_tokens"] == -1).all()
+    else:
+        assert run.about.layers == ("h.0.attn", "h.1.attn") and all(run.about.causal)
+        assert np.isfinite(trace["induction"]).all() and np.isfinite(trace["repeat_loss"]).all()
+
+
+def test_what_is_recorded_is_true(here: Path, gpt: Callable[..., Any], tokenizer_of: Callable[[int], Any]) -> None:
+    """Each number beside the same one taken from copies of the model made in the loop."""
+    model = gpt()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    copies, grads, nan = [], [], torch.tensor(float("nan"))
+    with tracer.watch(model, run="r", tokenizer=tokenizer_of(20), every=1) as recorder:
+        for batch in batches(3, size=32):
+            copies.append(copy.deepcopy(model).eval())  # as people do for averages
+            torch.save(model, io.BytesIO())
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            grads.append(tensor_norms(gradients(dict(model.named_parameters()))))
+            optimizer.step()
+            recorder.step(loss)
+            if len(copies) == 1:
+                first = batch[:2, :-1]
+    run = open_run("r")
+    trace = run.trace
+    assert [f"text {i}" for i in range(2)] + [f"repeat {i}" for i in range(2)] == trace["prompt"].values.tolist()
+    assert torch.equal(torch.from_numpy(trace["prompt_tokens"].values[:2, :16]), first)
+    assert run.tokenizer.get_vocab_size() == 20 and run.about.bos == 0 and run.about.d_vocab == 20
+    assert (
+        trace["prompt_tokens"].attrs["strings"][0][0] == ["<s>", "<unk>", "the", "a"][first[0, 0]]
+        if (first[0, 0] < 4)
+        else f"w{first[0, 0]}"
+    )
+    for step, twin in enumerate(copies):
+        with torch.no_grad(), tracer.watch(twin, keep=2) as watcher:
+            twin(first)
+        for name in ("entropy", "max_logit", "previous_token"):
+            np.testing.assert_allclose(trace[name].sel(step=step), watcher.read()[name], atol=1e-5)
+        if step == 0:
+            np.testing.assert_allclose(trace["pattern"].sel(step=0)[0, 1, 2], watcher.pattern(1, 2), atol=1e-3)
+        np.testing.assert_allclose(trace["grad_norm"].sel(step=step), grads[step], rtol=1e-6)
+        norms = tensor_norms(dict(twin.named_parameters()))
+        np.testing.assert_allclose(trace["weight_norm"].sel(step=step), norms, rtol=1e-6)
+        np.testing.assert_allclose(
+            trace["update_ratio"].sel(step=step), 0.1 * grads[step] / norms.where(norms > 0, nan), rtol=1e-2
+        )
+        assert float(trace["learning_rate"].sel(step=step)) == pytest.approx(0.1)
+    assert set(HEAD_MEASURES) <= set(trace.data_vars)
+
+
+def test_a_name_that_is_taken_is_not_overwritten(here: Path, gpt: Callable[..., Any]) -> None:
+    names = []
+    for _ in range(3):
+        model = gpt()
+        with tracer.watch(model, run="mine") as recorder:
+            model(torch.zeros(2, 5, dtype=torch.long))
+            recorder.step(0.5)
+        names.append(recorder.dir)
+    assert names == [Path("checkpoints") / name for name in ("mine", "mine-2", "mine-3")]
+    assert [open_run(name).status for name in ("mine", "mine-2", "mine-3")] == ["finished"] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"share": 0}, "share=0"), ({"every": 0}, "every=0"), ({"tokenizer": 7}, "int is no tokenizer")],
+)
+def test_wrong_options_are_told_at_once(gpt: Callable[..., Any], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        tracer.watch(gpt(), run="r", **options)
+
+
+def test_masks_and_blanks_are_not_taken_for_tokens(here: Path, build: Callable[..., Any]) -> None:
+    """Whatever the order of the arguments."""
+    model, ids = build("llama").train(), torch.arange(2, 18).view(2, 8)
+    labels = ids.clone()
+    labels[:, :3] = -100
+    recorder = tracer.watch(model, run="r", every=1)
+    model(attention_mask=torch.ones_like(ids), labels=labels, input_ids=ids)
+    recorder.step()
+    recorder.close()
+    trace = open_run("r").trace
+    assert trace["prompt_tokens"].values[0, :8].tolist() == ids[0].tolist()
+    assert np.isfinite(trace["train_loss"][0])  # from the model's own output
+
+
+def test_the_last_state_is_kept_when_its_row_waits_for_a_step(here: Path) -> None:
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=20, n_embd=16, n_layer=1, n_head=2, n_positions=16, bos_token_id=0)
+    )
+    optimizer, recorder = torch.optim.SGD(model.parameters(), lr=0.1), tracer.watch(model, run="kept", every=1)
+    for batch in batches(23):
+        loss = model(batch[:, :16], labels=batch[:, :16]).loss
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    run = open_run("checkpoints/kept")
+    assert run.steps[-1] == 23 and len(run.steps) < 24
+    with torch.no_grad():
+        again: Any = run.model(23)
+        torch.testing.assert_close(again(batch[:, :16]), model.eval()(batch[:, :16]).logits, atol=1e-5, rtol=0)
+
+
+def test_a_model_of_one_length_only_is_recorded_without_probe_r(here: Path) -> None:
+    class OneLength(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(24, 4, 32, batch_first=True)
+            self.embed, self.body = nn.Embedding(20, 24), nn.TransformerEncoder(layer, 1)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            assert tokens.shape[1] == 16
+            return self.body(self.embed(tokens))
+
+    model = OneLength()
+    with tracer.watch(model, run="length", every=1) as recorder:
+        for batch in batches(3):
+            recorder.step(model(batch[:, :16]).square().mean())
+        assert recorder.off is None
+    trace = open_run("checkpoints/length").trace
+    assert np.isfinite(trace["entropy"]).all() and np.isnan(trace["induction"]).all()

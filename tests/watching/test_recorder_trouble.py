@@ -1,0 +1,111 @@
+"""Whatever goes wrong in recording: one warning, and the training is what it would have been."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from tests.adapters.loops import batches
+from torch import Tensor, nn
+
+import tracer
+
+
+class NoAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.out(self.embed(idx).cumsum(1))
+        return logits, F.cross_entropy(logits.transpose(1, 2), targets)
+
+
+class Sparse(nn.Module):
+    """Its gradients of the embedding are sparse; its second call of a kind breaks when it is not training."""
+
+    def __init__(self, inner: nn.Module, brittle: bool) -> None:
+        super().__init__()
+        self.inner, self.table, self.brittle = inner, nn.Embedding(20, 1, sparse=True), brittle
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if self.brittle and not self.training:
+            raise KeyError("only for training")
+        logits, loss = self.inner(idx, targets)
+        return logits, loss + self.table(idx).square().mean()
+
+
+def _loop(model: nn.Module, trained: nn.Module | None, recorder: Any, early: bool = False) -> list[Tensor]:
+    optimizer = torch.optim.SGD((trained or model).parameters(), lr=0.1)
+    torch.manual_seed(1)
+    if early:
+        recorder.step()
+    for batch in batches(6):
+        optimizer.zero_grad()
+        loss = (trained or model)(batch[:, :-1], batch[:, 1:])[1]
+        loss.backward()
+        optimizer.step()
+        if recorder is not None:
+            recorder.step(loss)
+    if recorder is not None:
+        recorder.close()
+    return [p.detach().clone() for p in (trained or model).parameters()]
+
+
+TROUBLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "no attention": (lambda gpt: NoAttention(), {}, "no attention was seen in this NoAttention"),
+    "not in eval mode": (lambda gpt: Sparse(gpt(), True), {}, "KeyError: 'only for training'"),
+    "sparse gradients": (lambda gpt: Sparse(gpt(), False), {}, ""),
+    "another's tokenizer": (lambda gpt: gpt(), {"tokenizer": 30}, "30 tokens and the model's embedding 20"),
+    "early step": (lambda gpt: gpt(), {}, "step.. came before any call of the model"),
+    "a copy": (lambda gpt: gpt(), {}, "and not a copy, that is trained"),
+    "a file in the way": (lambda gpt: gpt(), {"run": "file/run"}, "NotADirectoryError|FileExistsError"),
+}
+
+
+@pytest.mark.parametrize("what", TROUBLE)
+def test_trouble_is_one_warning_and_the_training_goes_on(
+    here: Path, gpt: Callable[..., Any], tokenizer_of: Callable[[int], Any], what: str
+) -> None:
+    make, options, says = TROUBLE[what]
+    (here / "file").write_text("")
+    torch.manual_seed(0)
+    model = make(gpt)
+    twin = copy.deepcopy(model)
+    other = copy.deepcopy(model) if what == "a copy" else None
+    expected = _loop(twin, None, None)
+    if "tokenizer" in options:
+        options = {"tokenizer": tokenizer_of(options["tokenizer"])}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        recorder = tracer.watch(model, **{"run": "r", "every": 2, **options})
+        found = _loop(model, other, recorder, early=what == "early step")
+    texts = [str(one.message) for one in said if "manyeyes" in str(one.message)]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    if what == "sparse gradients":
+        assert len(texts) <= 1
+        return
+    assert len(texts) == 1 and recorder.off is not None, texts
+    with pytest.raises(RuntimeWarning, match=says):
+        warnings.warn(texts[0], RuntimeWarning, stacklevel=1)
+
+
+def test_sharded_weights_are_told_and_not_waited_for(here: Path, tmp_path: Path) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/sync", rank=0, world_size=1)
+    try:
+        model: Any = nn.Linear(4, 4)
+        fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
+        recorder = tracer.watch(model, run="sharded")
+        recorder._say = lambda text: None
+        recorder._first_call((torch.zeros(2, 4),), {})
+        assert "sharded over processes" in str(recorder.off)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,1 @@
+"""Questions to a model or a run; each answers in labelled arrays."""

@@ -1,0 +1,73 @@
+"""The sequences that the heads of a run are switched off on: repeated tokens, and text the run did not train on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracer import data
+from tracer.data import probes
+from tracer.measures import MAX_PERIOD
+
+if TYPE_CHECKING:
+    from tracer.store import Run
+
+SMALL = 20_000_000
+"""Parameters of a model that reads dozens of sequences in a moment."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Probe R, and rows of text of equal length."""
+
+    repeat: probes.Probe
+    text: Tensor | None
+    """None where the run kept no text of equal length."""
+    note: str
+    """Empty, or why it is not all of the run's held-out text."""
+    title: str = "Held-out text"
+
+    def sequences(self) -> list[tuple[str, Tensor, slice]]:
+        """What is measured: name, tokens and the loss positions that count."""
+        text = [] if self.text is None else [("text", self.text, slice(None))]
+        return [("repeat", self.repeat.tokens, self.repeat.predictable), *text]
+
+
+def batches(run: Run) -> Batches:
+    """The same sequences for every snapshot of a run."""
+    about = run.about
+    if about.kind != "trained":
+        assert about.d_vocab is not None  # only models of tokens are rebuilt
+        n_ctx = about.n_ctx or 2 * MAX_PERIOD + 1
+        repeat = probes.repeated(about.d_vocab, n_ctx, about.bos or 0, batch=_rows(run))
+        return Batches(repeat, _kept_text(run), "the text it was trained on is not in the run", "Kept text")
+    config = run.config
+    repeat = probes.repeated(run.meta["d_vocab"], config.model.n_ctx, batch=config.record.repeat_rows)
+    try:
+        found = data.build(config.data, config.model.n_ctx, config.seed)
+        if found.hash == run.meta["corpus"]["hash"]:
+            return Batches(repeat, found.val(config.record.val_rows), "")
+        note = "the text it was trained on has changed since"
+    except (ValueError, OSError):
+        note = "the text it was trained on is not on this machine"
+    return Batches(repeat, _kept_text(run), note)
+
+
+def _rows(run: Run) -> int:
+    """Sequences of repeated tokens: fewer for a model whose forward pass takes seconds."""
+    return 32 if run.meta["n_params"] <= SMALL else 8
+
+
+def _kept_text(run: Run) -> Tensor | None:
+    """The text among the kept prompts, cut to the shortest of them."""
+    trace = run.trace
+    if "prompt_tokens" not in trace:
+        return None
+    names = [name for name in trace["prompt"].values if str(name).startswith("text")]
+    tokens = np.asarray(trace["prompt_tokens"].sel(prompt=names).values, np.int64)
+    shortest = int((tokens >= 0).sum(axis=1).min(initial=tokens.shape[1])) if names else 0
+    return torch.from_numpy(tokens[:, :shortest].copy()) if shortest > 1 else None

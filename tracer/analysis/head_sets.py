@@ -1,0 +1,36 @@
+"""Sets of heads worth switching off together, from their scores [layer head]."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Head = tuple[int, int]
+THRESHOLD = 0.4
+"""A head above this score is called an induction head, as in `tracer demo`."""
+REDUNDANCY = (
+    "A small effect of one head does not mean that it is unused: others may do the same work, and step in when it is "
+    "off. Switch off sets as well."
+)
+
+
+def induction_heads(scores: np.ndarray) -> tuple[Head, ...]:
+    """Every head whose induction score is above the threshold."""
+    return tuple((int(layer), int(head)) for layer, head in np.argwhere(np.nan_to_num(scores) > THRESHOLD))
+
+
+def previous_token_head(scores: np.ndarray) -> tuple[Head, ...]:
+    """The head that looks most at the token before."""
+    layer, head = np.unravel_index(int(np.nan_to_num(scores, nan=-1).argmax()), scores.shape)
+    return ((int(layer), int(head)),)
+
+
+def others(off: tuple[Head, ...], scores: np.ndarray) -> tuple[Head, ...]:
+    """A control: as many heads of the same layers that are on, those with the lowest scores; () if too few are."""
+    chosen: list[Head] = []
+    for layer in sorted({layer for layer, _ in off}):
+        taken = {head for at, head in off if at == layer}
+        free = sorted((h for h in range(scores.shape[1]) if h not in taken), key=lambda h: scores[layer, h])
+        if len(free) < len(taken):
+            return ()
+        chosen += [(layer, h) for h in free[: len(taken)]]
+    return tuple(sorted(chosen))

@@ -1,0 +1,174 @@
+"""One prompt, every head: the measures, and the exact patterns or small pictures of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.heads import HeadStats, crop, pools, scores, thumbnail, weighting
+from tracer.heads.call import AttentionCall, merged
+from tracer.interventions.edits import recording, visiting
+from tracer.measures.gradients import fetch
+from tracer.model.protocol import HeadModel
+
+if TYPE_CHECKING:
+    from tracer.model import Transformer
+
+Pool = Literal["max", "mean"]
+THUMBNAIL = 96
+"""Cells a side of a head's picture among all others."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What every head does on one prompt, whatever its length; patterns are computed when they are asked for."""
+
+    measures: dict[str, Float[np.ndarray, "layer head"]]
+    """Means over the prompt's rows q >= 1, as in the trace, but on this prompt: induction and duplicate_token count
+    rows without an earlier copy as 0, so they are only high where the prompt repeats itself."""
+    thumbs: Float[np.ndarray, "layer head rows cols"]
+    """The largest attention of each block of queries and keys; nan where a layer has fewer heads than others."""
+    logits: Float[np.ndarray, "pos d_vocab"]
+    calls: tuple[AttentionCall, ...]
+    """Every layer's q and k, which all other pictures are made of."""
+    lse: tuple[Float[Tensor, "head pos"], ...]
+
+    @property
+    def n(self) -> int:
+        """Tokens of the prompt."""
+        return self.calls[0].shape[1]
+
+    @property
+    def causal(self) -> list[bool]:
+        """By layer."""
+        return [call.causal for call in self.calls]
+
+    def window(self, layer: int, head: int, rows: slice, cols: slice) -> Float[np.ndarray, "query_pos key_pos"]:
+        """Exact attention from query rows to keys: 2 * rows * cols * d_head FLOPs, however long the prompt."""
+        call = self.calls[layer]
+        if call.weights is not None:
+            return call.weights[0, head, rows, cols].numpy()
+        q, k = _one_head(call, head)
+        return crop(q, k, self.lse[layer][head], rows, cols, scale=call.scale, causal=call.causal,
+                    mask=_mask_of(call, head)).numpy()  # fmt: skip
+
+    def pattern(self, layer: int, head: int) -> Float[np.ndarray, "query_pos key_pos"]:
+        """All of one head's pattern."""
+        return self.window(layer, head, slice(None), slice(None))
+
+    def overview(self, layer: int, head: int, size: int, pool: Pool = "max") -> Float[np.ndarray, "rows cols"]:
+        """One head's pattern as a picture of at most size x size cells, each the largest or the mean of its block."""
+        call = self.calls[layer]
+        if call.weights is not None:
+            return _pooled(call.weights[0, head], size, pool).numpy()
+        q, k = _one_head(call, head)
+        return thumbnail(q, k, self.lse[layer][head], size, pool, scale=call.scale, causal=call.causal,
+                         mask=_mask_of(call, head)).numpy()  # fmt: skip
+
+
+def _pooled(weights: Float[Tensor, "query_pos key_pos"], size: int, pool: Pool) -> Float[Tensor, "rows cols"]:
+    """A pattern that exists already, made small."""
+    if pool == "max":
+        return pools.thumbs(weights, size)
+    rows, cols = (pools.factor(n, size) for n in weights.shape)
+    of_cell = [pools.sizes(n, cell, weights) for n, cell in zip(weights.shape, (rows, cols), strict=True)]
+    return pools.sum_pool(weights, rows, cols) / torch.outer(*of_cell)
+
+
+def _one_head(call: AttentionCall, head: int) -> tuple[Tensor, Tensor]:
+    assert call.q is not None and call.k is not None
+    return call.q[0, :, head], call.k[0, :, head // (call.q.shape[2] // call.k.shape[2])]
+
+
+def _mask_of(call: AttentionCall, head: int) -> Tensor | None:
+    """The mask of the first sequence and one head, [query_pos|1 key_pos]."""
+    if call.mask is None:
+        return None
+    mask = call.mask.view((1,) * (4 - call.mask.ndim) + tuple(call.mask.shape))[0]
+    return mask[head if len(mask) > 1 else 0]
+
+
+@torch.no_grad()
+def look(model: HeadModel, tokens: Int[Tensor, "1 pos"], *, thumbs: int = THUMBNAIL) -> Look:
+    """Run the model once and keep what every picture of its heads is made of.
+
+    Memory: q and k of every layer (2 * pos * d_model floats a layer) and one block of scores; no pattern is stored.
+    The heads' outputs come from the same pass as the statistics, so logits equal the model's own to float32 rounding.
+    """
+    calls: dict[int, list[AttentionCall]] = {}
+    found: dict[int, list[HeadStats]] = {}
+
+    def visit(call: AttentionCall) -> Tensor | None:
+        seen = call.stats(tokens, z=True, thumbs=thumbs)
+        calls.setdefault(call.layer, []).append(call.first(1, values=False))
+        found.setdefault(call.layer, []).append(seen)
+        return seen.z
+
+    with visiting(visit):
+        logits = model(tokens)
+    per_layer = [_side_by_side([scores(seen) for seen in parts]) for _, parts in sorted(found.items())]
+    width = model.n_heads
+
+    def stacked(parts: list[Tensor]) -> Tensor:
+        """[layer head ...], nan where a layer has fewer heads."""
+        full = parts[0].new_full((len(parts), width, *parts[0].shape[1:]), float("nan"))
+        for row, part in zip(full, parts, strict=True):
+            row[: len(part)] = part
+        return full
+
+    measures = {name: stacked([m[name] for m in per_layer]) for name in per_layer[0]}
+    pictures = stacked([torch.cat([_thumbs(seen) for seen in parts]) for _, parts in sorted(found.items())])
+    arrays = fetch({**measures, "thumbs": pictures, "logits": logits[0]})
+    return Look(
+        {name: arrays[name] for name in measures}, arrays["thumbs"], arrays["logits"],
+        tuple(merged(parts) for _, parts in sorted(calls.items())),
+        tuple(torch.cat([seen.lse[0] for seen in parts]) for _, parts in sorted(found.items())),
+    )  # fmt: skip
+
+
+def _side_by_side(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The heads of one layer, whichever calls computed them."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _thumbs(seen: HeadStats) -> Tensor:
+    assert seen.thumbs is not None
+    return seen.thumbs[0]
+
+
+@torch.no_grad()
+def induction(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice) -> Float[Tensor, "layer head"]:
+    """The induction score of every head over some query rows (Probe R's second copy), under the edits in force.
+
+    Source: Olsson et al. 2022, as `tracer.heads.scores`; it reads q and k, so patterns that an edit holds do not show.
+    """
+    found = torch.full((model.n_layers, model.n_heads), float("nan"), device=tokens.device)
+
+    def visit(call: AttentionCall) -> None:
+        score = scores(call.stats(tokens), rows)["induction"]
+        found[call.layer, call.first_head : call.first_head + len(score)] = score
+
+    with visiting(visit):
+        model(tokens)
+    return found
+
+
+@torch.no_grad()
+def next_token(model: HeadModel, tokens: Int[Tensor, "1 pos"], position: int) -> Float[Tensor, " d_vocab"]:
+    """The model's probabilities of the token after `position`, under the edits in force."""
+    return model(tokens)[0, position].softmax(-1)
+
+
+@torch.no_grad()
+def read_norms(model: Transformer, tokens: Int[Tensor, "1 pos"]) -> Float[np.ndarray, "layer head key_pos"]:
+    """||v_k W_O|| of every head on a prompt: how long what it reads there is (`tracer.heads.weighting`)."""
+    with recording("hook_v") as seen:
+        model(tokens)
+    values = [seen[f"blocks.{layer}.attn.hook_v"][0] for layer in range(model.n_layers)]
+    norms = [weighting.read_norms(v, block.attn.W_O) for v, block in zip(values, model.blocks, strict=True)]
+    return torch.stack(norms).cpu().numpy()

@@ -1,0 +1,73 @@
+"""One prompt at every snapshot: a small picture of each head's pattern, step after step, while the model learns.
+
+1. One model, which nobody else ever holds, takes the weights of one snapshot after the other, so no thread can meet
+   another in it. All weights stacked and run at once (`torch.func.vmap`) saved 20 of 170 ms on the demo, but were not
+   equal to the last bit, and need the memory of every snapshot.
+2. Each forward pass shows its attention to a visitor, which keeps the largest weight of each block: the whole pattern
+   where a picture has as many cells as the prompt has tokens.
+
+Cost a snapshot: 2 * n_params * tokens FLOPs and reading its weights; nothing is kept but the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.heads.call import AttentionCall
+from tracer.interventions import clamps
+from tracer.interventions.edits import visiting
+from tracer.model.protocol import HeadModel
+from tracer.store import BrokenSnapshot, Run
+from tracer.store.layout import snapshot_path
+from tracer.store.run import load_tensors
+
+Frame = Float[np.ndarray, "layer head rows cols"]
+
+
+def film(run: Run, tokens: Int[Tensor, "1 pos"], steps: Iterable[int], *, size: int) -> Iterator[tuple[int, Frame]]:
+    """Each step with the picture of every head, at most size x size cells; a damaged snapshot is left out."""
+    for step, model in models(run, steps):
+        with clamps.as_trained(run, step):
+            picture = frame(model, tokens, size)
+        yield step, picture
+
+
+@torch.no_grad()
+def frame(model: HeadModel, tokens: Int[Tensor, "1 pos"], size: int) -> Frame:
+    """The thumbs of `tracer.analysis.prompt_attention.look` alone: nan where a layer has fewer heads than others."""
+    found: dict[int, list[Tensor]] = {}
+
+    def visit(call: AttentionCall) -> Tensor | None:
+        seen = call.stats(z=True, thumbs=size)
+        assert seen.thumbs is not None
+        found.setdefault(call.layer, []).append(seen.thumbs[0])
+        return seen.z
+
+    with visiting(visit):
+        model(tokens)
+    layers = [torch.cat(parts) for _, parts in sorted(found.items())]
+    whole = layers[0].new_full((len(layers), model.n_heads, *layers[0].shape[1:]), float("nan"))
+    for row, part in zip(whole, layers, strict=True):
+        row[: len(part)] = part
+    return whole.cpu().numpy()
+
+
+def models(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, HeadModel]]:
+    """The model at each step. Of our own runs it is one object that takes the next weights: use one, then ask on."""
+    from tracer.model import Transformer
+
+    model: HeadModel | None = None
+    for step in steps:
+        try:
+            if isinstance(model, Transformer):
+                model.load_state_dict(load_tensors(snapshot_path(run.dir, step)), assign=True)
+            else:
+                model = run.model(step)
+        except BrokenSnapshot:
+            continue
+        yield step, model

@@ -1,0 +1,168 @@
+"""`tracer demo`: train the demo while the dashboard shows it, then say which heads do the work, with the proof."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+
+from tracer.config import TrainConfig
+from tracer.presets import preset
+from tracer.store import Run
+
+FIRST_PORT = 8501
+SERVER_SECONDS = 60
+
+
+def demo(
+    run: str | None = None, seed: int = 0, steps: int | None = None, port: int | None = None,
+    dashboard: bool = True, stay: bool | None = None,
+) -> str:  # fmt: skip
+    """Train the demo preset while the dashboard shows it live, then measure what its induction heads are for.
+
+    Args:
+        run: Name under checkpoints/, or a directory. Default: demo-SEED. A run that exists is continued or just shown.
+        seed: Of the weights and the order of the data.
+        steps: Number of updates, instead of the preset's.
+        port: Where the dashboard listens. Default: the first free one from 8501.
+        dashboard: Start the dashboard.
+        stay: Keep the dashboard open afterwards. Default: only when a person is at the terminal.
+    """
+    config = preset("demo").config
+    config = replace(config, run=run or f"demo-{seed}", seed=seed, steps=steps or config.steps)
+    server = _serve(config.run or "", port) if dashboard else None
+    try:
+        trained = _train_or_continue(config)
+        if trained.status == "finished":
+            _print(verdict(trained))
+        if server is not None and (sys.stdin.isatty() if stay is None else stay):
+            _print("The dashboard stays open; Ctrl-C ends it.")
+            with contextlib.suppress(KeyboardInterrupt):
+                server.wait()
+        return trained.status
+    finally:
+        if server is not None:
+            server.terminate()
+            server.wait()
+
+
+def _train_or_continue(config: TrainConfig) -> Run:
+    from tracer.store import open_run, resolve
+    from tracer.training.loop import resume, train
+
+    directory = resolve(config.run or "demo")
+    existing = open_run(directory) if (directory / "run.json").exists() else None
+    if existing is None or (existing.resume_step() is None and not existing.live):  # ended before its first step
+        return train(config, preset="demo")
+    if existing.live:
+        _print(f"{existing.name} is being trained by another process")
+        return existing
+    if existing.status == "finished":
+        _print(f"{existing.name} is there already (finished); remove {directory} to train it again")
+        return existing
+    return resume(directory)
+
+
+def verdict(run: Run) -> str:
+    """Which heads are induction heads, what repeated-token loss does without them, and the card of the strongest."""
+    import torch
+
+    from tracer import ablate
+    from tracer.analysis.change_points import phase_change
+    from tracer.data import probes
+
+    induction = run.trace["induction"]
+    formed = phase_change(induction["step"].values, induction.max(["layer", "head"]).values)
+    scores = run.trace["induction"].isel(step=-1).values
+    previous = run.trace["previous_token"].isel(step=-1).values
+    model = run.model()
+    probe = probes.repeated(model.d_vocab, model.n_ctx)
+    last = model.n_layers - 1
+    ranked = sorted(range(model.n_heads), key=lambda head: -scores[last, head])
+    strong = [head for head in ranked if scores[last, head] > 0.4]
+    layer, head = (int(i) for i in np.unravel_index(scores.argmax(), scores.shape))
+    p_layer, p_head = (int(i) for i in np.unravel_index(previous.argmax(), previous.shape))
+    ahead, back = scores[layer, head], previous[p_layer, p_head]
+    lines = [
+        f"strongest induction head        L{layer}H{head}  {ahead:.2f} of its attention goes to what came next before",
+        f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention goes one token back",
+    ]
+
+    if formed is not None:
+        lines.append(
+            f"the induction head formed between step {formed.onset} and step {formed.end}, "
+            f"half of the way at {formed.midpoint}"
+        )
+
+    def cost(heads: list[tuple[int, int]]) -> float:
+        with torch.inference_mode():
+            return float(ablate.effect(model, probe.tokens, heads).delta[:, probe.predictable].mean())
+
+    others = [(last, h) for h in reversed(ranked) if h not in strong][: max(len(strong), 1)]
+    sets = {
+        "the previous-token head": [(p_layer, p_head)],
+        "the strongest induction head": [(layer, head)],
+        "all induction heads of the last layer": [(last, h) for h in strong],
+        "as many other heads of that layer": others,
+    }
+    costs = {name: cost(heads) for name, heads in sets.items() if heads}
+    for name, change in costs.items():
+        labels = " ".join(f"L{a}H{b}" for a, b in sets[name])
+        lines.append(f"without {name:38} {change:+6.2f} nats on repeated tokens   ({labels})")
+    if costs["the strongest induction head"] < 0.5:
+        lines.append("A small effect of one head does not mean that it is unused: others may do the same work.")
+    return "\n".join([*lines, "", str(ablate.verdict(run, layer, head))])
+
+
+def _serve(run: str, port: int | None) -> subprocess.Popen[bytes]:
+    """Start the dashboard as a process of its own and wait until it answers."""
+    spec = importlib.util.find_spec("dashboard")
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(
+            "the dashboard is not installed beside tracer; `pip install -e .` in the repository, or --no-dashboard"
+        )
+    app = Path(next(iter(spec.submodule_search_locations))) / "app.py"
+    port = port or _free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", str(app), "--server.headless", "true", "--server.port", str(port)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    began = time.monotonic()
+    while not _answers(port):
+        if server.poll() is not None or time.monotonic() - began > SERVER_SECONDS:
+            server.terminate()
+            raise OSError(f"the dashboard did not start on port {port}; try `streamlit run {app}` to see why")
+        time.sleep(0.1)
+    _print(f"dashboard: http://localhost:{port}/?{urlencode({'run': run})}")
+    return server
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    for port in range(FIRST_PORT, FIRST_PORT + 100):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise OSError(f"no free port between {FIRST_PORT} and {FIRST_PORT + 99}; give one with --port")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

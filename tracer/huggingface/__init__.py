@@ -1,0 +1,1 @@
+"""Models of Hugging Face: opened, wrapped, read, written, bridged."""

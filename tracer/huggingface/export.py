@@ -1,0 +1,105 @@
+"""Our models as Hugging Face models of the same logits, and as directories that `from_pretrained` opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracer.config import ModelConfig
+from tracer.data.tokenizer import BOS, BOS_ID
+from tracer.huggingface.families import family_of
+from tracer.huggingface.folding import fold, heads_fit, is_post_norm, lacks_final_norm, lay
+from tracer.model import Transformer
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+
+def to_huggingface(source: Run | Transformer, directory: str | Path, step: int | None = None) -> PreTrainedModel:
+    """Write a model (of a run: after `step` updates, or the last) as config.json, model.safetensors and the tokenizer.
+
+    `AutoModelForCausalLM.from_pretrained(directory)` and `AutoTokenizer.from_pretrained(directory)` open it.
+    """
+    if isinstance(source, Transformer) and step is not None:
+        raise ValueError(f"step={step} is for runs, and this is a model: give the run, or leave step out")
+    directory = Path(directory)
+    if directory.exists() and not (directory.is_dir() and next(directory.iterdir(), None) is None):
+        raise ValueError(f"{directory} exists and is not an empty directory: nothing is overwritten, name a new one")
+    model = source if isinstance(source, Transformer) else source.model(step)
+    if not isinstance(model, Transformer):
+        raise ValueError("the model of this run came from elsewhere, and can be had there; only ours are exported")
+    theirs = as_huggingface(model)
+    theirs.save_pretrained(directory)
+    if model.tokenizer is not None:
+        huggingface_tokenizer(model.tokenizer, model.config.n_ctx).save_pretrained(directory)
+    return theirs
+
+
+def as_huggingface(model: Transformer) -> PreTrainedModel:
+    """The model of `transformers` that gives the same logits, in eval mode; ours is untouched."""
+    c = model.config
+    refuse("Hugging Face", _huggingface_obstacles(c))
+    family = family_of(c)
+    stream = lay(c, layer_norm_only=family.layer_norm_only, any_d_head=family.any_d_head, fixed_eps=family.fixed_eps)
+    theirs, state = family.build(c, stream, model.embed.W_E.dtype), family.state(fold(model, stream))
+    placeless = {name: state.pop(name) for name in state.keys() - theirs.state_dict().keys()}
+    assert not any(weight.any() for weight in placeless.values()), f"{theirs} has no place for {placeless.keys()}"
+    theirs.load_state_dict(state, strict=True)
+    return theirs.eval()
+
+
+def huggingface_tokenizer(tokenizer: Tokenizer, n_ctx: int) -> PreTrainedTokenizerFast:
+    """A copy that puts the start token in front of every text; it also ends a document, as GPT-2's does."""
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.post_processor = TemplateProcessing(single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, BOS_ID)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=copy, bos_token=BOS, eos_token=BOS, add_bos_token=True, model_max_length=n_ctx,
+        clean_up_tokenization_spaces=False, name_or_path="manyeyes",
+    )  # fmt: skip
+
+
+def refuse(whose: str, in_the_way: list[str]) -> None:
+    if in_the_way:
+        raise ValueError(f"no model of {whose} computes what this one does. In the way: {'; '.join(in_the_way)}")
+
+
+def obstacles(c: ModelConfig) -> list[str]:
+    """Options that are ours alone, each with what could be in its place."""
+    found = []
+    if not c.residual:
+        found.append("residual=False (True could go)")
+    if len(c.mlp_hidden) > 1:
+        found.append(f"mlp_hidden={c.mlp_hidden} (one hidden layer could go, or none)")
+    if c.unembed_hidden:
+        found.append(f"unembed_hidden={c.unembed_hidden} (a single W_U could go)")
+    if c.positions == "shortformer":
+        found.append("positions='shortformer' (all others could go)")
+    return found
+
+
+def _huggingface_obstacles(c: ModelConfig) -> list[str]:
+    """Options that go with others, but not with these."""
+    found, rotary, post, bare = obstacles(c), c.positions == "rotary", is_post_norm(c), lacks_final_norm(c)
+    cause = "norm_position='post'" if post else "final_norm=False"
+    if rotary and (post or bare):
+        found.append(f"positions='rotary' with {cause} (other positions could go)")
+    if post and c.attn_only:
+        found.append("norm_position='post' with mlp_hidden=() (pre could go, or one hidden layer)")
+    if post and not bare:
+        found.append("norm_position='post' with final_norm=True (pre could go, or no final norm)")
+    if (post or bare) and c.norm_eps <= 0:
+        found.append(f"norm_eps={c.norm_eps} with {cause} (more than 0 could go)")
+    if (post or bare) and c.norm == "layer" and not heads_fit(c):
+        heads = f"n_heads={c.n_heads} of d_head={c.head_width}"
+        found.append(
+            f"{heads} with {cause} and LayerNorm (a divisor of d_model={c.d_model} could go, and what it gives)"
+        )
+    if rotary and c.norm != "layer" and c.d_model % c.n_heads:
+        found.append(f"n_heads={c.n_heads} with positions='rotary' (a divisor of d_model={c.d_model} could go)")
+    return found

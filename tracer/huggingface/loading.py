@@ -1,0 +1,150 @@
+"""Hugging Face causal language models, from a directory, from the hub, or from the weights that a run keeps.
+
+Nothing is executed and nothing is unpickled: only architectures that the transformers library itself knows
+(trust_remote_code stays off), only safetensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tracer.huggingface.wrapped import Foreign
+from tracer.store.layout import BrokenSnapshot
+from tracer.watching.inputs import context
+from tracer.watching.tokens import Words
+
+FAR = 1 << 20
+"""A context of a million tokens stands for: as many as fit in memory."""
+
+
+class CannotOpen(ValueError):
+    """A model that is not there, or that cannot be opened as it is; the message says what to do."""
+
+
+def load_hf(
+    model: str | Path | nn.Module, *, tokenizer: Any = None, revision: str | None = None, bos: bool | None = None,
+    device: str = "cpu",
+) -> Foreign:  # fmt: skip
+    """A causal language model from a local directory, from the hub, or in memory, as a model whose heads can be seen.
+
+    A model in memory is put in eval mode and otherwise used as it is, never changed.
+    `bos`: whether prompts begin with the start token (default: when the tokenizer has one; plain Hugging Face adds it
+    for some architectures only, and what a head does on the first token depends on it).
+    Errors: CannotOpen when there is no such model, no network, no safetensors, or code of its own would have to run.
+    """
+    if isinstance(model, nn.Module):
+        made = model.eval()
+    else:
+        made = from_pretrained(str(model), revision).to(device).eval()
+        tokenizer = tokenizer if tokenizer is not None else _tokenizer(str(model), revision)
+    return _foreign(made, tokenizer, bos)
+
+
+def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None) -> Foreign:
+    """The model of a run, from where its weights are (`source`) or from those kept in the run."""
+    if source is not None:
+        made = from_pretrained(source["path"], source["revision"])
+        tokenizer = _tokenizer(source["path"], source["revision"])
+    else:
+        assert weights is not None
+        made, tokenizer = _empty(meta["huggingface"]), None
+        missing, unexpected = made.load_state_dict(weights, strict=False)
+        made.tie_weights()
+        tied = set(made.state_dict()) - {name for name, _ in made.named_parameters()}
+        if unexpected or set(missing) - tied:
+            raise BrokenSnapshot(
+                f"the weights of this step do not fit the model's config: {len(missing)} missing "
+                f"({', '.join(missing[:3])}), {len(unexpected)} unknown ({', '.join(unexpected[:3])})"
+            )
+    foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None)
+    foreign.bos = meta.get("bos")
+    return foreign
+
+
+def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> Foreign:
+    config: Any = getattr(model, "config", None)
+    embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
+    d_vocab = getattr(embedding, "num_embeddings", None) or getattr(config, "vocab_size", None)
+    if not isinstance(d_vocab, int):
+        raise CannotOpen(f"{type(model).__name__} does not say how many tokens it knows: it is no language model")
+    words = Words(tokenizer)
+    words.check(d_vocab)
+    start = words.bos if bos is not False else None
+    if bos and start is None:
+        raise CannotOpen("bos=True, but this tokenizer has no start token and no end-of-text token to begin with")
+    return Foreign(
+        model, n_ctx=context(model) or FAR, d_vocab=d_vocab, tokenizer=tokenizer, bos=start, run=_logits,
+    )  # fmt: skip
+
+
+def _logits(model: nn.Module, tokens: Tensor) -> Any:
+    return model(input_ids=tokens, use_cache=False)
+
+
+def from_pretrained(name: str, revision: str | None) -> Any:
+    """The model in float32, in its most economical kernel; CannotOpen says what is in the way."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
+        return AutoModelForCausalLM.from_pretrained(
+            name, config=config, revision=revision, trust_remote_code=False, use_safetensors=True,
+            dtype=torch.float32, attn_implementation=_kernel(config),
+        )  # fmt: skip
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise CannotOpen(_why(name, revision, error)) from error
+
+
+def _empty(config: dict[str, Any]) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = {name: value for name, value in config.items() if name not in ("transformers_version", "model_type")}
+    made = AutoConfig.for_model(config["model_type"], **settings)
+    with torch.random.fork_rng([]):
+        return AutoModelForCausalLM.from_config(made, attn_implementation=_kernel(made), dtype=torch.float32)
+
+
+def _kernel(config: Any) -> str:
+    """sdpa, which takes memory in proportion to the length; by hand where the architecture offers nothing else."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise CannotOpen(
+            f"{type(config).__name__} is not a causal language model that transformers knows; for other models use "
+            f"tracer.watch(model)"
+        )
+    return "sdpa" if getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa", False) else "eager"
+
+
+def _tokenizer(name: str, revision: str | None) -> Any:
+    """The tokenizer beside the model, or None: the model can be looked at with token ids too."""
+    from transformers import AutoTokenizer
+
+    try:
+        made = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError):
+        return None
+    # for some architectures transformers makes one up that knows its special tokens and no word
+    return None if set(made.get_vocab().values()) <= set(made.all_special_ids) else made
+
+
+def _why(name: str, revision: str | None, error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    at = f" at revision {revision!r}" if revision else ""
+    if Path(name).is_dir():
+        if not list(Path(name).glob("*.safetensors*")) and (Path(name) / "config.json").exists():
+            return (
+                f"{name} has no safetensors file: pickled weights are not opened, since they can run code; where you "
+                f"trust it, load it and save it again with save_pretrained"
+            )
+        return f"{name}{at} is a directory, but not of a causal Hugging Face model that can be opened: {text}"
+    if isinstance(error, OSError):
+        return (
+            f"{name!r}{at} is neither a directory here nor could it be fetched from the Hugging Face hub ({text}); "
+            f"without a network give the path of a local directory"
+        )
+    return f"{name!r}{at} cannot be opened: {text}"

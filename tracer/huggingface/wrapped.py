@@ -1,0 +1,96 @@
+"""A causal language model that others wrote, as a `HeadModel`: tokens in, logits out, edits obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tracer.interventions.edits import active, refuse_unknown_taps, visiting
+from tracer.watching.discovered import Map
+from tracer.watching.inputs import logits_of
+from tracer.watching.interceptor import Eye
+from tracer.watching.refusals import UNSEEN, CannotWatch, nothing_seen, refuse
+from tracer.watching.sites import Layer, Sites, bare
+
+TAPS = ("q", "k", "v", "z", "pattern")
+
+
+class Foreign(nn.Module):
+    """Safe from any number of threads: edits travel with the call, and the hooks on the model only name its modules.
+
+    Errors: CannotWatch when its attention cannot be seen or is none; ValueError for tokens that it cannot take.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, n_ctx: int, d_vocab: int, tokenizer: Any = None, bos: int | None = None,
+        run: Callable[[nn.Module, Tensor], Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.model = bare(model)
+        self.n_ctx, self.d_vocab, self.tokenizer, self.bos = n_ctx, d_vocab, tokenizer, bos
+        self._run = run or _plain
+        self._map, self._sites = Map(), Sites(self.model)
+        self._sites.attach()
+        self._census()
+
+    @torch.no_grad()
+    def _census(self) -> None:
+        """One small forward pass, to learn which heads there are and that they can be trusted."""
+        if str(getattr(getattr(self.model, "config", None), "_attn_implementation", "")) in UNSEEN:
+            raise CannotWatch(nothing_seen(self.model, self._map))
+        with visiting(lambda call: None):
+            self(torch.arange(min(7, self.n_ctx, self.d_vocab))[None].to(next(self.model.parameters()).device))
+        refuse(self.model, self._map)
+        ahead = [layer.name for layer in self._map.layers if layer.kind == "self" and not layer.causal]
+        if ahead:
+            raise CannotWatch(
+                f"{ahead[0]} looks ahead, so that what this {type(self.model).__name__} says of the next token means "
+                f"nothing: it is no causal language model (BERT's become one with is_decoder=True); to see its heads "
+                f"use tracer.watch(model)"
+            )
+        self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
+
+    def release(self) -> None:
+        """Take the hooks off the model, which stays as it was; this view of it ends here."""
+        self._sites.detach()
+
+    @property
+    def layers(self) -> list[Layer]:
+        """By layer: the module's path, causal or not, how many heads."""
+        return list(self._map.layers)
+
+    @property
+    def n_layers(self) -> int:
+        return len(self._map.layers)
+
+    @property
+    def n_heads(self) -> int:
+        return max(layer.n_heads for layer in self._map.layers)
+
+    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+        if tokens.shape[1] > self.n_ctx:
+            raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.n_ctx}")
+        low, high = int(tokens.min()), int(tokens.max())
+        if low < 0 or high >= self.d_vocab:
+            raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {self.d_vocab - 1}")
+        if active() is None:
+            output = self._run(self.model, tokens)
+        else:
+            if self._map.layers:
+                refuse_unknown_taps(self._taps)
+            with Eye(self._sites, self._map):
+                output = self._run(self.model, tokens)
+        logits = logits_of(output, tokens)
+        if logits is None:
+            raise CannotWatch(
+                f"{type(self.model).__name__} returned no logits [batch pos d_vocab] for {tuple(tokens.shape)} tokens"
+            )
+        return logits.float()
+
+
+def _plain(model: nn.Module, tokens: Tensor) -> Any:
+    return model(tokens)

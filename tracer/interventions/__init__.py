@@ -1,0 +1,1 @@
+"""What is changed inside a forward pass, as values that travel with the call."""

@@ -1,0 +1,89 @@
+"""Interventions that are held while a model trains: heads off, attention to the previous token forbidden or forced.
+
+Source: Singh et al. 2024 (2404.07129), who clamp activations throughout training to see what a head needs to form.
+
+1. off: z = 0 at every position, so that the head writes nothing and none of its weights gets a gradient.
+2. no-previous: the score of key q - 1 is -inf, so that its mass is 0 and the rest of the row sums to 1.
+3. previous: every other score is -inf, so that the pattern is 1 at q - 1 (row 0 sees itself); q and k learn nothing.
+
+A trained model is what it is with its clamps: `with as_trained(run, step): run.model(step)(tokens)`. Without, the same
+weights show what they would do if the clamp were let go.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from tracer.config import Clamp, TrainConfig
+from tracer.interventions.edits import Edit, applied
+
+if TYPE_CHECKING:
+    from tracer.store import Run
+
+
+@dataclass(frozen=True)
+class Hide(Edit):
+    """The scores of keys that a clamp hides from these heads become -inf."""
+
+    what: str = "no-previous"
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(~self.leaves(scores.shape[1], scores.shape[-1], scores.device), -torch.inf)
+
+    def leaves(self, n_heads: int, n: int, device: torch.device) -> Bool[Tensor, "head query_pos key_pos"]:
+        assert self.heads is not None
+        mask = torch.ones(n_heads, n, n, dtype=torch.bool, device=device)
+        mask[list(self.heads)] = visible(self.what, n, device)
+        return mask
+
+
+def held(config: TrainConfig, step: int) -> AbstractContextManager[None]:
+    """Forward passes inside run with the clamps of that step."""
+    wanted = edits(config, step)
+    return applied(wanted) if wanted else nullcontext()
+
+
+def as_trained(run: Run, step: int) -> AbstractContextManager[None]:
+    """The same for a run's snapshot: its heads are what they are with their clamps."""
+    return held(run.config, step) if run.about.kind == "trained" else nullcontext()
+
+
+def edits(config: TrainConfig, step: int) -> list[Edit]:
+    """What the clamps of a step change."""
+    return [_edit(clamp, config.model.n_heads) for clamp in config.clamps if clamp.held(step)]
+
+
+def _edit(clamp: Clamp, n_heads: int) -> Edit:
+    where, heads = f"blocks.{clamp.layer}.attn", clamp.heads(n_heads)
+    return (
+        Edit(f"{where}.hook_z", heads)
+        if clamp.what == "off"
+        else Hide(f"{where}.hook_attn_scores", heads, what=clamp.what)
+    )
+
+
+def visible(what: str, n: int, device: torch.device | None = None) -> Bool[Tensor, "query_pos key_pos"]:
+    """The keys that no-previous or previous leaves to a query (and the future, which the causal mask hides)."""
+    rows = torch.arange(n, device=device)
+    if what == "previous":
+        return rows == (rows[:, None] - 1).clamp_(min=0)
+    return rows != rows[:, None] - 1
+
+
+def masks(
+    config: TrainConfig, step: int, layer: int, n: int, device: torch.device | None = None
+) -> Bool[Tensor, "1 head query_pos key_pos"] | None:
+    """What the clamps of a step leave visible in a layer, for statistics from q and k; None: all."""
+    here = [c for c in config.clamps if c.layer == layer and c.held(step) and c.what != "off"]
+    if not here:
+        return None
+    mask = torch.ones(1, config.model.n_heads, n, n, dtype=torch.bool, device=device)
+    for clamp in here:
+        mask[:, list(clamp.heads(config.model.n_heads))] &= visible(clamp.what, n, device)
+    return mask

@@ -1,0 +1,285 @@
+"""Every head on a prompt as a picture to touch: in a notebook, or as one HTML file that works offline.
+
+tracer.show("checkpoints/demo-0", "def add(self, name, value):")               # the value of a notebook's cell
+tracer.show("checkpoints/demo-0", "def add(self", step=400, head=(1, 3)).save("heads.html")
+tracer.show(tracer.load_hf("gpt2"), "The cat sat on the mat. The cat")
+"""
+
+from __future__ import annotations
+
+import html as markup
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import numpy as np
+
+from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting, probe_words
+from tracer.pictures import film as films
+from tracer.pictures.portable import Head, Told, heads_file
+from tracer.pictures.scales import of_measure
+from tracer.store import NotARun, Run, open_run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.analysis.prompt_attention import Look
+    from tracer.model.protocol import HeadModel
+
+FILM_FLOPS = 4e10
+"""What is filmed unasked: about two seconds on one core."""
+FILM_CELLS = 2_000_000
+"""Cells of a film in a file: 4 x 4 heads, 30 tokens and 100 snapshots are 1.4 million."""
+HERE = dict.fromkeys(PROBES, "this prompt")
+HEIGHT = 860
+"""Pixels of the frame in a notebook; it can be pulled longer."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A view that draws itself where a notebook shows it; `html` is the whole file."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        """A frame of its own, which can reach neither the notebook nor the network."""
+        return (
+            f'<iframe srcdoc="{markup.escape(self.html)}" sandbox="allow-scripts allow-downloads" '
+            f'title="Attention heads" style="width:100%;height:{HEIGHT}px;border:0;resize:vertical"></iframe>'
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file; it needs no server, no network and no other file."""
+        Path(path).write_text(self.html, "utf-8")
+        return Path(path)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A look as `tracer.pictures.portable.Seen`."""
+
+    look: Look
+    strings: list[str]
+    names: list[str]
+
+    @property
+    def causal(self) -> list[bool]:
+        return self.look.causal
+
+    @property
+    def thumbs(self) -> np.ndarray:
+        return self.look.thumbs
+
+    @cached_property
+    def sizes(self) -> list[tuple[int, int]]:
+        return [call.shape[1:] for call in self.look.calls]
+
+    def queries(self, layer: int) -> list[str]:
+        return self._own(self.sizes[layer][0])
+
+    def keys(self, layer: int) -> list[str]:
+        return self._own(self.sizes[layer][1])
+
+    def window(self, layer: int, head: int, rows: slice, cols: slice, /) -> np.ndarray:
+        return self.look.window(layer, head, rows, cols)
+
+    def _own(self, n: int) -> list[str]:
+        return self.strings if n == len(self.strings) else [str(i) for i in range(n)]
+
+
+def show(
+    what: Run | str | Path | HeadModel,
+    prompt: str | Sequence[int],
+    step: int | None = None,
+    head: Head | None = None,
+    measure: str = "induction",
+    *,
+    film: bool | None = None,
+) -> Picture:
+    """Every head of a run (at a step; None: the last) or of a model from `load_hf` on a text, or on token ids.
+
+    `head` (layer, head) is shown first, else the strongest in `measure`, which colours the heads. In a run the measures
+    are those that it recorded, of another model those of this prompt. `film`: the prompt at every snapshot too, to
+    play; None: where that takes a few seconds at most.
+    """
+    if isinstance(what, Run | str | Path):
+        return _of_run(what if isinstance(what, Run) else open_run(what), prompt, step, head, measure, film)
+    if step is not None or film:
+        raise ValueError("a model has no steps: pass a run, or the model of that step alone")
+    from tracer.analysis.prompt_attention import look
+
+    tokens, strings = _encoded(prompt, getattr(what, "tokenizer", None), what.n_ctx, getattr(what, "bos", 0))
+    found = look(what, _tensor(tokens, what))
+    sight = Sight(found, strings, [layer.name for layer in getattr(what, "layers", [])])
+    name = type(getattr(what, "model", what)).__name__
+    setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
+    told = Told(name, release(), prompt=_text(prompt), explained=explained(found.measures, setting, HERE))
+    return Picture(_file(sight, told, found.measures, setting, head, measure))
+
+
+def _of_run(
+    run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
+) -> Picture:
+    from tracer.analysis.prompt_attention import look, read_norms
+    from tracer.interventions import clamps
+    from tracer.model import Transformer
+
+    about, steps = run.about, run.steps
+    step = steps[-1] if step is None and steps else step
+    model = run.model(step)
+    assert step is not None
+    try:
+        tokenizer = run.tokenizer
+    except NotARun:
+        tokenizer = None
+    tokens, strings = _encoded(prompt, tokenizer, about.n_ctx, about.bos)
+    with clamps.as_trained(run, step):
+        found = look(model, _tensor(tokens, model))
+        norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
+    sight = Sight(found, strings, list(about.layers))
+    try:
+        trace = run.trace
+    except NotARun:
+        trace = None
+    measures = _recorded(trace, step) if trace is not None else {}
+    where = probe_words(about.kind) if measures else HERE
+    measures = measures or found.measures
+    cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
+    filmed = _filmed(run, tokens, sight, trace) if trace is not None and (cheap if film is None else film) else None
+    chosen = head or strongest(measures[_known(measure, measures)])
+    told = Told(
+        run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
+        f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(measures, about.setting, where),
+    )  # fmt: skip
+    return Picture(_file(sight, told, measures, about.setting, chosen, measure, norms, filmed))
+
+
+def _file(
+    sight: Any, told: Told, measures: dict[str, np.ndarray], setting: Setting | None, head: Head | None, measure: str,
+    norms: np.ndarray | None = None, film: bytes | None = None,
+) -> str:  # fmt: skip
+    scales = {name: of_measure(name, setting, found) for name, found in measures.items()}
+    return heads_file(
+        sight, told, measures=measures, scales=scales,
+        focus=head or strongest(measures[_known(measure, measures)]), measure=_known(measure, measures), norms=norms,
+        film=film,
+    )  # fmt: skip
+
+
+def _encoded(
+    prompt: str | Sequence[int], tokenizer: Any, n_ctx: int | None, bos: int | None
+) -> tuple[list[int], list[str]]:
+    from tracer.data import PromptTooLong, encode_prompt
+    from tracer.watching.tokens import Words
+
+    words, limit = Words(tokenizer), n_ctx or 2**31
+    if isinstance(prompt, str):
+        if words.tokenizer is None:
+            raise ValueError(
+                "there is no tokenizer beside this model: pass the prompt as token ids, such as [0, 17, 4]"
+            )
+        found = encode_prompt(words.tokenizer, prompt, limit, bos)
+        return found.tokens, found.strings
+    ids = [int(i) for i in prompt]
+    if not ids:
+        raise ValueError("the prompt is empty: pass at least one token")
+    if len(ids) > limit:
+        raise PromptTooLong(len(ids), limit)
+    return ids, words.strings(ids)
+
+
+def _tensor(tokens: list[int], model: Any) -> Any:
+    import torch
+
+    return torch.tensor([tokens], device=next(model.parameters()).device)
+
+
+def _nearest(trace: xr.Dataset, step: int) -> int:
+    return int(np.abs(trace["step"].values - step).argmin())
+
+
+def _recorded(trace: xr.Dataset, step: int) -> dict[str, np.ndarray]:
+    """Every head measure that the run holds, at the row nearest to a step."""
+    if not trace.sizes["step"]:
+        return {}
+    row = _nearest(trace, step)
+    held = {name: trace[name].values[row] for name in HEAD_MEASURES if name in trace}
+    return {name: values for name, values in held.items() if np.isfinite(values).any()}
+
+
+def _filmed(run: Run, tokens: list[int], sight: Sight, trace: xr.Dataset) -> bytes | None:
+    import torch
+
+    from tracer.analysis.prompt_over_steps import film
+
+    steps, exist = run.steps, sight.thumbs[..., 0, 0]
+    if len(steps) < 2:
+        return None
+    n = len(tokens)
+    size = films.resolution(n, exist.size, len(steps), FILM_CELLS)
+    frames = {step: films.codes(frame) for step, frame in film(run, torch.tensor([tokens]), steps, size=size)}
+    rows = [_nearest(trace, step) for step in steps]
+    loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
+    values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)
+    factor = -(-n // next(iter(frames.values())).shape[-1])
+    measures = {name: trace[name].values[rows] for name in HEAD_MEASURES if name in trace}
+    label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
+    return films.film(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=sight.causal,
+                      loss_label=label)  # fmt: skip
+
+
+def _known(measure: str, measures: dict[str, np.ndarray]) -> str:
+    if measure not in measures:
+        raise ValueError(f"measure={measure!r} is not measured here; known: {', '.join(measures)}")
+    return measure
+
+
+def strongest(values: np.ndarray) -> Head:
+    """The head with the largest value."""
+    layer, head = np.unravel_index(int(np.nan_to_num(values, nan=-np.inf).argmax()), values.shape)
+    return int(layer), int(head)
+
+
+def explained(
+    names: Iterable[str], setting: Setting | None, probes: Mapping[str, str] = PROBES
+) -> list[tuple[str, str]]:
+    """Each measure: formula, what it was measured on, value at chance, source."""
+    lines = []
+    for measure in (MEASURES[name] for name in names):
+        chance = measure.at_chance(setting)
+        at = "" if chance is None or not math.isfinite(chance) else f" At chance {chance:.3g} ({measure.chance_text})."
+        note = f" {measure.note}" if measure.note else ""
+        on = probes[measure.probe]
+        lines.append((measure.label, f"{measure.formula}. Measured on {on}.{at}{note} Source: {measure.source}."))
+    return lines
+
+
+def snippet(run: Run, prompt: str | Sequence[int], step: int | None, head: Head, measure: str) -> str:
+    """The lines of Python that show a view again, where the run lies under checkpoints/ as it does by default."""
+    directory = f"checkpoints/{run.name}"
+    shown = prompt if isinstance(prompt, str) else list(map(int, prompt))
+    rest = f"step={step}, head={tuple(head)!r}, measure={measure!r}"
+    return f"import tracer\n\ntracer.show({directory!r}, {shown!r}, {rest})"
+
+
+def address(run: str, prompt: str | Sequence[int], step: int | None, head: Head, measure: str) -> str:
+    """The query of the same view in the dashboard."""
+    text = {"prompt": prompt} if isinstance(prompt, str) else {}
+    return urlencode({"run": run, "step": step, **text, "layer": head[0], "head": head[1], "measure": measure})
+
+
+def _text(prompt: str | Sequence[int]) -> str:
+    return prompt if isinstance(prompt, str) else " ".join(str(int(i)) for i in prompt)
+
+
+def release() -> str:
+    """The version of this package; empty in a checkout that was not installed."""
+    try:
+        return version("manyeyes")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,1 @@
+"""Systems that others published, trained here, and what was claimed of them."""

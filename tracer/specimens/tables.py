@@ -1,0 +1,130 @@
+"""What was published beside what came out here, as Markdown: a table for each tutorial, the claims, the exercises.
+
+`as_json` keeps the figures that the tables are made from, because the runs are too large to keep.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+from tracer.presets import preset
+from tracer.specimens.claims import Found, Judgement, Outcome, answers, judged
+from tracer.specimens.systems import SPECIMENS, TUTORIALS, Check, Specimen
+
+VERDICTS: dict[bool | None, str] = {True: "yes", False: "**no**"}
+
+
+def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
+    """Everything that is known of these specimens; several seeds are told as mean and range."""
+    parts = []
+    for number, title in enumerate(TUTORIALS):
+        mine = [one for one in SPECIMENS.values() if one.tutorial == number]
+        known = {one.name: [found[one.name] for found in seeds if one.name in found] for one in mine}
+        rows = [row for one in mine if known[one.name] for row in figures(one, known[one.name])]
+        asked = [(one.name, [*exercises.get(one.name, ()), *answers(one.name, seeds)]) for one in mine if one.exercise]
+        checks = [row for name, done in asked for row in _checked(name, done)]
+        if rows or checks:
+            parts.append(f"## {title}\n")
+        if rows:
+            parts.append(_table(("specimen", "figure", "published", "here"), rows))
+        if checks:
+            parts.append(_table(("exercise", "it asks", "here", "holds"), checks))
+    if verdicts := judged(seeds):
+        parts.append("## Claims\n")
+        parts.append(_table(("claim", "holds here", "evidence"),
+                            [(one.claim.text, _told(one), one.evidence) for one in verdicts]))  # fmt: skip
+    return "\n".join(parts)
+
+
+def as_json(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
+    """What `tables` is given, to six digits; what is not a number is null."""
+    kept = {
+        "seeds": [{name: asdict(one) for name, one in found.items()} for found in seeds],
+        "exercises": {name: [asdict(check) for check in checks] for name, checks in exercises.items()},
+    }
+    return json.dumps(_plain(kept), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+def figures(specimen: Specimen, outcomes: Sequence[Outcome]) -> list[tuple[str, str, str, str]]:
+    """(specimen, figure, published, here) for everything that its author or this run has a number of."""
+    start, end = specimen.entropy or (None, None)
+    steps = ", ".join(dict.fromkeys(f"{one.step:,}" for one in outcomes))
+    ended = ", ".join(dict.fromkeys(f"{one.status} at step {one.step:,}" for one in outcomes))
+    perplexity = [math.exp(one.loss) for one in outcomes]
+    rows = [("entropy at the start", _one(start, 3), _many([one.entropy_start for one in outcomes], 3))]
+    if all(one.status == "finished" for one in outcomes):
+        rows += [
+            (f"entropy at the end, step {steps}", _one(end, 3), _many([one.entropy_end for one in outcomes], 3)),
+            ("the same by head", _heads(specimen.heads), _heads(outcomes[0].entropies)),
+            ("held-out perplexity", _one(specimen.perplexity, 2), _many(perplexity, 2)),
+            (
+                "held-out loss",
+                "–" if specimen.loss is None else f"near {specimen.loss} in training",
+                _many([one.loss for one in outcomes], 3),
+            ),
+            ("attention on the token itself", "–", _many([one.own_token for one in outcomes], 2)),
+        ]
+        if len(outcomes[0].entropies) == len(outcomes[0].entropies[0]) == 1:
+            rows = [row for row in rows if row[0] != "the same by head"]
+    else:
+        rows.append(("how it ends", specimen.published, ended))
+    size = _size(specimen.name)
+    rows.append(("parameters, at the published size", _count(specimen.n_params), f"{size:,}"))
+    return [(f"`{specimen.name}`", *row) for row in rows]
+
+
+@cache
+def _size(name: str) -> int:
+    """Parameters of a specimen as published."""
+    from tracer.model import Transformer
+
+    config = preset(name).config
+    return sum(p.numel() for p in Transformer(replace(config.model, d_vocab=config.data.vocab_size)).parameters())
+
+
+def _checked(name: str, checks: Sequence[Check]) -> list[tuple[str, str, str, str]]:
+    return [(f"`{name}`", one.asks, one.answer, VERDICTS.get(one.holds, "–")) for one in checks]
+
+
+def _told(one: Judgement) -> str:
+    return VERDICTS.get(one.holds, "too close to tell" if one.tested else "not tested")
+
+
+def _one(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _many(values: Sequence[float], digits: int) -> str:
+    """The value, or mean and range of several seeds."""
+    mean = _one(sum(values) / len(values), digits)
+    return mean if len(values) == 1 else f"{mean} ({_one(min(values), digits)} to {_one(max(values), digits)})"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _heads(entropies: Sequence[Sequence[float]]) -> str:
+    """Heads of a layer apart by spaces, layers by slashes."""
+    return " / ".join(" ".join(f"{value:.2f}" for value in layer) for layer in entropies) or "–"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    clean: Callable[[str], str] = lambda cell: cell.replace("|", "\\|")  # noqa: E731
+    return "\n".join(f"| {' | '.join(map(clean, row))} |" for row in lines) + "\n"

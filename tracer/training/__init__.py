@@ -1,0 +1,1 @@
+"""Training: the loop, what it records, and how it ends."""

@@ -1,0 +1,329 @@
+"""The training loop, on Accelerate. One step reads: measure, backward, record, update.
+
+Nothing random has a state: batch t, and the dropout of step t, are functions of (seed, t). So a run that was killed
+goes on to the bit, and a run that diverged can be replayed under the microscope.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from tracer import data as data_module
+from tracer.config import TrainConfig, to_dict
+from tracer.interventions import clamps
+from tracer.interventions.edits import recording
+from tracer.model import Transformer
+from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
+from tracer.store.provenance import process, provenance
+from tracer.training import optim
+from tracer.training.divergence import GRADIENT, WEIGHT, Watch
+from tracer.training.interrupts import any_process, interrupts
+from tracer.training.malloc import keep_freed_memory
+from tracer.training.probe_recorder import Recorder, record_steps, snapshot_steps
+from tracer.training.session import Scribe
+
+
+@dataclass
+class Job:
+    """Everything that a training process holds."""
+
+    config: TrainConfig
+    data: data_module.Data
+    accelerator: Accelerator
+    raw: Transformer
+    model: Any
+    optimizers: list[Any]
+    bf16: bool
+
+
+def train(config: TrainConfig, preset: str | None = None, quiet: bool = False) -> Run:
+    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there."""
+    return _begin(prepare(config), resolve(config.run or f"{preset or 'run'}-{config.seed}"), preset, 0, None, quiet)
+
+
+def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False) -> Run:
+    """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
+
+    `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
+    unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
+    """
+    parent = run if isinstance(run, Run) else open_run(run)
+    theirs = parent.config
+    config = replace(theirs, run=None) if config is None else config
+    _refuse_another_model(parent.name, theirs, config)
+    if config.steps <= step:
+        raise ValueError(f"steps={config.steps} leaves nothing to train after step {step}: give a larger number")
+    goes_on = step == parent.resume_step() and all(
+        getattr(theirs.optim, name) == getattr(config.optim, name) for name in GROUPS
+    )
+    state = (
+        parent.resume_state()
+        if goes_on
+        else {f"model.{name}": tensor for name, tensor in parent.model(step).state_dict().items()}  # type: ignore[attr-defined]
+    )
+    job = prepare(config)
+    if job.data.tokenizer.to_str() != parent.tokenizer.to_str():
+        raise ValueError(
+            f"the tokens of data.corpus={config.data.corpus!r} are not those that {parent.name} knows: a fork can "
+            f"change what is mixed in (data.mix, data.mix_share), not the tokenizer"
+        )
+    load_state(job, state)
+    facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
+    directory = resolve(config.run or f"{parent.name}-from-{step}")
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet)
+
+
+GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
+"""What an optimiser's state hangs on: its kind, and which parameters share a learning rate."""
+
+
+def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> None:
+    free = {"dropout": ours.model.dropout, "init": ours.model.init}
+    before, now = to_dict(replace(theirs.model, **free)), to_dict(ours.model)
+    if changed := [field for field in now if now[field] != before[field]]:
+        differences = ", ".join(f"model.{field}={now[field]} (there {before[field]})" for field in changed)
+        raise ValueError(f"a fork keeps the model of {name}; this one differs: {differences}")
+
+
+def _begin(
+    job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool
+) -> Run:
+    """Lay out a new run directory, and train from `start`."""
+    if not job.accelerator.is_main_process:
+        return _loop(job, None, start, directory)
+    config = job.config
+    snapshots, n_records = _plan(job, start)
+    recorder = Recorder(job.raw, config.record, job.data)
+    meta = {
+        "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
+        "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
+        "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
+        "step": start, "snapshot_steps": snapshots, **provenance(), **process(),
+    }  # fmt: skip
+    writer = RunWriter.create(directory, meta, job.data.tokenizer)
+    writer.create_trace(n_records, *recorder.layout())
+    return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
+
+
+def _plan(job: Job, first: int) -> tuple[list[int], int]:
+    """The steps of a run's snapshots, and how many rows its trace will have; a fork begins at its `first` step."""
+    snapshots = sorted({first, *(s for s in snapshot_steps(job.config, _bytes(job.raw)) if s >= first)})
+    return snapshots, sum(step >= first for step in record_steps(job.config, snapshots))
+
+
+def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> Run:
+    """Go on with a run where its last resume point is; `steps` makes it longer than planned."""
+    run = open_run(name)
+    config = run.config if steps is None else replace(run.config, steps=steps)
+    start = run.resume_step()
+    if run.status == "diverged":
+        raise ValueError(
+            f"{run.name} diverged at step {run.meta['divergence']['step']}; going on would repeat that exactly"
+        )
+    if run.status == "finished" and config.steps <= run.config.steps:
+        raise ValueError(f"{run.name} is finished at step {run.config.steps}; `--steps N` with a larger N goes on")
+    if start is not None and config.steps < start:
+        raise ValueError(f"{run.name} is at step {start} already: steps={config.steps} cannot be less")
+    state = run.resume_state()
+    job = prepare(config)
+    if job.data.hash != run.meta["corpus"]["hash"]:
+        raise ValueError(
+            f"the corpus {job.data.name!r} is not the one {run.name} was trained on (its hash differs), "
+            f"so the run cannot go on to the bit; restore the text, or start a new run"
+        )
+    load_state(job, state)
+    assert start is not None
+    if not job.accelerator.is_main_process:
+        return _loop(job, None, start, run.dir)
+    recorder = Recorder(job.raw, config.record, job.data)
+    snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
+    writer = RunWriter.reopen(run)
+    assert writer.trace is not None
+    writer.trace.add(recorder.layout()[0])
+    was_last = run.config.steps if config.steps > run.config.steps else None  # its row, if it is there, has no update
+    writer.trace.extend(n_records, from_step=was_last)
+    facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
+    writer.status("training", facts)
+    return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
+
+
+def prepare(config: TrainConfig) -> Job:
+    """Data, model and optimisers on their device."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device=cuda, but torch sees no GPU here; use --device auto or cpu")
+    keep_freed_memory()
+    accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision="no")  # precision is optim.precision's
+    share = accelerator.num_processes * config.optim.accumulate
+    if config.optim.batch_size % share:
+        raise ValueError(
+            f"batch_size={config.optim.batch_size} is not divisible by {accelerator.num_processes} processes x "
+            f"accumulate={config.optim.accumulate}: the nearest that is, is "
+            f"{max(1, round(config.optim.batch_size / share)) * share}"
+        )
+    data = data_module.build(config.data, config.model.n_ctx, config.seed)
+    wanted = config.model.d_vocab
+    if wanted is not None and wanted != data.d_vocab:
+        raise ValueError(
+            f"model.d_vocab={wanted} is not the tokenizer's vocabulary, {data.d_vocab}: leave it out, and set "
+            f"data.vocab_size instead"
+        )
+    raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
+    raw.tokenizer = data.tokenizer
+    model = accelerator.prepare(raw)
+    optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
+    if config.optim.compile:
+        model = torch.compile(model)
+    bf16 = config.optim.precision == "bf16" or (config.optim.precision == "auto" and accelerator.device.type == "cuda")
+    return Job(config, data, accelerator, raw, model, optimizers, bf16)
+
+
+def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
+    """Gradients of batch `step` and its mean loss, over all micro-batches and processes.
+
+    `alone`: this process does the whole batch on the bare model while the others wait or are gone.
+    """
+    config, accelerator = job.config, job.accelerator
+    rank, world = (0, 1) if alone else (accelerator.process_index, accelerator.num_processes)
+    model = job.raw if alone else job.model
+    batch = job.data.train(step, config.optim.batch_size)[rank::world]
+    if config.model.dropout:
+        torch.manual_seed((config.seed << 32) + step * world + rank)
+    total = torch.zeros((), device=accelerator.device)
+    micros = batch.to(accelerator.device).chunk(config.optim.accumulate)
+    for i, micro in enumerate(micros):
+        last = i == len(micros) - 1
+        with contextlib.nullcontext() if last or world == 1 else accelerator.no_sync(model):
+            with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=job.bf16):
+                logits = model(micro[:, :-1])
+            loss = F.cross_entropy(logits.float().flatten(0, 1), micro[:, 1:].flatten()) / len(micros)
+            accelerator.backward(loss)
+        total += loss.detach()
+    return total if world == 1 else accelerator.reduce(total, "mean")  # type: ignore[return-value]
+
+
+def update(job: Job, step: int) -> tuple[float, Tensor]:
+    """Clip, step, clear; returns the learning rate and the factor by which gradients were scaled."""
+    lr, factor = optim.set_lr(job.optimizers, job.config.optim, step), torch.ones(())
+    if job.config.optim.clip is not None:
+        norm = torch.as_tensor(job.accelerator.clip_grad_norm_(job.raw.parameters(), job.config.optim.clip))
+        factor = (job.config.optim.clip / (norm + 1e-6)).clamp(max=1.0)
+    for optimizer in job.optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    return lr, factor
+
+
+def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
+    """From step `start` to the end; the process without a scribe (not the main one) only trains."""
+    steps, losses = job.config.steps, Losses()
+    job.raw.train()
+    with contextlib.ExitStack() as stack:
+        if scribe:
+            stack.enter_context(scribe)
+        interrupted = stack.enter_context(interrupts())
+        for step in range(start, steps + 1):
+            stop = any_process(interrupted())
+            if scribe:
+                scribe.keep(step, lambda: state_of(job), force=step in (start, steps) or stop)
+            if stop:
+                return scribe.close("stopped") if scribe else Run(directory)
+            with clamps.held(job.config, step):
+                loss = forward_backward(job, step)
+            if (failed := losses.failed(step, loss, wait=step == steps)) is not None:
+                if scribe:
+                    scribe.writer.wait()
+                    return scribe.diverged(_replay(job, directory, failed))
+                return Run(directory)
+            if scribe:
+                with clamps.held(job.config, step):
+                    scribe.measure(step, loss)
+            if step < steps:
+                lr, clip_factor = update(job, step)
+                if scribe:
+                    scribe.write(step, lr, clip_factor)
+        if scribe:
+            scribe.write(steps, None, None)
+            return scribe.close("finished")
+    return Run(directory)
+
+
+class Losses:
+    """Is every loss finite? A GPU is asked one step late, by a copy on its way since, so that nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._copies: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
+
+    def failed(self, step: int, loss: Tensor, wait: bool) -> int | None:
+        """The step whose loss is known not to be finite; `wait`: there is no later call, so ask about all."""
+        copied = torch.cuda.Event() if loss.device.type == "cuda" else None
+        self._copies.append((step, loss.to("cpu", non_blocking=True), copied))
+        if copied is not None:
+            copied.record()
+        while len(self._copies) > (copied is not None and not wait):
+            asked, value, copied_then = self._copies.popleft()
+            if copied_then is not None:
+                copied_then.synchronize()
+            if not math.isfinite(float(value)):
+                return asked
+        return None
+
+
+def state_of(job: Job) -> dict[str, Tensor]:
+    """Weights and optimiser state as one flat dict of tensors, so that nothing needs to be pickled."""
+    state = {f"model.{name}": tensor for name, tensor in job.raw.state_dict().items()}
+    for i, optimizer in enumerate(job.optimizers):
+        for index, slots in optimizer.state_dict()["state"].items():
+            tensors = {name: value for name, value in slots.items() if isinstance(value, Tensor)}
+            state |= {f"optimizer.{i}.{index}.{name}": value for name, value in tensors.items()}
+    return state
+
+
+def load_state(job: Job, state: dict[str, Tensor]) -> None:
+    """The inverse of `state_of`."""
+    job.raw.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
+    for i, optimizer in enumerate(job.optimizers):
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in state.items():
+            if name.startswith(f"optimizer.{i}."):
+                _, _, index, slot = name.split(".", 3)
+                slots.setdefault(int(index), {})[slot] = tensor
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+
+
+def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
+    """Train again from the last resume point with every tap watched, until something is not finite."""
+    run, watch = Run(directory), Watch()
+    start = run.resume_step()
+    assert start is not None
+    load_state(job, run.resume_state())
+    for optimizer in job.optimizers:  # the step that failed left its gradients behind
+        optimizer.zero_grad()
+    for step in range(start, noticed + 1):
+        with clamps.held(job.config, step), recording(*job.raw.hook_dict) as seen:
+            loss = forward_backward(job, step, alone=True)
+        if not watch.look(step, {**seen, "loss": loss}):
+            break
+        backwards = reversed(list(job.raw.named_parameters()))  # the order in which gradients are computed
+        gradients = {n + GRADIENT: p.grad for n, p in backwards if p.grad is not None}
+        if not watch.look(step, gradients):
+            break
+        update(job, step)
+        if not watch.look(step, {n + WEIGHT: p for n, p in job.raw.named_parameters()}):
+            break
+    report = watch.report()
+    report["text"] = report["text"] or f"training again from step {start} did not show where"
+    return {"step": noticed, "replayed_from": start, **report}
+
+
+def _bytes(model: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters())

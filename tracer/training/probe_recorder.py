@@ -1,0 +1,213 @@
+"""When to measure and what: from a model and a step to one row of the trace.
+
+Row t is about the weights after t updates: the head statistics, losses and patterns on fixed probes, the loss and the
+gradients of training batch t, and the size of the update that follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tracer.config import RecordConfig, TrainConfig
+from tracer.data import Data, probes, token_strings
+from tracer.heads import pattern, probe_scores, stats
+from tracer.interventions.edits import recording
+from tracer.measures import HEAD_MEASURES, MEASURES, gradients
+from tracer.model import QK_TAPS, Transformer
+from tracer.store import Variable
+
+PARAM_MEASURES = ("grad_norm", "weight_norm", "update_ratio")
+SCALARS = (
+    "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
+    "learning_rate",
+)  # fmt: skip
+STREAM = "blocks.0.hook_resid_pre"
+
+Visible = Callable[[int, int, torch.device], Tensor | None]
+
+
+def no_mask(layer: int, n: int, device: torch.device) -> None:
+    """Every key that the causal mask leaves."""
+
+
+def doubling(limit: int) -> list[int]:
+    """1, 2, 4, 8, ... below a limit: dense where training moves fastest."""
+    return [2**i for i in range(64) if 2**i < limit]
+
+
+def snapshot_steps(config: TrainConfig, model_bytes: int) -> list[int]:
+    """0, the last step, and every `snapshot_every`-th, thinned so that all fit in `snapshot_mb`."""
+    every, budget = config.record.snapshot_every, config.record.snapshot_mb * 1e6
+    while (config.steps // every + 2) * model_bytes > budget and every < config.steps:
+        every *= 2
+    return sorted({*range(0, config.steps, every), config.steps})
+
+
+def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
+    """Every snapshot, every `every`-th step, and powers of two before the first of those."""
+    every = config.record.every
+    early = doubling(min(every, config.steps))
+    return sorted({*range(0, config.steps, every), *early, *snapshots, config.steps})
+
+
+class Recorder:
+    """Holds the probes, measures on them, and knows what the measuring cost."""
+
+    def __init__(self, model: Transformer, config: RecordConfig, data: Data) -> None:
+        self.device = model.embed.W_E.device
+        n_ctx, d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
+        self.val = data.val(config.val_rows).to(self.device)
+        self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
+        self.repeat_tokens = self.repeat.tokens.to(self.device)
+        self.n_text, self.n_repeat = min(config.text_prompts, len(self.val)), config.repeat_prompts
+        self.width = min(config.pattern_ctx, n_ctx)
+        self.tokenizer, self.config = data.tokenizer, model.config
+        self.params = dict(model.named_parameters())
+        self.seconds = 0.0
+
+    def layout(self) -> tuple[dict[str, Variable], dict[str, Any]]:
+        """The variables and coordinates of this run's trace, each with its registry row as attributes."""
+        c, n_prompts = self.config, self.n_text + self.n_repeat
+        heads, matrices = (c.n_layers, c.n_heads), (c.n_layers, c.n_heads, 4)
+        shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        shapes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
+        shapes |= {name: (("param",), (len(self.params),)) for name in PARAM_MEASURES}
+        shapes |= {f"head_{name}": (("layer", "head", "matrix"), matrices) for name in PARAM_MEASURES}
+        shapes |= {name: ((), ()) for name in SCALARS}
+        shapes["loss_by_position"] = (("pos",), (c.n_ctx,))
+        shapes["resid_rms"] = (("depth",), (c.n_layers + 1,))
+        variables = {name: Variable(dims, shape, attrs=_attrs(name)) for name, (dims, shape) in shapes.items()}
+        variables["tokens_seen"] = Variable((), (), "float64", _attrs("tokens_seen"))
+        variables["pattern"] = Variable(
+            ("prompt", "layer", "head", "query_pos", "key_pos"), (n_prompts, *heads, self.width, self.width), "float16",
+            _attrs("pattern"),
+        )  # fmt: skip
+        names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]
+        tokens = np.full((n_prompts, self.width), -1, np.int64)
+        for i, row in enumerate(self._prompts()):
+            tokens[i, : len(row)] = row.cpu().numpy()
+        strings = [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens]
+        coords = {
+            "layer": (("layer",), np.arange(c.n_layers), {}),
+            "head": (("head",), np.arange(c.n_heads), {}),
+            "param": (("param",), np.array(list(self.params)), {}),
+            "matrix": (("matrix",), np.array(gradients.MATRICES), {}),
+            "prompt": (("prompt",), np.array(names), {}),
+            "prompt_tokens": (
+                ("prompt", "query_pos"), tokens,
+                {"long_name": "token ids of the probe prompts; -1: no token", "strings": strings},
+            ),
+        }  # fmt: skip
+        return variables, coords
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """What runs inside counts as the cost of recording."""
+        began = self.now()
+        try:
+            yield
+        finally:
+            self.seconds += self.now() - began
+
+    def now(self) -> float:
+        """Seconds, once the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    @torch.inference_mode()
+    def measure(self, model: Transformer, with_patterns: bool, visible: Visible = no_mask) -> dict[str, np.ndarray]:
+        """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays.
+
+        `visible` gives the keys that a clamp leaves to a layer's heads on so many tokens.
+        """
+        training = model.training
+        model.eval()
+        with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
+            loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
+        with recording(*QK_TAPS) as repeat:
+            repeat_loss = probes.per_token_loss(model(self.repeat_tokens), self.repeat_tokens)
+        model.train(training)
+        layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period
+        assert period is not None
+        per_layer = []
+        for layer in layers:
+            q, k = model.qk_taps(layer)
+            of_text, of_repeat = (visible(layer, seen[q].shape[1], self.device) for seen in (text, repeat))
+            on_text = stats(text[q], text[k], scale=scale, mask=of_text)
+            on_repeat = stats(repeat[q], repeat[k], self.repeat_tokens, scale=scale, mask=of_repeat)
+            per_layer.append(probe_scores(on_text, on_repeat, self.repeat.second_copy))
+        row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
+        row |= {
+            "val_loss": loss.mean(),
+            "loss_by_position": loss.mean(0),
+            "resid_rms": torch.stack(
+                [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
+            ),
+            "icl_score": probes.icl_score(loss, self.config.n_ctx),
+            "repeat_loss": probes.repeat_loss(repeat_loss, period),
+            "first_copy_loss": probes.first_copy_loss(repeat_loss, period),
+        }
+        if with_patterns:
+            row["pattern"] = torch.stack(
+                [self._patterns(text, repeat, *model.qk_taps(layer), partial(visible, layer)) for layer in layers],
+                dim=1,
+            )
+        return gradients.fetch(row)
+
+    def _prompts(self) -> list[Tensor]:
+        """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""
+        return [*self.val[: self.n_text, : self.width], *self.repeat_tokens[: self.n_repeat, : self.width]]
+
+    def _patterns(
+        self, text: dict[str, Tensor], repeat: dict[str, Tensor], q: str, k: str, visible: Callable[..., Tensor | None]
+    ) -> Tensor:
+        """One layer's patterns of the kept prompts, [prompt head query_pos key_pos]; NaN beyond a prompt's end."""
+        scale, n = self.config.scale, self.width
+        parts = []
+        for seen, count in ((text, self.n_text), (repeat, self.n_repeat)):
+            first_q, first_k = seen[q][:count, :n], seen[k][:count, :n]
+            p = pattern(first_q, first_k, scale=scale, mask=visible(first_q.shape[1], self.device))
+            full = p.new_full((count, p.shape[1], n, n), float("nan"))
+            full[..., : p.shape[-2], : p.shape[-1]] = p
+            parts.append(full)
+        return torch.cat(parts)
+
+    def before_update(self) -> dict[str, Tensor]:
+        """g and w of every tensor and head, and a copy of the weights to measure the update against."""
+        grads, self._old = gradients.gradients(self.params), gradients.copies(self.params)
+        return {
+            "grad_norm": gradients.tensor_norms(grads),
+            "weight_norm": gradients.tensor_norms(self._old),
+            "head_grad_norm": gradients.head_norms(grads),
+            "head_weight_norm": gradients.head_norms(self._old),
+        }
+
+    def after_update(self, norms: dict[str, Tensor]) -> dict[str, np.ndarray]:
+        """Adds u, from the true difference of the weights."""
+        moved = gradients.differences(self._old, self.params)
+        ratio = gradients.update_ratio(gradients.tensor_norms(moved), norms["weight_norm"])
+        head_ratio = gradients.update_ratio(gradients.head_norms(moved), norms["head_weight_norm"])
+        self._old = {}
+        return gradients.fetch({**norms, "update_ratio": ratio, "head_update_ratio": head_ratio})
+
+
+def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:
+    return stream.float().pow(2).mean(-1).sqrt().median()
+
+
+def _attrs(name: str) -> dict[str, Any]:
+    measure = MEASURES[name]
+    return {
+        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
+        "probe": measure.probe or "",
+    }  # fmt: skip

@@ -1,0 +1,234 @@
+"""The main process's side of training: keeps weights, records rows, logs lines, and says what all that cost."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tracer.config import TrainConfig
+from tracer.data import Data
+from tracer.interventions import clamps
+from tracer.measures.gradients import fetch
+from tracer.model import Transformer
+from tracer.model.generate import generate
+from tracer.store import Run, RunWriter
+from tracer.training.probe_recorder import Recorder, record_steps
+from tracer.training.progress import Terminal, perplexity
+
+CHECKPOINT_SECONDS = 10.0
+"""About this much work is repeated after a kill; more where leaving a resume point takes over 1 % of it."""
+SAMPLE_TOKENS = 40
+TEMPERATURES = (0.5, 0.0)
+GRADIENTS_EVERY = 5
+"""A table of gradients with every fifth log line, as in the tutorials (100 and 500 batches)."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space, or a quota or a limit on file sizes has been reached."""
+
+
+class DiskFull(OSError):
+    """The run could not be written on; everything committed before is kept."""
+
+
+class Scribe:
+    """A context manager around the loop; `keep`, `measure` and `write` are called once a step, in that order."""
+
+    def __init__(
+        self, model: Transformer, config: TrainConfig, data: Data, writer: RunWriter, recorder: Recorder, start: int,
+        quiet: bool,
+    ) -> None:  # fmt: skip
+        self.model, self.config, self.data, self.writer, self.recorder = model, config, data, writer, recorder
+        self.snapshots = set(writer.meta["snapshot_steps"])
+        self.records = set(record_steps(config, sorted(self.snapshots)))
+        self.terminal = Terminal(config.steps, start, enabled=not quiet)
+        self.row: dict[str, Any] | None = None
+        self.last: dict[str, Any] = {}
+        self.extra_seconds = 0.0
+        self.earlier: dict[str, float] = writer.meta.get("cost", {})
+        self.began = self.checkpointed = time.perf_counter()
+        self.checkpoint_seconds = 0.0
+        self.start, self.step, self.mark = start, start, (start, self.began)
+
+    def __enter__(self) -> Scribe:
+        self.terminal.__enter__()
+        where = self.writer.dir
+        self.terminal.say(
+            f"{where.name}: {self.writer.meta['n_params']:,} parameters on {self.writer.meta['device']}, into {where}"
+        )
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        self.terminal.__exit__()
+        if error is None:
+            return
+        if isinstance(error, OSError):  # no more writing: rows after a lost one would leave a gap that no resume fills
+            self.writer.abandon()
+            if error.errno not in FULL:
+                return
+            raise DiskFull(
+                errno.ENOSPC,
+                f"the disk is full at step {self.step}: everything committed before is kept; "
+                f"free some space, then `tracer resume {self.writer.dir}`",
+            ) from error
+        self.close("stopped", error=f"{type(error).__name__}: {error}")
+
+    def keep(self, step: int, state: Callable[[], dict[str, Tensor]], force: bool) -> None:
+        """Snapshot the weights when it is their turn; leave a resume point when forced or when the last one is old.
+
+        Weights that are not finite never replace a resume point: a divergence is replayed from the last healthy one.
+        """
+        self.step = step
+        self.terminal.update(step)
+        age = time.perf_counter() - self.checkpointed
+        due = force or age > max(CHECKPOINT_SECONDS, 100 * self.checkpoint_seconds)
+        if not due and step not in self.snapshots:
+            return
+        with self.recorder.timed():
+            began = self.recorder.now()
+            if step in self.snapshots:
+                self.writer.snapshot(step, self.model.state_dict())
+            if due:
+                if step == self.start or self._healthy():
+                    self.writer.checkpoint(step, state(), cost=self._cost())
+                self.checkpointed = self.recorder.now()
+                self.checkpoint_seconds = self.checkpointed - began
+
+    def _healthy(self) -> bool:
+        return bool(torch.stack([p.isfinite().all() for p in self.model.parameters()]).all())
+
+    def measure(self, step: int, loss: Tensor) -> None:
+        """On a record step: head statistics, losses, g and w, while the gradients of the step are there."""
+        if step not in self.records:
+            return
+        step_ms = self._step_ms(step)
+        with self.recorder.timed():
+            self.norms = self.recorder.before_update()
+            visible = partial(clamps.masks, self.config, step)
+            self.row = self.recorder.measure(self.model, with_patterns=step in self.snapshots, visible=visible)
+            tokens = self.config.optim.batch_size * self.config.model.n_ctx
+            self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
+
+    def write(self, step: int, lr: float | None, clip_factor: Tensor | None) -> None:
+        """After the update (None: there was none, this is the last row): add u, store the row, log when due."""
+        if self.row is None:
+            return
+        with self.recorder.timed():
+            if lr is None or clip_factor is None:
+                self.row |= fetch(self.norms)
+            else:
+                self.row |= self.recorder.after_update(self.norms)
+                self.row |= {"learning_rate": lr, "clip_factor": float(clip_factor)}
+            self.writer.record(step, self.row)
+        self.last, self.row = self.row, None
+        self._show(step)
+        if step % self.config.record.log_every == 0 or step == self.config.steps:
+            self._log(step)
+
+    def close(self, status: str, **facts: Any) -> Run:
+        """End the run with a status, and print the cost of recording."""
+        cost = self._cost()
+        self.writer.close(status, step=self.step, cost=cost, **facts)
+        if self.terminal.console.quiet:
+            return Run(self.writer.dir)
+        self.terminal.say(
+            f"{status} at step {self.step} after {cost['seconds']:.0f} s; recording took "
+            f"{cost['recording_share']:.1%} of training time ({cost['recording_ms']:.0f} ms a record), "
+            f"sample texts {cost['samples_share']:.1%}"
+        )
+        return Run(self.writer.dir)
+
+    def diverged(self, divergence: dict[str, Any]) -> Run:
+        """End the run as diverged and say where it began."""
+        self.step = divergence["step"]
+        self.terminal.say(f"the loss is not finite at step {divergence['step']}. {divergence['text']}")
+        return self.close("diverged", divergence=divergence)
+
+    def _cost(self) -> dict[str, float]:
+        """Seconds of training proper, and what recording and sample texts cost as a share of it, over all sessions."""
+
+        def so_far(name: str, now: float) -> float:
+            return self.earlier.get(name, 0.0) + now
+
+        total = so_far("seconds", time.perf_counter() - self.began)
+        recording = so_far("recording_seconds", self.recorder.seconds)
+        samples = so_far("samples_seconds", self.extra_seconds)
+        records = so_far("records", sum(self.start <= s <= self.step for s in self.records))
+        training = max(total - recording - samples, 1e-9)
+        return {
+            "seconds": total,
+            "training_seconds": training,
+            "recording_seconds": recording,
+            "samples_seconds": samples,
+            "records": records,
+            "recording_share": recording / training,
+            "recording_ms": 1000 * recording / max(records, 1),
+            "samples_share": samples / training,
+        }
+
+    def _step_ms(self, step: int) -> float:
+        """Mean milliseconds of a step since the last record, without recording and sampling."""
+        now = self.recorder.now() - self.recorder.seconds - self.extra_seconds
+        (mark, then), self.mark = self.mark, (step, now)
+        return 1000 * (now - then) / (step - mark) if step > mark else float("nan")
+
+    def _show(self, step: int) -> None:
+        tokens, ms = self.config.optim.batch_size * self.config.model.n_ctx, self.last["step_ms"]
+        rate = f"{1000 * tokens / ms:,.0f}" if ms == ms and ms > 0 else "-"
+        best = float(self.last["induction"].max())
+        self.terminal.update(step, loss=f"{self.last['train_loss']:.3f}", best=f"{best:.2f}", rate=rate)
+
+    def _log(self, step: int) -> None:
+        began = time.perf_counter()
+        row = self._log_row(step)
+        self.writer.log(row)
+        self.terminal.log(row, with_gradients=(step // self.config.record.log_every) % GRADIENTS_EVERY == 0)
+        self._sample(step)
+        self.extra_seconds += time.perf_counter() - began
+
+    def _log_row(self, step: int) -> dict[str, Any]:
+        """Everything a log line of the tutorials carries, and the best induction head."""
+        last, induction = self.last, self.last["induction"]
+        layer, head = divmod(int(induction.argmax()), induction.shape[1])
+        ratios = last.get("update_ratio", [float("nan")] * len(last["grad_norm"]))
+        from_corpus = self.config.optim.batch_size * self.config.model.n_ctx * (1 - self.config.data.mix_share)
+        epochs_a_step = from_corpus / self.data.n_train_tokens if self.data.n_train_tokens else None
+        train_loss, val_loss = float(last["train_loss"]), float(last["val_loss"])
+        return {
+            "step": step, "steps": self.config.steps,
+            "epoch": None if epochs_a_step is None else step * epochs_a_step,
+            "epochs": None if epochs_a_step is None else self.config.steps * epochs_a_step,
+            "tokens_seen": int(last["tokens_seen"]),
+            "entropy": {str(i): [round(float(x), 4) for x in row] for i, row in enumerate(last["entropy"])},
+            "step_ms": last["step_ms"],
+            "train_loss": train_loss, "train_perplexity": perplexity(train_loss),
+            "val_loss": val_loss, "val_perplexity": perplexity(val_loss),
+            "icl_score": float(last["icl_score"]), "repeat_loss": float(last["repeat_loss"]),
+            "best_head": f"L{layer}H{head}", "best_induction": float(induction.max()),
+            "gradients": {
+                name: [float(g), float(w), float(u)]
+                for name, g, w, u in zip(
+                    self.recorder.params, last["grad_norm"], last["weight_norm"], ratios, strict=True
+                )
+            },
+        }  # fmt: skip
+
+    def _sample(self, step: int) -> None:
+        """Continue the held-out prompt at each temperature."""
+        n_ctx = self.model.config.n_ctx
+        prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: max(1, n_ctx // 2)]
+        device = self.model.embed.W_E.device
+        tokens = torch.tensor([prompt] * len(TEMPERATURES), device=device)
+        with clamps.held(self.config, step):
+            texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
+        for temperature, ids in zip(TEMPERATURES, texts.tolist(), strict=True):
+            text = self.data.tokenizer.decode(ids)
+            start = self.data.tokenizer.decode(prompt[1:])
+            self.writer.sample({"step": step, "temperature": temperature, "prompt": start, "text": text})
+            self.terminal.say(f"  sample at temperature {temperature}: {text[:100]!r}")

@@ -1,0 +1,107 @@
+"""`tracer.watch` for people whose loop is a library's: Hugging Face `Trainer` and Lightning, in one argument."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tracer.watching.recorder import Recorder
+
+if TYPE_CHECKING:
+
+    class LightningCallback:
+        """Trainer(callbacks=[tracer.LightningCallback("my-run")])"""
+
+        def __init__(self, run: str, tokenizer: Any = None, **options: Any) -> None: ...
+
+    class TrainerCallback:
+        """Trainer(..., callbacks=[tracer.TrainerCallback("my-run", tokenizer)])"""
+
+        def __init__(self, run: str, tokenizer: Any = None, **options: Any) -> None: ...
+
+
+def _trainer_callback() -> Any:
+    from transformers import TrainerCallback as Base
+
+    class TrainerCallback(Base):
+        """For Hugging Face `Trainer(callbacks=[...])`: records its training as `checkpoints/<run>`.
+
+        Options are those of `tracer.watch`. The loss is that of the whole step where Trainer says how many tokens it
+        has, else the one that the model returns for the last micro-batch. Only the main process records.
+        """
+
+        def __init__(self, run: str, tokenizer: Any = None, **options: Any) -> None:
+            self.run, self.tokenizer, self.options = run, tokenizer, options
+            self.recorder: Recorder | None = None
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            if state.is_world_process_zero and model is not None:
+                given = self.tokenizer if self.tokenizer is not None else kwargs.get("processing_class")
+                self.recorder = Recorder(model, self.run, given, **self.options)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if self.recorder is not None:
+                self.recorder.step()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if self.recorder is not None:
+                self.recorder.close()
+
+    return TrainerCallback
+
+
+def _lightning_callback() -> Any:
+    try:
+        base = importlib.import_module("lightning.pytorch").Callback
+    except ImportError:
+        try:
+            base = importlib.import_module("pytorch_lightning").Callback
+        except ImportError as error:
+            raise ImportError("tracer.LightningCallback needs Lightning: pip install lightning") from error
+
+    class LightningCallback(base):
+        """For Lightning's `Trainer(callbacks=[...])`: records its training as `checkpoints/<run>`.
+
+        Options are those of `tracer.watch`, and `model`: the name of the LightningModule's attribute that is to be
+        watched (default: the whole module). Only the main process records.
+        """
+
+        def __init__(self, run: str, tokenizer: Any = None, *, model: str | None = None, **options: Any) -> None:
+            super().__init__()
+            self.run, self.tokenizer, self.options, self.attribute = run, tokenizer, options, model
+            self.recorder: Recorder | None = None
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            if trainer.is_global_zero:
+                watched = getattr(pl_module, self.attribute) if self.attribute else _called(pl_module)
+                self.recorder = Recorder(watched, self.run, self.tokenizer, **self.options)
+
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+        ) -> None:  # fmt: skip
+            if self.recorder is not None and trainer.global_step > self.recorder.steps:
+                self.recorder.step(outputs["loss"] if isinstance(outputs, dict) else outputs)
+
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            if self.recorder is not None:
+                self.recorder.close(exception)
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            if self.recorder is not None:
+                self.recorder.close()
+
+    return LightningCallback
+
+
+def _called(module: Any) -> Any:
+    """What training_step calls: the module's only child with parameters, since nobody calls the module itself."""
+    children = [child for child in module.children() if any(True for _ in child.parameters())]
+    return children[0] if len(children) == 1 else module
+
+
+def __getattr__(name: str) -> Any:
+    makers = {"TrainerCallback": _trainer_callback, "LightningCallback": _lightning_callback}
+    if name not in makers:
+        raise AttributeError(f"module {__name__} has no attribute {name!r}")
+    globals()[name] = made = makers[name]()
+    return made

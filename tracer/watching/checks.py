@@ -1,0 +1,74 @@
+"""Is what was seen of an attention what the model computes? Each is asked once; later calls of it are trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor
+
+from tracer.heads.call import AttentionCall
+from tracer.watching.discovered import Map
+from tracer.watching.sites import Key
+
+
+@torch.no_grad()
+def check(
+    found: Map, key: Key, call: AttentionCall, z: Tensor | None, own: Callable[[], Tensor], dropout: float
+) -> None:
+    """Compare z with what the model's own kernel makes of the same call; where it differs, `Map.problems` says so."""
+    try:
+        if call.weights is not None:
+            _check_weights(found, key, call.first(1))
+        elif z is not None and not dropout:
+            _compare(found, key, z, own())
+        else:  # the model's own z holds dropout, or nobody made one: the first sequence again, without it
+            _compare(found, key, *_twice(call.first(1)))
+    except Exception as error:  # somebody's forward pass is under way: it goes on, and `Map.problems` tells
+        found.problem(f"{key[0]} could not be checked ({type(error).__name__}: {error})")
+
+
+def _check_weights(found: Map, key: Key, one: AttentionCall) -> None:
+    assert one.weights is not None
+    if not bool(one.weights.isfinite().all()):
+        return
+    found.checked.add(key)
+    total, least = one.weights.float().sum(-1), float(one.weights.min())
+    total = total.masked_fill(total == 0, 1.0)  # emptied after the softmax: a row that sees no key
+    if least < 0 or float((total - 1).abs().max()) > (1e-3 if one.weights.dtype == torch.float32 else 2e-2):
+        found.problem(
+            f"{key[0]}: what is multiplied with the values sums to {float(total.min()):.3g} to "
+            f"{float(total.max()):.3g} over the keys of a query, not to 1, so it is no attention pattern; is "
+            f"something masked or scaled after the softmax?"
+        )
+
+
+def _compare(found: Map, key: Key, ours: Tensor, theirs: Tensor) -> None:
+    ours, theirs = ours.float(), theirs.detach()
+    precise = theirs.dtype in (torch.float32, torch.float64)
+    theirs = theirs.float()
+    largest = float(theirs.nan_to_num(0.0).abs().max())
+    if math.isinf(largest) or not bool(ours.isfinite().all()):
+        return
+    found.checked.add(key)
+    error = float((ours - theirs).nan_to_num(0.0).abs().max())  # nan in theirs: a row that sees no key, ours is 0
+    if error > (1e-4 if precise else 3e-2) * max(1.0, largest):
+        found.problem(
+            f"{key[0]}: heads recomputed from q, k and v differ from the model's own by {error:.2g}; its "
+            f"attention is not softmax(scale * q k + mask) v"
+        )
+
+
+def _twice(one: AttentionCall) -> tuple[Tensor, Tensor]:
+    """z as the row blocks and as torch's kernel compute it, without dropout."""
+    assert one.q is not None and one.k is not None
+    ours = one.stats(z=True).z
+    assert ours is not None
+    q, k, v = (rearrange(t, "batch pos head d -> batch head pos d") for t in (one.q, one.k, one.v))
+    theirs = F.scaled_dot_product_attention(
+        q, k, v, one.mask, 0.0, one.causal and one.mask is None, scale=one.scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return ours, rearrange(theirs, "batch head pos d -> batch pos head d")

@@ -1,0 +1,62 @@
+"""What was found so far of the attentions of a model, and the edits that are meant for that model alone."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from tracer.interventions.edits import Edit
+from tracer.watching.sites import Key, Layer, Place, arrange
+
+
+@dataclass
+class Map:
+    """What was found so far: attentions in order, and the rows of heads that they make."""
+
+    keys: list[Key] = field(default_factory=list)
+    kinds: dict[Key, Layer] = field(default_factory=dict)
+    beside: set[Key] = field(default_factory=set)
+    places: dict[Key, Place] = field(default_factory=dict)
+    layers: list[Layer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    checked: set[Key] = field(default_factory=set)
+    softmaxes: set[str] = field(default_factory=set)
+    """Modules in which something that could be a pattern was made, whatever became of it."""
+    _last_input: Any = None
+
+    def add(self, key: Key, layer: Layer, x: Any) -> None:
+        self.keys.append(key)
+        self.kinds[key] = layer
+        if isinstance(x, Tensor):
+            if self._last_input is not None and self._last_input() is x:
+                self.beside.add(key)
+            self._last_input = weakref.ref(x)
+        self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
+
+    def problem(self, text: str) -> None:
+        if text not in self.problems:
+            self.problems.append(text)
+
+
+_EDITS: ContextVar[tuple[tuple[Map, tuple[Edit, ...]], ...]] = ContextVar("manyeyes_watched", default=())
+
+
+@contextmanager
+def editing(found: Map, edits: Iterable[Edit]) -> Iterator[None]:
+    """Edits of this model alone: others that run inside the block, in this thread, have layers and heads too."""
+    token = _EDITS.set((*_EDITS.get(), (found, tuple(edits))))
+    try:
+        yield
+    finally:
+        _EDITS.reset(token)
+
+
+def edits_of(found: Map) -> list[Edit]:
+    """The edits of `editing` that are in force here for this model."""
+    return [edit for other, edits in _EDITS.get() if other is found for edit in edits]

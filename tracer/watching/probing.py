@@ -1,0 +1,231 @@
+"""Measure somebody's model on fixed inputs, and write what was found as a run directory.
+
+The inputs are a few sequences kept from a real call of the model, and, when it reads tokens and nothing else that
+nobody could know, Probe R (random tokens, repeated once). The model runs on them in eval mode, without gradients,
+uncompiled, with every random state put back afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tracer.data import probes
+from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures.gradients import fetch
+from tracer.store import FOREIGN_FORMAT, RunWriter, Variable
+from tracer.store.provenance import process, provenance
+from tracer.watching.inputs import Inputs, context, logits_of
+from tracer.watching.sites import Layer
+from tracer.watching.tokens import Words
+from tracer.watching.watcher import FIRST_ROW_ON, Watcher
+
+PROBE_ROWS = 8
+"""Sequences of Probe R."""
+N_PROMPTS = 2
+"""Sequences whose patterns are kept, of the kept batch and of Probe R each."""
+WIDTHS = (128, 96, 64, 48, 32)
+PATTERN_ROW_BYTES = 4 << 20
+"""Patterns are kept for as many first positions, of WIDTHS, as fit in this with all heads together."""
+FIRST_ROWS = 1024
+"""Room in the trace to begin with; it doubles."""
+SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate")
+PARAM_MEASURES = ("grad_norm", "weight_norm", "update_ratio")
+REPEAT_MEASURES = ("induction", "duplicate_token")
+
+
+class Probing:
+    """The probes of one model, and the run directory that their results go to (made at the first measurement)."""
+
+    def __init__(
+        self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any]
+    ) -> None:  # fmt: skip
+        self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
+        self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self.params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.watcher = Watcher(model, keep=N_PROMPTS)
+        self.writer: RunWriter | None = None
+        self.broken: int | None = None
+        """The first layer whose attention was not finite in the last measurement."""
+        self._repeat: Inputs | None = None
+        self._period: int | None = None
+        self._width = 1
+
+    def measure(self, step: int, with_patterns: bool) -> dict[str, Any]:
+        """One row of the trace, as far as the model's own weights say it; CannotWatch when it cannot be trusted."""
+        with undisturbed(self.model, self.device):
+            with self.watcher:
+                output = self.inputs.run(self.model)
+            on_text, self.broken = self.watcher.arrays(), self.watcher.first_broken()
+            if self.writer is None:
+                self._begin(step)
+            row: dict[str, Any] = {name: on_text[name] for name in HEAD_MEASURES}
+            row |= {name: np.full_like(on_text["entropy"], np.nan) for name in REPEAT_MEASURES}
+            pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
+            row |= self._losses(output)
+            if self._repeat is not None:
+                row |= self._on_repeat(pictures, with_patterns)
+        if with_patterns:
+            row["pattern"] = np.concatenate(pictures)
+        return row
+
+    def _losses(self, output: Any) -> dict[str, Any]:
+        """The loss on the kept text, where it is text that nobody trains on."""
+        tokens = self.inputs.tokens
+        logits = logits_of(output, tokens) if tokens is not None and self.facts["kind"] == "opened" else None
+        if logits is None or tokens is None:
+            return {}
+        return fetch({"val_loss": probes.per_token_loss(logits.float(), tokens).mean()})
+
+    def _on_repeat(self, pictures: list[np.ndarray], with_patterns: bool) -> dict[str, Any]:
+        """Probe R: the two scores that need repeats, and the losses when there are logits for every token."""
+        assert self._repeat is not None and self._repeat.tokens is not None and self._period is not None
+        self.watcher.rows = probes.second_copy(self._period)
+        try:
+            with self.watcher:
+                output = self._repeat.run(self.model)
+        finally:
+            self.watcher.rows = FIRST_ROW_ON
+        found = self.watcher.arrays()
+        if with_patterns:
+            pictures.append(self.watcher.pictures(N_PROMPTS, self._width))
+        row: dict[str, Any] = {name: found[name] for name in REPEAT_MEASURES}
+        logits = logits_of(output, self._repeat.tokens)
+        if logits is None:
+            return row
+        loss = probes.per_token_loss(logits.float(), self._repeat.tokens)
+        return row | fetch({
+            "repeat_loss": probes.repeat_loss(loss, self._period),
+            "first_copy_loss": probes.first_copy_loss(loss, self._period),
+        })  # fmt: skip
+
+    def _begin(self, step: int) -> None:
+        """Lay out the run directory for the layers that were seen."""
+        layers, tokens = self.watcher.layers, self.watcher.tokens
+        d_vocab, n = self.watcher.d_vocab, self.watcher.n_positions
+        if d_vocab is not None:
+            self.words.check(d_vocab)
+        if tokens is not None and d_vocab is not None:
+            self._make_repeat(tokens, d_vocab)
+        prompts = self._prompts()
+        n_prompts = self.watcher.n_kept + (N_PROMPTS if self._repeat else 0)
+        self._width = min(n, _width(layers, n_prompts))
+        meta = {
+            "format": FOREIGN_FORMAT, "class": type(self.model).__name__,
+            "layers": [{"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": x.n_heads} for x in layers],
+            "n_params": sum(p.numel() for p in self.model.parameters()), "d_vocab": d_vocab,
+            "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
+            "bos": self.words.bos, "step": step, "device": str(self.device), "huggingface": recipe(self.model),
+            **provenance(), **process(), **self.facts,
+        }  # fmt: skip
+        writer = RunWriter.create(self.dir, meta, self.words.tokenizer)
+        try:
+            writer.create_trace(FIRST_ROWS, *self._layout(layers, prompts))
+        except BaseException:
+            writer.abandon()
+            raise
+        self.writer = writer
+
+    def _make_repeat(self, tokens: Tensor, d_vocab: int) -> None:
+        """Probe R, unless the model has cross attention or inputs that nobody could make up."""
+        n = tokens.shape[1]
+        size = min(d_vocab, self.words.size or d_vocab)
+        if n < 3 or size < 3 or any(layer.kind == "cross" for layer in self.watcher.layers):
+            return
+        bos = self.words.bos if self.words.bos is not None and self.words.bos < d_vocab else 0
+        probe = probes.repeated(size, n, bos, batch=PROBE_ROWS)
+        made = self.inputs.with_tokens(probe.tokens.to(tokens.device, tokens.dtype))
+        if made is None:
+            return
+        try:
+            with (trial := Watcher(self.model, keep=0)):
+                made.run(self.model)
+            trial.check()
+        except Exception:  # it takes inputs of one length only, say: then there is no Probe R
+            return
+        self._repeat, self._period = made, probe.period
+
+    def _prompts(self) -> dict[str, list[int]]:
+        """The kept sequences by name: their token ids, or nothing where the model reads none."""
+        kept, tokens = self.watcher.n_kept, self.watcher.tokens
+        found = {f"text {i}": tokens[i].tolist() if tokens is not None else [] for i in range(kept)}
+        if self._repeat is not None and self._repeat.tokens is not None:
+            found |= {f"repeat {i}": self._repeat.tokens[i].tolist() for i in range(N_PROMPTS)}
+        return found
+
+    def _layout(
+        self, layers: list[Layer], prompts: dict[str, list[int]]
+    ) -> tuple[dict[str, Variable], dict[str, Any]]:  # fmt: skip
+        heads, width = (len(layers), max(layer.n_heads for layer in layers)), self._width
+        tokens = np.full((len(prompts), width), -1, np.int64)
+        strings = []
+        for i, ids in enumerate(prompts.values()):
+            tokens[i, : len(ids[:width])] = ids[:width]
+            strings.append(self.words.strings(ids[:width]) if ids else [str(j) for j in range(width)])
+        shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        shapes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
+        shapes |= {name: (("param",), (len(self.params),)) for name in PARAM_MEASURES}
+        shapes |= {name: ((), ()) for name in SCALARS}
+        variables = {
+            name: Variable(dims, shape, attrs=attrs(name, self.facts["kind"])) for name, (dims, shape) in shapes.items()
+        }
+        variables["pattern"] = Variable(
+            ("prompt", "layer", "head", "query_pos", "key_pos"), (len(prompts), *heads, width, width), "float16",
+            attrs("pattern", self.facts["kind"]),
+        )  # fmt: skip
+        return variables, {
+            "layer": (("layer",), np.arange(heads[0]), {}),
+            "head": (("head",), np.arange(heads[1]), {}),
+            "param": (("param",), np.array(list(self.params)), {}),
+            "prompt": (("prompt",), np.array(list(prompts)), {}),
+            "prompt_tokens": (
+                ("prompt", "query_pos"), tokens,
+                {"long_name": "token ids of the kept sequences; -1: no token", "strings": strings},
+            ),
+        }  # fmt: skip
+
+
+@contextlib.contextmanager
+def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """No gradients, eval mode, and afterwards every module in the mode it was in and every random state as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        model.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+
+def recipe(model: nn.Module) -> dict[str, Any] | None:
+    """What rebuilds a causal Hugging Face model around its weights: its config. None for every other model."""
+    if not type(model).__module__.startswith("transformers."):
+        return None
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    config: Any = getattr(model, "config", None)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or MODEL_FOR_CAUSAL_LM_MAPPING[type(config)] is not type(model):
+        return None
+    return {**config.to_diff_dict(), "model_type": config.model_type}
+
+
+def _width(layers: list[Layer], n_prompts: int) -> int:
+    heads = len(layers) * max(layer.n_heads for layer in layers)
+    fits = [w for w in WIDTHS if 2 * n_prompts * heads * w * w <= PATTERN_ROW_BYTES]
+    return fits[0] if fits else WIDTHS[-1]
+
+
+def attrs(name: str, kind: str) -> dict[str, Any]:
+    """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch."""
+    measure = MEASURES[name]
+    return {
+        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
+        "probe": "train" if kind == "watched" and measure.probe == "text" else measure.probe,
+    }  # fmt: skip

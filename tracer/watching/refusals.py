@@ -1,0 +1,60 @@
+"""When the heads of a model cannot be shown, and how to say why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from tracer.watching.discovered import Map
+
+UNSEEN = {
+    "flash_attention_2": "a kernel of the flash-attn package",
+    "flash_attention_3": "a kernel of the flash-attn package",
+    "flex_attention": "torch's flex attention, compiled into one kernel",
+}  # fmt: skip
+
+
+class CannotWatch(ValueError):
+    """What this model does cannot be measured truthfully; the message says why and what to do."""
+
+
+def refuse(model: nn.Module, found: Map) -> None:
+    """A CannotWatch that says why, when what was seen cannot be trusted, or some attention was not seen."""
+    if found.problems:
+        raise CannotWatch("; ".join(found.problems))
+    if not found.layers:
+        raise CannotWatch(nothing_seen(model, found))
+    seen = {name for name, _ in found.keys}
+    if not (others := found.softmaxes - seen):
+        return
+    modules = dict(model.named_modules())
+    kinds = {type(modules[name]) for name in seen if name in modules}
+    if unseen := sorted(name for name in others if name in modules and type(modules[name]) in kinds):
+        raise CannotWatch(
+            f"{', '.join(unseen[:3])}: its softmax is changed on the way to the values (heads mixed, keys or a sink "
+            f"cut off), unlike that of {min(seen)}, so that some layers would be missing"
+        )
+
+
+def nothing_seen(model: nn.Module, found: Map) -> str:
+    """Why there is nothing to look at in a model, as far as that can be told."""
+    kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
+    if kernel in UNSEEN:
+        return (
+            f"the attention of this {type(model).__name__} runs in {UNSEEN[kernel]}, which nothing can look into: load "
+            f"it with attn_implementation='sdpa', which computes the same"
+        )
+    if found.softmaxes:
+        where = ", ".join(sorted(found.softmaxes)[:3])
+        return (
+            f"no attention could be told apart in this {type(model).__name__}: there is a softmax in {where}, but its "
+            f"result is changed on the way to the values (heads mixed, keys or a sink cut off), so that no head has a "
+            f"pattern whose rows sum to 1"
+        )
+    return (
+        f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "
+        f"over keys that is multiplied with values (matmul, bmm, einsum). Did a forward pass run inside the watch? "
+        f"Attention inside a custom kernel cannot be watched"
+    )

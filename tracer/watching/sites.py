@@ -1,0 +1,137 @@
+"""Which module is running? Its path names the attention that happens inside it.
+
+Hooks keep a stack of running modules for each thread; they change nothing and cost under a microsecond a module.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
+"""What the field calls attention from a decoder to its encoder, in the paths of its modules."""
+
+Key = tuple[str, int]
+"""A module's path, and how many attentions it had in this forward pass before (weights may be shared by layers)."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One row of the picture: the heads that work side by side."""
+
+    name: str
+    """Path of the module, `transformer.h.3.attn`."""
+    kind: Literal["self", "cross"]
+    causal: bool
+    n_heads: int
+
+
+class Sites:
+    """The running modules of a model, and its attentions in the order in which they were first seen."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._here = threading.local()
+        self._handles: list[Any] = []
+        self.begin: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None
+        """Told of each forward pass, when its outermost module starts: the model itself, or a part of it."""
+
+    def attach(self) -> None:
+        def leave(_module: nn.Module, _args: Any, _output: Any) -> None:  # no method: copying a model copies its hooks
+            if self._stack:  # else this forward pass began, in another thread, before the hooks were there
+                self._stack.pop()
+
+        for name, module in self._model.named_modules():
+            self._handles += [
+                module.register_forward_pre_hook(
+                    self._enter(name or type(module).__name__), prepend=True, with_kwargs=True
+                ),
+                module.register_forward_hook(leave, always_call=True),
+            ]
+
+    def detach(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    @property
+    def _stack(self) -> list[tuple[str, Any]]:
+        if not hasattr(self._here, "stack"):
+            self._here.stack, self._here.count = [], Counter()
+        return self._here.stack
+
+    @property
+    def running(self) -> bool:
+        """Is a forward pass of this model under way, in this thread?"""
+        return bool(self._stack)
+
+    def next_key(self) -> Key:
+        """The attention that happens now."""
+        name = self.name()
+        self._here.count[name] += 1
+        return name, self._here.count[name] - 1
+
+    def name(self) -> str:
+        """Path of the innermost running module."""
+        return self._stack[-1][0]
+
+    def input(self) -> Any:
+        """What the running module was called with."""
+        return self._stack[-1][1]
+
+    def _enter(self, name: str) -> Any:
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not self._stack:
+                self._here.count = Counter()
+                if self.begin is not None:
+                    self.begin(module, args, kwargs)
+            self._stack.append((name, args[0] if args else None))
+
+        return enter
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the heads of one attention stand in the picture: a layer, and the first of its heads."""
+
+    layer: int
+    offset: int
+
+
+def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple[dict[Key, Place], list[Layer]]:
+    """Rows of heads: one attention a row, except that single heads in one ModuleList stand side by side.
+
+    Tutorials write a layer as a list of `Head` modules, `blocks.0.sa.heads.0`, `.heads.1`, ...: those are one layer.
+    `beside` holds the attentions whose module was called with the same input as that of the attention before it.
+    """
+    places: dict[Key, Place] = {}
+    layers: list[Layer] = []
+    group: str | None = None
+    for key in keys:
+        one = kinds[key]
+        parent, _, last = key[0].rpartition(".")
+        single = one.n_heads == 1 and last.isdigit()
+        if single and group == parent and key in beside:
+            places[key] = Place(len(layers) - 1, layers[-1].n_heads)
+            layers[-1] = Layer(parent, one.kind, one.causal, layers[-1].n_heads + 1)
+            continue
+        group = parent if single else None
+        places[key] = Place(len(layers), 0)
+        name = key[0] + (f"#{key[1]}" if key[1] else "")
+        layers.append(Layer(name, one.kind, one.causal, one.n_heads))
+    return places, layers
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The model inside torch.compile's and DistributedDataParallel's wrappers."""
+    while True:
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model

@@ -39,7 +39,7 @@ from tracer.model import Attention, Transformer
 from tracer.presets import preset
 from tracer.training import loop
 from tracer.training.malloc import keep_freed_memory
-from tracer.training.session import CHECKPOINT_SECONDS, Scribe
+from tracer.training.session import CHECKPOINT_SECONDS, TrainingSession
 
 PRESET = preset("four-blocks-rms").config
 TOKENS = 1024
@@ -125,7 +125,7 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
     """`tracer train` itself, stopped before each step; at the end, each thing that recording does, twice."""
     gate, scribes, losses = Gate(pipe), [], []
 
-    class Idle(Scribe):
+    class Idle(TrainingSession):
         """Asked every step, like any other, but nothing is due."""
 
         def __init__(self, *args: Any) -> None:
@@ -147,12 +147,12 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
         return loss
 
     step_of_ours, loop.forward_backward = loop.forward_backward, gated
-    loop.Scribe = Idle
+    loop.TrainingSession = Idle
     with tempfile.TemporaryDirectory() as folder:
         loop.train(replace(configuration(n_ctx, precision), run=f"{folder}/run"), quiet=True)
 
 
-def recording(job: loop.Job, scribe: Scribe, loss: Tensor) -> dict[str, list[Cost]]:
+def recording(job: loop.Job, scribe: TrainingSession, loss: Tensor) -> dict[str, list[Cost]]:
     """What each kind of recording costs, its writing included."""
     costs: dict[str, list[Cost]] = {kind: [] for kind in KINDS}
     for step in (1, 2):
@@ -165,7 +165,7 @@ def recording(job: loop.Job, scribe: Scribe, loss: Tensor) -> dict[str, list[Cos
 
         def resume_point(step: int = step) -> None:
             scribe.snapshots = set()
-            Scribe.keep(scribe, step, lambda: loop.state_of(job), force=True)
+            TrainingSession.keep(scribe, step, lambda: loop.state_of(job), force=True)
 
         deeds: dict[str, Callable[[], object]] = {
             "record": record,
@@ -260,7 +260,7 @@ def flops(n_ctx: int) -> float:
 def shares(recorded: dict[str, list[Cost]], step: Cost) -> dict[str, float]:
     """What each kind of recording adds to a step at the preset's cadence, in CPU time."""
     resume = min(recorded["resume point"], key=lambda cost: cost.wall)
-    seldom = max(CHECKPOINT_SECONDS, 100 * resume.wall) / step.wall  # what `Scribe.keep` does
+    seldom = max(CHECKPOINT_SECONDS, 100 * resume.wall) / step.wall  # what `TrainingSession.keep` does
     return {
         kind: median(cost.cpu for cost in costs) / (KINDS[kind] or seldom) / step.cpu
         for kind, costs in recorded.items()

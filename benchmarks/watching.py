@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import tracer
 from benchmarks.measure import in_turn, ratio
 from benchmarks.models import spread
-from tracer.watching.recorder import Recorder
+from tracer.watching.recorder import LoopRecorder
 
 STEPS = 120
 ROUNDS = 3
@@ -99,7 +99,7 @@ class Sorter(nn.Module):
         return self.out(self.encoder(self.embed(x)))
 
 
-def nano(watch: Callable[[nn.Module], Recorder | None], done: Step) -> None:
+def nano(watch: Callable[[nn.Module], LoopRecorder | None], done: Step) -> None:
     model = GPT(d_vocab=100, n_ctx=128, d_model=128, n_heads=4, n_layers=4)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     recorder = watch(model)
@@ -114,7 +114,7 @@ def nano(watch: Callable[[nn.Module], Recorder | None], done: Step) -> None:
         done()
 
 
-def encoder(watch: Callable[[nn.Module], Recorder | None], done: Step) -> None:
+def encoder(watch: Callable[[nn.Module], LoopRecorder | None], done: Step) -> None:
     model = Sorter()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     recorder = watch(model)
@@ -129,7 +129,7 @@ def encoder(watch: Callable[[nn.Module], Recorder | None], done: Step) -> None:
         done()
 
 
-def trainer(watch: Callable[[nn.Module], Recorder | None], done: Step) -> None:
+def trainer(watch: Callable[[nn.Module], LoopRecorder | None], done: Step) -> None:
     """Hugging Face Trainer on GPT-2; what `tracer.TrainerCallback` does, with `watch` in its place."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
@@ -138,7 +138,7 @@ def trainer(watch: Callable[[nn.Module], Recorder | None], done: Step) -> None:
     set_verbosity_error()
 
     class Watching(TrainerCallback):
-        recorder: Recorder | None = None
+        recorder: LoopRecorder | None = None
 
         def on_train_begin(self, *_: Any, **kwargs: Any) -> None:
             self.recorder = watch(kwargs["model"])
@@ -177,10 +177,10 @@ def measure(loop: Callable[..., None], folder: Path) -> Costs:
         costs.bare_cpu.append(cpu_ended - cpu_began)
 
     def watched() -> None:
-        recorders: list[Recorder] = []
+        recorders: list[LoopRecorder] = []
         stamps: list[tuple[float, float, float]] = []
 
-        def watch(model: nn.Module) -> Recorder:
+        def watch(model: nn.Module) -> LoopRecorder:
             recorders.append(tracer.watch(model, run=folder / f"run-{len(costs.watched)}"))
             return recorders[0]
 
@@ -217,7 +217,7 @@ class Nothing(nn.Module):
 def idle_microseconds(folder: Path) -> float:
     """What a step costs when nothing is due: the hooks of the model and of its optimiser, and `step` itself."""
 
-    def loop(recorder: Recorder | None, model: Nothing) -> None:
+    def loop(recorder: LoopRecorder | None, model: Nothing) -> None:
         for _ in range(IDLE_STEPS):
             model(x)
             optimizer.step()

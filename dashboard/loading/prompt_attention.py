@@ -17,7 +17,7 @@ from tracer.pictures import payload
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
-    from tracer.analysis.prompt_attention import Look
+    from tracer.analysis.prompt_attention import PromptAttention
 
 WHOLE = 256
 """Tokens up to which a pattern is drawn whole; a longer one is an overview and an exact window of this size at most."""
@@ -72,7 +72,7 @@ def of_text(run: Run, step: int, tokens: list[int], strings: list[str]) -> Sight
     )  # fmt: skip
 
 
-def _compute(directory: str, step: int, tokens: tuple[int, ...]) -> Look:
+def _compute(directory: str, step: int, tokens: tuple[int, ...]) -> PromptAttention:
     from dataclasses import replace
 
     import torch
@@ -87,12 +87,12 @@ def _compute(directory: str, step: int, tokens: tuple[int, ...]) -> Look:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> Look:
+def _look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> PromptAttention:
     return _compute(directory, step, tokens)
 
 
 @st.cache_resource(max_entries=2, show_spinner="Reading the prompt …")
-def _long_look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> Look:
+def _long_look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> PromptAttention:
     """q, k and v of every layer stay in memory: 113 MB for GPT-2 on 1,024 tokens."""
     return _compute(directory, step, tokens)
 

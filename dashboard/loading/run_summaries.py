@@ -78,7 +78,7 @@ def _summary(directory: str, stamp: str) -> Summary:
         losses = thinned(trace["train_loss"].values) if "train_loss" in trace else ()
         induction, step_ms = head_scores.holds(trace, "induction"), recent_ms(trace)
         if head_scores.head_measures(trace):
-            best = head_scores.striking(trace)
+            best = head_scores.default_head(trace)
             score = float(head_scores.scores(trace, "induction" if induction else "entropy_normalised")[best])
     return Summary(
         about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score,

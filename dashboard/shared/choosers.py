@@ -196,7 +196,7 @@ def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
     chosen, there = state.read().focus, head_scores.there(trace)
     if chosen and chosen[0] < there.shape[0] and chosen[1] < there.shape[1] and there[chosen]:
         return chosen
-    return head_scores.striking(trace, step)
+    return head_scores.default_head(trace, step)
 
 
 def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:

@@ -239,7 +239,7 @@ def _match() -> str:
 
 def _striking(other: Other) -> Head:
     try:
-        found = head_scores.striking(loading.trace(other.run), other.sight.step)
+        found = head_scores.default_head(loading.trace(other.run), other.sight.step)
         if _exists(other.sight)[found]:
             return found
     except (ValueError, IndexError):

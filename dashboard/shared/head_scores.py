@@ -50,7 +50,7 @@ def scores(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndarray:
     return trace[name].values[nearest(trace, step)]
 
 
-def striking(trace: xr.Dataset, step: int | None = None) -> Head:
+def default_head(trace: xr.Dataset, step: int | None = None) -> Head:
     """The strongest induction head; without that score, the head that looks most sharply."""
     exist = there(trace)
     for name, sign in (("induction", 1), ("entropy_normalised", -1)):

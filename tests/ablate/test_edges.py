@@ -10,7 +10,7 @@ from tracer import ablate
 from tracer.ablate import Edge, effect, planner
 from tracer.ablate.edges import Cut, pattern_tap
 from tracer.config import InitConfig, ModelConfig
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model import Transformer
 
@@ -139,16 +139,16 @@ def test_a_shorter_input_than_the_plan_was_made_for(model: Transformer) -> None:
 
 
 @pytest.fixture(scope="module")
-def foreign() -> Foreign:
+def foreign() -> WrappedModel:
     torch.manual_seed(0)
     gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=3, n_embd=24, n_positions=10, vocab_size=13)).eval()
     for name, weight in gpt2.named_parameters():
         if name.endswith("attn.c_proj.weight"):
             weight.data *= 20  # as if trained: heads that matter
-    return Foreign(gpt2.requires_grad_(False), n_ctx=10, d_vocab=13)
+    return WrappedModel(gpt2.requires_grad_(False), n_ctx=10, d_vocab=13)
 
 
-def test_models_that_others_wrote_lose_edges_as_well(foreign: Foreign) -> None:
+def test_models_that_others_wrote_lose_edges_as_well(foreign: WrappedModel) -> None:
     with recording("hook_pattern", "hook_v", "hook_z") as clean:
         before = foreign(TOKENS)
     z = clean["blocks.0.attn.hook_z"].clone()
@@ -161,8 +161,8 @@ def test_models_that_others_wrote_lose_edges_as_well(foreign: Foreign) -> None:
     assert (after - before).abs().max() > 1e-3
 
 
-def test_what_is_not_seen_of_them_is_refused(foreign: Foreign) -> None:
-    with pytest.raises(ValueError, match="the MLPs of a Foreign cannot be switched off"):
+def test_what_is_not_seen_of_them_is_refused(foreign: WrappedModel) -> None:
+    with pytest.raises(ValueError, match="the MLPs of a WrappedModel cannot be switched off"):
         effect(foreign, TOKENS, [ablate.MLP(0)])
-    with pytest.raises(ValueError, match="paths of a Foreign cannot be switched off"):
+    with pytest.raises(ValueError, match="paths of a WrappedModel cannot be switched off"):
         effect(foreign, TOKENS, [ablate.Path((0, 1), (1, 1), "k")])

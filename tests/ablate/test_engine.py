@@ -21,7 +21,7 @@ from tracer.ablate import MODES, LogitDifference, Loss, effect, estimate, losses
 from tracer.ablate.memory import split
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import applied
 from tracer.model import Transformer
 
@@ -32,10 +32,10 @@ ALONE = [[(layer, head)] for layer in range(3) for head in range(2)]
 
 
 @pytest.fixture(scope="module")
-def foreign() -> Foreign:
+def foreign() -> WrappedModel:
     torch.manual_seed(0)
     config = GPT2Config(n_layer=2, n_head=3, n_embd=12, vocab_size=11, n_positions=9, bos_token_id=0)
-    return Foreign(GPT2LMHeadModel(config).double().eval(), n_ctx=9, d_vocab=11)
+    return WrappedModel(GPT2LMHeadModel(config).double().eval(), n_ctx=9, d_vocab=11)
 
 
 def close(one: Tensor, other: Tensor, atol: float = 1e-12) -> None:
@@ -219,7 +219,7 @@ def test_a_reference_of_other_sequences(model: Transformer, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_that_others_wrote_runs_set_by_set(foreign: Foreign, mode: str) -> None:
+def test_a_model_that_others_wrote_runs_set_by_set(foreign: WrappedModel, mode: str) -> None:
     sets = [[(0, 1)], [(0, 0), (1, 2)]]
     close(losses(foreign, TOKENS, sets, mode), one_by_one(foreign, sets, mode))
     close(losses(foreign, TOKENS, [[]])[0], per_token_loss(foreign(TOKENS), TOKENS).detach())

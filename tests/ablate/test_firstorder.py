@@ -9,7 +9,7 @@ import torch
 from tracer.ablate import MODES, LogitDifference, Loss, attribution, integrated_gradients, readings, sweep
 from tracer.config import InitConfig, ModelConfig
 from tracer.huggingface.export import as_huggingface
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.model import Transformer
 
 TOKENS = torch.randint(0, 11, (4, 9), generator=torch.Generator().manual_seed(2))
@@ -57,7 +57,7 @@ def test_estimates_say_so_and_the_largest_are_verified() -> None:
 
 def test_the_same_in_a_model_that_others_wrote() -> None:
     model = build(norm="layer", mlp_hidden=(16,), activation="gelu")
-    foreign = Foreign(as_huggingface(model), n_ctx=9, d_vocab=11)
+    foreign = WrappedModel(as_huggingface(model), n_ctx=9, d_vocab=11)
     ours, theirs = (attribution(either, TOKENS, verify=1) for either in (model, foreign))
     np.testing.assert_allclose(theirs["estimate"], ours["estimate"], atol=1e-6)
     np.testing.assert_allclose(theirs["exact"], ours["exact"], atol=1e-6)

@@ -17,7 +17,7 @@ from tracer.ablate import Verdict, effect, verdict
 from tracer.analysis.composition import random_composition
 from tracer.config import ModelConfig
 from tracer.data import probes
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import Run
@@ -165,9 +165,9 @@ def test_what_cannot_be_measured_is_said(fields: dict, reasons: dict[int, str]) 
 def test_a_model_that_others_wrote_is_judged_by_what_it_does() -> None:
     torch.manual_seed(0)
     gpt2 = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=16, n_positions=21, vocab_size=30)).eval()
-    found = verdict(Foreign(gpt2.requires_grad_(False), n_ctx=21, d_vocab=30), 1, 0, sequences=4)
+    found = verdict(WrappedModel(gpt2.requires_grad_(False), n_ctx=21, d_vocab=30), 1, 0, sequences=4)
     assert [test.passed for test in found.tests] == [False, None, found.tests[2].passed, None]
-    assert "the weights of a Foreign are laid out as its author wished" in found.tests[1].sentence
+    assert "the weights of a WrappedModel are laid out as its author wished" in found.tests[1].sentence
 
 
 def test_errors(run: Run) -> None:

@@ -130,10 +130,10 @@ class Tutorial(torch.nn.Module):
 
 
 def test_heads_that_run_one_by_one_stand_in_their_layer() -> None:
-    from tracer.huggingface.wrapped import Foreign
+    from tracer.huggingface.wrapped import WrappedModel
 
     torch.manual_seed(0)
-    model = Foreign(Tutorial().eval().requires_grad_(False), n_ctx=N, d_vocab=12)
+    model = WrappedModel(Tutorial().eval().requires_grad_(False), n_ctx=N, d_vocab=12)
     seen = prompt_attention.look(model, IDS)
     assert seen.measures["entropy"].shape == (2, 3) and seen.thumbs.shape[:2] == (2, 3)
     theirs: Any = model.model

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tracer.analysis import token_circuits
-from tracer.analysis.token_circuits import largest, ov, own_rank, qk
+from tracer.analysis.token_circuits import diagonal_rank, largest, ov, qk
 
 
 @pytest.mark.parametrize("block", [1, 40, 2**22])
@@ -28,15 +28,15 @@ def test_own_rank_is_dense(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(2)
     left, right = torch.randn(19, 4, generator=generator), torch.randn(4, 19, generator=generator)
     dense = left @ right
-    assert own_rank(left, right).tolist() == (dense > dense.diagonal()[:, None]).sum(1).tolist()
+    assert diagonal_rank(left, right).tolist() == (dense > dense.diagonal()[:, None]).sum(1).tolist()
 
 
 def test_a_head_that_copies_raises_every_token_itself() -> None:
     """Orthonormal embeddings, OV the identity: each token's own logit is the largest; negated, the smallest."""
     W_E = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(0)))[0]
     left, right = ov(W_E, torch.eye(12), torch.eye(12), W_E.T)
-    assert own_rank(left, right).tolist() == [0] * 12
-    assert own_rank(left, -right).tolist() == [11] * 12
+    assert diagonal_rank(left, right).tolist() == [0] * 12
+    assert diagonal_rank(left, -right).tolist() == [11] * 12
     torch.testing.assert_close(left @ right, torch.eye(12))
 
 

@@ -154,7 +154,7 @@ def a_trace(**measures: list[list[list[float]]]) -> xr.Dataset:
     ],
 )
 def test_the_head_to_begin_with(measures: dict[str, Any], expected: tuple[int, int]) -> None:
-    assert head_scores.striking(a_trace(**measures)) == expected
+    assert head_scores.default_head(a_trace(**measures)) == expected
 
 
 def test_what_a_trace_holds() -> None:

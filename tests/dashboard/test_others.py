@@ -49,7 +49,7 @@ def test_without_code_the_kept_inputs_are_shown(elsewhere: Path, open_page: Open
     app, run = open_page("heads", run="patches"), open_run("patches")
     assert not app.text_area and "The code of this model is not in the run" in written(app)
     assert box(app, "Prompt").options == [n.replace("text", "input") for n in run.trace["prompt"].values]
-    layer, head = head_scores.striking(run.trace)
+    layer, head = head_scores.default_head(run.trace)
     kept = run.trace["pattern"].dropna("step", how="all")
     expected = kept.isel(step=-1, prompt=0, layer=layer, head=head).values[:9, :9].astype(np.float32)
     np.testing.assert_allclose(shares(sent, app), expected, atol=1e-5)

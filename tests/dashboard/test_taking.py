@@ -57,7 +57,7 @@ def test_patterns_that_were_kept(open_page: Callable[..., AppTest], elsewhere: P
     run = open_run("patches")
     trace, found = loading.trace(run), recorded_prompts.prompts(run)
     sight = recorded_prompts.of_prompt(run, found.steps[-1], found.names[0])
-    layer, head = head_scores.striking(trace, sight.step)
+    layer, head = head_scores.default_head(trace, sight.step)
     exact = sight.window(layer, head, slice(None), slice(None))
     assert np.array_equal(ran(code, "tracer.open_run(").values, exact, equal_nan=True)
     text = taking.heads(run, trace, sight, (layer, head), "entropy", prompt="", code="", link="")

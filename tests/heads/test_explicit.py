@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tracer.heads import pattern, scores, stats, stats_of
+from tracer.heads import pattern, scores, stats, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.heads.masks import visible
 
@@ -21,7 +21,7 @@ FIELDS = (
 @pytest.mark.parametrize("causal", [True, False])
 def test_same_as_from_q_and_k(causal: bool) -> None:
     weights = pattern(Q, K, scale=0.5, causal=causal)
-    got = stats_of(weights, TOKENS, causal=causal, thumbs=6)
+    got = stats_from_pattern(weights, TOKENS, causal=causal, thumbs=6)
     want = stats(Q, K, TOKENS, scale=0.5, causal=causal, thumbs=6)
     for name in FIELDS:
         torch.testing.assert_close(getattr(got, name), getattr(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
@@ -35,13 +35,13 @@ def test_same_as_from_q_and_k(causal: bool) -> None:
 
 def test_weights_of_half_precision() -> None:
     weights = pattern(Q, K, scale=0.5).bfloat16()
-    assert stats_of(weights, causal=True).entropy.dtype == torch.float32
+    assert stats_from_pattern(weights, causal=True).entropy.dtype == torch.float32
 
 
 def test_rows_of_zeros_are_padding() -> None:
     weights = pattern(Q, K, scale=0.5)
     weights[:, :, 5] = 0
-    got = stats_of(weights, TOKENS, causal=True)
+    got = stats_from_pattern(weights, TOKENS, causal=True)
     for name in FIELDS[:-1]:
         assert getattr(got, name)[:, :, 5].isnan().all(), name
         assert not getattr(got, name)[:, :, 6].isnan().any(), name
@@ -51,13 +51,13 @@ def test_rows_of_zeros_are_padding() -> None:
 
 
 def test_a_rectangle_has_no_diagonal() -> None:
-    got = stats_of(torch.full((1, 2, 3, 4), 0.25), causal=False)
+    got = stats_from_pattern(torch.full((1, 2, 3, 4), 0.25), causal=False)
     assert got.entropy.flatten().tolist() == pytest.approx([math.log(4)] * 6)
     assert got.entropy_normalised.flatten().tolist() == pytest.approx([1.0] * 6)
     for name in ("current", "previous", "distance"):
         assert getattr(got, name).isnan().all()
     with pytest.raises(ValueError, match="3 queries and 4 keys"):
-        stats_of(torch.full((1, 2, 3, 4), 0.25), torch.zeros(1, 3, dtype=torch.long), causal=False)
+        stats_from_pattern(torch.full((1, 2, 3, 4), 0.25), torch.zeros(1, 3, dtype=torch.long), causal=False)
 
 
 @pytest.mark.parametrize("hides", [-math.inf, -1e4, torch.finfo(torch.float32).min])
@@ -68,7 +68,7 @@ def test_with_what_is_known_of_the_scores_nothing_is_missing(hides: float) -> No
     scores_ = torch.einsum("bqhd,bkhd->bhqk", Q, K) * 0.5 + mask
     seen = visible(scores_).sum(-1)
     assert seen[0, 0].tolist() == [1, 2, *[3] * 18]
-    got = stats_of(scores_.softmax(-1), TOKENS, causal=True, largest=scores_.amax(-1), seen=seen)
+    got = stats_from_pattern(scores_.softmax(-1), TOKENS, causal=True, largest=scores_.amax(-1), seen=seen)
     want = stats(Q, K, TOKENS, scale=0.5, causal=True, mask=mask)
     for name in (*FIELDS[:-1], "lse", "max_logit"):
         torch.testing.assert_close(getattr(got, name), getattr(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)

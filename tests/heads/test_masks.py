@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.heads import HeadStats, definitions, pattern, scores, stats, stats_of
+from tracer.heads import HeadStats, definitions, pattern, scores, stats, stats_from_pattern
 from tracer.pictures.payload import max_pool
 
 SCALE = 0.25
@@ -261,7 +261,7 @@ def test_any_shape_mask_and_group(case) -> None:
     check(got, s, p, tokens, v)
     torch.testing.assert_close(pattern(q, k, scale=SCALE, **how).double(), p, atol=1e-5, rtol=0)
     assert got.thumbs is not None
-    of_pattern = stats_of(p, tokens, causal=how["causal"], thumbs=size)
+    of_pattern = stats_from_pattern(p, tokens, causal=how["causal"], thumbs=size)
     torch.testing.assert_close(got.thumbs.double(), of_pattern.thumbs, atol=1e-5, rtol=0)
     for name in ("entropy", "max_p", "first", "current", "previous", "distance", "duplicate", "induction"):
         value, expected = getattr(got, name), getattr(of_pattern, name)

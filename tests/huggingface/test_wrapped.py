@@ -14,7 +14,7 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 import tracer
 from tracer import ablate
 from tracer.data.probes import per_token_loss
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.protocol import HeadModel
 from tracer.watching.refusals import CannotWatch
@@ -26,7 +26,7 @@ HEADS = [{(0, 1)}, {(1, 3)}, {(0, 0), (0, 3), (1, 2)}]
 
 
 @pytest.fixture(scope="module", params=[(name, kernel) for name in OURS for kernel in ("sdpa", "eager")])
-def pair(request: Any, build: Callable[..., Any]) -> tuple[Foreign, Any]:
+def pair(request: Any, build: Callable[..., Any]) -> tuple[WrappedModel, Any]:
     """The model, and the bridge around a copy of it: wrapping changes what it wraps."""
     name, kernel = request.param
     model = build(name, kernel).requires_grad_(False)
@@ -57,7 +57,7 @@ def replaced(bridge: Any, heads: set[tuple[int, int]], values: dict[int, torch.T
 
 @pytest.mark.parametrize("mode", ablate.MODES)
 @pytest.mark.parametrize("frozen", [False, True])
-def test_ablation_is_that_of_transformer_lens(pair: tuple[Foreign, Any], mode: ablate.Mode, frozen: bool) -> None:
+def test_ablation_is_that_of_transformer_lens(pair: tuple[WrappedModel, Any], mode: ablate.Mode, frozen: bool) -> None:
     model, bridge = pair
     with torch.no_grad():
         z = bridge.run_with_cache(OTHER, prepend_bos=False, names_filter=lambda n: n.endswith("hook_z"))[1]
@@ -76,7 +76,7 @@ def test_ablation_is_that_of_transformer_lens(pair: tuple[Foreign, Any], mode: a
             assert found.delta.abs().max() > 1e-3
 
 
-def test_a_sweep_is_every_head_by_itself(pair: tuple[Foreign, Any]) -> None:
+def test_a_sweep_is_every_head_by_itself(pair: tuple[WrappedModel, Any]) -> None:
     model, bridge = pair
     found = ablate.sweep(model, IDS)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_a_sweep_is_every_head_by_itself(pair: tuple[Foreign, Any]) -> None:
                 assert float(found[layer, head]) == pytest.approx(expected, abs=2e-6)
 
 
-def test_taps_are_those_of_transformer_lens(pair: tuple[Foreign, Any]) -> None:
+def test_taps_are_those_of_transformer_lens(pair: tuple[WrappedModel, Any]) -> None:
     model, bridge = pair
     assert isinstance(model, HeadModel)
     with torch.no_grad(), recording("hook_pattern", "hook_z", "hook_v") as seen:
@@ -156,7 +156,7 @@ def test_releasing_it_leaves_the_model_as_it_was(build: Callable[..., Any]) -> N
 
 def test_a_model_without_logits_is_refused(build: Callable[..., Any]) -> None:
     with pytest.raises(CannotWatch, match=r"BertModel returned no logits \[batch pos d_vocab\]"):
-        Foreign(build("bert").base_model, n_ctx=64, d_vocab=50, run=lambda m, ids: m(ids).pooler_output)
+        WrappedModel(build("bert").base_model, n_ctx=64, d_vocab=50, run=lambda m, ids: m(ids).pooler_output)
     flex = build("llama", "flex_attention")
     with pytest.raises(CannotWatch, match="attn_implementation='sdpa'"):
         tracer.load_hf(flex)

@@ -219,4 +219,4 @@ def test_patterns_do_not_outlive_their_layer(build: Callable[..., Any]) -> None:
         model(IDS)
         gc.collect()
         assert len(alive) == 2 and all(one() is None for one, _ in alive) and alive[1][1] == 0
-        assert watcher.eye is not None and len(watcher.eye._soft) == 0
+        assert watcher.interceptor is not None and len(watcher.interceptor._soft) == 0

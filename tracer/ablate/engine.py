@@ -16,7 +16,7 @@ from torch import Tensor
 from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
-from tracer.ablate.prefix_cached import Suffixes, Variant
+from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
 from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.sources import sources
 from tracer.interventions.edits import active
@@ -105,7 +105,7 @@ def _together(
     values, done = None, 0
     for first in range(0, len(given), pieces.sequences):
         some = slice(first, first + pieces.sequences)
-        suffixes = Suffixes(model, given[some], where[some], replacements(some), frozen)
+        suffixes = PrefixCachedForward(model, given[some], where[some], replacements(some), frozen)
 
         def read(x: Tensor, some: slice = some) -> Float[Tensor, "state batch read"]:
             rows = x.flatten(0, 2)

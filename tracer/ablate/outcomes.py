@@ -15,7 +15,7 @@ from tracer.ablate.estimates import Estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
 from tracer.data.probes import Probe, per_token_loss
-from tracer.heads import scores, stats_of
+from tracer.heads import scores, stats_from_pattern
 from tracer.heads.averages import REPEAT_MEASURES
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Edit, applied, recording, visiting
@@ -218,7 +218,7 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
         with recording("hook_pattern") as seen:
             model(tokens)
     for name, pattern in seen.items():
-        put(int(name.split(".")[1]), 0, scores(stats_of(pattern, tokens, causal=True), rows))
+        put(int(name.split(".")[1]), 0, scores(stats_from_pattern(pattern, tokens, causal=True), rows))
     return found
 
 

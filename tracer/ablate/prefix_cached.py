@@ -61,7 +61,7 @@ def clean_run(
     return kept, x
 
 
-class Suffixes:
+class PrefixCachedForward:
     """What leaves the last block at the positions `where`, for any sets of heads on the same sequences."""
 
     def __init__(

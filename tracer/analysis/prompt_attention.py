@@ -25,7 +25,7 @@ THUMBNAIL = 96
 
 
 @dataclass(frozen=True)
-class Look:
+class PromptAttention:
     """What every head does on one prompt, whatever its length; patterns are computed when they are asked for."""
 
     measures: dict[str, Float[np.ndarray, "layer head"]]
@@ -94,7 +94,7 @@ def _mask_of(call: AttentionCall, head: int) -> Tensor | None:
 
 
 @torch.no_grad()
-def look(model: HeadModel, tokens: Int[Tensor, "1 pos"], *, thumbs: int = THUMBNAIL) -> Look:
+def look(model: HeadModel, tokens: Int[Tensor, "1 pos"], *, thumbs: int = THUMBNAIL) -> PromptAttention:
     """Run the model once and keep what every picture of its heads is made of.
 
     Memory: q and k of every layer (2 * pos * d_model floats a layer) and one block of scores; no pattern is stored.
@@ -124,7 +124,7 @@ def look(model: HeadModel, tokens: Int[Tensor, "1 pos"], *, thumbs: int = THUMBN
     measures = {name: stacked([m[name] for m in per_layer]) for name in per_layer[0]}
     pictures = stacked([torch.cat([_thumbs(seen) for seen in parts]) for _, parts in sorted(found.items())])
     arrays = fetch({**measures, "thumbs": pictures, "logits": logits[0]})
-    return Look(
+    return PromptAttention(
         {name: arrays[name] for name in measures}, arrays["thumbs"], arrays["logits"],
         tuple(merged(parts) for _, parts in sorted(calls.items())),
         tuple(torch.cat([seen.lse[0] for seen in parts]) for _, parts in sorted(found.items())),

@@ -41,7 +41,9 @@ def largest(left: Float[Tensor, "rows d_head"], right: Float[Tensor, "d_head col
     return Entries(at // n_cols, at % n_cols, best)
 
 
-def own_rank(left: Float[Tensor, "d_vocab d_head"], right: Float[Tensor, "d_head d_vocab"]) -> Int[Tensor, " d_vocab"]:
+def diagonal_rank(
+    left: Float[Tensor, "d_vocab d_head"], right: Float[Tensor, "d_head d_vocab"]
+) -> Int[Tensor, " d_vocab"]:
     """How many columns beat the diagonal in each row of left @ right: 0 where a token raises itself most.
 
     Source: Elhage et al. 2021 count how often the diagonal is the largest; at chance the mean is (d_vocab - 1) / 2.

@@ -3,9 +3,10 @@
 from tracer.heads.averages import probe_scores, scores
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import attention_by_offset, pattern
-from tracer.heads.explicit import stats_of
+from tracer.heads.explicit import stats_from_pattern
 from tracer.heads.views import crop, thumbnail
 
 __all__ = [
-    "HeadStats", "attention_by_offset", "crop", "pattern", "probe_scores", "scores", "stats", "stats_of", "thumbnail",
+    "HeadStats", "attention_by_offset", "crop", "pattern", "probe_scores", "scores", "stats", "stats_from_pattern",
+    "thumbnail",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from torch import Tensor
 from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import pattern
-from tracer.heads.explicit import stats_of
+from tracer.heads.explicit import stats_from_pattern
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class AttentionCall:
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
                 largest, seen = (None if x is None else x.squeeze(-1) for x in (self.largest, self.seen))
-                return stats_of(self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs)
+                return stats_from_pattern(
+                    self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs
+                )
             assert self.k is not None
             return stats(
                 self._q, self.k, tokens, scale=self.scale, causal=self.causal, mask=self.mask,

@@ -11,7 +11,7 @@ from tracer.heads.blocks import HeadStats, PerRow
 
 
 @torch.no_grad()
-def stats_of(
+def stats_from_pattern(
     pattern: Float[Tensor, "batch head query_pos key_pos"],
     tokens: Int[Tensor, "batch query_pos"] | None = None,
     *,

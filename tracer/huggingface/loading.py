@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.store.layout import BrokenSnapshot
 from tracer.watching.inputs import context
 from tracer.watching.tokens import Words
@@ -28,7 +28,7 @@ class CannotOpen(ValueError):
 def load_hf(
     model: str | Path | nn.Module, *, tokenizer: Any = None, revision: str | None = None, bos: bool | None = None,
     device: str = "cpu",
-) -> Foreign:  # fmt: skip
+) -> WrappedModel:  # fmt: skip
     """A causal language model from a local directory, from the hub, or in memory, as a model whose heads can be seen.
 
     A model in memory is put in eval mode and otherwise used as it is, never changed.
@@ -44,7 +44,7 @@ def load_hf(
     return _foreign(made, tokenizer, bos)
 
 
-def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None) -> Foreign:
+def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None) -> WrappedModel:
     """The model of a run, from where its weights are (`source`) or from those kept in the run."""
     if source is not None:
         made = from_pretrained(source["path"], source["revision"])
@@ -65,7 +65,7 @@ def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[s
     return foreign
 
 
-def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> Foreign:
+def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> WrappedModel:
     config: Any = getattr(model, "config", None)
     embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
     d_vocab = getattr(embedding, "num_embeddings", None) or getattr(config, "vocab_size", None)
@@ -76,7 +76,7 @@ def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> Foreign:
     start = words.bos if bos is not False else None
     if bos and start is None:
         raise CannotOpen("bos=True, but this tokenizer has no start token and no end-of-text token to begin with")
-    return Foreign(
+    return WrappedModel(
         model, n_ctx=context(model) or FAR, d_vocab=d_vocab, tokenizer=tokenizer, bos=start, run=_logits,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tracer.data import python_passages
 from tracer.huggingface.loading import CannotOpen, from_pretrained, load_hf
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.measures import gradients
 from tracer.store import ROOT, Run, open_run, resolve, unused
 from tracer.watching.inputs import Inputs
@@ -108,7 +108,7 @@ def _norms(params: Mapping[str, Tensor]) -> Any:
         return gradients.fetch({"w": gradients.tensor_norms(params)})["w"]
 
 
-def _text(model: Foreign, rows: int) -> Tensor:
+def _text(model: WrappedModel, rows: int) -> Tensor:
     """Passages of Python source as the model reads them; random tokens for a model without a tokenizer."""
     n = min(model.n_ctx, 128)
     words = Words(model.tokenizer)

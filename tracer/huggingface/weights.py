@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tracer.huggingface.wrapped import Foreign
+from tracer.huggingface.wrapped import WrappedModel
 
 OUT = ("o_proj", "out_proj", "c_proj")
 
@@ -31,7 +31,7 @@ class HeadWeights(NamedTuple):
 
 
 @torch.no_grad()
-def head_weights(model: Foreign) -> HeadWeights:
+def head_weights(model: WrappedModel) -> HeadWeights:
     """ValueError, saying what is missing, where they cannot be told apart."""
     layers = [_layer(model.model.get_submodule(layer.name), layer.name, layer.n_heads) for layer in model.layers]
     W_E, W_U = _table(model.model, "input"), _table(model.model, "output").T

@@ -10,16 +10,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tracer.interventions.edits import active, refuse_unknown_taps, visiting
-from tracer.watching.discovered import Map
+from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import logits_of
-from tracer.watching.interceptor import Eye
+from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.refusals import UNSEEN, CannotWatch, nothing_seen, refuse
 from tracer.watching.sites import Layer, Sites, bare
 
 TAPS = ("q", "k", "v", "z", "pattern")
 
 
-class Foreign(nn.Module):
+class WrappedModel(nn.Module):
     """Safe from any number of threads: edits travel with the call, and the hooks on the model only name its modules.
 
     Errors: CannotWatch when its attention cannot be seen or is none; ValueError for tokens that it cannot take.
@@ -33,7 +33,7 @@ class Foreign(nn.Module):
         self.model = bare(model)
         self.n_ctx, self.d_vocab, self.tokenizer, self.bos = n_ctx, d_vocab, tokenizer, bos
         self._run = run or _plain
-        self._map, self._sites = Map(), Sites(self.model)
+        self._map, self._sites = DiscoveredAttention(), Sites(self.model)
         self._sites.attach()
         self._census()
 
@@ -82,7 +82,7 @@ class Foreign(nn.Module):
         else:
             if self._map.layers:
                 refuse_unknown_taps(self._taps)
-            with Eye(self._sites, self._map):
+            with AttentionInterceptor(self._sites, self._map):
                 output = self._run(self.model, tokens)
         logits = logits_of(output, tokens)
         if logits is None:

@@ -28,7 +28,7 @@ from tracer.store import NotARun, Run, open_run
 if TYPE_CHECKING:
     import xarray as xr
 
-    from tracer.analysis.prompt_attention import Look
+    from tracer.analysis.prompt_attention import PromptAttention
     from tracer.model.protocol import HeadModel
 
 FILM_FLOPS = 4e10
@@ -63,7 +63,7 @@ class Picture:
 class Sight:
     """A look as `tracer.pictures.portable.Seen`."""
 
-    look: Look
+    look: PromptAttention
     strings: list[str]
     names: list[str]
 

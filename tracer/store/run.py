@@ -145,7 +145,7 @@ class Run:
     def model(self, step: int | None = None) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
-        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `tracer.huggingface.wrapped.Foreign`.
+        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `WrappedModel`.
         """
         steps = self.steps
         if not steps:

@@ -29,8 +29,8 @@ from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
-from tracer.training.probe_recorder import Recorder, record_steps, snapshot_steps
-from tracer.training.session import Scribe
+from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps
+from tracer.training.session import TrainingSession
 
 
 @dataclass
@@ -103,7 +103,7 @@ def _begin(
         return _loop(job, None, start, directory)
     config = job.config
     snapshots, n_records = _plan(job, start)
-    recorder = Recorder(job.raw, config.record, job.data)
+    recorder = ProbeRecorder(job.raw, config.record, job.data)
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
@@ -112,7 +112,7 @@ def _begin(
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer)
     writer.create_trace(n_records, *recorder.layout())
-    return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
+    return _loop(job, TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
 
 
 def _plan(job: Job, first: int) -> tuple[list[int], int]:
@@ -145,7 +145,7 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     assert start is not None
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
-    recorder = Recorder(job.raw, config.record, job.data)
+    recorder = ProbeRecorder(job.raw, config.record, job.data)
     snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     assert writer.trace is not None
@@ -154,7 +154,7 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     writer.trace.extend(n_records, from_step=was_last)
     facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
     writer.status("training", facts)
-    return _loop(job, Scribe(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
+    return _loop(job, TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
 
 
 def prepare(config: TrainConfig) -> Job:
@@ -223,7 +223,7 @@ def update(job: Job, step: int) -> tuple[float, Tensor]:
     return lr, factor
 
 
-def _loop(job: Job, scribe: Scribe | None, start: int, directory: Path) -> Run:
+def _loop(job: Job, scribe: TrainingSession | None, start: int, directory: Path) -> Run:
     """From step `start` to the end; the process without a scribe (not the main one) only trains."""
     steps, losses = job.config.steps, Losses()
     job.raw.train()

@@ -59,7 +59,7 @@ def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
     return sorted({*range(0, config.steps, every), *early, *snapshots, config.steps})
 
 
-class Recorder:
+class ProbeRecorder:
     """Holds the probes, measures on them, and knows what the measuring cost."""
 
     def __init__(self, model: Transformer, config: RecordConfig, data: Data) -> None:

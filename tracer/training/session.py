@@ -18,7 +18,7 @@ from tracer.measures.gradients import fetch
 from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
-from tracer.training.probe_recorder import Recorder, record_steps
+from tracer.training.probe_recorder import ProbeRecorder, record_steps
 from tracer.training.progress import Terminal, perplexity
 
 CHECKPOINT_SECONDS = 10.0
@@ -37,12 +37,12 @@ class DiskFull(OSError):
     """The run could not be written on; everything committed before is kept."""
 
 
-class Scribe:
+class TrainingSession:
     """A context manager around the loop; `keep`, `measure` and `write` are called once a step, in that order."""
 
     def __init__(
-        self, model: Transformer, config: TrainConfig, data: Data, writer: RunWriter, recorder: Recorder, start: int,
-        quiet: bool,
+        self, model: Transformer, config: TrainConfig, data: Data, writer: RunWriter, recorder: ProbeRecorder,
+        start: int, quiet: bool,
     ) -> None:  # fmt: skip
         self.model, self.config, self.data, self.writer, self.recorder = model, config, data, writer, recorder
         self.snapshots = set(writer.meta["snapshot_steps"])
@@ -56,7 +56,7 @@ class Scribe:
         self.checkpoint_seconds = 0.0
         self.start, self.step, self.mark = start, start, (start, self.began)
 
-    def __enter__(self) -> Scribe:
+    def __enter__(self) -> TrainingSession:
         self.terminal.__enter__()
         where = self.writer.dir
         self.terminal.say(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tracer.watching.recorder import Recorder
+from tracer.watching.recorder import LoopRecorder
 
 if TYPE_CHECKING:
 
@@ -32,12 +32,12 @@ def _trainer_callback() -> Any:
 
         def __init__(self, run: str, tokenizer: Any = None, **options: Any) -> None:
             self.run, self.tokenizer, self.options = run, tokenizer, options
-            self.recorder: Recorder | None = None
+            self.recorder: LoopRecorder | None = None
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
             if state.is_world_process_zero and model is not None:
                 given = self.tokenizer if self.tokenizer is not None else kwargs.get("processing_class")
-                self.recorder = Recorder(model, self.run, given, **self.options)
+                self.recorder = LoopRecorder(model, self.run, given, **self.options)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if self.recorder is not None:
@@ -69,12 +69,12 @@ def _lightning_callback() -> Any:
         def __init__(self, run: str, tokenizer: Any = None, *, model: str | None = None, **options: Any) -> None:
             super().__init__()
             self.run, self.tokenizer, self.options, self.attribute = run, tokenizer, options, model
-            self.recorder: Recorder | None = None
+            self.recorder: LoopRecorder | None = None
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if trainer.is_global_zero:
                 watched = getattr(pl_module, self.attribute) if self.attribute else _called(pl_module)
-                self.recorder = Recorder(watched, self.run, self.tokenizer, **self.options)
+                self.recorder = LoopRecorder(watched, self.run, self.tokenizer, **self.options)
 
         def on_train_batch_end(
             self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

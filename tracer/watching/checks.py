@@ -11,15 +11,20 @@ from einops import rearrange
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall
-from tracer.watching.discovered import Map
+from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.sites import Key
 
 
 @torch.no_grad()
 def check(
-    found: Map, key: Key, call: AttentionCall, z: Tensor | None, own: Callable[[], Tensor], dropout: float
+    found: DiscoveredAttention,
+    key: Key,
+    call: AttentionCall,
+    z: Tensor | None,
+    own: Callable[[], Tensor],
+    dropout: float,
 ) -> None:
-    """Compare z with what the model's own kernel makes of the same call; where it differs, `Map.problems` says so."""
+    """Compare z with what the model's own kernel makes of the same call; where it differs, `problems` says so."""
     try:
         if call.weights is not None:
             _check_weights(found, key, call.first(1))
@@ -27,11 +32,11 @@ def check(
             _compare(found, key, z, own())
         else:  # the model's own z holds dropout, or nobody made one: the first sequence again, without it
             _compare(found, key, *_twice(call.first(1)))
-    except Exception as error:  # somebody's forward pass is under way: it goes on, and `Map.problems` tells
+    except Exception as error:  # somebody's forward pass is under way: it goes on, and `problems` tells
         found.problem(f"{key[0]} could not be checked ({type(error).__name__}: {error})")
 
 
-def _check_weights(found: Map, key: Key, one: AttentionCall) -> None:
+def _check_weights(found: DiscoveredAttention, key: Key, one: AttentionCall) -> None:
     assert one.weights is not None
     if not bool(one.weights.isfinite().all()):
         return
@@ -46,7 +51,7 @@ def _check_weights(found: Map, key: Key, one: AttentionCall) -> None:
         )
 
 
-def _compare(found: Map, key: Key, ours: Tensor, theirs: Tensor) -> None:
+def _compare(found: DiscoveredAttention, key: Key, ours: Tensor, theirs: Tensor) -> None:
     ours, theirs = ours.float(), theirs.detach()
     precise = theirs.dtype in (torch.float32, torch.float64)
     theirs = theirs.float()

@@ -16,7 +16,7 @@ from tracer.watching.sites import Key, Layer, Place, arrange
 
 
 @dataclass
-class Map:
+class DiscoveredAttention:
     """What was found so far: attentions in order, and the rows of heads that they make."""
 
     keys: list[Key] = field(default_factory=list)
@@ -44,11 +44,13 @@ class Map:
             self.problems.append(text)
 
 
-_EDITS: ContextVar[tuple[tuple[Map, tuple[Edit, ...]], ...]] = ContextVar("manyeyes_watched", default=())
+_EDITS: ContextVar[tuple[tuple[DiscoveredAttention, tuple[Edit, ...]], ...]] = ContextVar(
+    "manyeyes_watched", default=()
+)
 
 
 @contextmanager
-def editing(found: Map, edits: Iterable[Edit]) -> Iterator[None]:
+def editing(found: DiscoveredAttention, edits: Iterable[Edit]) -> Iterator[None]:
     """Edits of this model alone: others that run inside the block, in this thread, have layers and heads too."""
     token = _EDITS.set((*_EDITS.get(), (found, tuple(edits))))
     try:
@@ -57,6 +59,6 @@ def editing(found: Map, edits: Iterable[Edit]) -> Iterator[None]:
         _EDITS.reset(token)
 
 
-def edits_of(found: Map) -> list[Edit]:
+def edits_of(found: DiscoveredAttention) -> list[Edit]:
     """The edits of `editing` that are in force here for this model."""
     return [edit for other, edits in _EDITS.get() if other is found for edit in edits]

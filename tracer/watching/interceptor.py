@@ -29,7 +29,7 @@ from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Active, active
 from tracer.watching.causality import is_causal
 from tracer.watching.checks import check
-from tracer.watching.discovered import Map, edits_of
+from tracer.watching.discovered import DiscoveredAttention, edits_of
 from tracer.watching.layout import Layout
 from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import CROSS, Key, Layer, Sites
@@ -47,10 +47,10 @@ _MHA_ARGUMENTS = inspect.signature(_mha)
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
 
 
-class Eye(TorchFunctionMode):
-    """Inside `with Eye(sites, map):` every attention of the watched model passes through `attend`."""
+class AttentionInterceptor(TorchFunctionMode):
+    """Inside `with AttentionInterceptor(sites, map):` every attention of the watched model passes through `attend`."""
 
-    def __init__(self, sites: Sites, found: Map) -> None:
+    def __init__(self, sites: Sites, found: DiscoveredAttention) -> None:
         super().__init__()
         self.sites, self.map = sites, found
         self.tokens: Tensor | None = None

@@ -47,7 +47,7 @@ MOST_COPIED = 500_000_000
 """Weights are copied, to measure their update, up to this many parameters."""
 
 
-class Recorder:
+class LoopRecorder:
     """What `tracer.watch(model, run=...)` returns: call `step` once an update. A context manager, if one likes."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Recorder:
             self._handles.append(model.register_forward_hook(Hook(self._take_loss), with_kwargs=True))
         at_exit(_close, weakref.ref(self))
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> LoopRecorder:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
@@ -383,7 +383,7 @@ at_exit = getattr(threading, "_register_atexit", atexit.register)
 """Before the program's pools of threads end, which writing needs; plain atexit comes after them."""
 
 
-def _close(recorder: weakref.ref[Recorder]) -> None:
+def _close(recorder: weakref.ref[LoopRecorder]) -> None:
     """At the end of the program: an error that reached the top says that training was not finished."""
     one = recorder()
     if one is not None and one.probing is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 if TYPE_CHECKING:
-    from tracer.watching.discovered import Map
+    from tracer.watching.discovered import DiscoveredAttention
 
 UNSEEN = {
     "flash_attention_2": "a kernel of the flash-attn package",
@@ -20,7 +20,7 @@ class CannotWatch(ValueError):
     """What this model does cannot be measured truthfully; the message says why and what to do."""
 
 
-def refuse(model: nn.Module, found: Map) -> None:
+def refuse(model: nn.Module, found: DiscoveredAttention) -> None:
     """A CannotWatch that says why, when what was seen cannot be trusted, or some attention was not seen."""
     if found.problems:
         raise CannotWatch("; ".join(found.problems))
@@ -38,7 +38,7 @@ def refuse(model: nn.Module, found: Map) -> None:
         )
 
 
-def nothing_seen(model: nn.Module, found: Map) -> str:
+def nothing_seen(model: nn.Module, found: DiscoveredAttention) -> str:
     """Why there is nothing to look at in a model, as far as that can be told."""
     kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
     if kernel in UNSEEN:

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from torch import nn
 
-from tracer.watching.recorder import Recorder
+from tracer.watching.recorder import LoopRecorder
 from tracer.watching.watcher import Watcher
 
 
@@ -27,16 +27,16 @@ def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
 def watch(
     model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
     rows: int = 8, snapshot_mb: float = 500.0,
-) -> Recorder: ...  # fmt: skip
+) -> LoopRecorder: ...  # fmt: skip
 
 
-def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **options: Any) -> Watcher | Recorder:
+def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **options: Any) -> Watcher | LoopRecorder:
     """See the heads of any PyTorch model: once, or all through a training loop that records a run directory.
 
     Without `run`: a context manager whose forward passes are measured (`Watcher`); `keep` is the number of sequences
     whose patterns can be asked for afterwards.
-    With `run`: call `.step(loss)` once an update (`Recorder`), and `checkpoints/<run>` fills up and can be looked at
-    live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
+    With `run`: call `.step(loss)` once an update (`LoopRecorder`), and `checkpoints/<run>` fills up and can be looked
+    at live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
     `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
     first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, and softmax-times-values written by hand; what
@@ -46,4 +46,4 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
         if options:
             raise TypeError(f"{', '.join(options)}: only with run=, for recording a training loop")
         return Watcher(model, keep)
-    return Recorder(model, run, **options)
+    return LoopRecorder(model, run, **options)

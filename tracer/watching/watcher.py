@@ -19,8 +19,8 @@ from tracer.heads import scores
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording, visiting
 from tracer.measures import HEAD_MEASURES, MEASURES
-from tracer.watching.discovered import Map, editing
-from tracer.watching.interceptor import Eye
+from tracer.watching.discovered import DiscoveredAttention, editing
+from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.padding import hidden, real_rows, without_padding
 from tracer.watching.refusals import CannotWatch, refuse
 from tracer.watching.sites import Layer, Sites, bare
@@ -48,7 +48,7 @@ class Watcher:
     def __init__(self, model: nn.Module, keep: int = 1) -> None:
         self.model = bare(model)
         self.keep = keep
-        self.map, self.sites = Map(), Sites(self.model)
+        self.map, self.sites = DiscoveredAttention(), Sites(self.model)
         self.rows = FIRST_ROW_ON
         """The query rows that measures are means over."""
         self.tokens: Tensor | None = None
@@ -62,7 +62,7 @@ class Watcher:
         self._broken: dict[int, Tensor] = {}
         self._real: tuple[Tensor | None, Tensor | None] = (None, None)
         self._fresh = True
-        self.eye: Eye | None = None
+        self.interceptor: AttentionInterceptor | None = None
 
     def __enter__(self) -> Watcher:
         self._look()
@@ -81,20 +81,20 @@ class Watcher:
         self.sites.begin = self._begin
         self.sites.attach()
         self._stack.callback(self.sites.detach)
-        self.eye = Eye(self.sites, self.map)
+        self.interceptor = AttentionInterceptor(self.sites, self.map)
         self._stack.enter_context(torch.compiler.set_stance("force_eager"))
-        self._stack.enter_context(self.eye)
+        self._stack.enter_context(self.interceptor)
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert self.eye is not None
-        if self.eye.here() is None:  # another thread runs the model
+        assert self.interceptor is not None
+        if self.interceptor.here() is None:  # another thread runs the model
             return
-        self._fresh, self.eye.tokens = True, None  # what was seen before stands until attention is seen again
-        self.eye.cached = any(kwargs.get(name) is not None for name in CACHES)
+        self._fresh, self.interceptor.tokens = True, None  # what was seen before stands until attention is seen again
+        self.interceptor.cached = any(kwargs.get(name) is not None for name in CACHES)
         self._real = real_rows(module, args, kwargs)
 
     def _see(self, call: AttentionCall) -> Tensor | None:
-        if self.eye is None or not self.eye.showing:  # another model's
+        if self.interceptor is None or not self.interceptor.showing:  # another model's
             return None
         try:
             return self._measure(call)
@@ -103,12 +103,12 @@ class Watcher:
             return None
 
     def _measure(self, call: AttentionCall) -> Tensor | None:
-        assert self.eye is not None
+        assert self.interceptor is not None
         if self._fresh:
             self._fresh, self._calls, self._measures, self._broken = False, {}, {}, {}
-            self.tokens, self.d_vocab = None, self.eye.d_vocab
+            self.tokens, self.d_vocab = None, self.interceptor.d_vocab
         batch, query_pos, key_pos = call.shape
-        tokens = self.eye.tokens
+        tokens = self.interceptor.tokens
         layer = self.map.layers[call.layer]
         cross = layer.kind == "cross"
         fits = not cross and tokens is not None and tokens.shape == (batch, query_pos) and query_pos == key_pos

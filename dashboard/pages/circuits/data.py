@@ -42,10 +42,10 @@ def weights(key: Key) -> HeadWeights:
     import torch
 
     from tracer.huggingface.weights import HeadWeights, head_weights
-    from tracer.huggingface.wrapped import Foreign
+    from tracer.huggingface.wrapped import WrappedModel
 
     model = loading.model(open_run(key[0]), key[2])
-    if isinstance(model, Foreign):
+    if isinstance(model, WrappedModel):
         return head_weights(model)
     model = ours(key)
     W_Q, W_K, W_V, W_O = (
@@ -147,7 +147,7 @@ def words(key: Key, head: Head) -> Words:
     with torch.no_grad():
         who, whom, left, right = halves(key, head)
         moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
-        first = token_circuits.own_rank(left, right) == 0
+        first = token_circuits.diagonal_rank(left, right) == 0
         own = (left * right.T).sum(1).where(first, -torch.inf)
         best, ids = own.topk(min(TOP, int(first.sum())))
     copies = list(zip(ids.tolist(), best.tolist(), strict=True))

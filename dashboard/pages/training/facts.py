@@ -55,7 +55,7 @@ def _draw_striking(trace: xr.Dataset, row: int) -> None:
     step = int(trace["step"][row])
     for label, name in (("Strongest induction head", "induction"), ("Sharpest head", "entropy_normalised")):
         if head_scores.holds(trace, name):
-            best = head_scores.striking(trace, step)
+            best = head_scores.default_head(trace, step)
             value = theme.fmt(float(trace[name].values[row][best]), name)
             weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
             said = f"score {value}" if name == "induction" else f"entropy {value} of 1"

@@ -149,7 +149,7 @@ def story(run: Run) -> Story | None:
     trace = loading.trace(run)
     if not trace.sizes["step"] or not head_scores.holds(trace, "induction"):
         return None
-    head, values = head_scores.striking(trace), trace["induction"].values
+    head, values = head_scores.default_head(trace), trace["induction"].values
     seen = np.isfinite(values[:, *head])
     steps, curve = trace["step"].values[seen], values[seen][:, *head]
     born = rise(steps, curve, LEAST_SCORE)

@@ -14,6 +14,7 @@ PATTERN = pattern(Q, K, scale=0.5)
 ROWS = {
     "entropy": definitions.entropy(PATTERN),
     "entropy_normalised": definitions.entropy_normalised(PATTERN),
+    "confidence": definitions.confidence(PATTERN),
     "previous_token": definitions.previous_token(PATTERN),
     "current_token": definitions.current_token(PATTERN),
     "first_token": definitions.first_token(PATTERN),

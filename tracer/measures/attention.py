@@ -24,6 +24,14 @@ ATTENTION = (
         chance_text=UNIFORM, chance=lambda setting: 1.0
     ),
     Measure(
+        name="confidence", label="Confidence", short="conf", low=0, high=1,
+        formula="max_k A_qk, mean over rows q >= 1 and sequences",
+        source="Voita et al. 2019 (1905.09418), there without the end-of-sentence token",
+        probe="text", dims=HEAD,
+        note="The weight of the one key that it looks at most: 1 is a head that always looks at one token, whichever.",
+        chance_text=UNIFORM, chance=uniform_one_key
+    ),
+    Measure(
         name="previous_token", label="Previous-token attention", short="prev", low=0, high=1,
         formula="A_q,q-1, mean over rows q >= 1 and sequences",
         source="Olsson et al. 2022, Methods",

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from urllib.parse import parse_qs, urlparse
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Playwright, Request, expect
+
+from tests.waiting import wait
 
 ROOT = Path(__file__).resolve().parents[1]
 ARTEFACTS = ROOT / "artefacts"
@@ -210,12 +211,18 @@ def served(app: Path, folder: Path, **environment: str) -> Iterator[str]:
             command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
         )
     url = f"http://127.0.0.1:{port}"
-    for _ in range(1200):
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "server.txt").read_text()
         try:
             with urllib.request.urlopen(f"{url}/_stcore/health"):
-                break
+                return True
         except OSError:
-            time.sleep(0.05)
-    yield url
-    process.terminate()
-    process.wait()
+            return False
+
+    try:
+        wait(answers)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()

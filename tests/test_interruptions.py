@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import children
 from tests.trainings import start, tiny
 from tests.waiting import wait
 from tracer import training
@@ -40,7 +41,7 @@ def test_kill_9_loses_nothing_committed(tmp_path):
             run.model(step)
         committed = steps
         resume = [sys.executable, "-m", "tracer", "resume", str(directory)]
-        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
+        process = children.start(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
         wait(lambda: open_run(directory).live)
     wait(lambda: open_run(directory).trace["step"].size > len(committed))
     process.send_signal(signal.SIGINT)

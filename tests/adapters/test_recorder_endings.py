@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import tracer
+from tests import children
 from tracer.store import open_run
 
 SCRIPT = """
@@ -44,7 +45,7 @@ def test_how_a_program_ended_is_in_its_run(tmp_path: Path, ending: str) -> None:
     then, status, error = ENDINGS[ending]
     run = str(tmp_path / "run")
     script = SCRIPT.format(folder=str(Path(__file__).parent), run=run, then=then)
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    process = children.start([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
     if ending == "kill":
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

@@ -1,7 +1,6 @@
 """The tour done by hand in a real browser, the keys of every page, and a run that trains while somebody types."""
 
 import re
-import subprocess
 import sys
 
 import pytest
@@ -9,6 +8,7 @@ from playwright.sync_api import expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 import tracer
+from tests import children
 from tests.browsing import ROOT, SCHEMES, SIZES, in_both_schemes, photograph, query, settle, sideways, tab
 from tests.waiting import wait
 
@@ -121,7 +121,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
     page.on("websocket", lambda socket: socket.on("framereceived", received))
     command = [sys.executable, "-m", "tracer", "train", "induction", "--run", str(directory), "--steps", "100000"]
     with (folder / "alive.txt").open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        process = children.start(command, cwd=ROOT, stdout=output, stderr=output)
     try:
         wait(lambda: (directory / "trace.zarr").exists() and len(tracer.open_run(directory).steps) > 1)
         page.goto(f"{server}/heads?run=alive")

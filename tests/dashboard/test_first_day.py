@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import navigation, parts, processes
 from dashboard.processes import Started
+from tests import children
 from tracer.measures import MEASURES
 from tracer.store import Run
 
@@ -32,7 +32,7 @@ def begin(name: str) -> Started:
     directory = Path("checkpoints") / name
     log = Path(f"{name}.log")
     log.touch()
-    one = Started(name, directory, log, subprocess.Popen(["sleep", "600"]))
+    one = Started(name, directory, log, children.start(["sleep", "600"]))
     processes._STARTED[directory.resolve()] = one
     return one
 

@@ -86,7 +86,9 @@ OVERFLOWING = """() => {
 }"""
 
 
-expect.set_options(timeout=30_000)  # as long as everything else: a busy machine is no reason to fail
+PATIENCE = 120_000
+"""ms after which something hangs; a busy machine is no reason to fail."""
+expect.set_options(timeout=PATIENCE)
 
 
 @contextmanager
@@ -99,7 +101,7 @@ def chromium_of(playwright: Playwright, executable: str) -> Iterator[Browser]:
 
 def settle(page: Page) -> None:
     """Until the page stands still; one that never does, because its run trains, is given 8 s between scripts."""
-    page.wait_for_function(STILL, arg=[300, 8000], timeout=90_000)
+    page.wait_for_function(STILL, arg=[300, 8000], timeout=PATIENCE)
 
 
 @contextmanager
@@ -108,7 +110,7 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
     context.add_init_script(WIRE)
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(PATIENCE)
     problems: list[str] = []
 
     def only_here(request: Request) -> None:

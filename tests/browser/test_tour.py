@@ -126,7 +126,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
         wait(lambda: (directory / "trace.zarr").exists() and len(tracer.open_run(directory).steps) > 1)
         page.goto(f"{server}/heads?run=alive")
         line = page.locator(".st-key-run_bar [data-testid=stCaptionContainer]")
-        expect(line).to_contain_text("tokens/s", timeout=60_000)
+        expect(line).to_contain_text("tokens/s")
         settle(page)
         box = page.get_by_role("textbox", name="Prompt")
         box.fill("5 7 9")
@@ -138,7 +138,7 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
         for letter in " 11 5 7":
             page.keyboard.type(letter)
             page.wait_for_timeout(1500)
-        for _ in range(120):
+        for _ in range(240):
             if len(counted) >= 3:
                 break
             page.wait_for_timeout(500)
@@ -149,8 +149,8 @@ def test_a_live_run_counts_on_while_somebody_types(page, server, folder):
         ours = [size for one in sizes if one for fragment, size in [one] if fragment == counted[0]]
         assert sum(ours) / len(counted) <= 2000  # 0.9 to 1.6 kB, by how many numbers changed
         page.get_by_role("button", name="Stop", exact=True).click()
-        expect(page.locator(".st-key-run_bar")).to_contain_text("stopped", timeout=60_000)
+        expect(page.locator(".st-key-run_bar")).to_contain_text("stopped")
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
-        assert process.wait(60) == 130
+        assert process.wait(300) == 130
     finally:
         process.kill()

@@ -211,7 +211,7 @@ def test_processes_that_race(folder, own_cache):
     racers = [
         children.start([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    answers = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+    answers = [json.loads(racer.communicate(timeout=300)[0]) for racer in racers]
     assert answers[0] == answers[1] == answers[2]
     assert sorted(p.name for p in entry(own_cache).iterdir()) == sorted(FILES)
 

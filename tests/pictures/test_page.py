@@ -131,7 +131,9 @@ def test_the_dashboard_has_the_same_theme() -> None:
 
 
 def used() -> str:
-    return "".join(path.read_text() for path in sources.PARTS.rglob("*.css"))
+    styles = "".join(path.read_text() for path in sources.PARTS.rglob("*.css"))
+    assert "var(--st-" in styles
+    return styles
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in sources.PARTS.iterdir() if p.name not in ("shared", "host")))

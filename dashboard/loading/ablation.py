@@ -8,7 +8,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import erfc, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -256,19 +255,8 @@ def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[st
 
     def swept(tokens: Tensor, where: slice) -> Swept:
         table = compute(model, tokens, mode, positions=where, frozen=frozen, interval=True)
-        effect, low, high = (table[name].values for name in ("effect", "low", "high"))
-        return Swept(effect, low, high, _corrected(effect, low, high))
+        effect, low, high, p_holm = (table[name].values for name in ("effect", "low", "high", "p_holm"))
+        return Swept(effect, low, high, p_holm < 0.05)
 
     with loading.as_trained(run, step):
         return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
-
-
-def _corrected(effect: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Holm's correction over p-values of a normal distribution as wide as the interval; false without an interval."""
-    from tracer.ablate import holm
-
-    width = high - low
-    if not np.isfinite(width).all():
-        return np.zeros(effect.shape, bool)
-    z = np.divide(effect, width / (2 * 1.96), out=np.zeros_like(width), where=width > 0)
-    return holm(np.vectorize(erfc)(np.abs(z) / sqrt(2))) < 0.05

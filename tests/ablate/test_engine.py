@@ -17,7 +17,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.model.test_oracle import NATIVE, native
 from tests.models import as_trained, exact
-from tracer.ablate import MODES, LogitDifference, Loss, effect, estimate, losses, pairs, plan, readings, sweep
+from tracer.ablate import MODES, LogitDifference, Loss, effect, estimate, holm, losses, pairs, plan, readings, sweep
+from tracer.ablate.estimates import p_value
 from tracer.ablate.memory import split
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
@@ -280,6 +281,8 @@ def test_intervals_of_a_sweep(model: Transformer) -> None:
         [expected.mean, expected.low, expected.high], abs=1e-10
     )
     assert found.attrs["n_sequences"] == 5
+    p = p_value(*(found[name].values for name in ("effect", "low", "high")))
+    np.testing.assert_array_equal(found["p_holm"], holm(p))
     plain = sweep(model, TOKENS, "mean", positions=where)
     np.testing.assert_array_equal(plain, found["effect"])
     assert plain.name == "effect" and plain.attrs["long_name"] == "change in next-token loss"

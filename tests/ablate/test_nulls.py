@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tracer.ablate import LogitDifference, benjamini_hochberg, effect, holm, null, random_sets
+from tracer.ablate.estimates import p_value
 from tracer.config import InitConfig, ModelConfig
 from tracer.model import Transformer
 
@@ -33,6 +34,20 @@ BY_HAND = [
 def test_corrections_by_hand(correct, p: list[float], adjusted: list[float]) -> None:
     np.testing.assert_allclose(correct(np.array(p)), adjusted, atol=1e-12)
     np.testing.assert_allclose(correct(np.array([p])), [adjusted], atol=1e-12)  # any shape: that of a sweep
+
+
+def test_p_values_by_hand() -> None:
+    mean, half = np.array([0.0, 1.0, -1.0, 2.575829, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.959964, np.nan, 0.0])
+    found = p_value(mean, mean - half, mean + half)  # one half width is 1.96 standard deviations, as at the 5 % level
+    np.testing.assert_allclose(found, [1, 0.05, 0.05, 0.01, np.nan, 1], atol=1e-6)
+    assert not (holm(np.full(3, np.nan)) < 0.05).any()
+
+
+def test_many_tries_are_corrected_for() -> None:
+    effect = np.array([1.0, 0.21])
+    assert (holm(p_value(effect, effect - 0.2, effect + 0.2)) < 0.05).all()
+    many = np.tile(effect[1:], 20)
+    assert not (holm(p_value(many, many - 0.2, many + 0.2)) < 0.05).any()
 
 
 def test_corrections_hold_what_they_promise() -> None:

@@ -79,7 +79,7 @@ def test_lines_of_ablate(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_circuits(blind: Run) -> None:
-    at_one = circuits.stripes(key(blind)).values[..., 1]
+    at_one = circuits.stripes(key(blind))[0].values[..., 1]
     assert (at_one[0] == 0).all() and (at_one[1] > 0).all()
     assert trigrams_data.seen(key(blind), (0, 2), 1) == 0 < trigrams_data.seen(key(blind), (0, 2), 2)
     parts = logits_data.parts_of_logit(key(blind), tuple(TOKENS))
@@ -90,7 +90,7 @@ def test_circuits(blind: Run) -> None:
 
 def test_phases(blind: Run) -> None:
     """Off already: the losses stay as they are."""
-    found = phases.undoing(blind, 10, STEP, ((1, 1), (0, 0)))
+    found = phases.undone(blind, 10, STEP, ((1, 1), (0, 0)))
     assert (found.without[0] == 0).all() and (found.without[1] != 0).any()
 
 

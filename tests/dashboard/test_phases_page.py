@@ -263,7 +263,7 @@ def test_undoing_is_the_dot_product_of_mean_losses(small_run, workplace) -> None
     from tracer.ablate import losses
     from tracer.analysis.eval_sequences import batches
 
-    found = loading.undoing(small_run, 0, 30, ((0, 0), (1, 1)))
+    found = loading.undone(small_run, 0, 30, ((0, 0), (1, 1)))
     text = batches(small_run).text
     assert text is not None
     start, end = (losses(small_run.model(step), text, [()])[0].mean(0).double().numpy() for step in (0, 30))

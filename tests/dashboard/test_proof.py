@@ -89,15 +89,6 @@ def test_one_sequence_has_no_marks() -> None:
     assert sweep._sure(Swept(np.ones((2, 4)), nan, nan, np.zeros((2, 4), bool))) == ("1 sequence, so no intervals.")
 
 
-def test_correcting_for_many_tries_is_stricter() -> None:
-    effect = np.array([[1.0, 0.21], [0.0, np.nan]])[:1]
-    found = ablation._corrected(effect, effect - 0.2, effect + 0.2)
-    assert found.tolist() == [[True, True]]
-    many = np.tile(effect[:, 1:], (1, 20))
-    assert not ablation._corrected(many, many - 0.2, many + 0.2).any()
-    assert not ablation._corrected(effect, effect * np.nan, effect * np.nan).any()
-
-
 def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
     assert "in the middle" not in written(app)

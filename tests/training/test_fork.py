@@ -128,4 +128,4 @@ def test_the_command(parent, tmp_path):
     )
     assert child.config == changed and child.meta["parent"]["step"] == 8
     done = fork("--step", "8")
-    assert done.returncode == 2 and "name a run: tracer fork RUN --step N" in done.stderr
+    assert done.returncode == 2 and "A name under checkpoints/" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import erfc, sqrt
 
 import numpy as np
 from jaxtyping import Float
@@ -49,3 +50,15 @@ def widening(n: int) -> float:
     free = n - 1
     t = STUDENT[free - 1] if free <= len(STUDENT) else NORMAL + (NORMAL**3 + NORMAL) / (4 * free)
     return (n / free) ** 0.5 * t / NORMAL
+
+
+def p_value(
+    mean: Float[np.ndarray, "*any"], low: Float[np.ndarray, "*any"], high: Float[np.ndarray, "*any"]
+) -> Float[np.ndarray, "*any"]:
+    """That a true mean of 0 gives one this far from 0, by a normal distribution as wide as the 95 % interval.
+
+    Two-sided; nan without an interval, 1 where it has no width.
+    """
+    sd = (high - low) / (2 * NORMAL)
+    z = np.divide(mean, sd, out=np.zeros_like(sd), where=sd != 0)
+    return np.vectorize(erfc, otypes=[float])(np.abs(z) / sqrt(2))

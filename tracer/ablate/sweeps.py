@@ -11,9 +11,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tracer.ablate.engine import Progress, readings
-from tracer.ablate.estimates import estimate
+from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.nulls import holm
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import DRAWS, Mode, ready
 from tracer.model.protocol import HeadModel
@@ -43,8 +44,9 @@ def sweep(
     """The change in mean next-token loss from switching off each head by itself: `effect[layer, head]`, in nats.
 
     `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
-    `interval` a Dataset: effect, and low and high of its 95 % bootstrap interval over sequences. A small effect of one
-    head does not mean that it is unused: others may do the same work, so switch off sets as well.
+    `interval` a Dataset: effect, low and high of its 95 % bootstrap interval over sequences, and p_holm, the p-value of
+    no effect (`p_value`), corrected for as many heads as there are (`holm`). A small effect of one head does not mean
+    that it is unused: others may do the same work, so switch off sets as well.
     """
     import xarray as xr
 
@@ -62,9 +64,9 @@ def sweep(
     if not interval:
         return effect.rename("effect")
     bounds = [estimate(row) for row in change]
-    low, high = ([getattr(found, side) for found in bounds] for side in ("low", "high"))
-    sides = {name: (("layer", "head"), np.reshape(values, shape)) for name, values in (("low", low), ("high", high))}
-    return xr.Dataset({"effect": effect, **sides}, attrs=attrs)
+    low, high = (np.reshape([getattr(found, side) for found in bounds], shape) for side in ("low", "high"))
+    sure = {"low": low, "high": high, "p_holm": holm(p_value(effect.values, low, high))}
+    return xr.Dataset({"effect": effect, **{name: (effect.dims, found) for name, found in sure.items()}}, attrs=attrs)
 
 
 def pairs(

@@ -1,4 +1,4 @@
-"""The command line: `tracer train | resume | fork | sweep | diagnose | open | ls | export | demo | reproduce`."""
+"""The command line: every command is a function, its help its docstring, its status what it returns."""
 
 from __future__ import annotations
 
@@ -6,309 +6,257 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Annotated, Literal
 
 import tyro
 
+from tracer.cli.demo import demo
 from tracer.config import TrainConfig
+from tracer.presets import PRESETS
 
-COMMANDS = {
-    "train": "train a preset: tracer train PRESET --run NAME --steps N --seed S --device auto",
-    "resume": "go on with a run that was stopped or killed: tracer resume RUN",
-    "fork": "train on from a snapshot with other settings: tracer fork RUN --step N --run NAME",
-    "sweep": "switch every head off by itself, at every snapshot of a run: tracer sweep RUN",
-    "diagnose": "say what went wrong in a run, since when, and what helps: tracer diagnose RUN",
-    "open": "measure a Hugging Face model, or all checkpoints of one: tracer open NAME_OR_DIRECTORY --run NAME",
-    "ls": "list the runs under checkpoints/",
-    "export": "write a run's model for Hugging Face: tracer export RUN DIRECTORY --step N",
-    "demo": "train the demo while the dashboard shows it",
-    "reproduce": "train the tutorials' specimens, and set them beside what was published: tracer reproduce [NAME ...]",
-}
 EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130
+EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
+
+Config = Annotated[TrainConfig, tyro.conf.arg(name="")]
 
 
 def main(args: list[str] | None = None) -> None:
-    """Entry point of the console script; mistakes of the user end in one line, not in a traceback."""
+    """Train small transformers and watch every attention head: `tracer COMMAND --help`, `tracer --version`."""
     args = sys.argv[1:] if args is None else args
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not args or args[0] in ("-h", "--help"):
-        _say("usage: tracer COMMAND [options]\n")
-        for name, what in COMMANDS.items():
-            _say(f"  {name:9} {what}")
-        _say("\n`tracer COMMAND --help` lists the options of a command.")
+    if args == ["--version"]:
+        _say(f"manyeyes {version('manyeyes')}")
         return
-    run: dict[str, Callable[[list[str]], int]] = {
-        "train": _train, "resume": _resume, "fork": _fork, "sweep": _sweep, "diagnose": _diagnose, "open": _open,
-        "ls": _ls, "export": _export, "demo": _demo, "reproduce": _reproduce,
-    }  # fmt: skip
-    if args[0] not in run:
-        _fail(f"there is no command {args[0]!r}; there are: {', '.join(COMMANDS)}")
     try:
-        status = run[args[0]](args[1:])
-    except (ValueError, OSError) as error:
-        _fail(str(error))
+        status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
+    except (ValueError, OSError) as error:  # mistakes of the user end in one line, not in a traceback
+        sys.stderr.write(f"error: {error}\n")
+        status = EXIT_USAGE
     except KeyboardInterrupt:
         _say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")
         status = EXIT_STOPPED
-    sys.exit(status)
+    sys.exit(EXIT_OF_RUN.get(status, 0) if isinstance(status, str) else status)
 
 
-def _train(args: list[str]) -> int:
-    from tracer.presets import PRESETS
-
-    names = {"-h", "--help", *PRESETS}
-    if not args or args[0] not in names:
-        what = "name a preset" if not args else f"there is no preset {args[0]!r}"
-        if args and args[0].startswith("-"):
-            what = f"name a preset before {args[0]}"
-        _fail(f"{what}; there are:\n" + "\n".join(f"  {name:22} {p.description}" for name, p in PRESETS.items()))
-    choices = {name: (p.description, p.config) for name, p in PRESETS.items()}
-    config = tyro.extras.overridable_config_cli(choices, prog="tracer train", args=args)
-
-    from tracer.training.loop import train
-
-    return _exit_status(train(config, preset=args[0]).status)
+def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
+    app, train = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
+    for name, preset in PRESETS.items():
+        train.command(name=name, help=preset.description)(_train(name, preset.config))
+    app.command(train, name="train", help="Train a preset; any of its settings can be overridden.")
+    # the parent is opened before the options are read: its settings are their defaults
+    parent = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
+    for command in (resume, _fork(parent), sweep, diagnose, open, ls, export, demo, reproduce):
+        app.command(command)
+    return app
 
 
-def _resume(args: list[str]) -> int:
-    def resume(run: str, /, steps: int | None = None) -> str:
-        """Go on with a run from its last resume point, to the bit.
+def _train(preset: str, theirs: TrainConfig) -> Callable[..., str]:
+    def train(config: Config = theirs) -> str:
+        from tracer.training import loop
 
-        Args:
-            run: A name under checkpoints/, or a directory.
-            steps: Train up to this step instead of the planned one.
-        """
-        from tracer.training.loop import resume as go_on
+        return loop.train(config, preset=preset).status
 
-        return go_on(run, steps).status
-
-    return _exit_status(tyro.cli(resume, prog="tracer resume", args=args))
+    return train
 
 
-def _fork(args: list[str]) -> int:
+def resume(run: str, /, steps: int | None = None) -> str:
+    """Go on with a run from its last resume point, to the bit.
+
+    Args:
+        run: A name under checkpoints/, or a directory.
+        steps: Train up to this step instead of the planned one.
+    """
+    from tracer.training import loop
+
+    return loop.resume(run, steps).status
+
+
+def _fork(parent: str | None) -> Callable[..., str]:
     from tracer.store import open_run
 
-    if not args or args[0].startswith("-"):
-        _fail("name a run: tracer fork RUN --step N --run NAME, and any option of `tracer train`")
-    parent = open_run(args[0])
-    theirs = replace(parent.config, run=None)
+    theirs = replace(open_run(parent).config, run=None) if parent else TrainConfig()
 
-    def fork(step: int, config: Annotated[TrainConfig, tyro.conf.arg(name="")] = theirs) -> str:
+    def fork(parent: str, /, step: int, config: Config = theirs) -> str:
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
         Args:
+            parent: A name under checkpoints/, or a directory.
             step: Where to begin: a step whose weights are kept.
         """
-        from tracer.training.loop import fork as begin
+        from tracer.training import loop
 
-        return begin(parent, step, config).status
+        return loop.fork(parent, step, config).status
 
-    return _exit_status(tyro.cli(fork, prog=f"tracer fork {args[0]}", args=args[1:]))
+    return fork
 
 
-def _sweep(args: list[str]) -> int:
-    def sweep(
-        run: str,
-        /,
-        modes: tuple[Literal["zero", "mean", "resample"], ...] = ("zero", "mean", "resample"),
-        steps: tuple[int, ...] | None = None,
-        draws: int = 5,
-        frozen: bool = False,
-    ) -> int:
-        """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
+def sweep(
+    run: str,
+    /,
+    modes: tuple[Literal["zero", "mean", "resample"], ...] = ("zero", "mean", "resample"),
+    steps: tuple[int, ...] | None = None,
+    draws: int = 5,
+    frozen: bool = False,
+) -> int:
+    """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
-        What is there already is not computed again. `accelerate launch -m tracer sweep RUN` shares the work.
+    What is there already is not computed again. `accelerate launch -m tracer sweep RUN` shares the work.
 
-        Args:
-            run: A name under checkpoints/, or a directory.
-            modes: What is put in place of a head's output.
-            steps: Only these snapshots.
-            draws: Other sequences that resample takes a replacement from, for a mean.
-            frozen: Hold every pattern at the clean run's.
-        """
-        from accelerate import PartialState
+    Args:
+        run: A name under checkpoints/, or a directory.
+        modes: What is put in place of a head's output.
+        steps: Only these snapshots.
+        draws: Other sequences that resample takes a replacement from, for a mean.
+        frozen: Hold every pattern at the clean run's.
+    """
+    from accelerate import PartialState
 
-        from tracer.analysis.run_sweep import sweep_run
-        from tracer.store import open_run
-        from tracer.training.progress import Bar
+    from tracer.analysis.run_sweep import sweep_run
+    from tracer.store import open_run
+    from tracer.training.progress import Bar
 
-        opened = open_run(run)
-        try:
-            with Bar("sweeping", "snapshots") as bar:
-                found = sweep_run(opened, modes, steps, draws, frozen, bar.update)
-        except KeyboardInterrupt:
-            if PartialState().is_main_process:
-                _say(f"stopped; `tracer sweep {run}` goes on where it stopped")
-            return EXIT_STOPPED
+    opened = open_run(run)
+    try:
+        with Bar("sweeping", "snapshots") as bar:
+            found = sweep_run(opened, modes, steps, draws, frozen, bar.update)
+    except KeyboardInterrupt:
         if PartialState().is_main_process:
-            n = found.sizes["step"]
-            _say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
-        return 0
-
-    return tyro.cli(sweep, prog="tracer sweep", args=args)
-
-
-def _diagnose(args: list[str]) -> int:
-    def diagnose(run: str, /, why: bool = False) -> int:
-        """Say what went wrong in a run, the worst first: evidence, since when, in which heads, and what helps.
-
-        The exit status is 0 when nothing bad was found (there may be something to watch), 5 otherwise.
-
-        Args:
-            run: A name under checkpoints/, or a directory.
-            why: Say also when each finding is made, and where its numbers come from.
-        """
-        from tracer.diagnosis import examine, report
-        from tracer.store import open_run
-
-        opened = open_run(run)
-        diagnosis = examine(opened)
-        _say(report(opened.name, diagnosis, why))
-        return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
-
-    return tyro.cli(diagnose, prog="tracer diagnose", args=args)
+            _say(f"stopped; `tracer sweep {run}` goes on where it stopped")
+        return EXIT_STOPPED
+    if PartialState().is_main_process:
+        n = found.sizes["step"]
+        _say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
+    return 0
 
 
-def _open(args: list[str]) -> int:
-    def open_model(
-        model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None
-    ) -> int:
-        """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
+def diagnose(run: str, /, why: bool = False) -> int:
+    """Say what went wrong in a run, the worst first: evidence, since when, in which heads, and what helps.
 
-        Args:
-            model: A local directory (its checkpoint-N folders are steps), or a name on the hub.
-            run: Name under checkpoints/, or a directory. Default: the model's name.
-            revisions: Names on the hub whose numbers are steps: step0 step1000 step143000.
-            bos: Begin every sequence with the start token. Default: when the tokenizer has one.
-        """
-        from tracer.huggingface.opening import open_hf
+    The exit status is 0 when nothing bad was found (there may be something to watch), 5 otherwise.
 
-        def tell(done: int, of: int, step: int) -> None:
-            _say(f"step {step} measured ({done} of {of})")
+    Args:
+        run: A name under checkpoints/, or a directory.
+        why: Say also when each finding is made, and where its numbers come from.
+    """
+    from tracer.diagnosis import examine, report
+    from tracer.store import open_run
 
-        made = open_hf(model, run, revisions=revisions or None, bos=bos, progress=tell)
-        _say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
-        return 0
-
-    return tyro.cli(open_model, prog="tracer open", args=args)
+    opened = open_run(run)
+    diagnosis = examine(opened)
+    _say(report(opened.name, diagnosis, why))
+    return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
 
 
-def _ls(args: list[str]) -> int:
+def open(model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None) -> int:
+    """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
+
+    Args:
+        model: A local directory (its checkpoint-N folders are steps), or a name on the hub.
+        run: Name under checkpoints/, or a directory. Default: the model's name.
+        revisions: Names on the hub whose numbers are steps: step0 step1000 step143000.
+        bos: Begin every sequence with the start token. Default: when the tokenizer has one.
+    """
+    from tracer.huggingface.opening import open_hf
+
+    def tell(done: int, of: int, step: int) -> None:
+        _say(f"step {step} measured ({done} of {of})")
+
+    made = open_hf(model, run, revisions=revisions or None, bos=bos, progress=tell)
+    _say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
+    return 0
+
+
+def ls(root: str = "checkpoints", /) -> int:
+    """List the runs below a folder, newest first.
+
+    Args:
+        root: The folder.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    def ls(root: str = "checkpoints", /) -> None:
-        """List the runs below a folder, newest first.
+    from tracer.store import broken_runs, list_runs
 
-        Args:
-            root: The folder.
-        """
-        from tracer.store import broken_runs, list_runs
-
-        runs, broken = list_runs(root), broken_runs(root)
-        if not runs and not broken:
-            _say(f"no runs below {root}; `tracer demo` trains one")
-            return
-        table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
-        for run in runs:
-            meta = run.meta
-            try:
-                about = run.about
-                what = meta.get("preset") or "-" if about.kind == "trained" else f"{about.kind} {about.author}".strip()
-                planned = "" if about.steps is None else f"/{about.steps}"
-                cells = (
-                    what, run.status, f"{meta['step']}{planned}", str(len(run.steps)), f"{meta['n_params']:,}",
-                    meta["created"][:16].replace("T", " "),
-                )  # fmt: skip
-            except (TypeError, ValueError) as error:  # run.json was damaged by hand, or has fields of a later version
-                broken[run.name] = str(error)
-                continue
-            table.add_row(*map(escape, (run.name, *cells)))
-        for name in broken:
-            table.add_row(escape(name), "-", "unreadable")
-        Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
-        for name, reason in broken.items():
-            _say(f"{name}: {reason}")
-
-    tyro.cli(ls, prog="tracer ls", args=args)
+    runs, broken = list_runs(root), broken_runs(root)
+    if not runs and not broken:
+        _say(f"no runs below {root}; `tracer demo` trains one")
+        return 0
+    table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
+    for run in runs:
+        meta = run.meta
+        try:
+            about = run.about
+            what = meta.get("preset") or "-" if about.kind == "trained" else f"{about.kind} {about.author}".strip()
+            planned = "" if about.steps is None else f"/{about.steps}"
+            cells = (
+                what, run.status, f"{meta['step']}{planned}", str(len(run.steps)), f"{meta['n_params']:,}",
+                meta["created"][:16].replace("T", " "),
+            )  # fmt: skip
+        except (TypeError, ValueError) as error:  # run.json was damaged by hand, or has fields of a later version
+            broken[run.name] = str(error)
+            continue
+        table.add_row(*map(escape, (run.name, *cells)))
+    for name in broken:
+        table.add_row(escape(name), "-", "unreadable")
+    Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
+    for name, reason in broken.items():
+        _say(f"{name}: {reason}")
     return 0
 
 
-def _export(args: list[str]) -> int:
-    def export(
-        run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface"
-    ) -> None:
-        """Write the model of a run for another library; its logits stay the same.
+def export(run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface") -> int:
+    """Write the model of a run for another library; its logits stay the same.
 
-        Args:
-            run: A name under checkpoints/, or a directory.
-            directory: Where to write; it must be new or empty.
-            step: The model after this many updates instead of the last snapshot.
-            to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open.
-        """
-        from transformers.utils import logging
+    Args:
+        run: A name under checkpoints/, or a directory.
+        directory: Where to write; it must be new or empty.
+        step: The model after this many updates instead of the last snapshot.
+        to: huggingface writes what AutoModelForCausalLM and AutoTokenizer open.
+    """
+    from transformers.utils import logging
 
-        from tracer.huggingface.export import to_huggingface
-        from tracer.store import open_run
+    from tracer.huggingface.export import to_huggingface
+    from tracer.store import open_run
 
-        logging.disable_progress_bar()
-        model = to_huggingface(open_run(run), directory, step)
-        _say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
-
-    tyro.cli(export, prog="tracer export", args=args)
+    logging.disable_progress_bar()
+    model = to_huggingface(open_run(run), directory, step)
+    _say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
     return 0
 
 
-def _demo(args: list[str]) -> int:
-    from tracer.cli.demo import demo
+def reproduce(
+    names: tyro.conf.Positional[tuple[str, ...]] = (),
+    /,
+    size: Literal["small", "published"] = "small",
+    corpus: str | None = None,
+    seeds: tuple[int, ...] = (0,),
+    table: bool = False,
+    json: bool = False,
+) -> int:
+    """Train specimens that are not trained yet, run the exercises, and print what was published beside it.
 
-    return _exit_status(tyro.cli(demo, prog="tracer demo", args=args))
+    Args:
+        names: Specimens, all by default.
+        size: small, for a CPU, or as published, for a GPU.
+        corpus: A text file or folder instead of python-stdlib.
+        seeds: Of the weights and the order of the data; several are told as mean and range.
+        table: Print the tables of what is trained already, and train nothing.
+        json: Print the figures that the tables are made from.
+    """
+    from tracer.specimens import reproduce as series
+    from tracer.specimens.claims import judged
+    from tracer.specimens.exercises import EXERCISES
+    from tracer.specimens.tables import as_json, tables
 
-
-def _reproduce(args: list[str]) -> int:
-    def reproduce(
-        names: tyro.conf.Positional[tuple[str, ...]] = (),
-        /,
-        size: Literal["small", "published"] = "small",
-        corpus: str | None = None,
-        seeds: tuple[int, ...] = (0,),
-        table: bool = False,
-        json: bool = False,
-    ) -> int:
-        """Train specimens that are not trained yet, run the exercises, and print what was published beside it.
-
-        Args:
-            names: Specimens, all by default.
-            size: small, for a CPU, or as published, for a GPU.
-            corpus: A text file or folder instead of python-stdlib.
-            seeds: Of the weights and the order of the data; several are told as mean and range.
-            table: Print the tables of what is trained already, and train nothing.
-            json: Print the figures that the tables are made from.
-        """
-        from tracer.specimens import reproduce as series
-        from tracer.specimens.claims import judged
-        from tracer.specimens.exercises import EXERCISES
-        from tracer.specimens.tables import as_json, tables
-
-        asked = series.named(names)
-        found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
-        checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
-        _say("\n" * (not table) + (as_json if json else tables)(found, checks))
-        return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
-
-    return tyro.cli(reproduce, prog="tracer reproduce", args=args)
-
-
-def _exit_status(status: str) -> int:
-    return {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}.get(status, 0)
+    asked = series.named(names)
+    found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
+    checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
+    _say("\n" * (not table) + (as_json if json else tables)(found, checks))
+    return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
 
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
-
-
-def _fail(text: str) -> None:
-    sys.stderr.write(f"error: {text}\n")
-    sys.exit(EXIT_USAGE)

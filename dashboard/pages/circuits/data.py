@@ -20,14 +20,13 @@ from tracer.store import Run, open_run
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tracer.analysis.by_distance import ByDistance, Distances
     from tracer.analysis.token_circuits import Entries
     from tracer.huggingface.weights import HeadWeights
 
 Head = tuple[int, int]
 INTO = ("k", "q", "v")
 TOP = 12
-FEWEST = 8
-"""Rows of a pattern that a mean over a distance is taken of, at least."""
 AT_ONCE = 2**25
 """Entries of a circuit over the vocabulary that are streamed unasked: about half a second."""
 
@@ -216,44 +215,18 @@ def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
         return position_pattern(read, block.attn.W_Q[at], block.attn.W_K[at], model.config.scale).numpy()
 
 
-@dataclass(frozen=True)
-class Stripes:
-    """Mean attention by distance on repeated random tokens, the start token left out: heads rest on it."""
+def means_of_positions(key: Key, head: Head, longest: int, normed: bool) -> Distances:
+    """Those by distance of what one head attends to by positions alone."""
+    from tracer.analysis.by_distance import distances
 
-    values: np.ndarray
-    """[layer head offset]; nan where a layer has fewer heads than others."""
-    period: int
-    uniform: np.ndarray
-    """The same of heads that attend evenly [offset]."""
-    rest: np.ndarray
-    """Mean attention of the other tokens to the start token [layer head]."""
+    return distances(positions(key, head, longest, normed), fewest=1)
 
 
 @st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …")
-def stripes(key: Key) -> Stripes:
-    import torch
-
-    from tracer.heads.call import AttentionCall
-    from tracer.interventions.edits import visiting
+def stripes(key: Key) -> tuple[ByDistance, int]:
+    """On repeated random tokens, and their period."""
+    from tracer.analysis.by_distance import by_distance
 
     model, probe = loading.model(open_run(key[0]), key[2]), ablation.batches(*key[:2]).repeat
-    n = probe.tokens.shape[1] - FEWEST
-    found = np.full((model.n_layers, model.n_heads, n), np.nan)
-    rest = np.full(found.shape[:2], np.nan)
-
-    def visit(call: AttentionCall) -> None:
-        heads, pattern = slice(call.first_head, call.first_head + call.n_heads), call.pattern()
-        found[call.layer, heads] = _by_distance(pattern).mean(0).numpy()
-        rest[call.layer, heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
-
-    with torch.no_grad(), loading.as_trained(key[0], key[2]), visiting(visit):
-        model(probe.tokens)
-    even = torch.ones(probe.tokens.shape[1], probe.tokens.shape[1]).tril()
-    return Stripes(found, probe.period or 0, _by_distance(even / even.sum(1, keepdim=True)).numpy(), rest)
-
-
-def _by_distance(pattern: Tensor) -> Tensor:
-    """[... offset], each over at least FEWEST rows."""
-    from tracer.heads import attention_by_offset
-
-    return attention_by_offset(pattern[..., 1:, 1:])[..., : pattern.shape[-1] - FEWEST]
+    with loading.as_trained(key[0], key[2]):
+        return by_distance(model, probe.tokens), probe.period or 0

@@ -31,13 +31,13 @@ def draw_positions(key: Key, model: ModelConfig, head: Head, why_not: str) -> No
         return
     normed = normable(model) and _choose_norm()
     n = min(model.n_ctx, LONGEST)
-    found = circuits.positions(key, head, n, normed)
+    found, means = circuits.positions(key, head, n, normed), circuits.means_of_positions(key, head, n, normed)
+    own, before, *_ = means.shares
     st.caption(
-        f"On average {_mean(found, 1):.2f} on the position before, {_mean(found, 0):.2f} on its own; a head without "
-        f"preference has {_mean(even(n), 1):.2f}."
-        + (f" The first {n} of {model.n_ctx} positions." if n < model.n_ctx else "")
+        f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
+        f"{means.even[1]:.2f}." + (f" The first {n} of {model.n_ctx} positions." if n < model.n_ctx else "")
     )
-    positions(found, key="positions", label=f"{label} by positions", before=_mean(found, 1))
+    positions(found, key="positions", label=f"{label} by positions", before=float(before))
 
 
 def normable(model: ModelConfig) -> bool:
@@ -51,15 +51,6 @@ def _choose_norm() -> bool:
         "Through the norm in front of the layer", key="positions_normed",
         on_change=lambda: state.update(raw=not st.session_state["positions_normed"]),
     )  # fmt: skip
-
-
-def even(n: int) -> np.ndarray:
-    """Every position looks evenly at itself and all before it [query_pos key_pos]."""
-    return np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
-
-
-def _mean(found: np.ndarray, back: int) -> float:
-    return float(found.diagonal(-back).mean()) if len(found) > back else float("nan")
 
 
 def _back(distance: int) -> str:
@@ -78,15 +69,15 @@ def draw_stripes(key: Key, head: Head) -> None:
     """Every head's mean attention by distance; the one in focus stands out."""
     label = theme.head_label(*head)
     about.heading("Attention by distance", about.STRIPES, "stripes", lambda: _link(label))
-    found = circuits.stripes(key)
+    found, period = circuits.stripes(key)
     there = [(int(a), int(b)) for a, b in np.argwhere(np.isfinite(found.values).all(-1))]
     n_layers = found.values.shape[0]
-    own, target = found.values[head], found.period - 1
+    own, target = found.values[head], period - 1
     most = int(np.nanargmax(own))
     above = own[most] > found.uniform[most]
     looks = f"{label} looks most" if above else f"{label} looks nowhere more than evenly, most"
     st.caption(
-        f"On two copies of {found.period} random tokens. {looks} {_back(most)}: {own[most]:.2f} on average, "
+        f"On two copies of {period} random tokens. {looks} {_back(most)}: {own[most]:.2f} on average, "
         f"{found.uniform[most]:.2f} for a head that attends evenly. {target} back stands what followed the earlier "
         f"copy. Left out is the start token, where heads rest: it gets {found.rest[head]:.0%} of the attention of "
         f"{label}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from dashboard import state, theme
@@ -10,10 +12,13 @@ from dashboard.loading import prompt_tokens
 from dashboard.pages.circuits import about, reasons, trigrams_data
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.pages.circuits.positions import LONGEST, normable
-from dashboard.pages.circuits.trigrams_data import Distances, Trigram
+from dashboard.pages.circuits.trigrams_data import Trigram
 from dashboard.pages.circuits.words import is_asked
 from tracer.pictures.payload import visible
 from tracer.store import Run
+
+if TYPE_CHECKING:
+    from tracer.analysis.by_distance import Distances
 
 
 def draw_trigrams(run: Run, key: Key, head: Head) -> None:

@@ -6,14 +6,17 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
 import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import norm_scales
 from dashboard.pages.circuits import data as circuits
-from dashboard.pages.circuits.data import FEWEST, TOP, Head, Key
+from dashboard.pages.circuits.data import TOP, Head, Key
+
+if TYPE_CHECKING:
+    from tracer.analysis.by_distance import Distances
 
 
 @dataclass(frozen=True)
@@ -51,33 +54,11 @@ def trigrams(key: Key, head: Head, places: tuple[float, ...]) -> list[list[Trigr
     return lists
 
 
-@dataclass(frozen=True)
-class Distances:
-    """What the positions alone give to the position so many before [distance], on average; each over FEWEST rows."""
-
-    shares: np.ndarray
-    even: np.ndarray
-    """The same of a head without a preference."""
-
-    @property
-    def best(self) -> int:
-        """The distance that gets most, but for 0, the token itself."""
-        return 1 + int(self.shares[1:].argmax())
-
-    @property
-    def prefers(self) -> bool:
-        """Has it a favourite: at least twice what a head without a preference gives it? Ours."""
-        return bool(self.shares[self.best] >= 2 * self.even[self.best])
-
-
 def distances(key: Key, head: Head, longest: int, normed: bool) -> Distances | None:
-    """None where there are too few positions."""
-    if longest <= FEWEST:
-        return None
-    n = np.arange(longest - FEWEST + 1)
-    pattern = circuits.positions(key, head, longest, normed)
-    even = np.tril(np.ones_like(pattern)) / np.arange(1, longest + 1)[:, None]
-    return Distances(*(np.array([one.diagonal(-d).mean() for d in n]) for one in (pattern, even)))
+    """Of what the positions alone attend to; None where there are too few positions."""
+    from tracer.analysis.by_distance import FEWEST, distances
+
+    return distances(circuits.positions(key, head, longest, normed)) if longest > FEWEST else None
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -12,8 +12,9 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from tracer.analysis import change_points, training_curves
+from tracer.analysis import change_points, training_curves, undoing
 from tracer.analysis.training_curves import Curve, Head, Reads
+from tracer.analysis.undoing import Undoing
 from tracer.pictures import path as path_picture
 from tracer.pictures import surface as surface_picture
 from tracer.pictures import timeline as timeline_picture
@@ -163,45 +164,26 @@ def _path(directory: str, stamp: str, since: int) -> bytes | None:
     return path_picture.path(found.steps[kept], points, shares)
 
 
-@dataclass(frozen=True)
-class Undoing:
-    """What switching heads off at the end of a phase does, beside what the phase did."""
-
-    start: int
-    end: int
-    moved: np.ndarray
-    """Mean loss at the end of the phase minus at its start [pos]."""
-    without: np.ndarray
-    """Change in mean loss with each of `heads` off at the end [head pos]."""
-    heads: tuple[Head, ...]
-
-    @property
-    def dots(self) -> np.ndarray:
-        """Dot product of each head's change with the before-and-after vector [head], in nats."""
-        return self.without @ change_points.before_and_after(np.zeros_like(self.moved), self.moved)
-
-
 def cheap(run: Run, n_heads: int) -> bool:
     """May so many heads be switched off unasked, on the held-out rows?"""
     tokens = ROWS * (run.about.n_ctx or 0)
     return 2 * run.meta["n_params"] * tokens * n_heads <= CHEAP_FLOPS
 
 
-def undoing(run: Run, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
-    """ValueError where the run kept no text."""
-    return _undoing(str(run.dir.resolve()), run.meta["created"], start, end, heads)
+def undone(run: Run, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
+    """What switching each head off at the end does; ValueError where the run kept no text."""
+    return _undone(str(run.dir.resolve()), run.meta["created"], start, end, heads)
 
 
 @st.cache_data(max_entries=64, show_spinner="Switching heads off at the end of the phase …")
-def _undoing(directory: str, created: str, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
+def _undone(directory: str, created: str, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
     from tracer.ablate import losses as measure
 
     text, run = ablation.batches(directory, created).text, open_run(directory)
     if text is None:
         raise ValueError("this run kept no text of equal length to switch heads off on")
     with loading.as_trained(run, start):
-        before = measure(loading.model(run, start), text, [()])[0].mean(0)
+        before = measure(loading.model(run, start), text, [()])[0].numpy()
     with loading.as_trained(run, end):
-        clean, *ablated = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).mean(1)
-    without = np.stack([(row - clean).numpy() for row in ablated]).astype(float)
-    return Undoing(start, end, (clean - before).numpy().astype(float), without, heads)
+        after = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).numpy()
+    return undoing.undoing(before, after)

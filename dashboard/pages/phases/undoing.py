@@ -14,6 +14,7 @@ from dashboard.pages.phases import data
 from dashboard.shared import choosers, head_scores
 from tracer.analysis.change_points import PhaseChange
 from tracer.analysis.training_curves import Curve
+from tracer.analysis.undoing import Undoing
 from tracer.pictures import payload
 from tracer.store import Run
 
@@ -45,18 +46,19 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         st.button(f"Switch {label} off", key="undo_one", on_click=lambda: st.session_state.update({wish: "one"}))
         return
     try:
-        found = data.undoing(run, start, end, tuple(heads))
+        found = data.undone(run, start, end, tuple(heads))
     except ValueError as error:
         st.text(str(error))
         return
     left, right = st.columns([4, 5], gap="large")
     with left:
-        _draw_dots(found, trace, focus)
+        _draw_dots(found, heads, trace, focus)
         if len(heads) < len(everyone):
             st.button("Every head", key="undo_all", on_click=lambda: st.session_state.update({wish: "all"}),
                       help="Switches each head off in turn: one pass over the held-out text a head.")  # fmt: skip
     with right:
-        _draw_lines(found, focus if focus in found.heads else found.heads[0])
+        shown = focus if focus in heads else heads[0]
+        _draw_lines(found.moved, found.without[heads.index(shown)], theme.head_label(*shown))
 
 
 def snapshots(steps: list[int], change: PhaseChange) -> tuple[int, int]:
@@ -66,9 +68,9 @@ def snapshots(steps: list[int], change: PhaseChange) -> tuple[int, int]:
     return start, end
 
 
-def _draw_dots(found: data.Undoing, trace: xr.Dataset, focus: tuple[int, int]) -> None:
+def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, focus: tuple[int, int]) -> None:
     values = np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
-    for head, dot in zip(found.heads, found.dots, strict=True):
+    for head, dot in zip(heads, found.dots, strict=True):
         values[head] = dot
     far = float(np.nanmax(np.abs(values))) or 1.0
     headmap(
@@ -76,24 +78,17 @@ def _draw_dots(found: data.Undoing, trace: xr.Dataset, focus: tuple[int, int]) -
         scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
         on_change=state.focus_on,
     )  # fmt: skip
-    before = float(np.linalg.norm(found.moved))
-    best = int(found.dots.argmin())
+    best, moved = int(found.dots.argmin()), f"The phase itself moved the losses by {found.distance:.2f} nats along d"
     if found.dots[best] < 0:
-        st.caption(
-            f"The phase itself moved the losses by {before:.2f} nats along d. {theme.head_label(*found.heads[best])} "
-            f"off takes {-found.dots[best] / before:.0%} of that back; heads that do the same work hide each other."
-        )
+        back = f"{theme.head_label(*heads[best])} off takes {-found.dots[best] / found.distance:.0%} of that back"
+        st.caption(f"{moved}. {back}; heads that do the same work hide each other.")
     else:
-        st.caption(
-            f"The phase itself moved the losses by {before:.2f} nats along d; no head alone takes any of it back."
-        )
+        st.caption(f"{moved}; no head alone takes any of it back.")
 
 
-def _draw_lines(found: data.Undoing, head: tuple[int, int]) -> None:
-    row = found.without[found.heads.index(head)]
-    blob = payload.curves(
-        np.arange(1, len(row) + 1), np.stack([found.moved, row]), ["the phase", f"{theme.head_label(*head)} off"]
-    )
+def _draw_lines(moved: np.ndarray, without: np.ndarray, label: str) -> None:
+    steps = np.arange(1, len(moved) + 1)
+    blob = payload.curves(steps, np.stack([moved, without]), ["the phase", f"{label} off"])
     curves(
         blob, key="undoing_lines", selectable=False, x_label="position", height=260,
         scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),

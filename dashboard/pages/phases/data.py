@@ -199,9 +199,7 @@ def _undoing(directory: str, created: str, start: int, end: int, heads: tuple[He
     text, run = ablation.batches(directory, created).text, open_run(directory)
     if text is None:
         raise ValueError("this run kept no text of equal length to switch heads off on")
-    with loading.as_trained(run, start):
-        before = measure(loading.model(run, start), text, [()])[0].mean(0)
-    with loading.as_trained(run, end):
-        clean, *ablated = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).mean(1)
+    before = measure(loading.model(run, start), text, [()])[0].mean(0)
+    clean, *ablated = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).mean(1)
     without = np.stack([(row - clean).numpy() for row in ablated]).astype(float)
     return Undoing(start, end, (clean - before).numpy().astype(float), without, heads)

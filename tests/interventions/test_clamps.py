@@ -76,7 +76,7 @@ def test_a_window_ends_before_its_last_number():
         ({"clamp": ("L0H1 off", "L2 off")}, "'L2 off': this model has layers 0 to 1 and heads 0 to 3"),
         ({"clamp": ("L0H4 off",)}, "'L0H4 off': this model has layers 0 to 1 and heads 0 to 3"),
         ({"clamp": ("L0H1 previous", "L0 no-previous")}, "leave a head nothing to attend to"),
-        ({"clamp": ("L0H1 off",), "optim": OptimConfig(compile=True)}, "a compiled forward passes by the places"),
+        ({"clamp": ("L0H1 off",), "optim": OptimConfig(compile=True)}, "compiled anew wherever a clamp begins or ends"),
     ],
 )
 def test_mistakes_are_named(wrong, words):

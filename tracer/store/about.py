@@ -11,7 +11,8 @@ from tracer.measures import Setting, period, probe_words
 from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
 
 Kind = Literal["trained", "watched", "opened"]
-"""Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`."""
+"""Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`: a fact
+to show; what can be had of a run, `About.why_not` says."""
 
 
 @dataclass(frozen=True)

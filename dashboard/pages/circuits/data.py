@@ -146,12 +146,12 @@ def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     Norms of our models are held at their mean scale; those of others are left out.
     """
     from tracer.analysis import token_circuits
-    from tracer.model import Transformer
 
     W_Q, W_K, W_V, W_O, W_E, W_U = weights(key)
     assert W_U is not None
     layer, read, write = head[0], W_E, W_O[head]
-    if isinstance(model := loading.model(open_run(key[0]), key[2]), Transformer):
+    if not open_run(key[0]).why_not("norm_scales"):
+        model = ours(key)
         own = f"blocks.{layer}.ln1"
         if model.config.norm_position == "pre":
             read = norm_scales.through(key, own, W_E)

@@ -123,7 +123,8 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
 def _draw_few(run: Run, trace: xr.Dataset) -> None:
     """Why a short loop of somebody else's has hardly a curve, and what to write for one."""
     n, last = trace.sizes["step"], int(trace["step"][-1])
-    if run.about.kind == "watched" and not run.live and n < FEW and last >= FEW:
+    elsewhere = run.why_not("recipe") and not run.why_not("training")
+    if elsewhere and not run.live and n < FEW and last >= FEW:
         every = max(1, last // 20)
         st.caption(
             f"Measured at {n} steps only: by itself, measuring takes 1 % of the training time, which is little in a "

@@ -335,8 +335,8 @@ class TrainConfig:
                     raise ValueError(f"clamps {text!r} and {other!r} leave a head nothing to attend to: drop one")
         if clamps and self.optim.compile:
             raise ValueError(
-                f"clamp={', '.join(self.clamp)} and optim.compile=True exclude each other: a compiled forward passes "
-                f"by the places where a clamp acts; train with --no-optim.compile"
+                f"clamp={', '.join(self.clamp)} and optim.compile=True exclude each other: the model would be "
+                f"compiled anew wherever a clamp begins or ends; train with --no-optim.compile"
             )
 
 

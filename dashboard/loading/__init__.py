@@ -7,7 +7,6 @@ Models are shared between sessions and threads: safe, because interventions trav
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,13 +87,6 @@ def _model(directory: str, step: int, created: str) -> HeadModel:
 
     torch.set_num_threads(1)  # every rerun is a new thread: a pool of workers for each would cost more than it saves
     return open_run(directory).model(step)
-
-
-def as_trained(opened: Run | str, step: int) -> AbstractContextManager[None]:
-    """What the run holds while it trains is held here, in this thread: its heads are what they are with it."""
-    from tracer.interventions import clamps
-
-    return clamps.as_trained(open_run(opened) if isinstance(opened, str) else opened, step)
 
 
 def size_mb(opened: Run) -> float:

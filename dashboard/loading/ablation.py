@@ -6,7 +6,6 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +45,6 @@ class Setup:
     def model(self) -> Any:
         return loading.model(open_run(self.run), self.step)
 
-    def held(self) -> AbstractContextManager[None]:
-        return loading.as_trained(self.run, self.step)
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -63,7 +59,7 @@ class Cost:
 
 def is_large(run: Run) -> bool:
     """Does a forward pass of this model take so long that nothing more than the numbers is computed unasked?"""
-    return run.about.kind != "trained" and run.meta["n_params"] > SMALL
+    return run.meta["n_params"] > SMALL
 
 
 def batches(run: str, created: str) -> Batches:
@@ -110,11 +106,10 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     def share(job: tuple[str, int, int]) -> Tensor:
         name, seed, draws = job
-        with setup.held():
-            found = losses(
-                model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
-                budget=BUDGET // len(jobs),
-            )  # fmt: skip
+        found = losses(
+            model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
+            budget=BUDGET // len(jobs),
+        )  # fmt: skip
         return found[0] * (draws / DRAWS)
 
     with ThreadPoolExecutor(len(jobs)) as pool:
@@ -144,10 +139,9 @@ def null(setup: Setup, n: int) -> Null:
     from tracer.ablate import null as compute
 
     probe = batches(setup.run, setup.created).repeat
-    with setup.held():
-        return compute(
-            setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
-        )
+    return compute(
+        setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
+    )
 
 
 def clean(run: str, created: str, step: int) -> dict[str, float]:
@@ -162,8 +156,7 @@ def _clean(run: str, created: str, step: int) -> dict[str, Tensor]:
     from tracer.ablate import losses
 
     found, model = batches(run, created), loading.model(open_run(run), step)
-    with loading.as_trained(run, step):
-        return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
+    return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -177,9 +170,8 @@ def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
     def score() -> Tensor:
         return compute(model, repeat.tokens, repeat.second_copy)
 
-    with setup.held():
-        plans = planner(model, repeat.tokens, setup.mode, frozen=setup.frozen)(setup.off) if setup.off else [[]]
-        return averaged([[]], score).numpy(), averaged(plans, score).numpy()
+    plans = planner(model, repeat.tokens, setup.mode, frozen=setup.frozen)(setup.off) if setup.off else [[]]
+    return averaged([[]], score).numpy(), averaged(plans, score).numpy()
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -192,11 +184,10 @@ def on_prompt(setup: Setup, prompt: tuple[int, ...], position: int) -> dict[str,
     from tracer.data.probes import per_token_loss
 
     tokens, model, results = torch.tensor([prompt]), setup.model, {}
-    with setup.held():
-        for name, edits in (("before", [[]]), ("after", _prompt_plans(setup, prompt))):
-            loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
-            results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
-            results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
+    for name, edits in (("before", [[]]), ("after", _prompt_plans(setup, prompt))):
+        loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
+        results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
+        results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
     return results
 
 
@@ -210,11 +201,10 @@ def patterns(setup: Setup, prompt: tuple[int, ...], head: Head, last: int) -> tu
 
     tokens, model = torch.tensor([prompt]), setup.model
     shown = slice(max(0, len(prompt) - last), None)
-    with setup.held():
-        before, after = (
-            averaged(edits, lambda: torch.from_numpy(look(model, tokens).window(*head, shown, shown))).numpy()
-            for edits in ([[]], _prompt_plans(setup, prompt))
-        )
+    before, after = (
+        averaged(edits, lambda: torch.from_numpy(look(model, tokens).window(*head, shown, shown))).numpy()
+        for edits in ([[]], _prompt_plans(setup, prompt))
+    )
     return (before, before) if setup.frozen else (before, after)
 
 
@@ -258,5 +248,4 @@ def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[st
         effect, low, high, p_holm = (table[name].values for name in ("effect", "low", "high", "p_holm"))
         return Swept(effect, low, high, p_holm < 0.05)
 
-    with loading.as_trained(run, step):
-        return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
+    return {name: swept(tokens, where) for name, tokens, where in found.sequences()}

@@ -105,8 +105,7 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
     others = {name: (tokens, where) for name, tokens, where in theirs}
 
     def by_sequence(setup: Setup, tokens: torch.Tensor, where: slice) -> np.ndarray:
-        with setup.held():
-            e = Effect(*losses(setup.model, tokens, [(), setup.off], setup.mode, frozen=setup.frozen))
+        e = Effect(*losses(setup.model, tokens, [(), setup.off], setup.mode, frozen=setup.frozen))
         return e.delta[:, where].mean(1).cpu().numpy()
 
     found: dict[str, Estimate | None] = {}

@@ -48,7 +48,7 @@ class Bounds:
 def bounds(run: Run, head: Head) -> Bounds | None:
     """None where the weights of a model of ours, or the texts that it is measured on, were not kept."""
     steps = run.steps
-    if run.about.kind != "trained" or not steps:
+    if run.why_not("entropy_bound") or not steps:
         return None
     tokens = _texts(run)
     if tokens is None:

@@ -43,7 +43,7 @@ def norm_scales(key: Key) -> dict[str, float]:
 
     from tracer.interventions.edits import recording
 
-    with torch.no_grad(), loading.as_trained(key[0], key[2]), recording("hook_scale") as seen:
+    with torch.no_grad(), recording("hook_scale") as seen:
         ours(key)(reading(key))
     return {name.removesuffix(".hook_scale"): float(found.mean()) for name, found in seen.items()}
 

@@ -79,9 +79,7 @@ def _compute(directory: str, step: int, tokens: tuple[int, ...]) -> PromptAttent
 
     from tracer.analysis.prompt_attention import look
 
-    run = open_run(directory)
-    with loading.as_trained(run, step):
-        found = look(loading.model(run, step), torch.tensor([tokens]))
+    found = look(loading.model(open_run(directory), step), torch.tensor([tokens]))
     nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # no page asks, and 1,024 of GPT-2 are 206 MB
     return replace(found, logits=nothing)
 

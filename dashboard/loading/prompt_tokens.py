@@ -41,7 +41,7 @@ def tokenizer(run: Run) -> Tokenizer | None:
     try:
         return run.tokenizer
     except NotARun:
-        if run.about.kind == "trained":
+        if not run.why_not("tokenizer"):
             raise
         return None
 

@@ -26,7 +26,7 @@ def plan(sight: Sight) -> reading.Plan:
 def norms(run: Run, sight: Sight) -> np.ndarray | None:
     """||v_k W_O|| [layer head key_pos]; None for a kept prompt and for models of others, whose W_O is not known."""
     directory, created, tokens = sight.key
-    if not isinstance(tokens, tuple) or run.about.kind != "trained":
+    if not isinstance(tokens, tuple) or run.why_not("value_norms"):
         return None
     return _norms(str(directory), sight.step, tokens, str(created))
 
@@ -41,8 +41,7 @@ def _norms(directory: str, step: int, tokens: tuple[int, ...], created: str) -> 
     run = open_run(directory)
     model = loading.model(run, step)
     assert isinstance(model, Transformer)
-    with loading.as_trained(run, step):
-        return read_norms(model, torch.tensor([tokens]))
+    return read_norms(model, torch.tensor([tokens]))
 
 
 def token_view(run: Run, sight: Sight, start: int, head: Head) -> bytes:

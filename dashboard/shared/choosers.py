@@ -12,7 +12,7 @@ from dashboard import jobs, loading, navigation, state, theme
 from dashboard.components.pulse import ticking
 from dashboard.shared import head_scores
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
-from tracer.measures import MEASURES, Measure, probe_words
+from tracer.measures import MEASURES, Measure
 from tracer.pictures.scales import of_measure
 from tracer.store import NotARun
 
@@ -206,7 +206,7 @@ def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
 
 def probe(run: Run, name: str) -> str:
     """What a measure was taken on, in words; of the models of others no text was held out."""
-    return probe_words(run.about.kind)[MEASURES[name].probe]
+    return run.about.probes[MEASURES[name].probe]
 
 
 def explain(name: str, run: Run) -> None:

@@ -60,7 +60,8 @@ def draw_bound(run: Run, head: Head, step: int | None, *, key: str, log_x: bool 
             st.text(str(error))
             return
         if found is None:
-            st.caption("It needs the weights of a model trained here, and a text of its probe: this run kept neither.")
+            lacks = "It needs snapshots and a text of its probe, which this run did not keep."
+            st.caption(run.why_not("entropy_bound") or lacks)
             return
         _draw(found, theme.head_label(*head), step, key, log_x)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def can_read(run: Run) -> bool:
     """Can the model of this run be run on a new text? A run that has just begun will be able to."""
-    return run.about.rebuilds and (bool(run.steps) or run.live)
+    return not run.why_not("prompts")
 
 
 def choose_text(run: Run, most: int | None = None) -> Encoded:
@@ -80,13 +80,9 @@ def choose_kept(run: Run) -> str | None:
         "Prompt", names, key="kept_box", on_change=lambda: state.update(kept=st.session_state["kept_box"]),
         help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
     )  # fmt: skip
-    st.caption(f"{why_not(run)}: these are prompts that it kept. In Python, `tracer.watch(model)` shows any input.")
+    why = run.why_not("prompts")
+    st.caption(f"{why}: these are prompts that it kept. In Python, `tracer.watch(model)` shows any input.")
     return name
-
-
-def why_not(run: Run) -> str:
-    """Why the model of this run cannot be run, as the beginning of a sentence."""
-    return "This run keeps no weights" if run.about.rebuilds else "The code of this model is not in the run"
 
 
 def _title(run: Run, name: str) -> str:

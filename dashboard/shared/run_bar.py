@@ -159,7 +159,7 @@ def _line(run: Run, word: str) -> str:
         facts = summary(run)
     except ValueError:
         return badge
-    if facts.kind == "opened":
+    if run.why_not("training"):
         return f"{badge} {len(run.steps):,} checkpoints" if len(run.steps) > 1 else badge
     if word == "finished":
         return f"{badge} &nbsp;{facts.step:,} steps"

@@ -16,7 +16,6 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.pages.circuits import data as circuits
-from dashboard.pages.circuits import reasons
 from tests.dashboard.words import captions
 from tracer.analysis.composition import random_composition
 from tracer.analysis.eval_sequences import batches
@@ -24,6 +23,7 @@ from tracer.config import ModelConfig
 from tracer.data.probes import repeated
 from tracer.huggingface import weights
 from tracer.interventions.edits import recording
+from tracer.measures.abilities import of_ours
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import Run, open_run
@@ -248,11 +248,11 @@ def test_heads_without_w_o(open_page: Open, specimens: Path, monkeypatch: pytest
 def test_why_a_circuit_is_not_defined(
     changes: dict[str, Any], composition: str, vocabulary: str, positions: str
 ) -> None:
-    model = replace(BASE, **changes)
+    reasons = of_ours(replace(BASE, **changes))
     for wanted, found in (
-        (composition, reasons.composition(model)),
-        (vocabulary, reasons.vocabulary(model)),
-        (positions, reasons.positions(model)),
+        (composition, reasons["composition"]),
+        (vocabulary, reasons["vocabulary"]),
+        (positions, reasons["positions"]),
     ):
         assert wanted in found and bool(wanted) == bool(found)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dashboard import loading
-from dashboard.loading import prompt_attention
+from dashboard.loading import diagnoses, prompt_attention
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits import logits_data, trigrams_data
 from dashboard.pages.find import data as finding_passages
@@ -18,7 +18,7 @@ from dashboard.shared.export.snippets import View, snippet
 from dashboard.state import Selection
 from tracer.analysis.max_activating import search
 from tracer.analysis.prompt_over_steps import film
-from tracer.interventions import clamps
+from tracer.heads.definitions import entropy
 from tracer.store import Run
 from tracer.training.loop import train
 
@@ -55,9 +55,8 @@ def test_heads_and_their_film(blind: Run) -> None:
 
 def test_find_and_its_lines(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = finding_passages.of_text(blind, STEP)
-    with clamps.as_trained(blind, STEP):
-        expected = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
-    let_go = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
+    expected = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
+    let_go = search(blind.model(STEP, clamps=False), torch.from_numpy(found.text.tokens)).scores
     monkeypatch.chdir(blind.dir.parents[1])
     view = View(blind, loading.trace(blind), STEP, (0, 1), Selection(), runs=True)
     scope: dict[str, Any] = {}
@@ -92,6 +91,18 @@ def test_phases(blind: Run) -> None:
     """Off already: the losses stay as they are."""
     found = phases.undone(blind, 10, STEP, ((1, 1), (0, 0)))
     assert (found.without[0] == 0).all() and (found.without[1] != 0).any()
+
+
+def test_the_bound_is_of_the_model_that_the_trace_measured(blind: Run) -> None:
+    """Entropy of the kept texts, as their patterns have it; with the clamps let go it is another."""
+    found = diagnoses.bounds(blind, (0, 2))
+    assert found is not None
+    kept = loading.open_run(blind.dir).trace["pattern"].sel(step=STEP, layer=0, head=2)
+    texts = [str(name).startswith("text ") for name in kept["prompt"].values]
+    pattern = torch.from_numpy(kept.values[texts][:, : found.tokens, : found.tokens]).double()
+    here = list(found.steps).index(STEP)
+    assert found.entropy[here] == pytest.approx(float(entropy(pattern)[:, 1:].mean()), abs=1e-3)
+    assert (one_back(pattern.numpy()) == 0).all() and found.by_scores[here] <= found.entropy[here]
 
 
 def test_a_card_says_what_is_held(open_page, blind: Run, workplace: Path) -> None:

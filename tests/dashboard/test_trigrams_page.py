@@ -12,12 +12,13 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.pages.circuits import reasons
 from dashboard.pages.circuits import trigrams_data as loading
+from dashboard.pages.circuits.trigrams import ignored
 from tests.dashboard.words import captions
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.interventions.edits import recording
+from tracer.measures.abilities import of_ours
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import open_run
@@ -164,6 +165,6 @@ BASE = ModelConfig(n_layers=1, n_heads=2, d_model=8, d_vocab=9)
 )
 def test_what_is_left_out(changes: dict[str, Any], why_not: str, left_out: str) -> None:
     model = replace(BASE, **changes)
-    found = reasons.trigrams(model)
+    found = of_ours(model)["trigrams"]
     assert why_not in found and bool(why_not) == bool(found)
-    assert left_out in reasons.ignored(model)
+    assert left_out in ignored(model)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import tracer
-from tracer.huggingface.weights import head_weights
 from tracer.interventions.edits import recording
 
 IDS = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -38,7 +37,7 @@ def test_weights_are_those_of_the_heads(name: str, turned: bool, build: Callable
         if parameter.endswith("bias"):
             value.zero_()
     model = tracer.load_hf(theirs)
-    found = head_weights(model)
+    found = model.head_weights()
     read = inputs(theirs, [layer.name for layer in model.layers])
     with recording("hook_q", "hook_k", "hook_v") as seen:
         model(IDS)
@@ -54,7 +53,7 @@ def test_weights_are_those_of_the_heads(name: str, turned: bool, build: Callable
 def test_what_heads_write_adds_up(build: Callable[..., Any]) -> None:
     theirs = build("llama", "sdpa").requires_grad_(False)
     model = tracer.load_hf(theirs)
-    W_O, written = head_weights(model).W_O, {}
+    W_O, written = model.head_weights().W_O, {}
     name = model.layers[1].name
     handle = theirs.get_submodule(name).register_forward_hook(lambda _m, _a, out: written.update(out=out[0]))
     with recording("hook_z") as seen:
@@ -65,12 +64,13 @@ def test_what_heads_write_adds_up(build: Callable[..., Any]) -> None:
 
 def test_both_ends(build: Callable[..., Any]) -> None:
     theirs = build("llama", "sdpa")
-    found = head_weights(tracer.load_hf(theirs))
-    assert found.W_E.equal(theirs.model.embed_tokens.weight) and found.W_U.T.equal(theirs.lm_head.weight)
+    found = tracer.load_hf(theirs).head_weights()
+    assert found.W_U is not None and found.W_E.equal(theirs.model.embed_tokens.weight)
+    assert found.W_U.T.equal(theirs.lm_head.weight)
     assert found.W_Q.shape == (2, 6, 48, 8) and found.W_K.shape == (2, 6, 48, 8)
 
 
 @pytest.mark.parametrize("name", ["neox", "bloom"])
 def test_heads_that_are_woven_together_are_refused(name: str, build: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="holds .*query_key_value"):
-        head_weights(tracer.load_hf(build(name, "eager")))
+        tracer.load_hf(build(name, "eager")).head_weights()

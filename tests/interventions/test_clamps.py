@@ -1,9 +1,12 @@
-"""Clamps: what they do to a forward pass, when they are held, and what the trace says of them."""
+"""Clamps: what they do to every forward pass of a model, when they are held, and what the trace says of them."""
 
+import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -11,13 +14,17 @@ import torch
 from tests.ranks import launch
 from tracer import ablate
 from tracer.analysis import prompt_attention
+from tracer.analysis.entropy_bound import bound
 from tracer.config import Clamp, ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.data.probes import per_token_loss
 from tracer.heads import definitions
 from tracer.heads.call import AttentionCall
+from tracer.huggingface.bridge import to_bridge
+from tracer.huggingface.export import as_huggingface
 from tracer.interventions import clamps
 from tracer.interventions.edits import applied, recording, visiting
 from tracer.model import Transformer
+from tracer.model.generate import generate
 from tracer.presets import preset
 from tracer.store import Run, open_run
 from tracer.training import loop
@@ -69,7 +76,7 @@ def test_a_window_ends_before_its_last_number():
         ({"clamp": ("L0H1 off", "L2 off")}, "'L2 off': this model has layers 0 to 1 and heads 0 to 3"),
         ({"clamp": ("L0H4 off",)}, "'L0H4 off': this model has layers 0 to 1 and heads 0 to 3"),
         ({"clamp": ("L0H1 previous", "L0 no-previous")}, "leave a head nothing to attend to"),
-        ({"clamp": ("L0H1 off",), "optim": OptimConfig(compile=True)}, "a compiled forward passes by the places"),
+        ({"clamp": ("L0H1 off",), "optim": OptimConfig(compile=True)}, "compiled anew wherever a clamp begins or ends"),
     ],
 )
 def test_mistakes_are_named(wrong, words):
@@ -112,8 +119,8 @@ def test_the_pattern_is_that_by_hand(text, heads, by_hand: Callable[[torch.Tenso
     tokens = torch.randint(11, (3, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), recording("hook_pattern") as clean:
         model(tokens)
-    config = TrainConfig(model=MODEL, clamp=(text,))
-    with torch.no_grad(), clamps.held(config, 0), recording("hook_pattern", "hook_z", "hook_v") as seen:
+    model.clamps = clamps.edits(TrainConfig(model=MODEL, clamp=(text,)), 0)
+    with torch.no_grad(), recording("hook_pattern", "hook_z", "hook_v") as seen:
         model(tokens)
     expected = clean["blocks.0.attn.hook_pattern"].double()
     expected[:, heads] = by_hand(expected[:, heads])
@@ -125,15 +132,72 @@ def test_the_pattern_is_that_by_hand(text, heads, by_hand: Callable[[torch.Tenso
 
 def test_off_is_the_zero_ablation():
     model, tokens = Transformer(MODEL).eval(), torch.arange(11)[None]
-    with torch.no_grad(), clamps.held(TrainConfig(model=MODEL, clamp=("L0H1 off", "L1 off")), 7):
-        loss = per_token_loss(model(tokens), tokens)
     heads = [(0, 1), (1, 0), (1, 1), (1, 2), (1, 3)]
-    torch.testing.assert_close(loss, ablate.effect(model, tokens, heads).ablated, atol=0, rtol=0)
+    ablated = ablate.effect(model, tokens, heads).ablated
+    model.clamps = clamps.edits(TrainConfig(model=MODEL, clamp=("L0H1 off", "L1 off")), 7)
+    with torch.no_grad():
+        torch.testing.assert_close(per_token_loss(model(tokens), tokens), ablated, atol=0, rtol=0)
 
 
 def test_a_run_without_clamps_applies_nothing():
     assert clamps.edits(TrainConfig(clamp=("L0H1 off 3:",)), 2) == []
-    assert clamps.masks(TrainConfig(clamp=("L0H1 off",)), 2, 0, 5) is None
+    model = clamped_model("L0H1 off")
+    assert model.visible(0, torch.zeros(1, 5, 4, 4)) is None
+    assert copy.deepcopy(model).clamps == model.clamps != Transformer(MODEL).clamps == ()
+
+
+def clamped_model(*clamp: str, **changes) -> Transformer:
+    model = Transformer(replace(MODEL, **changes)).eval()
+    model.clamps = clamps.edits(TrainConfig(model=MODEL, clamp=clamp), 0)
+    return model
+
+
+def test_a_clamp_of_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"blocks.2.attn.hook_z is no tap of this model that can be clamped"):
+        Transformer(MODEL).clamps = clamps.edits(TrainConfig(model=replace(MODEL, n_layers=3), clamp=("L2 off",)), 0)
+
+
+TOKENS = torch.randint(11, (3, 12), generator=torch.Generator().manual_seed(0))
+BOTH = ("L0H1 no-previous", "L1H2 off")
+
+
+@torch.no_grad()
+def test_every_way_through_a_model_is_clamped(monkeypatch):
+    """In a thread, through transformer-lens, compiled, in generated text: what a with block around the model gave."""
+    model, free = clamped_model(*BOTH), Transformer(MODEL).eval()
+    with applied(model.clamps):
+        expected, told = free(TOKENS), generate(free, TOKENS, 5, [0.0] * 3)
+    assert not torch.allclose(free(TOKENS), expected)
+    assert torch.equal(model(TOKENS), expected)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(torch.equal(found, expected) for found in pool.map(model, [TOKENS] * 4))
+    logits, cache = model.run_with_cache(TOKENS)
+    torch.testing.assert_close(logits, expected)
+    assert (cache["z", 1][:, :, 2] == 0).all()
+    assert cache["pattern", 0][:, 1].diagonal(-1, 1, 2).max() == 0 < cache["pattern", 0][:, 0].diagonal(-1, 1, 2).min()
+    assert torch.equal(generate(model, TOKENS, 5, [0.0] * 3), told)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # dynamo cannot trace the shape checks
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(TOKENS), expected)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
+def test_a_sweep_of_a_clamped_model_is_that_of_edits_in_force(mode, frozen):
+    """From the prefix that heads share, where a with block let every head run by itself; a head that is off costs 0."""
+    model, free = clamped_model(*BOTH, "L1H3 previous"), Transformer(MODEL).eval()
+    with applied(model.clamps):
+        expected = ablate.sweep(free, TOKENS, mode, frozen=frozen)
+    found = ablate.sweep(model, TOKENS, mode, frozen=frozen)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert float(found.sel(layer=1, head=2)) == pytest.approx(0, abs=1e-6) and float(abs(found).max()) > 1e-3
+
+
+def test_what_has_no_clamps_refuses_them():
+    with pytest.raises(ValueError, match=r"In the way: clamps at .*hook_z \(run.model\(step, clamps=False\) could go"):
+        as_huggingface(clamped_model("L0H1 off"))
+    with pytest.raises(ValueError, match=r"In the way: clamps at blocks.1.attn.hook_attn_scores"):
+        to_bridge(clamped_model("L1H1 previous"))
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +223,7 @@ def test_windows_open_and_close_at_their_step(clamped):
 def test_the_trace_measures_the_model_as_it_is_trained(clamped):
     step = 4
     model, row, val = clamped.model(step), clamped.trace.sel(step=step), loop.prepare(clamped.config).data.val(4)
-    with torch.no_grad(), clamps.held(clamped.config, step), recording("hook_pattern") as seen:
+    with torch.no_grad(), recording("hook_pattern") as seen:
         loss = per_token_loss(model(val[:, :-1]), val)
     assert float(row["val_loss"]) == pytest.approx(float(loss.mean()), rel=1e-6)
     for layer in range(2):
@@ -168,8 +232,11 @@ def test_the_trace_measures_the_model_as_it_is_trained(clamped):
         np.testing.assert_allclose(row["entropy"].sel(layer=layer), entropy, rtol=1e-5)
         kept = row["pattern"].sel(prompt="text 0", layer=layer).values
         np.testing.assert_allclose(kept, pattern[0], atol=1e-3)
+    of_text = bound(model, val[:, :-1])
+    np.testing.assert_allclose(of_text.entropy, row["entropy"], rtol=1e-5)
+    assert (of_text.by_weights <= of_text.by_scores).all() and (of_text.by_scores <= of_text.entropy).all()
     with torch.no_grad():
-        let_go = per_token_loss(model(val[:, :-1]), val)
+        let_go = per_token_loss(clamped.model(step, clamps=False)(val[:, :-1]), val)
     assert abs(float(let_go.mean()) - float(row["val_loss"])) > 1e-4
 
 
@@ -208,9 +275,7 @@ def test_resume_keeps_clamps_to_the_bit(tmp_path, optimizer):
 def test_a_clamp_nests_with_an_ablation():
     """Clamps first, then the heads that are switched off: both are in force."""
     model, tokens = Transformer(MODEL).eval(), torch.arange(11)[None]
-    config = TrainConfig(model=MODEL, clamp=("L0H1 off",))
-    with clamps.held(config, 0):
-        nested = ablate.effect(model, tokens, [(1, 2)])
+    nested = ablate.effect(clamped_model("L0H1 off"), tokens, [(1, 2)])
     assert torch.equal(nested.clean, ablate.effect(model, tokens, [(0, 1)]).ablated)
     assert torch.equal(nested.ablated, ablate.effect(model, tokens, [(0, 1), (1, 2)]).ablated)
     with applied([]):
@@ -235,10 +300,10 @@ def test_what_is_hidden_is_hidden_from_statistics(what: str) -> None:
     tokens = torch.arange(14).view(2, 7) % 9
     config = TrainConfig(model=model.config, clamp=(f"L0H1 {what}", "L1H2 no-previous"))
     seen: dict[int, AttentionCall] = {}
-    with clamps.held(config, 0):
-        with recording("hook_pattern") as patterns, visiting(lambda call: seen.update({call.layer: call})):
-            model(tokens)
-        held = prompt_attention.look(model, tokens[:1])
+    model.clamps = clamps.edits(config, 0)
+    with recording("hook_pattern") as patterns, visiting(lambda call: seen.update({call.layer: call})):
+        model(tokens)
+    held = prompt_attention.look(model, tokens[:1])
     for layer in (0, 1):
         pattern = patterns[f"blocks.{layer}.attn.hook_pattern"]
         torch.testing.assert_close(seen[layer].pattern(), pattern)
@@ -252,5 +317,5 @@ def test_a_verdict_is_on_the_head_as_it_was_trained(tmp_path) -> None:
     forced, off = (ablate.verdict(run, *head, sequences=8) for head in ((0, 2), (1, 1)))
     assert forced.previous_token == pytest.approx(1, abs=1e-6) and "is a previous-token head" in forced.headline
     assert [one.mean for one in off.effects.values()] == pytest.approx([0, 0, 0], abs=1e-6)
-    free = ablate.verdict(run.model(run.steps[-1]), 0, 2, sequences=8)
+    free = ablate.verdict(run.model(run.steps[-1], clamps=False), 0, 2, sequences=8)
     assert free.previous_token < 0.5

@@ -123,6 +123,19 @@ def test_about_a_run_of_another_model(tmp_path):
     assert setting is not None and (setting.n_ctx, setting.period, setting.causal) == (12, 7, False)
 
 
+def test_why_not(run, tmp_path):
+    """Empty where it can be had; a model that cannot be made again, or whose weights are not kept, reads no prompt."""
+    assert [run.why_not(what) for what in ("prompts", "recipe", "resume", "entropy_bound", "attribution")] == [""] * 5
+    unknown = foreign(tmp_path / "a")
+    assert unknown.why_not("prompts") == "The code of this model is not in the run" and not unknown.why_not("training")
+    bare = foreign(tmp_path / "b", kind="opened", huggingface={"model_type": "gpt2"})
+    assert bare.why_not("prompts") == "This run keeps no weights"
+    assert "nothing was trained here" in bare.why_not("training")
+    (bare.dir / "snapshots").mkdir()
+    (bare.dir / "snapshots" / "000003.safetensors").touch()
+    assert bare.why_not("prompts") == "" and bare.why_not("composition") == "" and bare.why_not("recipe")
+
+
 @pytest.mark.parametrize("layers", [None, [{}], ["attn"]])
 def test_layers_that_are_not_said_are_named(tmp_path, layers):
     with pytest.raises(NotARun, match="does not say what its layers are"):

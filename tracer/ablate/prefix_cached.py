@@ -155,7 +155,8 @@ class PrefixCachedForward:
             block.attn.heads(block.attn_in(self.kept[layer].x), self._positions(shape[1]))
         v = einsum(attn_in, block.attn.W_V, "batch pos d_model, head d_model d_head -> batch pos head d_head")
         held = "batch head query_pos key_pos, state batch key_pos head d -> state batch query_pos head d"
-        return einsum(seen[tap], v.unflatten(0, shape), held)
+        z = einsum(seen[tap], v.unflatten(0, shape), held)
+        return block.attn.hook_z(z.flatten(0, 1)).unflatten(0, shape)
 
     def _positions(self, n: int) -> Tensor | None:
         return None if self.attn_pos is None else self.attn_pos.expand(n, -1, -1)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +29,6 @@ from tracer.ablate.replace import MODES, averaged, planner, refuse_other_things
 from tracer.analysis.composition import composition, copying, random_composition, random_copying
 from tracer.data.probes import Probe, repeated
 from tracer.heads.call import AttentionCall
-from tracer.interventions import clamps
 from tracer.interventions.edits import visiting
 from tracer.measures import MEASURES, Setting
 from tracer.model import Transformer
@@ -139,17 +137,15 @@ def verdict(
 ) -> Verdict:
     """Put one head to the tests, at one step of a run (or its name; default: its last snapshot) or in a model.
 
-    `sequences` of Probe R carry the intervals. What a run holds while it trains is held here. Errors: ValueError for a
+    `sequences` of Probe R carry the intervals. A run's clamps hold here. Errors: ValueError for a
     head or a step that does not exist.
     """
     if isinstance(run_or_model, str):
         run_or_model = open_run(run_or_model)
-    held: AbstractContextManager[None] = nullcontext()
     if isinstance(run_or_model, Run):
         step = run_or_model.steps[-1] if step is None and run_or_model.steps else step
         model, called = run_or_model.model(step), f"{run_or_model.name} at step {step}"
         opened = f"tracer.open_run({str(run_or_model.dir.resolve())!r})"
-        held = nullcontext() if step is None else clamps.as_trained(run_or_model, step)
     elif step is not None:
         raise ValueError(f"step={step} needs a run; a model is what it is: leave `step` out")
     else:
@@ -157,11 +153,10 @@ def verdict(
     refuse_other_things(model)
     check_heads(model, [(layer, head)])
     probe = repeated(model.d_vocab, model.n_ctx, getattr(model, "bos", None) or 0, batch=sequences)
-    with held:
-        induction, previous = _attention(model, probe)
-        effects = {mode: effect(model, probe.tokens, [(layer, head)], mode).over(probe.predictable) for mode in MODES}
-        partner, partner_test = _partner(model, probe, (layer, head), induction, previous)
-        repaired = _repaired(model, probe, (layer, head))
+    induction, previous = _attention(model, probe)
+    effects = {mode: effect(model, probe.tokens, [(layer, head)], mode).over(probe.predictable) for mode in MODES}
+    partner, partner_test = _partner(model, probe, (layer, head), induction, previous)
+    repaired = _repaired(model, probe, (layer, head))
     asked = "" if step is None else f", step={step}"
     sized = "" if sequences == SEQUENCES else f", sequences={sequences}"
     return Verdict(
@@ -192,11 +187,12 @@ def _copying(model: HeadModel, head: Head) -> Finding:
     if reason is not None:
         return _unmeasured("copying", reason)
     assert isinstance(model, Transformer)
-    _, _, W_V, W_O = weights(model)
+    _, _, W_V, W_O, W_E, W_U = model.head_weights()
+    assert W_U is not None
     layer, index = head
     one = slice(index, index + 1)
-    value = float(copying(W_V[layer, one][None], W_O[layer, one][None], model.embed.W_E, model.W_U))
-    mean, sd = random_copying(model.embed.W_E, model.W_U, model.config.head_width)
+    value = float(copying(W_V[layer, one][None], W_O[layer, one][None], W_E, W_U))
+    mean, sd = random_copying(W_E, W_U, model.config.head_width)
     passed = value >= COPIES and value > mean + SIGMAS * sd
     return Finding(
         "copying", value, math.nan, math.nan, mean, passed,
@@ -228,7 +224,7 @@ def _partner(
     if reason is not None:
         return None, _unmeasured("previous-token partner", reason)
     assert isinstance(model, Transformer)
-    found = composition("k", *weights(model))[:layer, :, layer, index]
+    found = composition("k", *model.head_weights()[:4])[:layer, :, layer, index]
     best = int(found.argmax())
     partner = (best // model.n_heads, best % model.n_heads)
     mean, sd = random_composition(model.config.d_model, model.config.head_width)
@@ -266,15 +262,6 @@ def _no_weights(model: HeadModel) -> str | None:
 
 def _unmeasured(test: str, reason: str) -> Finding:
     return Finding(test, math.nan, math.nan, math.nan, math.nan, None, f"Not measured: {reason}.")
-
-
-def weights(model: Transformer) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """W_Q, W_K, W_V [layer head d_model d_head] and W_O [layer head d_head d_model]; without it, columns of 1."""
-    attns = [block.attn for block in model.blocks]
-    W_Q, W_K, W_V = (torch.stack([getattr(attn, letter) for attn in attns]) for letter in ("W_Q", "W_K", "W_V"))
-    own = torch.eye(model.config.d_model).to(W_V) if attns[0].W_O is None else W_V
-    columns = own.view(model.n_heads, -1, model.config.d_model)
-    return W_Q, W_K, W_V, torch.stack([columns if attn.W_O is None else attn.W_O for attn in attns])
 
 
 def _attention(model: HeadModel, probe: Probe) -> tuple[Tensor, Tensor]:

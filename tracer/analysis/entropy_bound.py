@@ -5,6 +5,7 @@
 2. Zhai et al. 2023, Theorem 3.1: s <= scale ||W_Q W_K^T||_2 ||X X^T||_2, X what the head reads, a row for each token.
    Both bounds are lower bounds. The second pays for knowing no more than norms: it is nearly always close to 0.
 3. A causal row q is the last row of the first q + 1 tokens, so T = q + 1; X of all tokens has at least their norm.
+4. A clamp may hide keys of a row: then T counts those that it sees.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 from einops import einsum
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.heads.definitions import entropy
@@ -58,9 +59,10 @@ def qk_norm(
     return torch.linalg.matrix_norm(left @ right.mT, 2)
 
 
-def score_sizes(scores: Float[Tensor, "*batch query_pos key_pos"]) -> Float[Tensor, "*batch query_pos"]:
-    """||scores - their mean||_2 over the keys that a causal row sees; what softmax depends on has no mean."""
-    seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+def score_sizes(
+    scores: Float[Tensor, "*batch query_pos key_pos"], seen: Bool[Tensor, "*#batch query_pos key_pos"]
+) -> Float[Tensor, "*batch query_pos"]:
+    """||scores - their mean||_2 over the keys that a row sees; what softmax depends on has no mean."""
     scores = torch.where(seen, scores.double(), 0.0)
     centred = scores - scores.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
     return torch.where(seen, centred, 0.0).norm(dim=-1)
@@ -85,9 +87,11 @@ def _of_layer(model: Transformer, layer: int, seen: dict[str, Tensor]) -> tuple[
     x = x + seen["hook_pos_embed"] if config.positions == "shortformer" else x
     q, k = (seen[name].double() for name in model.qk_taps(layer))
     scores = config.scale * einsum(q, k, "batch query head d, batch key head d -> batch head query key")
-    keys = torch.arange(1, scores.shape[-1] + 1, device=scores.device)
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    pattern = scores.masked_fill(future, -math.inf).softmax(-1)
+    sees = torch.ones(1, 1, *scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if (left := model.visible(layer, q)) is not None:
+        sees = sees & left
+    keys = sees.sum(-1)
+    pattern = scores.masked_fill(~sees, -math.inf).softmax(-1)
 
     if not all(values.isfinite().all() for values in (x, q, k)):  # a snapshot of a run that diverged
         return (torch.full((model.n_heads,), math.nan, dtype=torch.float64),) * len(Bound._fields)
@@ -95,7 +99,7 @@ def _of_layer(model: Transformer, layer: int, seen: dict[str, Tensor]) -> tuple[
     spectral = qk_norm(W_Q, W_K) if config.positions != "rotary" else _product(W_Q, W_K)
     input_size = torch.linalg.matrix_norm(x.double(), 2) ** 2  # ||X X^T||_2 = ||X||_2^2
     from_weights = config.scale * einsum(input_size, spectral, "batch, head -> batch head").unsqueeze(-1)
-    from_scores = score_sizes(scores)
+    from_scores = score_sizes(scores, sees)
 
     def mean(rows: Float[Tensor, "batch head query"]) -> Float[Tensor, " head"]:
         return rows[..., 1:].mean((0, 2))

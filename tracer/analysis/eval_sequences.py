@@ -40,11 +40,11 @@ class Batches:
 def batches(run: Run) -> Batches:
     """The same sequences for every snapshot of a run."""
     about = run.about
-    if about.kind != "trained":
+    if why_not := about.why_not("held_out"):
         assert about.d_vocab is not None  # only models of tokens are rebuilt
         n_ctx = about.n_ctx or 2 * MAX_PERIOD + 1
         repeat = probes.repeated(about.d_vocab, n_ctx, about.bos or 0, batch=_rows(run))
-        return Batches(repeat, _kept_text(run), "the text it was trained on is not in the run", "Kept text")
+        return Batches(repeat, _kept_text(run), why_not, "Kept text")
     config = run.config
     repeat = probes.repeated(run.meta["d_vocab"], config.model.n_ctx, batch=config.record.repeat_rows)
     try:

@@ -32,9 +32,7 @@ Frame = Float[np.ndarray, "layer head rows cols"]
 def film(run: Run, tokens: Int[Tensor, "1 pos"], steps: Iterable[int], *, size: int) -> Iterator[tuple[int, Frame]]:
     """Each step with the picture of every head, at most size x size cells; a damaged snapshot is left out."""
     for step, model in models(run, steps):
-        with clamps.as_trained(run, step):
-            picture = frame(model, tokens, size)
-        yield step, picture
+        yield step, frame(model, tokens, size)
 
 
 @torch.no_grad()
@@ -66,6 +64,7 @@ def models(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, HeadModel]]:
         try:
             if isinstance(model, Transformer):
                 model.load_state_dict(load_tensors(snapshot_path(run.dir, step)), assign=True)
+                model.clamps = clamps.edits(run.config, step)
             else:
                 model = run.model(step)
         except BrokenSnapshot:

@@ -16,7 +16,6 @@ import numpy as np
 
 from tracer.ablate import DRAWS, MODES, sweep
 from tracer.analysis.eval_sequences import Batches, batches
-from tracer.interventions import clamps
 from tracer.store import EffectsWriter, Run, open_run
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
@@ -84,14 +83,13 @@ def _effects(
     """(mode, step, effect[probe layer head]) of one snapshot."""
     model: Any = run.model(step)
     model.to(device)
-    with clamps.as_trained(run, step):
-        return [
-            (mode, step, np.stack([
-                sweep(model, tokens.to(device), mode, positions=where, frozen=frozen, draws=draws, seed=seed).values
-                for _, tokens, where in found.sequences()
-            ]))
-            for mode in modes
-        ]  # fmt: skip
+    return [
+        (mode, step, np.stack([
+            sweep(model, tokens.to(device), mode, positions=where, frozen=frozen, draws=draws, seed=seed).values
+            for _, tokens, where in found.sequences()
+        ]))
+        for mode in modes
+    ]  # fmt: skip
 
 
 def _missing(writer: EffectsWriter, wanted: list[int], modes: list[str], frozen: bool) -> list[Todo]:
@@ -109,7 +107,7 @@ def _modes(modes: Iterable[str]) -> list[str]:
 
 def _steps(run: Run, steps: Iterable[int] | None) -> list[int]:
     kept = run.steps
-    if not run.about.rebuilds:
+    if run.about.why_not("prompts"):
         raise ValueError(f"{run.name} was recorded from a model whose code is not in the run: its heads stay on")
     if not kept:
         raise ValueError(f"{run.name} holds no snapshot yet: there is nothing to sweep")

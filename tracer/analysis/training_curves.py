@@ -167,28 +167,17 @@ def first_of(one: Curve, other: Curve) -> int:
 
 
 def readable(run: Run) -> bool:
-    """Has it the weights of which K-composition is made: a model of ours, of two layers or more, with W_O?"""
-    if run.about.kind != "trained" or not run.steps:
-        return False
-    model = run.config.model
-    return model.n_layers > 1 and model.attn_out
+    """Has it the weights of which K-composition is made?"""
+    return bool(run.steps) and not run.why_not("composition_curve")
 
 
 def compositions(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """K-composition [layer1 head1 layer2 head2] at each snapshot; a damaged one is left out."""
-    import torch
-
     from tracer.analysis.composition import composition
     from tracer.analysis.prompt_over_steps import models
-    from tracer.model import Transformer
 
     for step, model in models(run, steps):
-        assert isinstance(model, Transformer)
-        attns = [block.attn for block in model.blocks]
-        weights = [
-            torch.stack([getattr(attn, name).detach() for attn in attns]) for name in ("W_Q", "W_K", "W_V", "W_O")
-        ]
-        yield step, composition("k", *weights).numpy()
+        yield step, composition("k", *model.head_weights()[:4]).numpy()
 
 
 def by_chance(run: Run) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tracer.config import ModelConfig
 from tracer.data.tokenizer import BOS, is_words
-from tracer.huggingface.export import huggingface_tokenizer, obstacles, refuse
+from tracer.huggingface.export import clamped, huggingface_tokenizer, obstacles, refuse
 from tracer.huggingface.folding import identity_W_O, is_post_norm, lacks_final_norm
 from tracer.model import Transformer
 
@@ -33,7 +33,7 @@ def to_bridge(model: Transformer, tokenizer: Tokenizer | None = None) -> Transfo
     from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
 
     c, dtype = model.config, model.embed.W_E.dtype
-    refuse("transformer-lens", _bridge_obstacles(c))
+    refuse("transformer-lens", [*clamped(model), *_bridge_obstacles(c)])
     tokenizer = model.tokenizer if tokenizer is None else tokenizer
     theirs = None if tokenizer is None else huggingface_tokenizer(tokenizer, c.n_ctx)
     cfg = TransformerBridgeConfig(

@@ -40,7 +40,7 @@ def to_huggingface(source: Run | Transformer, directory: str | Path, step: int |
 def as_huggingface(model: Transformer) -> PreTrainedModel:
     """The model of `transformers` that gives the same logits, in eval mode; ours is untouched."""
     c = model.config
-    refuse("Hugging Face", _huggingface_obstacles(c))
+    refuse("Hugging Face", [*clamped(model), *_huggingface_obstacles(c)])
     family = family_of(c)
     stream = lay(c, layer_norm_only=family.layer_norm_only, any_d_head=family.any_d_head, fixed_eps=family.fixed_eps)
     theirs, state = family.build(c, stream, model.embed.W_E.dtype), family.state(fold(model, stream))
@@ -67,6 +67,12 @@ def huggingface_tokenizer(tokenizer: Tokenizer, n_ctx: int) -> PreTrainedTokeniz
 def refuse(whose: str, in_the_way: list[str]) -> None:
     if in_the_way:
         raise ValueError(f"no model of {whose} computes what this one does. In the way: {'; '.join(in_the_way)}")
+
+
+def clamped(model: Transformer) -> list[str]:
+    """What it holds beside its weights."""
+    taps = ", ".join(dict.fromkeys(clamp.tap for clamp in model.clamps))
+    return [f"clamps at {taps} (run.model(step, clamps=False) could go)"] if taps else []
 
 
 def obstacles(c: ModelConfig) -> list[str]:

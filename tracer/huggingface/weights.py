@@ -7,37 +7,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from tracer.huggingface.wrapped import WrappedModel
+from tracer.model.protocol import HeadWeights
+from tracer.watching.sites import Layer
 
 OUT = ("o_proj", "out_proj", "c_proj")
 
 
-class HeadWeights(NamedTuple):
-    """As in `tracer.analysis.composition`: rows multiply from the left. Biases are left out."""
-
-    W_Q: Float[Tensor, "layer head d_model d_head"]
-    W_K: Float[Tensor, "layer head d_model d_head"]
-    W_V: Float[Tensor, "layer head d_model d_head"]
-    W_O: Float[Tensor, "layer head d_head d_model"]
-    W_E: Float[Tensor, "d_vocab d_model"]
-    W_U: Float[Tensor, "d_model d_vocab"]
-
-
 @torch.no_grad()
-def head_weights(model: WrappedModel) -> HeadWeights:
+def head_weights(model: nn.Module, attentions: Iterable[Layer]) -> HeadWeights:
     """ValueError, saying what is missing, where they cannot be told apart."""
-    layers = [_layer(model.model.get_submodule(layer.name), layer.name, layer.n_heads) for layer in model.layers]
-    W_E, W_U = _table(model.model, "input"), _table(model.model, "output").T
+    layers = [_layer(model.get_submodule(layer.name), layer.name, layer.n_heads) for layer in attentions]
+    W_E, W_U = _table(model, "input"), _table(model, "output").T
     shapes = {tuple(weight.shape for weight in layer) for layer in layers}
     if len(shapes) > 1 or W_E.shape[1] != layers[0][0].shape[1] or len(W_U) != W_E.shape[1]:
-        raise ValueError(f"layers and embeddings of {type(model.model).__name__} differ in width")
+        raise ValueError(f"layers and embeddings of {type(model).__name__} differ in width")
     W_Q, W_K, W_V, W_O = (torch.stack(kind) for kind in zip(*layers, strict=True))
     return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
 

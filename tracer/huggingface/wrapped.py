@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tracer.huggingface.weights import head_weights
 from tracer.interventions.edits import active, refuse_unknown_taps, visiting
+from tracer.model.protocol import HeadWeights
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import logits_of
 from tracer.watching.interceptor import AttentionInterceptor
@@ -70,6 +72,10 @@ class WrappedModel(nn.Module):
     @property
     def n_heads(self) -> int:
         return max(layer.n_heads for layer in self._map.layers)
+
+    def head_weights(self) -> HeadWeights:
+        """ValueError, saying what is missing, where they cannot be told apart."""
+        return head_weights(self.model, self.layers)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         if tokens.shape[1] > self.n_ctx:

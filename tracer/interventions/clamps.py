@@ -6,25 +6,19 @@ Source: Singh et al. 2024 (2404.07129), who clamp activations throughout trainin
 2. no-previous: the score of key q - 1 is -inf, so that its mass is 0 and the rest of the row sums to 1.
 3. previous: every other score is -inf, so that the pattern is 1 at q - 1 (row 0 sees itself); q and k learn nothing.
 
-A trained model is what it is with its clamps: `with as_trained(run, step): run.model(step)(tokens)`. Without, the same
-weights show what they would do if the clamp were let go.
+They are part of the model: training sets `model.clamps` at every step, and `run.model(step)` comes with them.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from tracer.config import Clamp, TrainConfig
-from tracer.interventions.edits import Edit, applied
-
-if TYPE_CHECKING:
-    from tracer.store import Run
+from tracer.interventions.edits import Edit
 
 
 @dataclass(frozen=True)
@@ -43,19 +37,8 @@ class Hide(Edit):
         return mask
 
 
-def held(config: TrainConfig, step: int) -> AbstractContextManager[None]:
-    """Forward passes inside run with the clamps of that step."""
-    wanted = edits(config, step)
-    return applied(wanted) if wanted else nullcontext()
-
-
-def as_trained(run: Run, step: int) -> AbstractContextManager[None]:
-    """The same for a run's snapshot: its heads are what they are with their clamps."""
-    return held(run.config, step) if run.about.kind == "trained" else nullcontext()
-
-
 def edits(config: TrainConfig, step: int) -> list[Edit]:
-    """What the clamps of a step change."""
+    """The clamps of a step, for `Transformer.clamps`."""
     return [_edit(clamp, config.model.n_heads) for clamp in config.clamps if clamp.held(step)]
 
 
@@ -74,16 +57,3 @@ def visible(what: str, n: int, device: torch.device | None = None) -> Bool[Tenso
     if what == "previous":
         return rows == (rows[:, None] - 1).clamp_(min=0)
     return rows != rows[:, None] - 1
-
-
-def masks(
-    config: TrainConfig, step: int, layer: int, n: int, device: torch.device | None = None
-) -> Bool[Tensor, "1 head query_pos key_pos"] | None:
-    """What the clamps of a step leave visible in a layer, for statistics from q and k; None: all."""
-    here = [c for c in config.clamps if c.layer == layer and c.held(step) and c.what != "off"]
-    if not here:
-        return None
-    mask = torch.ones(1, config.model.n_heads, n, n, dtype=torch.bool, device=device)
-    for clamp in here:
-        mask[:, list(clamp.heads(config.model.n_heads))] &= visible(clamp.what, n, device)
-    return mask

@@ -3,7 +3,8 @@
 1. An `Edit` is a value: which tap, which heads, which query positions, what instead.
 2. `applied(edits)`, `recording(names)` and `visiting(visitor)` put values into a `ContextVar` for the length of a
    `with` block.
-3. Every `Tap` of a model, and every attention of a model that others wrote (`tracer.watching.interceptor`), asks
+3. What holds for a model whenever it runs (`Tap.clamps`) is its own: it comes first, in every thread.
+4. Every `Tap` of a model, and every attention of a model that others wrote (`tracer.watching.interceptor`), asks
    that variable. Another thread, or another asyncio task, sees its own.
 
 A hook registered on a module is global state instead: two threads on one model, one of them ablating, corrupt each
@@ -91,12 +92,6 @@ class Active:
         found = [visitor(call) for visitor in self.visitors]
         return next((z for z in found if z is not None), None)
 
-    def mask(self, scores: str, q: Tensor) -> Tensor | None:
-        """What edits of these scores leave visible, [1 head query_pos key_pos], for patterns made of q and k."""
-        left = [edit.leaves(q.shape[2], q.shape[1], q.device) for edit in self.edits if edit.tap == scores]
-        masks = [mask for mask in left if mask is not None]
-        return torch.stack(masks).all(0, keepdim=True) if masks else None
-
     def wants(self, name: str) -> bool:
         return any(e.tap == name for e in self.edits) or any(_names(name, wanted) for wanted, _ in self.recordings)
 
@@ -178,11 +173,16 @@ def refuse_unknown_taps(taps: Collection[str]) -> None:
 
 
 class Tap(HookPoint):
-    """A transformer-lens HookPoint that also obeys the edits and recordings of the calling context."""
+    """A transformer-lens HookPoint that also obeys its clamps, and the edits and recordings of the calling context."""
 
     name: str
+    clamps: tuple[Edit, ...] = ()
+    """What holds here in every forward pass, before any other edit."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.clamps:
+            for clamp in self.clamps:
+                x = clamp(x)
         if torch.compiler.is_compiling():  # a compiled graph is only ever used to train, where nothing is edited
             return x
         here = _ACTIVE.get()
@@ -191,7 +191,16 @@ class Tap(HookPoint):
     @property
     def watched(self) -> bool:
         """Does anybody, by hook or by context, look at or change what passes here?"""
+        if self.clamps:
+            return True
         if torch.compiler.is_compiling():
             return False
         here = _ACTIVE.get()
         return bool(self.fwd_hooks or self.bwd_hooks) or (here is not None and here.wants(self.name))
+
+    def mask(self, q: Tensor) -> Tensor | None:
+        """Of scores: what clamps and edits leave visible, [1 head query_pos key_pos], for patterns made of q and k."""
+        here = active()
+        edits = [*self.clamps, *(edit for edit in (here.edits if here else ()) if edit.tap == self.name)]
+        masks = [mask for edit in edits if (mask := edit.leaves(q.shape[2], q.shape[1], q.device)) is not None]
+        return torch.stack(masks).all(0, keepdim=True) if masks else None

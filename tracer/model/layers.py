@@ -86,7 +86,7 @@ class Attention(nn.Module):
         here = active()
         if here is not None and here.visitors:
             layer = int(self.hook_z.name.split(".")[1])
-            z = here.visit(AttentionCall(layer, v, q, k, self.scale, mask=here.mask(self.hook_attn_scores.name, q)))
+            z = here.visit(AttentionCall(layer, v, q, k, self.scale, mask=self.hook_attn_scores.mask(q)))
             if z is not None and p == 0.0 and not (self.hook_attn_scores.watched or self.hook_pattern.watched):
                 return z.to(v.dtype)
         if not (self.hook_attn_scores.watched or self.hook_pattern.watched):

@@ -1,11 +1,23 @@
-"""What the analyses ask of a model, ours or another's: a size, and logits under the edits in force."""
+"""What the analyses ask of a model, ours or another's: its size, logits under the edits in force, weights of heads."""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
+
+
+class HeadWeights(NamedTuple):
+    """As in `tracer.analysis.composition`: rows multiply from the left. Biases are left out."""
+
+    W_Q: Float[Tensor, "layer head d_model d_head"]
+    W_K: Float[Tensor, "layer head d_model d_head"]
+    W_V: Float[Tensor, "layer head d_model d_head"]
+    W_O: Float[Tensor, "layer head d_head d_model"]
+    W_E: Float[Tensor, "d_vocab d_model"]
+    W_U: Float[Tensor, "d_model d_vocab"] | None
+    """None where an MLP makes the logits."""
 
 
 @runtime_checkable
@@ -30,3 +42,7 @@ class HeadModel(Protocol):
     def n_ctx(self) -> int: ...
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]: ...
+
+    def head_weights(self) -> HeadWeights:
+        """ValueError, saying what is missing, where heads cannot be told apart in them."""
+        ...

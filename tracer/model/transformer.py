@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,21 +13,25 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from tracer.config import ModelConfig
-from tracer.interventions.edits import Tap, refuse_unknown_taps
+from tracer.interventions.edits import Edit, Tap, refuse_unknown_taps
 from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
 from tracer.model.positions import sinusoid
+from tracer.model.protocol import HeadWeights
 
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
 """What to record so that `Transformer.qk_taps` is there, rotary or not."""
+
+CLAMPABLE = (".hook_z", ".hook_attn_scores")
+"""Where clamps act: passed on every way through a layer, also where a sweep goes on from a prefix."""
 
 
 class Transformer(HookedRootModule):
     """tokens -> embed (+ positions) -> blocks -> final norm -> unembed -> logits.
 
     `run_with_cache` and `run_with_hooks` are transformer-lens's: their hooks live on the model, so use them from one
-    thread. `edits.applied` and `edits.recording` are safe from any number of threads.
+    thread. `edits.applied` and `edits.recording` are safe from any number of threads. `clamps` are part of the model.
     """
 
     sinusoid: Tensor
@@ -92,10 +97,29 @@ class Transformer(HookedRootModule):
             if low < 0 or high >= self.d_vocab:
                 raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {self.d_vocab - 1}")
 
+    @property
+    def clamps(self) -> tuple[Edit, ...]:
+        """What is held in every forward pass, in any thread, before other edits; () lets go."""
+        return tuple(edit for tap in self.hook_dict.values() for edit in cast("Tap", tap).clamps)
+
+    @clamps.setter
+    def clamps(self, edits: Iterable[Edit]) -> None:
+        wanted = tuple(edits)
+        taps = [name for name in self.hook_dict if name.endswith(CLAMPABLE)]
+        for edit in wanted:
+            if edit.tap not in taps:
+                raise ValueError(f"{edit.tap} is no tap of this model that can be clamped: {', '.join(taps)}")
+        for name, tap in self.hook_dict.items():
+            cast("Tap", tap).clamps = tuple(edit for edit in wanted if edit.tap == name)
+
     def qk_taps(self, layer: int) -> tuple[str, str]:
         """The taps whose q and k are multiplied into scores (after the rotation, when there is one)."""
         prefix = f"blocks.{layer}.attn.hook_" + ("rot_" if self.config.positions == "rotary" else "")
         return prefix + "q", prefix + "k"
+
+    def visible(self, layer: int, q: Float[Tensor, "batch pos head d_head"]) -> Tensor | None:
+        """The keys that clamps and edits leave to a layer's heads, [1 head query_pos key_pos]; None: all."""
+        return self.blocks[layer].attn.hook_attn_scores.mask(q)
 
     # What every model with heads answers, ours or not (`tracer.model.protocol`).
 
@@ -110,6 +134,15 @@ class Transformer(HookedRootModule):
     @property
     def n_ctx(self) -> int:
         return self.config.n_ctx
+
+    def head_weights(self) -> HeadWeights:
+        """Those of every head, detached; without W_O a head writes its own columns of the identity."""
+        attns = [block.attn for block in self.blocks]
+        W_Q, W_K, W_V = (torch.stack([getattr(attn, f"W_{letter}").detach() for attn in attns]) for letter in "QKV")
+        columns = torch.eye(self.config.d_model).to(W_V).view(self.n_heads, -1, self.config.d_model)
+        W_O = torch.stack([columns if attn.W_O is None else attn.W_O.detach() for attn in attns])
+        W_U = None if self.config.unembed_hidden else self.W_U.detach()
+        return HeadWeights(W_Q, W_K, W_V, W_O, self.embed.W_E.detach(), W_U)
 
     # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
 

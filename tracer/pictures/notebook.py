@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting, probe_words
+from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
 from tracer.pictures import film as films
 from tracer.pictures.portable import Head, Told, heads_file
 from tracer.pictures.scales import of_measure
@@ -126,7 +126,6 @@ def _of_run(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
 ) -> Picture:
     from tracer.analysis.prompt_attention import look, read_norms
-    from tracer.interventions import clamps
     from tracer.model import Transformer
 
     about, steps = run.about, run.steps
@@ -138,16 +137,15 @@ def _of_run(
     except NotARun:
         tokenizer = None
     tokens, strings = _encoded(prompt, tokenizer, about.n_ctx, about.bos)
-    with clamps.as_trained(run, step):
-        found = look(model, _tensor(tokens, model))
-        norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
+    found = look(model, _tensor(tokens, model))
+    norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
     sight = Sight(found, strings, list(about.layers))
     try:
         trace = run.trace
     except NotARun:
         trace = None
     measures = _recorded(trace, step) if trace is not None else {}
-    where = probe_words(about.kind) if measures else HERE
+    where = about.probes if measures else HERE
     measures = measures or found.measures
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, sight, trace) if trace is not None and (cheap if film is None else film) else None

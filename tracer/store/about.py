@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tracer.config import TrainConfig
-from tracer.measures import Setting, period
+from tracer.measures import Setting, period, probe_words
+from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
 
 Kind = Literal["trained", "watched", "opened"]
-"""Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`."""
+"""Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`: a fact
+to show; what can be had of a run, `About.why_not` says."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,18 @@ class About:
     """By layer; empty means all."""
     author: str = ""
     """Class of a model that others wrote."""
+    n_layers: int = field(default=0, compare=False)
+    reasons: Reasons = field(default_factory=dict, compare=False, repr=False)
+    """What follows from all this: what cannot be had of the model, and why."""
+
+    def why_not(self, what: Asked) -> str:
+        """In words, why this cannot be had; empty where it can."""
+        return self.reasons.get(what, "")
+
+    @property
+    def probes(self) -> Mapping[str, str]:
+        """What measures were taken on, in words, by probe."""
+        return probe_words(self.kind)
 
     @property
     def setting(self) -> Setting | None:
@@ -52,17 +67,19 @@ def of_config(config: TrainConfig, d_vocab: int) -> About:
     """About a run that `tracer train` made."""
     n_ctx = config.model.n_ctx
     return About(
-        "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, 0, True
-    )
+        "trained", n_ctx, d_vocab, period(d_vocab, n_ctx), config.steps, n_ctx, config.optim.batch_size * n_ctx, 0,
+        rebuilds=True, n_layers=config.model.n_layers, reasons=of_ours(config.model),
+    )  # fmt: skip
 
 
 def of_meta(meta: dict[str, Any]) -> About:
     """About a run of another's model, from its run.json."""
-    layers = meta["layers"]
+    layers, rebuilds = meta["layers"], bool(meta.get("huggingface"))
     return About(
         kind=meta["kind"], n_ctx=meta.get("n_ctx"), d_vocab=meta.get("d_vocab"), period=meta.get("period"),
         steps=meta.get("steps"), row=meta.get("row"), batch_tokens=meta.get("batch_tokens"), bos=meta.get("bos"),
-        rebuilds=bool(meta.get("huggingface")), author=meta.get("class", ""),
+        rebuilds=rebuilds, author=meta.get("class", ""),
         layers=tuple(one["name"] + (" (cross)" if one["kind"] == "cross" else "") for one in layers),
-        causal=tuple(bool(one["causal"]) for one in layers),
+        causal=tuple(bool(one["causal"]) for one in layers), n_layers=len(layers),
+        reasons=of_others(len(layers), rebuilds=rebuilds, opened=meta["kind"] == "opened"),
     )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.config import TrainConfig, from_dict
+from tracer.measures.abilities import Asked
 from tracer.store import about
 from tracer.store.effects import read_effects
 from tracer.store.layout import (
@@ -75,6 +76,13 @@ class Run:
         except (KeyError, TypeError, AttributeError) as error:
             raise NotARun(f"{self.dir / 'run.json'} does not say what its layers are ({error!r})") from error
 
+    def why_not(self, what: Asked) -> str:
+        """In words, why this cannot be had of the run and its model; empty where it can."""
+        why = self.about.why_not(what)
+        if what == "prompts" and not why and not self.steps and not self.live:
+            return "This run keeps no weights"
+        return why
+
     @property
     def live(self) -> bool:
         """Is a process training this run right now?"""
@@ -142,10 +150,11 @@ class Run:
         except Exception as error:  # tokenizers raises nothing narrower
             raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
 
-    def model(self, step: int | None = None) -> HeadModel:
+    def model(self, step: int | None = None, *, clamps: bool = True) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
-        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `WrappedModel`.
+        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `WrappedModel`. It is the model as it
+        was trained, with the clamps of that step; `clamps=False` lets them go.
         """
         steps = self.steps
         if not steps:
@@ -158,7 +167,7 @@ class Run:
             )
         meta = self.meta
         if meta["format"] == FORMAT:
-            return self._own_model(step)
+            return self._own_model(step, clamps)
         if not meta.get("huggingface"):
             raise ValueError(
                 f"{self.name} was recorded from a {meta.get('class')}, whose code is not in the run, so its weights "
@@ -170,14 +179,16 @@ class Run:
         source = meta.get("sources", {}).get(str(step))
         return rebuild(meta, source=source, weights=None if source else load_tensors(snapshot_path(self.dir, step)))
 
-    def _own_model(self, step: int) -> HeadModel:
+    def _own_model(self, step: int, clamped: bool) -> HeadModel:
         from dataclasses import replace
 
+        from tracer.interventions import clamps
         from tracer.model import Transformer
 
         weights = load_tensors(snapshot_path(self.dir, step))
-        config = replace(self.config.model, d_vocab=self.meta["d_vocab"])
-        model = Transformer(config).eval().requires_grad_(False)
+        config = self.config
+        model = Transformer(replace(config.model, d_vocab=self.meta["d_vocab"])).eval().requires_grad_(False)
+        model.clamps = clamps.edits(config, step) if clamped else ()
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:

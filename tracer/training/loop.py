@@ -211,6 +211,12 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
     return total if world == 1 else accelerator.reduce(total, "mean")  # type: ignore[return-value]
 
 
+def _hold(job: Job, step: int) -> None:
+    """The clamps of a step, and no others, until the next."""
+    if job.config.clamp:
+        job.raw.clamps = clamps.edits(job.config, step)
+
+
 def update(job: Job, step: int) -> tuple[float, Tensor]:
     """Clip, step, clear; returns the learning rate and the factor by which gradients were scaled."""
     lr, factor = optim.set_lr(job.optimizers, job.config.optim, step), torch.ones(())
@@ -237,16 +243,15 @@ def _loop(job: Job, scribe: TrainingSession | None, start: int, directory: Path)
                 scribe.keep(step, lambda: state_of(job), force=step in (start, steps) or stop)
             if stop:
                 return scribe.close("stopped") if scribe else Run(directory)
-            with clamps.held(job.config, step):
-                loss = forward_backward(job, step)
+            _hold(job, step)
+            loss = forward_backward(job, step)
             if (failed := losses.failed(step, loss, wait=step == steps)) is not None:
                 if scribe:
                     scribe.writer.wait()
                     return scribe.diverged(_replay(job, directory, failed))
                 return Run(directory)
             if scribe:
-                with clamps.held(job.config, step):
-                    scribe.measure(step, loss)
+                scribe.measure(step, loss)
             if step < steps:
                 lr, clip_factor = update(job, step)
                 if scribe:
@@ -309,7 +314,8 @@ def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
     for optimizer in job.optimizers:  # the step that failed left its gradients behind
         optimizer.zero_grad()
     for step in range(start, noticed + 1):
-        with clamps.held(job.config, step), recording(*job.raw.hook_dict) as seen:
+        _hold(job, step)
+        with recording(*job.raw.hook_dict) as seen:
             loss = forward_backward(job, step, alone=True)
         if not watch.look(step, {**seen, "loss": loss}):
             break

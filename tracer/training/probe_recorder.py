@@ -7,9 +7,8 @@ gradients of training batch t, and the size of the update that follows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,6 @@ SCALARS = (
     "learning_rate",
 )  # fmt: skip
 STREAM = "blocks.0.hook_resid_pre"
-
-Visible = Callable[[int, int, torch.device], Tensor | None]
-
-
-def no_mask(layer: int, n: int, device: torch.device) -> None:
-    """Every key that the causal mask leaves."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -125,11 +118,8 @@ class ProbeRecorder:
         return time.perf_counter()
 
     @torch.inference_mode()
-    def measure(self, model: Transformer, with_patterns: bool, visible: Visible = no_mask) -> dict[str, np.ndarray]:
-        """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays.
-
-        `visible` gives the keys that a clamp leaves to a layer's heads on so many tokens.
-        """
+    def measure(self, model: Transformer, with_patterns: bool) -> dict[str, np.ndarray]:
+        """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays."""
         training = model.training
         model.eval()
         with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
@@ -142,7 +132,7 @@ class ProbeRecorder:
         per_layer = []
         for layer in layers:
             q, k = model.qk_taps(layer)
-            of_text, of_repeat = (visible(layer, seen[q].shape[1], self.device) for seen in (text, repeat))
+            of_text, of_repeat = (model.visible(layer, seen[q]) for seen in (text, repeat))
             on_text = stats(text[q], text[k], scale=scale, mask=of_text)
             on_repeat = stats(repeat[q], repeat[k], self.repeat_tokens, scale=scale, mask=of_repeat)
             per_layer.append(probe_scores(on_text, on_repeat, self.repeat.second_copy))
@@ -158,25 +148,20 @@ class ProbeRecorder:
             "first_copy_loss": probes.first_copy_loss(repeat_loss, period),
         }
         if with_patterns:
-            row["pattern"] = torch.stack(
-                [self._patterns(text, repeat, *model.qk_taps(layer), partial(visible, layer)) for layer in layers],
-                dim=1,
-            )
+            row["pattern"] = torch.stack([self._patterns(model, layer, text, repeat) for layer in layers], dim=1)
         return gradients.fetch(row)
 
     def _prompts(self) -> list[Tensor]:
         """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""
         return [*self.val[: self.n_text, : self.width], *self.repeat_tokens[: self.n_repeat, : self.width]]
 
-    def _patterns(
-        self, text: dict[str, Tensor], repeat: dict[str, Tensor], q: str, k: str, visible: Callable[..., Tensor | None]
-    ) -> Tensor:
+    def _patterns(self, model: Transformer, layer: int, text: dict[str, Tensor], repeat: dict[str, Tensor]) -> Tensor:
         """One layer's patterns of the kept prompts, [prompt head query_pos key_pos]; NaN beyond a prompt's end."""
-        scale, n = self.config.scale, self.width
+        scale, n, (q, k) = self.config.scale, self.width, model.qk_taps(layer)
         parts = []
         for seen, count in ((text, self.n_text), (repeat, self.n_repeat)):
             first_q, first_k = seen[q][:count, :n], seen[k][:count, :n]
-            p = pattern(first_q, first_k, scale=scale, mask=visible(first_q.shape[1], self.device))
+            p = pattern(first_q, first_k, scale=scale, mask=model.visible(layer, first_q))
             full = p.new_full((count, p.shape[1], n, n), float("nan"))
             full[..., : p.shape[-2], : p.shape[-1]] = p
             parts.append(full)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from tracer.config import TrainConfig
 from tracer.data import Data
-from tracer.interventions import clamps
 from tracer.measures.gradients import fetch
 from tracer.model import Transformer
 from tracer.model.generate import generate
@@ -110,8 +108,7 @@ class TrainingSession:
         step_ms = self._step_ms(step)
         with self.recorder.timed():
             self.norms = self.recorder.before_update()
-            visible = partial(clamps.masks, self.config, step)
-            self.row = self.recorder.measure(self.model, with_patterns=step in self.snapshots, visible=visible)
+            self.row = self.recorder.measure(self.model, with_patterns=step in self.snapshots)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
 
@@ -225,8 +222,7 @@ class TrainingSession:
         prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: max(1, n_ctx // 2)]
         device = self.model.embed.W_E.device
         tokens = torch.tensor([prompt] * len(TEMPERATURES), device=device)
-        with clamps.held(self.config, step):
-            texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
+        texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
         for temperature, ids in zip(TEMPERATURES, texts.tolist(), strict=True):
             text = self.data.tokenizer.decode(ids)
             start = self.data.tokenizer.decode(prompt[1:])

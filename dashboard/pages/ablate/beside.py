@@ -32,7 +32,7 @@ def draw_beside(run: Run, setup: Setup) -> None:
         _refuse(str(error))
         return
     if not prompts.can_read(other) or not other.steps:
-        _refuse(f"The heads of {other.name} cannot be switched off here. {prompts.why_not(other)}.")
+        _refuse(f"The heads of {other.name} cannot be switched off here. {other.why_not('prompts')}.")
         return
     asked = f"beside {other.dir}"
     if (ablation.is_large(run) or ablation.is_large(other)) and not st.session_state.get(asked):

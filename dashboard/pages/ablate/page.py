@@ -85,7 +85,7 @@ def page() -> None:
 
 def _draw_clamps(run: Run, step: int) -> None:
     """What is held at this step of the training is held in every number of this page."""
-    if run.about.kind != "trained":
+    if run.why_not("recipe"):
         return
     held = [text for text, clamp in zip(run.config.clamp, run.config.clamps, strict=True) if clamp.held(step)]
     if held:
@@ -98,7 +98,7 @@ def _draw_elsewhere(run: Run) -> None:
     if trace is None:
         return
     layer, head = choosers.focus(trace)
-    st.info(f"{prompts.why_not(run)}, so its heads cannot be switched off here.", icon=":material/code_off:")
+    st.info(f"{run.why_not('prompts')}, so its heads cannot be switched off here.", icon=":material/code_off:")
     st.markdown(f"Where the model is, this does it; {theme.head_label(layer, head)} is the head in focus:")
     st.code(SNIPPET.format(layer=layer, head=head), language="python")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracer.analysis.by_distance import ByDistance, Distances
     from tracer.analysis.token_circuits import Entries
-    from tracer.huggingface.weights import HeadWeights
+    from tracer.model.protocol import HeadWeights
 
 Head = tuple[int, int]
 INTO = ("k", "q", "v")
@@ -38,22 +38,7 @@ def key_of(run: Run, step: int) -> Key:
 @st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")
 def weights(key: Key) -> HeadWeights:
     """Of our models and of others; ValueError where heads cannot be told apart."""
-    import torch
-
-    from tracer.huggingface.weights import HeadWeights, head_weights
-    from tracer.huggingface.wrapped import WrappedModel
-
-    model = loading.model(open_run(key[0]), key[2])
-    if isinstance(model, WrappedModel):
-        return head_weights(model)
-    model = ours(key)
-    W_Q, W_K, W_V, W_O = (
-        torch.stack([getattr(block.attn, name).detach() for block in model.blocks])
-        for name in ("W_Q", "W_K", "W_V", "W_O")
-    )
-    W_E = model.embed.W_E.detach()
-    W_U = W_E.T if model.config.unembed_hidden else model.W_U.detach()  # nobody asks for that of an MLP
-    return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
+    return loading.model(open_run(key[0]), key[2]).head_weights()
 
 
 def why_unknown(key: Key) -> str:
@@ -117,6 +102,7 @@ def copying(key: Key) -> Copying:
     from tracer.analysis import composition
 
     W_V, W_O, W_E, W_U = weights(key)[2:]
+    assert W_U is not None
     found = composition.eigenvalues(W_V, W_O, W_E, W_U)
     mean, sd = composition.random_copying(W_E, W_U, W_V.shape[-1])
     scores = (found.real.sum(-1) / found.abs().sum(-1)).numpy()
@@ -159,11 +145,12 @@ def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     Norms of our models are held at their mean scale; those of others are left out.
     """
     from tracer.analysis import token_circuits
-    from tracer.model import Transformer
 
     W_Q, W_K, W_V, W_O, W_E, W_U = weights(key)
+    assert W_U is not None
     layer, read, write = head[0], W_E, W_O[head]
-    if isinstance(model := loading.model(open_run(key[0]), key[2]), Transformer):
+    if not open_run(key[0]).why_not("norm_scales"):
+        model = ours(key)
         own = f"blocks.{layer}.ln1"
         if model.config.norm_position == "pre":
             read = norm_scales.through(key, own, W_E)
@@ -228,5 +215,4 @@ def stripes(key: Key) -> tuple[ByDistance, int]:
     from tracer.analysis.by_distance import by_distance
 
     model, probe = loading.model(open_run(key[0]), key[2]), ablation.batches(*key[:2]).repeat
-    with loading.as_trained(key[0], key[2]):
-        return by_distance(model, probe.tokens), probe.period or 0
+    return by_distance(model, probe.tokens), probe.period or 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import loading
 from dashboard.loading.norm_scales import Key, ours
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ def parts_of_logit(key: Key, tokens: tuple[int, ...]) -> Parts:
     from tracer.analysis.logit_attribution import logit_attribution
 
     model, (read, targets) = ours(key), _read(key, tokens)
-    with loading.as_trained(key[0], key[2]):
-        found = logit_attribution(model, read, targets)
+    found = logit_attribution(model, read, targets)
     arrays = (x.numpy()[..., 0, :] for x in (found.embed, found.heads, found.mlps, found.biases, found.logit))
     return Parts(targets[0].tolist(), *arrays)
 
@@ -51,8 +49,7 @@ def lens(key: Key, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos]."""
     from tracer.analysis.logit_attribution import logit_lens
 
-    with loading.as_trained(key[0], key[2]):
-        log_p, ranks = logit_lens(ours(key), *_read(key, tokens))
+    log_p, ranks = logit_lens(ours(key), *_read(key, tokens))
     return log_p[:, 0].numpy(), ranks[:, 0].numpy()
 
 
@@ -61,6 +58,6 @@ def _read(key: Key, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     import torch
 
     read = torch.tensor([tokens])
-    with torch.no_grad(), loading.as_trained(key[0], key[2]):
+    with torch.no_grad():
         likeliest = ours(key)(read)[:, -1:].argmax(-1)
     return read, torch.cat([read[:, 1:], likeliest], 1)

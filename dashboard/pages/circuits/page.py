@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation, prompt_tokens
-from dashboard.pages.circuits import about, data, reasons
+from dashboard.pages.circuits import about, data
 from dashboard.pages.circuits.composition import draw_layers
 from dashboard.pages.circuits.on_prompt import draw_prompt
 from dashboard.pages.circuits.positions import draw_positions, draw_stripes
 from dashboard.pages.circuits.trigrams import draw_trigrams
 from dashboard.pages.circuits.words import draw_words
 from dashboard.shared import choosers, prompts
-from tracer.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
 
 
 def page() -> None:
@@ -31,47 +25,36 @@ def page() -> None:
     if trace is None:
         return
     if not prompts.can_read(run):
-        st.info(f"{prompts.why_not(run)}, so there are no circuits to read here.", icon=":material/code_off:")
+        st.info(f"{run.why_not('prompts')}, so there are no circuits to read here.", icon=":material/code_off:")
         return
     with stepper:
         step = choosers.choose_step(run)
-    key, head = data.key_of(run, step), choosers.focus(trace, step)
-    if run.about.kind != "trained":
-        _draw_others(run, trace, key, head)
-        return
-    try:
-        loading.model(run, step)
-        prompt_tokens.tokenizer(run)
-    except ValueError as error:
-        choosers.refuse(str(error))
-    model = run.config.model
-    draw_layers(key, trace, head, reasons.composition(model), reasons.vocabulary(model))
-    draw_words(run, key, head, reasons.vocabulary(model))
-    draw_trigrams(run, key, head)
-    left, right = st.columns(2, gap="large")
-    with left:
-        draw_positions(key, model, head, reasons.positions(model))
-    with right:
-        draw_stripes(key, head)
-    draw_prompt(run, key, head)
-
-
-def _draw_others(run: Run, trace: xr.Dataset, key: data.Key, head: data.Head) -> None:
-    """Of a Hugging Face model: what its weights say, where they go by known names, and what is seen from outside."""
     asked = f"circuits {run.dir}"
     if ablation.is_large(run) and not st.session_state.get(asked):
         st.caption("This model is large: reading the weights of every head takes its time.")
         st.button("Read its weights", icon=":material/play_arrow:", key="read_weights",
                   on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
         return
+    try:
+        loading.model(run, step)
+        prompt_tokens.tokenizer(run)
+    except ValueError as error:
+        choosers.refuse(str(error))
+    key, head = data.key_of(run, step), choosers.focus(trace, step)
     if why_not := data.why_unknown(key):
         st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
         st.text(why_not)
     else:
-        one = "One layer: there is no earlier head to read." if len(run.about.layers) < 2 else ""
-        draw_layers(key, trace, head, one, "")
-        draw_words(run, key, head, "")
+        draw_layers(key, trace, head, run.why_not("composition"), run.why_not("vocabulary"))
+        draw_words(run, key, head, run.why_not("vocabulary"))
         draw_trigrams(run, key, head)
-    draw_stripes(key, head)
-    st.caption("The parts of a logit are told apart only in models that `tracer train` made.")
+    left, right = st.columns(2, gap="large")
+    with left:
+        draw_positions(run, key, head)
+    with right:
+        draw_stripes(key, head)
+    if why_not := run.why_not("attribution"):
+        st.caption(why_not)
+    else:
+        draw_prompt(run, key, head)

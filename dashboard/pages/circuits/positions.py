@@ -17,18 +17,20 @@ from tracer.pictures import payload
 
 if TYPE_CHECKING:
     from tracer.config import ModelConfig
+    from tracer.store import Run
 
 LONGEST = 128
 """Positions of the pattern that is drawn."""
 
 
-def draw_positions(key: Key, model: ModelConfig, head: Head, why_not: str) -> None:
+def draw_positions(run: Run, key: Key, head: Head) -> None:
     """The pattern that the positions alone would make."""
     label = theme.head_label(*head)
     about.heading(f"{label} by positions", about.POSITIONS, "positions")
-    if why_not:
+    if why_not := run.why_not("positions"):
         st.caption(why_not)
         return
+    model = run.config.model
     normed = normable(model) and _choose_norm()
     n = min(model.n_ctx, LONGEST)
     found, means = circuits.positions(key, head, n, normed), circuits.means_of_positions(key, head, n, normed)

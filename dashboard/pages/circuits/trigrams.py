@@ -9,11 +9,12 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.components.ledger import Listing, Row, ledger
 from dashboard.loading import prompt_tokens
-from dashboard.pages.circuits import about, reasons, trigrams_data
+from dashboard.pages.circuits import about, trigrams_data
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.pages.circuits.positions import LONGEST, normable
 from dashboard.pages.circuits.trigrams_data import Trigram
 from dashboard.pages.circuits.words import is_asked
+from tracer.config import ModelConfig
 from tracer.pictures.payload import visible
 from tracer.store import Run
 
@@ -23,24 +24,24 @@ if TYPE_CHECKING:
 
 def draw_trigrams(run: Run, key: Key, head: Head) -> None:
     """Nothing where later layers read what this one wrote, or before the streaming has been asked for."""
-    model = run.config.model if run.about.kind == "trained" else None
-    n_layers = len(run.about.layers) if model is None else model.n_layers
-    if n_layers != 1 or not is_asked(run):
+    if run.about.n_layers != 1 or not is_asked(run):
         return
     label = theme.head_label(*head)
     about.heading(f"{label} as skip-trigrams", about.TRIGRAMS, "trigrams")
-    if model is not None and (why_not := reasons.trigrams(model)):
+    if why_not := run.why_not("trigrams"):
         st.caption(why_not)
         return
     n, spread = run.about.n_ctx or LONGEST, None
-    if model is not None and not reasons.positions(model):
+    if not run.why_not("positions"):
+        model = run.config.model
         spread = trigrams_data.distances(key, head, min(n, LONGEST), normable(model) and not state.read().raw)
     places = [1 / max(2, n)]
     if spread is not None and spread.prefers:
         places.append(float(spread.shares[spread.best]))
     found = trigrams_data.trigrams(key, head, tuple(places))
     really = None if spread is None else trigrams_data.seen(key, head, spread.best)
-    st.caption(f"{_said(label, spread, really)} {about.NORMS if model is None else reasons.ignored(model)}")
+    left_out = about.NORMS if run.why_not("norm_scales") else ignored(run.config.model)
+    st.caption(f"{_said(label, spread, really)} {left_out}")
     by_chance = f"at chance A gets {places[0]:.3f}, and adds 0"
     lists = [_listing(run, f"A anywhere before B, in {n} tokens", "… B", found[0], by_chance)]
     if len(places) > 1 and spread is not None:
@@ -49,6 +50,19 @@ def draw_trigrams(run: Run, key: Key, head: Head) -> None:
         note = f"positions alone give A {places[1]:.2f}"
         lists.insert(0, _listing(run, title, "then B" if d == 1 else f"B, {d} later", found[1], note))
     ledger(lists, key="trigrams")
+
+
+def ignored(model: ModelConfig) -> str:
+    """What skip-trigrams leave out of a model of one layer."""
+    left_out = {"none": [], "rotary": ["rotations"]}.get(model.positions, ["what a token and a position make together"])
+    if model.norm != "none":
+        left_out.append("that norms vary (they are held at their mean scale)")
+    if model.mlp_hidden:
+        left_out.insert(0, "the MLP, which reads what the head writes")
+    if not left_out:
+        return "One layer, no MLP, no norms, no positions: the head does nothing else."
+    so_far = "" if model.mlp_hidden else "One layer and no MLP: the head has no other way to the logits. "
+    return f"{so_far}Left out: {'; '.join(left_out)}."
 
 
 def _said(label: str, spread: Distances | None, really: float | None) -> str:

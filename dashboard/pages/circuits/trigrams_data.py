@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import loading
 from dashboard.loading import norm_scales
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits.data import TOP, Head, Key
@@ -69,6 +68,6 @@ def seen(key: Key, head: Head, distance: int) -> float:
     from tracer.interventions.edits import recording
 
     tap = f"blocks.{head[0]}.attn.hook_pattern"
-    with torch.no_grad(), loading.as_trained(key[0], key[2]), recording(tap) as found:
+    with torch.no_grad(), recording(tap) as found:
         norm_scales.ours(key)(norm_scales.reading(key))
     return float(found[tap][:, head[1]].diagonal(-distance, dim1=-2, dim2=-1).mean())

@@ -27,7 +27,7 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
                   on_click=lambda: st.session_state.update({_wish(run): True}))  # fmt: skip
         return
     found = circuits.words(key, head)
-    held = "norms are held at their mean scale" if run.about.kind == "trained" else "norms are left out"
+    held = run.why_not("norm_scales") or "norms are held at their mean scale"
     st.caption(
         f"The direct path from the embedding to the logits; {held}. "
         f"{found.copied:.1%} of all tokens raise their own logit most; at chance {1 / d_vocab:.2%}."

@@ -54,7 +54,7 @@ def _text(directory: str, created: str) -> Text:
 
     run = open_run(directory)
     found = batches(run)
-    if run.about.kind == "trained" and not found.note:
+    if not run.why_not("held_out") and not found.note:
         config = run.config
         n_ctx, corpus = config.model.n_ctx, config.data.corpus
         rows = data.build(config.data, n_ctx, config.seed).val(max_activating.rows_of_text(n_ctx))[:, :n_ctx]
@@ -108,8 +108,7 @@ def _search(directory: str, created: str, step: int, from_kept: bool) -> Search:
 
     run = open_run(directory)
     if not from_kept:
-        with loading.as_trained(run, step):
-            return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
+        return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
     about, patterns = run.about, _patterns(directory, created, step)
     causal = list(about.causal) or [True] * patterns.shape[1]
     return max_activating.of_patterns(list(patterns), kept_text(run).tokens, causal)
@@ -178,8 +177,7 @@ def _attention(key: Key, kind: str, _found: Found) -> np.ndarray:
         ):
             for i, hit in enumerate(hits):
                 places[layer, head, first + i] = hit.sequence, hit.query
-    with loading.as_trained(_found.run, key[2]):
-        return max_activating.attention(model, torch.from_numpy(_found.text.tokens), places)
+    return max_activating.attention(model, torch.from_numpy(_found.text.tokens), places)
 
 
 def ends(found: Found, kind: str, head: Head) -> tuple[bytes, int]:

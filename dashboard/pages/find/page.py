@@ -112,10 +112,10 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
     if search is None:
         if run.about.d_vocab is None:
             why = "This model reads no tokens, so there is no text to search."
-        elif run.about.rebuilds and run.live:
+        elif prompts.can_read(run):
             why = "The first snapshot is written soon: then its text can be searched."
         else:
-            why = f"{prompts.why_not(run)}, and no patterns were kept, so there is no text to search."
+            why = f"{run.why_not('prompts')}, and no patterns were kept, so there is no text to search."
         st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
         return None
     asked = f"search {run.dir}"

@@ -36,7 +36,8 @@ def page() -> None:
     offered = _offered(run)
     if not offered:
         if choosers.recorded(run) is not None:
-            st.info(f"This run holds no gradients: {_why(run)}.", icon=":material/trending_flat:")
+            why = run.why_not("training") or "its optimiser was not watched"
+            st.info(f"This run holds no gradients: {why}.", icon=":material/trending_flat:")
         return
     with stepper:
         choosers.choose_record(run)
@@ -68,12 +69,6 @@ def _offered(run: Run) -> list[str]:
     except ValueError:
         return list(QUANTITIES) if run.live else []
     return [name for name in QUANTITIES if head_scores.holds(trace, name)] if trace.sizes["step"] else list(QUANTITIES)
-
-
-def _why(run: Run) -> str:
-    if run.about.kind == "opened":
-        return "its steps are weights that were downloaded or saved, and nothing was trained here"
-    return "its optimiser was not watched"
 
 
 def _draw(run: Run, shown: str, log_x: bool) -> None:
@@ -223,7 +218,7 @@ def _scale(shown: str) -> theme.Scale:
 
 def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     st.header("All gradients together", anchor=False)
-    known = run.about.kind == "trained"
+    known = not run.why_not("recipe")
     limit = run.config.optim.clip if known else None
     steps, total = trace["step"].values, rows.total_norm(trace["grad_norm"].values)
     row, clipped = int(np.searchsorted(steps, step)), False

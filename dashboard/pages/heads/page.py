@@ -55,7 +55,7 @@ def _choose_kept(run: Run) -> tuple[Callable[[], list[int]], See] | None:
     name = prompts.choose_kept(run)
     if name is None:
         choosers.recorded(run)
-        st.info(f"{prompts.why_not(run)}, and no patterns were kept.", icon=":material/visibility_off:")
+        st.info(f"{run.why_not('prompts')}, and no patterns were kept.", icon=":material/visibility_off:")
         return None
     return lambda: recorded_prompts.prompts(run).steps, lambda step: recorded_prompts.of_prompt(run, step, name)
 

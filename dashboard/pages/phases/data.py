@@ -182,8 +182,6 @@ def _undone(directory: str, created: str, start: int, end: int, heads: tuple[Hea
     text, run = ablation.batches(directory, created).text, open_run(directory)
     if text is None:
         raise ValueError("this run kept no text of equal length to switch heads off on")
-    with loading.as_trained(run, start):
-        before = measure(loading.model(run, start), text, [()])[0].numpy()
-    with loading.as_trained(run, end):
-        after = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).numpy()
+    before = measure(loading.model(run, start), text, [()])[0].numpy()
+    after = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).numpy()
     return undoing.undoing(before, after)

@@ -57,7 +57,7 @@ def _draw(run: Run, log_x: bool) -> None:
     turned = events(found)
     rows = trace.sizes["step"]
     if rows < FEWEST:
-        more = " `--record.every` records more often." if run.about.kind == "trained" else ""
+        more = "" if run.why_not("recipe") else " `--record.every` records more often."
         st.info(
             f"Too few recorded steps ({rows}) to say when anything turned: the levels before and after take {FEWEST} "
             f"at least.{more}",

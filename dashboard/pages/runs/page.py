@@ -165,7 +165,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
             _draw_progress(run, facts)
         with loss:
             share = max(facts.share, SPARK_SHARE)
-            if facts.losses or facts.kind == "trained":
+            if facts.losses or not run.why_not("recipe"):
                 spark(facts.losses, key=f"loss-{crc32(name.encode())}", label="training loss", share=share)
         with best, st.container(gap=None, key=f"best-{name}"):
             _draw_best(facts)
@@ -214,7 +214,7 @@ def _draw_name(name: str, status: str) -> None:
 
 
 def _draw_progress(run: Run, facts: Summary) -> None:
-    if facts.kind == "opened":
+    if run.why_not("training"):
         n = len(run.steps)
         st.caption(f"{n} checkpoints" if n > 1 else "One set of weights")
         return
@@ -246,7 +246,7 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
         st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
         if facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live:
             draw_start(run, key=f"tour {name}")
-        if run.meta.get("kind", "trained") == "trained":  # others are somebody's program: not ours to stop or resume
+        if not run.why_not("resume"):
             draw_stop(run)
             draw_resume(run)
         if several:

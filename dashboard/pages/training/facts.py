@@ -28,13 +28,13 @@ def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
     """
     about, row = run.about, head_scores.nearest(trace, chosen)
     with st.container(horizontal=True):
-        if about.kind == "opened" or int(trace["step"][row]) != int(trace["step"][-1]):
+        if about.why_not("training") or int(trace["step"][row]) != int(trace["step"][-1]):
             _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
         nats = head_scores.predicts_tokens(trace)
-        on_text = "Held-out loss" if about.kind == "trained" else "Loss on text"
+        on_text = "Loss on text" if about.why_not("held_out") else "Held-out loss"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
             if head_scores.holds(trace, name):
-                of = _latest(trace, name, row) if about.kind != "trained" else row
+                of = _latest(trace, name, row)
                 loss = float(trace[name][of])
                 perplexity = float(rows.perplexity(loss))
                 said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
@@ -133,7 +133,7 @@ def draw_divergence(run: Run) -> None:
 def _remedy(run: Run) -> str:
     """What usually helps, beginning with what this run did without, as far as its configuration is known."""
     lacks = ["clipping of gradients"]
-    if run.about.kind == "trained":
+    if not run.why_not("recipe"):
         config = run.config
         lacks = ["clipping of gradients"] if config.optim.clip is None else []
         lacks += ["a norm in front of every sublayer"] if config.model.norm == "none" else []

@@ -123,7 +123,8 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
 def _draw_few(run: Run, trace: xr.Dataset) -> None:
     """Why a short loop of somebody else's has hardly a curve, and what to write for one."""
     n, last = trace.sizes["step"], int(trace["step"][-1])
-    if run.about.kind == "watched" and not run.live and n < FEW and last >= FEW:
+    elsewhere = run.why_not("recipe") and not run.why_not("training")
+    if elsewhere and not run.live and n < FEW and last >= FEW:
         every = max(1, last // 20)
         st.caption(
             f"Measured at {n} steps only: by itself, measuring takes 1 % of the training time, which is little in a "
@@ -172,7 +173,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
     chance = None if known is None else float(lift(known))
     _lines(
         traces,
-        LOSSES if run.about.kind == "trained" else LOSSES | {"val_loss": "text"},
+        LOSSES if not run.why_not("held_out") else LOSSES | {"val_loss": "text"},
         "loss",
         theme.Scale(label, unit, chance=chance, mark="knows nothing"),
         log_x,
@@ -184,7 +185,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
 def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
     """Which losses there are, in a sentence."""
     has = {name for trace in traces.values() for name in LOSSES if head_scores.holds(trace, name)}
-    text = "held-out text that is never trained on" if run.about.kind == "trained" else choosers.probe(run, "val_loss")
+    text = choosers.probe(run, "val_loss") if run.why_not("held_out") else "held-out text that is never trained on"
     said = {"train_loss": "the training batch of each step", "val_loss": text}
     return f"On {', and on '.join(said[name] for name in LOSSES if name in has)}."
 

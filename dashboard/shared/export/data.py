@@ -30,7 +30,7 @@ def heads(
     """One HTML file of what the page shows, with the film where the page has it."""
     setting, film = run.about.setting, _film(run, trace, sight)
     measures = {name: head_scores.scores(trace, name, sight.step) for name in head_scores.head_measures(trace)}
-    explained = notebook.explained(measures, setting, probe_words(run.about.kind))
+    explained = notebook.explained(measures, setting, run.about.probes)
     told = Told(run.name, notebook.release(), sight.step, prompt, code, link, explained)
     return heads_file(
         sight, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, sight),
@@ -56,7 +56,7 @@ def page(
 ) -> str:  # fmt: skip
     """One HTML file of a page: `blocks` as its browser tells them, `given` as `components.host` keeps it."""
     drawn = _drawn(given)
-    explained = notebook.explained(_measures(drawn), run.about.setting, probe_words(run.about.kind))
+    explained = notebook.explained(_measures(drawn), run.about.setting, run.about.probes)
     prompt = next((block["text"] for block in blocks if block["kind"] == "prompt"), "")
     told = Told(run.name, notebook.release(), step, prompt, code, link, explained)
     about = {"run": run.name, "step": step, "head": head and list(head), "page": title}

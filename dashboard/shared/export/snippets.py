@@ -42,13 +42,6 @@ def _opened(view: View, *imports: str) -> str:
     return "\n".join(["import tracer", *imports, "", f"run = tracer.open_run({_path(view.run)!r})"])
 
 
-def _held(view: View, imports: Sequence[str], line: str) -> tuple[list[str], str]:
-    """What the model computes, with what it held while it trained, if it did."""
-    if view.run.about.kind != "trained" or not any(clamp.held(view.step) for clamp in view.run.config.clamps):
-        return [*imports], line
-    return ["from tracer import clamp", *imports], f"with clamp.as_trained(run, {view.step}):\n    {line}"
-
-
 def _path(run: Run) -> str:
     return f"checkpoints/{run.name}"
 
@@ -87,14 +80,10 @@ def _phases(view: View) -> str:
 def _circuits(view: View) -> str:
     if not view.runs:
         return _training(view)
-    if view.run.about.kind == "trained":
-        source, weights = "from tracer.ablate.verdict import weights", "weights(model)"
-    else:
-        source, weights = "from tracer.huggingface.weights import head_weights", "head_weights(model)[:4]"
     layer, head = view.head
     return "\n".join([
-        _opened(view, "from tracer.analysis.composition import composition", source), f"model = run.model({view.step})",
-        f"W_Q, W_K, W_V, W_O = (w.detach() for w in {weights})",
+        _opened(view, "from tracer.analysis.composition import composition"),
+        f"W_Q, W_K, W_V, W_O, *_ = run.model({view.step}).head_weights()",
         f'composition("k", W_Q, W_K, W_V, W_O)[:, :, {layer}, {head}]  # what L{layer}H{head} reads by its keys',
     ])  # fmt: skip
 
@@ -108,7 +97,7 @@ def _find(view: View) -> str:
         "from tracer.analysis.eval_sequences import batches",
         "from tracer.analysis.max_activating import search, strongest, typical",
     )
-    if view.run.about.kind == "trained":
+    if not view.run.why_not("held_out"):
         imports = ("from tracer import data", "from tracer.analysis.max_activating import search, strongest, typical")
         from tracer.analysis.max_activating import rows_of_text
 
@@ -118,9 +107,8 @@ def _find(view: View) -> str:
             f"tokens = text.val({rows_of_text(n_ctx)})[:, :{n_ctx}]"
         )
     kind = f"{view.selection.looks!r}, {view.head}"
-    imports, searched = _held(view, imports, f"found = search(run.model({view.step}), tokens)")
     return "\n".join([
-        _opened(view, *imports), text, searched,
+        _opened(view, *imports), text, f"found = search(run.model({view.step}), tokens)",
         f"strongest(found, {kind}) + typical(found, {kind})",
     ])  # fmt: skip
 
@@ -135,8 +123,7 @@ def _ablate(view: View) -> str:
         done = f"sweep(run.model({view.step}), repeat.tokens, {rest}, positions=repeat.predictable)"
     name = "effect" if off else "sweep"
     imports = f"from tracer.ablate import {name}", "from tracer.analysis.eval_sequences import batches"
-    imports, done = _held(view, imports, f"found = {done}")
-    return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", done, "found"])
+    return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", f"found = {done}", "found"])
 
 
 PAGES: dict[str, Callable[[View], str]] = {

@@ -1,0 +1,94 @@
+"""What can be had of a model and its run, or in words why not: the one place to ask for pages and for `tracer`.
+
+A reason is empty where it can be had. Another kind of model is another function here that fills the same table.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tracer.config import ModelConfig
+
+Asked = Literal[
+    "prompts", "recipe", "training", "resume", "held_out", "tokenizer", "composition", "composition_curve",
+    "vocabulary", "trigrams", "positions", "norm_scales", "value_norms", "attribution", "entropy_bound",
+]  # fmt: skip
+"""prompts: the model reads any text, and its heads can be switched off; recipe: its configuration and its optimiser's;
+training: it learned while it was recorded; resume: we may stop it and go on; held_out: text that it never trains on;
+tokenizer: one is always there; composition: who reads whom, also over training (composition_curve); vocabulary: heads
+over tokens; norm_scales: norms are held at their mean scale; value_norms: ||v W_O||; attribution: parts of a logit."""
+Reasons = dict[Asked, str]
+
+SEVERED = "residual=False: each layer replaces the stream"
+BARE = "attn_out=False: heads write side by side, without W_O"
+OPENED = "its steps are weights that were downloaded or saved, and nothing was trained here"
+ALONE = "One layer: there is no earlier head to read."
+
+
+def of_ours(model: ModelConfig) -> Reasons:
+    """Of a model that `tracer train` made: everything that its shape allows."""
+    reads = _composition(model)
+    return {
+        "composition": reads, "composition_curve": reads, "vocabulary": _vocabulary(model),
+        "trigrams": _trigrams(model), "positions": _positions(model),
+    }  # fmt: skip
+
+
+def of_others(n_layers: int, *, rebuilds: bool, opened: bool) -> Reasons:
+    """Of a model whose weights and stream others laid out; what heads do is seen wherever it can be run."""
+    return {
+        "prompts": "" if rebuilds else "The code of this model is not in the run",
+        "recipe": "its configuration is its author's",
+        "training": "its steps are weights that were downloaded or saved, and nothing was trained here"
+        if opened
+        else "",
+        "resume": "the program that trains it is somebody else's",
+        "held_out": "the text it was trained on is not in the run",
+        "tokenizer": "it may have come without one",
+        "composition": ALONE if n_layers < 2 else "",
+        "composition_curve": "who reads whom is followed over training only in models that `tracer train` made",
+        "positions": "Where positions enter is known only of models that `tracer train` made.",
+        "norm_scales": "norms are left out",
+        "value_norms": "its W_O is not known",
+        "attribution": "The parts of a logit are told apart only in models that `tracer train` made.",
+        "entropy_bound": "It needs the weights of a model trained here.",
+    }
+
+
+def _composition(model: ModelConfig) -> str:
+    """A head reads an earlier one through the stream between them."""
+    if model.n_layers < 2:
+        return ALONE
+    if not model.attn_out:
+        return f"{BARE}, so there is no OV circuit to compare with."
+    return f"{SEVERED}, so later heads read no earlier head directly." if not model.residual else ""
+
+
+def _vocabulary(model: ModelConfig) -> str:
+    """Tokens go into a head and out of it through the stream."""
+    if not model.attn_out:
+        return f"{BARE}, so a head has no path of its own to the logits."
+    if model.unembed_hidden:
+        return f"unembed_hidden={model.unembed_hidden}: an MLP makes the logits, so there is no W_U."
+    return f"{SEVERED}, so no token reaches a head and the logits directly." if _severed(model) else ""
+
+
+def _trigrams(model: ModelConfig) -> str:
+    """Of one layer: the head's own path to the logits."""
+    if not model.residual and model.mlp_hidden:
+        return "residual=False: the MLP stands between the heads and the logits."
+    return _vocabulary(model)
+
+
+def _positions(model: ModelConfig) -> str:
+    """Positions that are vectors in what a head reads."""
+    if model.positions == "rotary":
+        return "positions=rotary: queries and keys are turned by their distance; no position is a vector of its own."
+    if model.positions == "none":
+        return "positions=none: heads know no positions."
+    added = model.positions != "shortformer"
+    return f"{SEVERED}, so positions reach the first layer only." if added and _severed(model) else ""
+
+
+def _severed(model: ModelConfig) -> bool:
+    return not model.residual and model.n_layers > 1

@@ -40,7 +40,8 @@ def plot(
     if on_pick is not None:
         options = {"on_select": lambda: _pick(key, on_pick), "selection_mode": "points"}
         figure.update_layout(dragmode="zoom")  # Streamlit would pan
-    with st.container(height=int(figure.layout["height"]), border=False, key=f"{key}_box"):
+    high: Any = figure.layout["height"]
+    with st.container(height=int(high), border=False, key=f"{key}_box"):
         st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt, **options)
     if numbers is not None:
         with st.expander("Show as table", key=f"{key}_numbers", on_change="rerun", type="compact") as folded:
@@ -65,10 +66,11 @@ def table(
     """Draw columns of equal length, `most` of their rows in view; `config` as in st.dataframe."""
     _remember(key, TABLE, columns)
     rows = len(next(iter(columns.values()), ()))
-    st.dataframe(
-        dict(columns), hide_index=True, key=key, alt=alt, row_height=ROW, height=HEAD + ROW * max(1, min(rows, most)),
-        column_config=config, **options,
-    )  # fmt: skip
+    with st.container(key=f"{key}_box"):  # a table that is only shown has no name of its own on the page
+        st.dataframe(
+            dict(columns), hide_index=True, key=key, alt=alt, row_height=ROW, column_config=config,
+            height=HEAD + ROW * max(1, min(rows, most)), **options,
+        )  # fmt: skip
 
 
 def _remember(key: str, kind: str, shown: Any) -> None:

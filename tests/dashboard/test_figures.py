@@ -186,7 +186,8 @@ def test_text_is_never_markup() -> None:
     assert names[0] == f"<b>{plain(HOSTILE)}</b> follows" and "<img" not in names[0]
     lane = [(np.array([0, 1]), np.array([0.0, 1.0]))]
     figure = of_phases.timeline(lane, [HOSTILE], units=[""], windows=[None], numbers=[None])
-    assert "<img" not in figure.to_json() and "<a " not in figure.to_json()
+    sent = str(figure.to_json())
+    assert "<img" not in sent and "<a " not in sent
 
 
 def test_next_tokens_say_by_how_many_points_they_changed() -> None:

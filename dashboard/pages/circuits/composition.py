@@ -113,6 +113,7 @@ def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> N
         )  # fmt: skip
     with own:
         label, values = theme.head_label(*head), found.eigenvalues[head]
+        values = values[np.argsort(-np.abs(values))]
         score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[head], found.mean, found.sd))
         st.caption(
             f"The eigenvalues of the OV circuit of {label}: copying score **{score}**, of random heads {mean} ± {sd}."

@@ -109,12 +109,36 @@ def apply() -> None:
     st.html(f"<style>{_CHROME}{rooms.css()}</style><i></i>")
 
 
+@dataclass(frozen=True)
+class Ink:
+    """Colours of what a chart draws besides its data."""
+
+    text: str
+    muted: str
+    grid: str
+    page: str
+    accent: str
+    """What was chosen."""
+    mark: str
+    """A window or an event."""
+
+
+INKS = {
+    "light": Ink("#111622", "#565f6e", "#dfe3ea", "#ffffff", "#2b5fd0", "#b5730f"),
+    "dark": Ink("#e8ecf4", "#a9b4c4", "#2a303c", "#0f1218", "#6c9ff5", "#cd9526"),
+}
+
+
+def ink(dark: bool) -> Ink:
+    return INKS["dark" if dark else "light"]
+
+
 def plotly_template(dark: bool) -> Any:
-    """Plotly layout in the page's colours and fonts, on a transparent background."""
+    """Plotly layout in the page's colours and fonts, on the page's background: a saved picture keeps it."""
     import plotly.graph_objects as go
 
-    mode = "dark" if dark else "light"
-    ink, grid = ("#e8ecf4", "#2a303c") if dark else ("#111622", "#dfe3ea")
+    mode, colours = "dark" if dark else "light", ink(dark)
+    grid = colours.grid
     axis = {
         "gridcolor": grid,
         "linecolor": grid,
@@ -126,8 +150,8 @@ def plotly_template(dark: bool) -> Any:
     stops = {name: [[i / 16, c] for i, c in enumerate(palette(name)[mode])] for name in ANCHORS}
     return go.layout.Template(
         layout={
-            "font": {"family": "Inter, sans-serif", "size": 13, "color": ink},
-            "paper_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": "Inter, sans-serif", "size": 13, "color": colours.text},
+            "paper_bgcolor": colours.page,
             "plot_bgcolor": "rgba(0,0,0,0)",
             "colorway": LINES[mode],
             "colorscale": {"sequential": stops["score"], "diverging": stops["change"]},

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlparse
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Playwright, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, Playwright, Request, expect
 
 from tests.waiting import wait
 
@@ -178,6 +178,21 @@ def visit(page: Page, address: str) -> None:
     page.goto(address)
     settle(page)
     assert page.get_by_test_id("stException").all_inner_texts() == []
+
+
+def spot(page: Page, key: str, x: float, y: float, lane: int = 0) -> tuple[float, float]:
+    """A place of a Plotly chart in the window, in shares of its width and height."""
+    area = page.locator(f".st-key-{key} .nsewdrag").nth(lane)
+    area.evaluate("node => node.scrollIntoView({ block: 'center' })")
+    settle(page)
+    box = area.bounding_box()
+    assert box is not None
+    return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+
+def tip(page: Page, key: str) -> Locator:
+    """What a Plotly chart says of the point under the mouse."""
+    return page.locator(f".st-key-{key} .hoverlayer .hovertext")
 
 
 def query(page: Page) -> dict[str, list[str]]:

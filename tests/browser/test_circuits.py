@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.test_find import HOSTILE
-from tests.browsing import findings, query, settle, sideways
+from tests.browsing import findings, query, settle, sideways, spot, tip
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,9 @@ def test_edges_and_heads_take_focus(page, server):
     expect(strongest).to_be_visible()
     reader, read, score = strongest.locator("th, td").all_inner_texts()[:3]
     page.mouse.move(*middle(page, read, reader))
-    tip = page.locator(".bipartite .tip")
-    expect(tip.locator("b")).to_have_text(f"{reader} reads {read}")
-    assert float(tip.locator("dd").first.inner_text()) == pytest.approx(float(score), abs=6e-4)
+    told = page.locator(".bipartite .tip")
+    expect(told.locator("b")).to_have_text(f"{reader} reads {read}")
+    assert float(told.locator("dd").first.inner_text()) == pytest.approx(float(score), abs=6e-4)
     page.mouse.click(*middle(page, read, reader))
     expect(page.get_by_role("heading", name=f"{reader} in words")).to_be_visible()
     settle(page)
@@ -48,7 +48,7 @@ def test_edges_and_heads_take_focus(page, server):
     page.keyboard.press("ArrowLeft")
     beside = f"L0H{reader[3:]}"
     expect(head(page, beside)).to_be_focused()
-    expect(tip).to_contain_text(beside)
+    expect(told).to_contain_text(beside)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=f"{beside} in words")).to_be_visible()
     expect(page.locator(".bipartite .head[tabindex='0']")).to_have_count(1)
@@ -72,18 +72,12 @@ def test_edges_and_heads_take_focus(page, server):
 def test_cells_points_and_tokens_are_read(page, server):
     page.goto(f"{server}/circuits?run=toy&prompt=5+7+9+5+7+9&layer=1&head=0")
     settle(page)
-    cell = page.locator(".positions canvas").first
-    cell.focus()
-    page.keyboard.press("ArrowDown")
-    readout = page.locator(".positions .readout")
-    expect(readout).to_contain_text("position 63 → ")
-    page.keyboard.press("ArrowUp")
-    expect(readout).to_contain_text("position 62 → ")
-    page.keyboard.press("Escape")
-    expect(readout).to_have_text("Point at a cell.")
+    page.mouse.move(*spot(page, "positions", 0.3, 0.98))
+    expect(tip(page, "positions")).to_contain_text(re.compile(r"position 6\d → \d+, \d+ back"))
 
-    page.locator(".spectrum details summary").click()
-    expect(page.locator(".spectrum tbody tr")).to_have_count(16)
+    folded = page.locator(".st-key-spectrum_numbers")
+    folded.get_by_text("Show as table").click()
+    expect(folded.locator("tbody tr")).to_have_count(16)
 
     # A token is chosen: the head's share in the tooltip is the number in the grid.
     page.locator(".tokens .token").nth(3).click()
@@ -120,14 +114,12 @@ def test_hostile_tokens_stay_text(page, server, folder, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{server}/circuits?run=hostile circuits")
     settle(page)
-    expect(page.locator(".ledger tbody th").first).to_be_visible()
-    text = "".join(page.locator(".ledger tbody th").all_inner_texts())
+    tables = page.locator("[class*=st-key-words_] tbody td")
+    expect(tables.first).to_be_attached()
+    text = "".join(tables.all_text_contents())
     assert "<script>" in text and "\u202e" not in text
-    assert page.locator("img[src=x], .ledger script").count() == 0
+    assert page.locator("img[src=x], [class*=st-key-words_] script").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    right = "(all) => Math.max(...all.map((node) => node.getBoundingClientRect().right))"
-    box = page.locator(".ledger").first.bounding_box()
-    assert page.locator(".ledger table").evaluate_all(right) <= max(width, box["x"] + box["width"])
 
 
 def test_somebody_elses_model_says_why(page, server):

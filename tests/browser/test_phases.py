@@ -1,4 +1,4 @@
-"""Phases in a real browser: every picture leads to a step, by mouse and by keyboard, and says what it shows."""
+"""Phases in a real browser: every picture leads to a step, and says what it shows."""
 
 import re
 
@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 import tracer
 from dashboard.pages.phases.order import circuit
-from tests.browsing import number, photograph, query, settle, sideways, visit
+from tests.browsing import number, photograph, query, settle, sideways, spot, tip, visit
 from tracer.analysis.training_curves import course
 
 pytestmark = pytest.mark.slow
@@ -32,44 +32,50 @@ def test_the_page_reports_the_order_it_finds(page, server, toy):
     photograph(page, "phases")
 
 
-def test_a_click_on_a_lane_goes_to_the_nearest_step(page, server, toy):
+@pytest.mark.parametrize(("key", "lane"), [("timeline", 1), ("surface_loss", 0)])
+def test_a_click_goes_to_the_nearest_step(page, server, toy, key, lane):
     visit(page, f"{server}/phases?run=toy")
-    lanes = page.locator(".timeline").get_by_role("application")
-    box = lanes.bounding_box()
-    lanes.hover(position={"x": box["width"] * 0.6, "y": box["height"] * 0.4})
-    tip = page.locator(".timeline .tip")
-    expect(tip).to_be_visible()
-    shown = int(number(tip.locator("dd").first.inner_text()))
-    lanes.click(position={"x": box["width"] * 0.6, "y": box["height"] * 0.4})
+    page.mouse.move(*spot(page, key, 0.6, 0.4, lane))
+    expect(tip(page, key).first).to_contain_text("step")
+    shown = int(number(re.search(r"step ([\d,]+)", "".join(tip(page, key).all_text_contents()))[1]))
+    page.mouse.click(*spot(page, key, 0.6, 0.4, lane))
     assert stepped(page) == shown and shown in toy.trace.step.values
 
 
-@pytest.mark.parametrize("part", ["timeline", "surface >> nth=0", "path"])
-def test_arrows_walk_the_recorded_steps(page, server, toy, part):
-    steps = [int(step) for step in toy.trace.step.values]
-    visit(page, f"{server}/phases?run=toy&step={steps[5]}")
-    page.locator(f".{part}").get_by_role("application").focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_url(f"**step={steps[6]}*")
-    settle(page)
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowLeft")
-    page.wait_for_url(f"**step={steps[4]}*")
+def test_a_click_on_the_path_goes_to_its_step(page, server, toy):
+    visit(page, f"{server}/phases?run=toy&path=all")
+    page.locator(".st-key-loss_path").scroll_into_view_if_needed()
+    last = page.locator(".st-key-loss_path .scatterlayer .point").last.bounding_box()
+    page.mouse.click(last["x"] + last["width"] / 2, last["y"] + last["height"] / 2)
+    assert stepped(page) == toy.trace.step.values[-1]
+
+
+def test_a_drag_zooms_and_a_double_click_resets(page, server):
+    visit(page, f"{server}/phases?run=toy")
+    ticks = page.locator(".st-key-surface_loss .xtick text")
+    before = ticks.all_text_contents()
+    page.mouse.move(*spot(page, "surface_loss", 0.5, 0.2))
+    page.mouse.down()
+    page.mouse.move(*spot(page, "surface_loss", 0.9, 0.8), steps=5)
+    page.mouse.up()
+    expect(ticks.first).not_to_have_text(before[0])
+    page.mouse.dblclick(*spot(page, "surface_loss", 0.5, 0.5))
+    expect(ticks.first).to_have_text(before[0])
+    assert "step" not in query(page)
 
 
 def test_the_table_says_what_the_lanes_show(page, server, toy):
     visit(page, f"{server}/phases?run=toy")
-    alt = page.locator(".timeline details")
-    alt.locator("summary").click()
-    expect(alt.locator("tbody tr").first).to_be_visible()
-    rows = {
-        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in alt.locator("tbody tr").all()
-    }
+    folded = page.locator(".st-key-timeline_numbers")
+    folded.get_by_text("Show as table").click()
+    expect(folded.locator("table tbody tr").first).to_be_attached()
+    rows = [row.locator("td").all_text_contents() for row in folded.locator("table tbody tr").all()]
+    rows = {label: cells for label, *cells in rows}
     found = {curve.label: curve for curve in course(toy.trace)}
     assert set(found) <= set(rows)
     for label, curve in found.items():
         change = curve.change
-        expected = ["–"] * 3 if change is None else [str(change.onset), str(change.midpoint), str(change.end)]
+        expected = ["None"] * 3 if change is None else [str(change.onset), str(change.midpoint), str(change.end)]
         assert rows[label][:3] == expected, label
 
 
@@ -87,9 +93,10 @@ def test_an_address_is_the_whole_view(page, server, folder):
     page.wait_for_function("() => location.search.includes('since=True') && location.search.includes('log=True')")
     settle(page)
     there = page.url
-    shown = page.locator(".surface").first.get_by_role("application").get_attribute("aria-label")
+    shown = page.locator(".st-key-surface_loss").get_by_role("figure").get_attribute("aria-label")
+    assert "less step" in shown
     other = page.context.new_page()
     visit(other, there)
     expect(other.get_by_role("radio", name="log")).to_be_checked()
-    expect(other.locator(".surface").first.get_by_role("application")).to_have_attribute("aria-label", shown)
+    expect(other.locator(".st-key-surface_loss").get_by_role("figure")).to_have_attribute("aria-label", shown)
     assert other.url == there

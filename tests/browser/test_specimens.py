@@ -130,7 +130,7 @@ def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811
     expect(file.get_by_role("heading", name="1. One head, nothing scaled")).to_be_visible()
     expect(file.get_by_text(re.compile("Unscaled attention is one-hot from the start"))).to_be_visible()  # folded
     expect(file.get_by_text("Not asked for. On the page: “Open all cards”.")).to_have_count(0)
-    for part in ("spark", "atlas", "curves"):
+    for part in ("atlas", "curves"):
         expect(file.locator(f".part.{part} canvas").first).to_be_visible()
     assert file.locator(".part.atlas").count() == 3  # both ends of the open card, and an exercise that waits
     link = file.get_by_role("link").get_attribute("href")

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.pages.circuits import data as circuits
-from tests.dashboard.words import captions
+from tests.dashboard.words import captions, shown, was_drawn
 from tracer.analysis.composition import random_composition
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
@@ -38,10 +38,6 @@ def cue(app: AppTest, key: str) -> dict[str, Any]:
     """What a part without bytes got."""
     found = [e.proto for e in app.get("bidi_component") if e.proto.id.rpartition("-")[2] == f"{key}:cue"]
     return json.loads(found[0].json)
-
-
-def listing(app: AppTest, key: str, title: str) -> list[dict[str, Any]]:
-    return next(one["rows"] for one in cue(app, key)["lists"] if one["title"] == title)
 
 
 def held(run: Run, model: Transformer, name: str, vectors: torch.Tensor) -> torch.Tensor:
@@ -92,29 +88,29 @@ def test_composition_is_dense_algebra(into: str, open_page: Open, sent: Any, sma
     assert f"mean {mean:.3f}, sd {sd:.4f}" in captions(app)
 
 
-def test_a_pick_takes_its_head_into_focus(open_page: Open, sent: Any) -> None:
+def test_a_pick_takes_its_head_into_focus(open_page: Open) -> None:
     app = open_page("circuits", run="tiny", layer=0, head=0)
     app.session_state["composition"] = {"pick": {"value": [1, 2], "time": 1}}
     app.run()
     selection = app.session_state["selection"]
-    assert selection.focus == (1, 2) and sent(app, "spectrum")[2]["label"] == "L1H2"
+    assert selection.focus == (1, 2) and "The eigenvalues of the OV circuit of L1H2" in captions(app)
     assert "L1H2 in words" in [s.value for s in app.header]
     assert state.from_query(state.to_query(selection)) == selection
 
 
-def test_the_spectrum_and_the_score_are_of_the_whole_circuit(open_page: Open, sent: Any, small_run: Run) -> None:
+def test_the_spectrum_and_the_score_are_of_the_whole_circuit(open_page: Open, small_run: Run) -> None:
     app = open_page("circuits", run="tiny", layer=1, head=1)
-    _, arrays, said = sent(app, "spectrum")
     model = model_of(small_run)
     attn = model.blocks[1].attn
     assert attn.W_O is not None
     with torch.no_grad():
         dense = torch.linalg.eigvals((model.embed.W_E @ attn.W_V[1] @ attn.W_O[1] @ model.W_U).double())
     score = float(dense.real.sum() / dense.abs().sum())
-    assert said["score"] == pytest.approx(score, abs=1e-4)
-    assert cue(app, "copying_map")["values"][1][1] == said["score"]
-    sizes = np.hypot(*arrays["values"][1, 1].T)
-    np.testing.assert_allclose(sizes, np.sort(dense.abs().numpy())[::-1][:16], rtol=1e-3)
+    assert cue(app, "copying_map")["values"][1][1] == pytest.approx(score, abs=1e-4)
+    assert f"copying score **{score:.3f}**".replace("-", "−") in captions(app)
+    real, imaginary, size = shown(app, "spectrum").data[0].customdata.T
+    np.testing.assert_allclose(np.sort(size)[::-1], np.sort(dense.abs().numpy())[::-1][:16], rtol=1e-3)
+    np.testing.assert_allclose(np.hypot(real, imaginary), size, rtol=1e-5)
 
 
 def test_a_head_in_words(open_page: Open, small_run: Run) -> None:
@@ -128,15 +124,16 @@ def test_a_head_in_words(open_page: Open, small_run: Run) -> None:
         qk = (read @ attn.W_Q[2]) @ (read @ attn.W_K[2]).T * model.config.scale
     names = {token: text for text, token in small_run.tokenizer.get_vocab().items()}
     for title, whole in (("Moves", ov), ("Looks", qk)):
-        rows, (values, at) = listing(app, "words", title), whole.flatten().topk(12)
-        assert [row["value"] for row in rows] == pytest.approx(values.tolist(), rel=1e-4)
+        table, (values, at) = shown(app, f"words_{title.lower()}"), whole.flatten().topk(12)
+        one, other, found = table.values()
+        assert list(found) == pytest.approx(values.tolist(), rel=1e-4)
         n = whole.shape[1]
         best = [names[int(at[0]) // n], names[int(at[0]) % n]]
-        assert [cell.replace("<bos>", "<|bos|>") for cell in rows[0]["cells"]] == best
+        assert [cells[0].replace("<bos>", "<|bos|>") for cells in (one, other)] == best
     share = float((ov.argmax(1) == torch.arange(len(ov))).float().mean())
     assert f"{share:.1%} of all tokens raise their own logit most; at chance {1 / len(ov):.2%}" in captions(app)
-    assert len(listing(app, "words", "Copies")) == min(12, round(share * len(ov)))
-    assert [one["title"] for one in cue(app, "words")["lists"]] == ["Moves", "Copies", "Looks"]
+    copies = shown(app, "words_copies")["token"] if "words_copies" in was_drawn(app) else []
+    assert len(copies) == min(12, round(share * len(ov)))
 
 
 def test_a_large_vocabulary_is_asked_for_first(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +141,11 @@ def test_a_large_vocabulary_is_asked_for_first(open_page: Open, monkeypatch: pyt
     app = open_page("circuits", run="tiny")
     assert "65 × 65 pairs of tokens take a while" in captions(app)
     app.button(key="stream_words").click().run()
-    assert len(listing(app, "words", "Looks")) == 12
+    assert len(shown(app, "words_looks")["score"]) == 12
 
 
 @pytest.mark.parametrize("normed", [True, False])
-def test_positions_alone(normed: bool, open_page: Open, sent: Any, small_run: Run) -> None:
+def test_positions_alone(normed: bool, open_page: Open, small_run: Run) -> None:
     app = open_page("circuits", run="tiny", layer=0, head=1)
     app.toggle(key="positions_normed").set_value(normed).run()
     model = model_of(small_run)
@@ -157,8 +154,9 @@ def test_positions_alone(normed: bool, open_page: Open, sent: Any, small_run: Ru
         read = held(small_run, model, "blocks.0.ln1", table) if normed else table
         scores = (read @ block.attn.W_Q[1]) @ (read @ block.attn.W_K[1]).T * model.config.scale
         wanted = scores.masked_fill(torch.ones(64, 64).triu(1).bool(), -torch.inf).softmax(-1).numpy()
-    shares = sent(app, "positions")[1]["shares"] / 65534
-    np.testing.assert_allclose(shares, wanted, atol=1e-5)
+    shares = shown(app, "positions").data[0].customdata[..., 0]
+    assert np.isnan(shares[np.triu_indices(64, 1)]).all()
+    np.testing.assert_allclose(np.nan_to_num(shares), wanted, atol=1e-5)
 
 
 def test_attention_by_distance(open_page: Open, sent: Any, small_run: Run) -> None:
@@ -181,18 +179,19 @@ def test_the_parts_of_a_logit_sum_to_it(open_page: Open, small_run: Run) -> None
     model, tokens = model_of(small_run), torch.tensor([[0, *map(int, PROMPT.split())]])
     with torch.no_grad():
         logits = model(tokens)[0, 4]
-    rows = listing(app, "sum", "The sum of all parts")
-    assert [row["cells"] for row in rows] == [["embedding"], ["heads of layer 0"], ["heads of layer 1"], ["sum"]]
-    assert rows[-1]["value"] == pytest.approx(float(logits[7] - logits.mean()), abs=1e-4)
+    bars = shown(app, "sum").data[0]
+    assert list(bars.y) == ["embedding", "heads of layer 0", "heads of layer 1", "sum"]
+    assert bars.x[-1] == pytest.approx(float(logits[7] - logits.mean()), abs=1e-4)
     heads = np.array(cue(app, "logit_heads")["values"])
-    assert heads.sum(1).tolist() == pytest.approx([row["value"] for row in rows[1:3]], abs=1e-5)
+    assert heads.sum(1).tolist() == pytest.approx(list(bars.x[1:3]), abs=1e-5)
     assert "“7”, which comes after token 4" in cue(app, "logit_heads")["title"]
     tinted = cue(app, "logit_tokens")
     assert tinted["after"][4] == pytest.approx(heads[1, 2], abs=1e-6) and len(tinted["after"]) == 9
-    lens = listing(app, "lens", "If it stopped here")
+    lens = shown(app, "lens")
     log_p = float(logits.log_softmax(-1)[7])
-    assert lens[-1]["value"] == pytest.approx(np.exp(log_p), rel=1e-4) and len(lens) == 3
-    assert lens[-1]["extra"] == f"{log_p:.2f} · {int((logits > logits[7]).sum()) + 1}".replace("-", "−")
+    assert lens["after"] == ["embedding", "layer 0", "layer 1"]
+    assert (lens["probability"][-1], lens["log p"][-1]) == pytest.approx((np.exp(log_p), log_p), rel=1e-4)
+    assert lens["rank"][-1] == int((logits > logits[7]).sum()) + 1
 
 
 def test_after_the_last_token_comes_the_likeliest(open_page: Open, small_run: Run) -> None:
@@ -216,7 +215,7 @@ def test_one_layer_has_no_composition(
     monkeypatch.chdir(specimens)
     app = open_page("circuits", run="one", layer=0, head=1, prompt=PROMPT)
     assert "One layer: there is no earlier head to read." in captions(app)
-    names = [row["cells"][0] for row in listing(app, "sum", "The sum of all parts")]
+    names = list(shown(app, "sum").data[0].y)
     assert names == ["embedding", "heads of layer 0", "MLP of layer 0", "biases", "sum"][: len(names) - 1] + ["sum"]
 
 
@@ -226,8 +225,8 @@ def test_heads_without_w_o(open_page: Open, specimens: Path, monkeypatch: pytest
     said = captions(app)
     assert "so there is no OV circuit to compare with" in said and "no path of its own to the logits" in said
     assert "Logits of this model are not the sum" in said
-    drawn = {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
-    assert {"stripes", "positions", "lens"} <= drawn and not {"composition", "spectrum", "words", "sum"} & drawn
+    drawn = was_drawn(app)
+    assert {"stripes", "positions", "lens"} <= drawn and not {"composition", "spectrum", "words_moves", "sum"} & drawn
 
 
 @pytest.mark.parametrize(
@@ -275,8 +274,8 @@ def test_a_hugging_face_model_is_read_by_its_weights(run: str, open_page: Open, 
     ov, qk = v[:, :8] @ o[:8], q[:, 8:] @ k[:, 8:].T
     score = arrays["scores"][header["kinds"].index("k"), arrays["edges"].tolist().index([0, 0, 1, 1])]
     assert score == pytest.approx(float((ov @ qk.T).norm() / ov.norm() / qk.norm()), rel=1e-4)
-    drawn = {e.proto.id.rpartition("-")[2] for e in app.get("bidi_component")}
-    assert {"spectrum", "words", "stripes"} <= drawn and not {"positions", "sum"} & drawn
+    drawn = was_drawn(app)
+    assert {"spectrum", "words_moves", "stripes"} <= drawn and not {"positions", "sum"} & drawn
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -291,4 +290,4 @@ def test_heads_that_cannot_be_told_apart(open_page: Open, monkeypatch: pytest.Mo
 def test_an_unreadable_prompt_leaves_the_weights(open_page: Open, sent: Any) -> None:
     app = open_page("circuits", run="tiny", prompt="x y")
     assert sent(app, "composition")[0]["layers"] == 2
-    assert app.error and not any(e.proto.id.endswith("-sum:cue") for e in app.get("bidi_component"))
+    assert app.error and "sum" not in was_drawn(app)

@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard.pages.ablate import figures as of_ablate
+from dashboard.pages.circuits import figures as of_circuits
+from dashboard.pages.find import figures as of_find
 from dashboard.pages.gradients import norms
+from dashboard.pages.phases import figures as of_phases
 from dashboard.shared import rows
+from dashboard.shared.figures import places, plain
 
 
 def traces(figure) -> list[Any]:
@@ -169,3 +174,110 @@ def test_history_of_degenerate_values_has_finite_colours(values):
 )
 def test_reach_is_where_the_values_are(values, ratio, expected):
     assert norms.reach(values, ratio) == pytest.approx(expected)
+
+
+HOSTILE = "<b>x</b><img src=x onerror=alert(1)> &lt; <a href='javascript:alert(1)'>y</a>"
+
+
+def test_text_is_never_markup() -> None:
+    assert plain("<b>&amp;") == "&lt;b&gt;&amp;amp;"
+    figure = of_ablate.next_tokens([HOSTILE, "y"], [0.5, 0.1], [0.25, 0.2], true=0)
+    names = layout(figure).yaxis.ticktext
+    assert names[0] == f"<b>{plain(HOSTILE)}</b> follows" and "<img" not in names[0]
+    lane = [(np.array([0, 1]), np.array([0.0, 1.0]))]
+    figure = of_phases.timeline(lane, [HOSTILE], units=[""], windows=[None], numbers=[None])
+    sent = str(figure.to_json())
+    assert "<img" not in sent and "<a " not in sent
+
+
+def test_next_tokens_say_by_how_many_points_they_changed() -> None:
+    before, after = traces(of_ablate.next_tokens(["a", "b"], [0.5, 0.1], [0.25, 0.2]))
+    assert (list(before.x), list(after.x)) == ([0.5, 0.1], [0.25, 0.2])
+    assert list(after.text) == ["25.0%  −25.0", "20.0%  +10.0"]
+    assert len(traces(of_ablate.next_tokens(["a"], [0.5], [0.5], ablated=False))) == 1
+
+
+def test_zero_stands_at_the_first_step_of_a_logarithmic_axis() -> None:
+    assert places([0, 5, 10], True).tolist() == [5, 5, 10] and places([0, 5], False).tolist() == [0, 5]
+    assert places([0], True).tolist() == [0]
+
+
+def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
+    series = [(np.array([0, 10, 20]), np.array([1.0, 2.0, 3.0])), (np.array([10, 30]), np.array([-5.0, 5.0]))]
+    figure = of_phases.timeline(
+        series, ["a", "b"], units=["nats", ""], windows=[(0, 10, 20), None], numbers=[1, None], step=15
+    )
+    assert list(layout(figure).yaxis.tickvals) == [1, 3] and list(layout(figure).yaxis2.tickvals) == [-5, 5]
+    assert [note.text for note in layout(figure).annotations] == ["<b>1</b>  a (nats)", "<b>2</b>", "b", "<b>−5</b>"]
+    window, middle, step = layout(figure).shapes
+    assert (window.x0, window.x1, middle.x0, step.x0) == (0, 20, 10, 15)
+
+
+def test_a_timeline_of_nothing() -> None:
+    figure = of_phases.timeline([], [], units=[], windows=[], numbers=[], step=3)
+    assert not traces(figure) and not layout(figure).shapes
+
+
+def test_a_surface_has_a_column_a_step_and_a_row_a_position() -> None:
+    values = np.array([[1.0, 3.0], [NAN, NAN], [2.0, 1.0]])
+    cells, picks = traces(of_phases.surface(np.array([0, 5, 9]), values, label="x", limits=(1, 3), signed=False))
+    np.testing.assert_array_equal(cells.z, values.T)
+    assert list(cells.x) == list(picks.customdata) == [0, 5, 9] and list(cells.y) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "signed", "expected"),
+    [
+        (np.linspace(0, 100, 101), False, (1, 99)),
+        (np.linspace(-100, 50, 151), True, (-98.5, 98.5)),
+        ([4.0, 4.0], False, (4, 5)),
+        ([NAN], True, (-1, 1)),
+        ([NAN], False, (0, 1)),
+        ([0.0, 0.0], True, (-1, 1)),
+    ],
+)
+def test_limits_of_colours(values, signed: bool, expected: tuple[float, float]) -> None:
+    assert of_phases.limits(values, signed=signed) == pytest.approx(expected)
+
+
+def test_a_path_names_its_ends_its_window_and_the_step() -> None:
+    steps, points = np.arange(0, 60, 10), np.random.default_rng(0).normal(size=(6, 2))
+    thick, way = traces(of_phases.path(steps, points, np.array([0.75, 0.25]), window=(10, 30), step=42))
+    assert [bool(text) for text in way.text] == [True, True, False, True, True, True]
+    np.testing.assert_array_equal(np.stack([thick.x, thick.y], -1), points[1:4])
+    np.testing.assert_array_equal(np.stack([way.x, way.y], -1), points)
+
+
+def test_a_spectrum_keeps_small_eigenvalues_on_its_inner_ring() -> None:
+    (points,) = traces(of_circuits.spectrum(np.array([10 + 0j, -3j, 1e-6 + 0j, 0j])))
+    assert list(points.r) == pytest.approx([10, 3, 0.01]) and list(points.theta) == pytest.approx([0, -90, 0])
+    assert points.customdata[1].tolist() == [0, -3, 3]
+    assert not len(traces(of_circuits.spectrum(np.zeros(2, complex)))[0].r)
+
+
+def test_positions_hide_what_comes_later() -> None:
+    (cells,) = traces(of_circuits.positions(np.array([[1.0, 0.0], [0.25, 0.75]])))
+    np.testing.assert_allclose(cells.z, [[1, NAN], [0.5, 0.75**0.5]], rtol=1e-6)
+    assert cells.customdata[1, 0].tolist() == [0.25, 1]
+
+
+def test_parts_end_in_their_sum() -> None:
+    (bars,) = traces(of_circuits.contributions(["a", "b"], [1.5, -2.0], "logits"))
+    assert (list(bars.x), list(bars.y), bars.measure[-1]) == ([1.5, -2.0, -0.5], ["a", "b", "sum"], "total")
+    assert list(bars.text) == ["+1.50", "−2.00", "−0.50"]
+
+
+def test_only_heads_with_both_numbers_are_points() -> None:
+    x, y = np.array([[0.1, NAN], [0.3, 0.4]]), np.array([[1.0, 2.0], [3.0, NAN]])
+    figure = of_ablate.scatter(x, y, x_label="score", y_label="effect", edges=(0.5, 0.2), selected=(1, 0))
+    first, second = traces(figure)
+    assert (list(first.text), list(second.text)) == (["L0H0"], ["L1H0"])
+    assert (list(second.x), list(second.y), list(second.customdata[0])) == ([0.3], [3.0], [1, 0])
+    assert second.marker.size[0] > first.marker.size[0]
+    with pytest.raises(ValueError, match=r"\(2, 2\) and y \(2, 1\)"):
+        of_ablate.scatter(x, y[:, :1], x_label="", y_label="", edges=(0, 0))
+
+
+def test_the_spread_covers_its_range() -> None:
+    (bars,) = traces(of_find.spread(np.array([3, 0, 1, 2]), 2.0, label="share"))
+    assert list(bars.x) == [0.25, 0.75, 1.25, 1.75] and list(bars.y) == [3, 0, 1, 2]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from dashboard import state
 from dashboard.loading import prompt_tokens
 from dashboard.pages.find import data as finding_passages
 from dashboard.pages.find import passages as section
-from tests.dashboard.words import captions
+from dashboard.pages.find.page import ranked
+from tests.dashboard.words import captions, shown
 from tracer import data
 from tracer.interventions.edits import recording
 from tracer.store import Run, open_run
@@ -38,13 +41,13 @@ def best_look(run: Run, step: int, layer: int, head: int) -> tuple[int, int, int
 
 def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("find", run="tiny", step=20, layer=1, head=3, measure="previous_token")
-    header, arrays, cue = sent(app, "ranking")
-    assert header["measures"] == ["previous_token", "induction", "entropy_normalised", "first_token"]
+    ranking = shown(app, "ranking")
+    assert list(ranking) == ["Head", "Previous-token attention", "Induction score", "Normalised entropy"]
     recorded = small_run.trace["previous_token"].sel(step=20).values
-    np.testing.assert_allclose(arrays["values"][0], recorded.ravel(), rtol=1e-6)
-    assert cue["value"] == {"head": [1, 3], "measure": "previous_token"} and set(cue["scales"]) == set(
-        header["measures"]
-    )
+    np.testing.assert_allclose(ranking["Previous-token attention"], np.sort(recorded.ravel())[::-1], rtol=1e-6)
+    best = np.unravel_index(int(recorded.argmax()), recorded.shape)
+    assert ranking["Head"][0] == "L{}H{}".format(*best) and len(ranking["Head"]) == 8
+    assert ranking["Head"][app.session_state["ranking"]["selection"]["rows"][0]] == "L1H3"
 
     header, arrays, _ = sent(app, "passages")
     sequence, query, key, share = best_look(small_run, 20, 1, 3)
@@ -53,23 +56,32 @@ def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: 
     assert top["score"] == pytest.approx(share, abs=1e-5) == top["p"]
     groups = [one["group"] for one in header["passages"]]
     assert groups == ["top"] * 12 + ["typical"] * 4
-    shown = sum(len(piece) for one in header["passages"] for piece in one["tokens"])
-    assert arrays["shares"].shape == (shown,)
+    seen = sum(len(piece) for one in header["passages"] for piece in one["tokens"])
+    assert arrays["shares"].shape == (seen,)
     assert "Searched 64 rows of random tokens that repeat, 4,096 tokens" in captions(app)
 
 
-def test_the_bars_are_long_enough_for_the_value_at_chance(open_page: Open, sent: Any, small_run: Run) -> None:
+def test_the_bars_are_long_enough_for_the_value_at_chance(open_page: Open, small_run: Run) -> None:
     """Of the heads after 30 steps none is more even than uniform attention, whose entropy is the largest there is."""
-    scale = sent(open_page("find", run="tiny", measure="entropy"), "ranking")[2]["scales"]["entropy"]
-    assert scale["hi"] == scale["chance"] > float(small_run.trace["entropy"].values[-1].max())
+    app = open_page("find", run="tiny", measure="entropy")
+    columns = json.loads(app.dataframe[0].proto.columns)
+    longest = columns["Attention entropy"]["type_config"]["max_value"]
+    assert f"By chance it is {longest:.3f}" in captions(app)
+    assert longest > float(small_run.trace["entropy"].values[-1].max())
 
 
-def test_a_row_takes_its_head_and_a_column_its_measure(open_page: Open, sent: Any) -> None:
+def test_heads_without_a_value_come_last() -> None:
+    values = np.array([[0.1, 0.2], [np.nan, 0.4], [0.2, 9.0]])
+    there = np.array([[True, True], [True, True], [True, False]])
+    assert ranked(values, there) == [(1, 1), (0, 1), (2, 0), (0, 0), (1, 0)]
+
+
+def test_a_chosen_head_is_read(open_page: Open, sent: Any) -> None:
     app = open_page("find", run="tiny", layer=0, head=0)
-    app.session_state["ranking"] = {"pick": {"value": {"head": [1, 2], "measure": "entropy_normalised"}, "time": 1}}
+    app.session_state["selection"] = replace(app.session_state["selection"], layer=1, head=2)
     app.run()
     selection = app.session_state["selection"]
-    assert (selection.focus, selection.measure) == ((1, 2), "entropy_normalised")
+    assert shown(app, "ranking")["Head"][app.session_state["ranking"]["selection"]["rows"][0]] == "L1H2"
     assert sent(app, "passages")[0]["label"] == "L1H2" and "Where L1H2 looks" in [s.value for s in app.header]
     assert state.from_query(state.to_query(selection)) == selection
 
@@ -83,9 +95,9 @@ def test_every_kind_of_look(kind: str, open_page: Open, sent: Any) -> None:
     assert [one["score"] for one in top] == sorted((one["score"] for one in top), reverse=True) and top
     if kind == "previous_token":
         assert {one["query"] - one["key"] for one in top} == {1}
-    header, arrays, _ = sent(app, "ends")
     found = finding_passages.of_text(run_of(app), 30)
-    assert arrays["counts"].sum() == found.search.looks(kind, (0, 1)) and header["looks"] > 0
+    assert sum(shown(app, "spread").data[0].y) == found.search.looks(kind, (0, 1)) > 0
+    assert shown(app, "looks_to")["share"] == sorted(shown(app, "looks_to")["share"], reverse=True)
 
 
 def run_of(app: AppTest) -> Run:
@@ -143,7 +155,7 @@ def test_without_weights_the_kept_prompts_are_searched(
 @pytest.mark.usefixtures("elsewhere")
 def test_models_of_others(run: str, said: str, open_page: Open, sent: Any) -> None:
     app = open_page("find", run=run)
-    assert sent(app, "ranking")[1]["heads"].shape[1] == 2
+    assert shown(app, "ranking")["Head"]
     if said:
         assert said in "".join(info.value for info in app.info)
     else:
@@ -151,10 +163,10 @@ def test_models_of_others(run: str, said: str, open_page: Open, sent: Any) -> No
         assert re.search("Searched \\d+ (kept prompts|passages that the run kept)", captions(app))
 
 
-def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:
+def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, small_run: Run) -> None:
     app = open_page("find", run="tiny", layer=9, head=1)
     best = np.unravel_index(int(small_run.trace["induction"].values[-1].argmax()), (2, 4))
-    assert sent(app, "ranking")[2]["value"]["head"] == [int(i) for i in best]
+    assert "Where L{}H{} looks".format(*best) in [header.value for header in app.header]
 
 
 def test_nothing_recorded_yet(open_page: Open, workplace: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from dashboard.pages.phases.order import agreement, basis, circuit, moved, suren
 from dashboard.pages.phases.seeds import alike, said, table
 from dashboard.pages.phases.undoing import snapshots
 from tests.dashboard.test_links import parts, reopened
+from tests.dashboard.words import shown
 from tracer.analysis.change_points import PhaseChange
 from tracer.analysis.change_points import path as principal
 from tracer.analysis.training_curves import Curve, events, turn
@@ -143,39 +145,44 @@ def page_html(app) -> str:
     return " ".join(e.proto.body for e in app.get("html"))
 
 
-def test_the_page_of_a_short_run(open_page, small_run, sent) -> None:
+def lanes(app) -> dict[str, Any]:
+    """The curves of the timeline by name."""
+    return {trace.name: trace for trace in shown(app, "timeline").data}
+
+
+def verticals(figure) -> list[float]:
+    """Where lines stand that cross the whole height: the ends of a window, then the step."""
+    return [shape.x0 for shape in figure.layout.shapes if shape.yref == "paper"]
+
+
+def way(app) -> Any:
+    """The points of the path of the losses."""
+    return shown(app, "loss_path").data[-1]
+
+
+def test_the_page_of_a_short_run(open_page, small_run) -> None:
     app = open_page("phases", run="tiny", step=10)
-    head, arrays, cue = sent(app, "timeline")
-    assert arrays["steps"].tolist() == small_run.trace.step.values.tolist()
-    assert cue["value"] == 10
-    assert {"Held-out loss", "Mean normalised entropy", "Gradient norm"} <= set(head["labels"])
-    assert sum(label.startswith("K-composition") for label in head["labels"]) == 1
+    found = lanes(app)
+    assert list(found["Held-out loss"].customdata) == small_run.trace.step.values.tolist()
+    np.testing.assert_allclose(found["Held-out loss"].y, small_run.trace.val_loss.values, rtol=1e-6)
+    assert verticals(shown(app, "timeline")) == verticals(shown(app, "surface_loss"))[-1:] == [10]
+    assert {"Held-out loss", "Mean normalised entropy", "Gradient norm"} <= set(found)
+    assert sum(label.startswith("K-composition") for label in found) == 1
 
 
-def test_a_click_goes_to_a_step(open_page) -> None:
+def test_log_steps(open_page) -> None:
     app = open_page("phases", run="tiny")
-    app.session_state["timeline"] = {"pick": {"value": 15, "time": 1}}
-    app.run()
-    assert not app.exception
-    assert app.session_state["selection"].step == 15
-
-
-def test_log_steps(open_page, sent) -> None:
-    app = open_page("phases", run="tiny")
-    assert not sent(app, "timeline")[2]["log_x"]
+    assert shown(app, "timeline").layout.xaxis.type == "linear"
     app.segmented_control(key="axis_box").set_value("log").run()
-    assert sent(app, "timeline")[2]["log_x"] and sent(app, "surface_loss")[2]["log_x"]
+    assert shown(app, "timeline").layout.xaxis.type == shown(app, "surface_loss").layout.xaxis.type == "log"
 
 
-def test_pictures_hold_the_losses(open_page, small_run, sent) -> None:
+def test_pictures_hold_the_losses(open_page, small_run) -> None:
     app = open_page("phases", run="tiny")
     losses = small_run.trace.loss_by_position.values
-    head, arrays, _ = sent(app, "surface_loss")
-    lifted = head["lo"] + arrays["cells"] / 65534 * (head["hi"] - head["lo"])
-    np.testing.assert_allclose(lifted, losses, atol=(head["hi"] - head["lo"]) / 65534)
-    _, arrays, _ = sent(app, "loss_path")
-    centred = losses - losses.mean(0)
-    np.testing.assert_allclose((arrays["points"] ** 2).sum(), (np.linalg.svd(centred)[1][:2] ** 2).sum(), rtol=1e-4)
+    np.testing.assert_allclose(shown(app, "surface_loss").data[0].z, losses.T, rtol=1e-6)
+    points, centred = np.stack([way(app).x, way(app).y]), losses - losses.mean(0)
+    np.testing.assert_allclose((points**2).sum(), (np.linalg.svd(centred)[1][:2] ** 2).sum(), rtol=1e-4)
 
 
 def test_few_rows_are_said_to_be_few(open_page, small_run, workplace, copy_run) -> None:
@@ -225,8 +232,10 @@ def test_a_link_reopens_the_same_view(open_page, turning, copy_run) -> None:
     app.segmented_control(key="surface_box").set_value("since").run()
     again = reopened(open_page, "phases", app)
     assert parts(again) == parts(app)
-    assert parts(again)["timeline:cue"][1]["log_x"]
-    assert "less step" in parts(again)["surface_loss:cue"][1]["scale"]["label"]
+    for key in ("timeline", "surface_loss", "surface_slope", "loss_path"):
+        assert shown(again, key) == shown(app, key)
+    assert shown(again, "timeline").layout.xaxis.type == "log"
+    assert "less step" in shown(again, "surface_loss").layout.title.text
     assert again.multiselect[0].value == ["seed2"] and again.selectbox(key="phase_box").value == "previous_token"
     again.multiselect[0].set_value([]).run()
     assert reopened(open_page, "phases", again).multiselect[0].value == []
@@ -280,12 +289,13 @@ def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:
     assert app.session_state["phase_box"] == "induction"
     head, _, _ = sent(app, "undoing_lines")
     assert head["labels"] == ["the phase", "L0H0 off"]
-    assert sent(app, "surface_loss")[2]["window"] == sent(app, "loss_path")[2]["window"] == [steps[6], steps[6]]
-    head, _, _ = sent(app, "timeline")
-    by_label = dict(zip(head["labels"], head["windows"], strict=True))
-    assert by_label["Previous-token head L0H0"] == [steps[3]] * 3 and by_label["Induction head L1H1"] == [steps[6]] * 3
+    assert verticals(shown(app, "surface_loss")) == [steps[6], steps[6]]
+    assert len(shown(app, "loss_path").data[0].x) == 1  # of the whole way, the point in the window
+    said = {name: trace.hovertemplate for name, trace in lanes(app).items()}
+    assert f"turned: step {steps[3]}, window {steps[3]} to {steps[3]}" in said["Previous-token head L0H0"]
+    assert f"turned: step {steps[6]}, window {steps[6]} to {steps[6]}" in said["Induction head L1H1"]
     app.selectbox(key="phase_box").set_value("previous_token").run()
-    assert sent(app, "surface_loss")[2]["window"] == [steps[3], steps[3]]
+    assert verticals(shown(app, "surface_loss")) == [steps[3], steps[3]]
 
 
 def test_the_share_of_the_path_that_a_phase_takes(small_run) -> None:
@@ -298,7 +308,7 @@ def test_the_share_of_the_path_that_a_phase_takes(small_run) -> None:
 
 
 @pytest.mark.parametrize(("left", "begins"), [(0.05, 3), (0.8, 0)], ids=["sliver", "wide"])
-def test_the_path_opens_where_the_phase_can_be_seen(open_page, turning, sent, left: float, begins: int) -> None:
+def test_the_path_opens_where_the_phase_can_be_seen(open_page, turning, left: float, begins: int) -> None:
     """Held-out loss falls at the 4th row; the phase, in rows 5 to 8, takes `left` of the width of the whole path."""
     steps = turning.trace.step.values
 
@@ -314,21 +324,20 @@ def test_the_path_opens_where_the_phase_can_be_seen(open_page, turning, sent, le
         loss_by_position=column(*[1] * 3, *[left] * 3, *[0] * 4),
     )  # fmt: skip
     app = open_page("phases", run="turning")
-    assert sent(app, "loss_path")[2]["window"] is not None
-    assert sent(app, "loss_path")[1]["steps"].tolist() == steps[begins:].tolist()
+    assert len(shown(app, "loss_path").data[0].x)  # the window
+    assert list(way(app).customdata) == steps[begins:].tolist()
     assert f"By step {steps[3]} the loss has fallen" in words(app)
     app.segmented_control(key="path_box").set_value("all" if begins else "late").run()
     for one in (app, reopened(open_page, "phases", app)):
-        assert sent(one, "loss_path")[1]["steps"].tolist() == steps[3 - begins :].tolist()
+        assert list(way(one).customdata) == steps[3 - begins :].tolist()
 
 
-def test_less_a_step_takes_that_step_off(open_page, turning, sent) -> None:
+def test_less_a_step_takes_that_step_off(open_page, turning) -> None:
     app = open_page("phases", run="turning")
     app.segmented_control(key="surface_box").set_value("since").run()
-    head, arrays, cue = sent(app, "surface_loss")
-    lifted = head["lo"] + arrays["cells"] / 65534 * (head["hi"] - head["lo"])
-    np.testing.assert_allclose(lifted[6], 0, atol=(head["hi"] - head["lo"]) / 65534)
-    assert cue["scale"]["palette"] == "change" and cue["scale"]["lo"] == -cue["scale"]["hi"]
+    cells = shown(app, "surface_loss").data[0]
+    np.testing.assert_array_equal(cells.z[:, 6], 0)
+    assert cells.zmin == -cells.zmax
 
 
 @pytest.mark.parametrize("name", ["patches", "gpt", "opened"])

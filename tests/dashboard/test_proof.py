@@ -19,7 +19,7 @@ from dashboard.loading.ablation import Setup, Swept
 from dashboard.pages.ablate import circuit, sweep, when
 from dashboard.pages.ablate import data as proving
 from dashboard.theme import signed
-from tests.dashboard.words import written
+from tests.dashboard.words import shown, written
 from tests.waiting import wait
 from tracer import ablate
 from tracer.analysis.run_sweep import sweep_run
@@ -127,13 +127,10 @@ def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run:
     lines = header["lo"] + arrays["lines"] / 65534 * (header["hi"] - header["lo"])
     expected = effects["effect"].sel(mode="mean", probe="repeat").values.reshape(4, 8).T
     np.testing.assert_allclose(lines, expected, atol=1e-5)
-    points = _cue(app, "when_scatter")["points"]
-    assert points[6][:2] == [1, 2] and points[6][3] == pytest.approx(float(expected[6, 2]), abs=1e-6)
-    assert points[6][2] == pytest.approx(float(run.trace["induction"].sel(step=20)[1, 2]), abs=1e-6)
+    points = shown(app, "when_scatter").data[1]
+    assert list(points.customdata[2]) == [1, 2] and points.y[2] == pytest.approx(float(expected[6, 2]), abs=1e-6)
+    assert points.x[2] == pytest.approx(float(run.trace["induction"].sel(step=20)[1, 2]), abs=1e-6)
     assert "L1H2 rose in neither" in written(app)  # 30 steps are too few
-    app.session_state["when_scatter"] = {"pick": [0, 1]}
-    app.run()
-    assert app.session_state["selection"].focus == (0, 1) and "L0H1" in written(app) and not app.exception
     assert proving.swept(run) == 4
 
 

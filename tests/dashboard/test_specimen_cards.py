@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -22,7 +21,7 @@ from dashboard.shared.export import data as taking
 from dashboard.shared.export import snippets
 from dashboard.state import Selection
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
-from tests.dashboard.words import labels, written
+from tests.dashboard.words import labels, sparks, written
 from tracer.specimens.claims import Outcome, outcome
 from tracer.specimens.exercises import EXERCISES
 from tracer.specimens.systems import SPECIMENS
@@ -56,24 +55,24 @@ def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open
     assert said["one-matmul"].startswith(":blue-badge[→ exercise] &nbsp;Five claims")
     assert set(said) == {*TRAINED, "one-matmul", "post-norm"}
     drawn = {key for key, (part, _) in app.session_state[DRAWN].items() if part not in ("cue", "landing", "taker")}
-    sparks = {f"spark_{name.replace('-', '_')}" for name in TRAINED}
-    assert drawn == sparks | {"many_eyes exercise"}  # that one is still to be trained, and so not folded
+    assert drawn == {"many_eyes exercise"}  # that one is still to be trained, and so not folded
     assert "What went wrong" not in written(app) and written(app).count("What its author asks") == 1
 
 
 def test_the_small_line_is_the_mean_entropy(open_page: Open, elsewhere: Path) -> None:  # noqa: F811
     app = open_page("specimens")
+    wanted = []
     for name in TRAINED:
-        entropy = open_run(f"my-{name}").trace["entropy"].values
-        values = json.loads(parts(app)[f"spark_{name.replace('-', '_')}:cue"].json)["values"]
-        np.testing.assert_allclose(values, entropy.reshape(len(entropy), -1).mean(axis=1), atol=0.005 + 1e-9)
+        first, *_, last = open_run(f"my-{name}").trace["entropy"].values
+        wanted.append(f"entropy, from {round(first.mean(), 2):.3f} to {round(last.mean(), 2):.3f}")
+    assert sparks(app) == wanted
 
 
 def test_a_link_opens_a_card_and_no_other(open_page: Open, elsewhere: Path) -> None:  # noqa: F811
     app = open_page("specimens", cards=("multi-head",))
     text = written(app)
-    assert text.count("What its attention does at the end") == 1 and "spark_multi_head" not in parts(app)
-    assert {"spark_single_head_scaled", "multi_head entropy"} <= set(parts(app))
+    assert text.count("What its attention does at the end") == 1
+    assert len(sparks(app)) == len(TRAINED) - 1 and "multi_head entropy" in parts(app)  # the open one has a curve
     assert labels(app).count("Heads") == labels(app).count("Training") == 1
     app.button(key="all_cards").click().run()  # one is open: this folds
     assert app.session_state["selection"].cards == () and "What its attention does" not in written(app)
@@ -212,10 +211,10 @@ def test_the_page_is_taken_with_its_link_and_its_lines(open_page: Open, elsewher
     assert code[0].endswith("?cards=multi-head") and "runs = {'multi-head': 'my-multi-head'}" in code[1]
     assert len(code) == 2  # trained in a setting of its own, which no command makes
     given = app.session_state[DRAWN]
-    blocks = [{"kind": "part", "key": key, "at": None} for key in ("spark_single_head_scaled", "multi_head-entropy")]
+    blocks = [{"kind": "part", "key": key, "at": None} for key in ("multi_head-entropy",)]
     text = taking.story("Specimens", "a line", blocks, given, setting=None, code=code[1], link="http://a/b?c")
     assert "<title>Specimens</title>" in text and 'href="http://a/b?c"' in text and "runs = {" in text
-    assert text.count('"part":"spark"') == text.count('"part":"curves"') == 1
+    assert text.count('"part":"curves"') == 1
 
 
 def test_of_nothing_trained_the_page_can_be_taken_too(open_page: Open, nothing: Path) -> None:  # noqa: F811

@@ -69,9 +69,7 @@ def test_log_steps(open_page, sent):
     assert all(sent(app, key)[2]["log_x"] for key in ("loss", "copying", "entropy_curves", "measure_curves", "context"))
 
 
-@pytest.mark.parametrize(
-    ("page", "key"), [("training", "loss"), ("gradients", "tensor_curves"), ("phases", "timeline")]
-)
+@pytest.mark.parametrize(("page", "key"), [("training", "loss"), ("gradients", "tensor_curves")])
 def test_the_axis_of_steps_is_one_choice_of_every_page(open_page, sent, page, key):
     app = open_page(page, run="tiny", log=True)
     assert app.segmented_control(key="axis_box").value == "log" and sent(app, key)[2]["log_x"]

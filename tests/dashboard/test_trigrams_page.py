@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.pages.circuits import trigrams_data as loading
 from dashboard.pages.circuits.trigrams import ignored
-from tests.dashboard.words import captions
+from tests.dashboard.words import captions, shown, was_drawn, written
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.interventions.edits import recording
@@ -66,8 +65,7 @@ def at_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lists(app: AppTest) -> list[dict[str, Any]]:
-    found = [e.proto for e in app.get("bidi_component") if e.proto.id.rpartition("-")[2] == "trigrams:cue"]
-    return json.loads(found[0].json)["lists"] if found else []
+    return [shown(app, key) for key in sorted(was_drawn(app)) if key.startswith("trigrams_")]
 
 
 def dense(directory: Path, head: int, place: float) -> torch.Tensor:
@@ -95,22 +93,23 @@ def dense(directory: Path, head: int, place: float) -> torch.Tensor:
 @pytest.mark.parametrize("head", [0, 2])
 def test_the_numbers_are_dense_algebra(head: int, at_home: Path, open_page: Open) -> None:
     app = open_page("circuits", run="bare", layer=0, head=head)
-    found = {one["title"]: one for one in lists(app)}
-    anywhere = found["A anywhere before B, in 64 tokens"]
+    assert "**A anywhere before B, in 64 tokens**" in written(app)
+    anywhere = lists(app)[-1]
     whole = dense(at_home / "checkpoints" / "bare", head, 1 / 64)
     wanted, sources = whole.amax((1, 2)).topk(12)
-    assert [row["value"] for row in anywhere["rows"]] == pytest.approx(wanted.tolist(), rel=1e-4)
+    assert anywhere["logit"] == pytest.approx(wanted.tolist(), rel=1e-4)
     names = {token: text for text, token in open_run(at_home / "checkpoints" / "bare").tokenizer.get_vocab().items()}
     best = [names[int(a)].replace("<|bos|>", "<bos>") for a in sources[:3]]
-    assert [row["cells"][0] for row in anywhere["rows"][:3]] == best
-    assert "at chance A gets 0.016, and adds 0" in anywhere["note"]
+    assert anywhere["A"][:3] == best
+    assert "at chance A gets 0.016, and adds 0" in captions(app)
     assert float(whole.mean((2,)).abs().max()) < 1e-6  # so what it says about chance is so
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_head_that_looks_one_back_is_smeared(at_home: Path, open_page: Open) -> None:
     app = open_page("circuits", run="bare", layer=0, head=0)
-    assert [one["title"] for one in lists(app)] == ["A right before B", "A anywhere before B, in 64 tokens"]
+    titles = [one.value for one in app.markdown if one.value.startswith("**A ")]
+    assert titles == ["**A right before B**", "**A anywhere before B, in 64 tokens**"] and len(lists(app)) == 2
     key = (str((at_home / "checkpoints" / "bare").resolve()), open_run("bare").meta["created"], 2)
     spread = loading.distances(key, (0, 0), 64, True)
     assert spread is not None and spread.best == 1 and spread.prefers and spread.shares[1] > 0.5
@@ -126,7 +125,7 @@ def test_a_head_that_looks_one_back_is_smeared(at_home: Path, open_page: Open) -
     really = float(seen["blocks.0.attn.hook_pattern"][:, 0].diagonal(-1, dim1=-2, dim2=-1).mean())
     assert f"measured on held-out text: {really:.2f}" in captions(app)
     wanted = dense(at_home / "checkpoints" / "bare", 0, float(spread.shares[1])).amax((1, 2)).topk(12).values
-    assert [row["value"] for row in lists(app)[0]["rows"]] == pytest.approx(wanted.tolist(), rel=1e-4)
+    assert lists(app)[0]["logit"] == pytest.approx(wanted.tolist(), rel=1e-4)
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -1,6 +1,25 @@
-"""What a page says, as text."""
+"""What a page says, as text, and what it drew with a library."""
+
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
+
+from dashboard.components.host import DRAWN
+
+
+def shown(app: AppTest, key: str) -> Any:
+    """The figure, or the columns of the table, of this key."""
+    return app.session_state[DRAWN][key][1]
+
+
+def was_drawn(app: AppTest) -> set[str]:
+    """The keys of all that this session drew."""
+    return set(app.session_state[DRAWN])
+
+
+def sparks(app: AppTest) -> list[str]:
+    """What each small line is called, with its ends."""
+    return [body.split("aria-label='")[1].split("'")[0] for e in app.get("html") if "<svg" in (body := e.proto.body)]
 
 
 def written(app: AppTest) -> str:

@@ -1,11 +1,10 @@
-"""What the Circuits page sends: only edges that exist, and eigenvalues with the largest first."""
+"""What the Circuits page sends of compositions: only edges that exist."""
 
 import numpy as np
 import pytest
 
 from tracer.pictures.bipartite import bipartite
 from tracer.pictures.payload import unpack
-from tracer.pictures.spectrum import spectrum
 
 
 def scores(seed: int) -> np.ndarray:
@@ -37,13 +36,3 @@ def test_one_layer_has_no_edges() -> None:
 def test_other_shapes_are_refused(given: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="layer1 head1 layer2 head2"):
         bipartite(given, 0.1, 0.01)
-
-
-def test_a_spectrum_has_the_largest_first() -> None:
-    _, arrays = unpack(spectrum([[[1 + 0j, -3j, 2 - 2j]]]))
-    assert arrays["values"].tolist() == [[[[0, -3], [2, -2], [1, 0]]]]
-
-
-def test_eigenvalues_of_one_head_are_not_enough() -> None:
-    with pytest.raises(ValueError, match=r"\(3,\)"):
-        spectrum([1, 2, 3])

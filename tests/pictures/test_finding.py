@@ -71,20 +71,3 @@ def test_tokens_that_are_words_are_set_apart() -> None:
     text = finding.Passage("top", 0, 1, 0, 1.0, 0.0, ["def", " f"], [0.5, 0.5])
     assert not unpack(finding.passages("L0H0", [text]))[0]["apart"]
     assert unpack(finding.passages("L0H0", []))[1]["shares"].shape == (0,)
-
-
-def test_only_heads_that_exist_are_ranked() -> None:
-    values = np.array([[0.1, 0.2], [np.nan, 0.4]])
-    header, arrays = unpack(
-        finding.ranking({"induction": values, "entropy": 2 * values}, [[True, True], [False, True]])
-    )
-    assert header["measures"] == ["induction", "entropy"]
-    assert arrays["heads"].tolist() == [[0, 0], [0, 1], [1, 1]]
-    np.testing.assert_allclose(arrays["values"], [[0.1, 0.2, 0.4], [0.2, 0.4, 0.8]], rtol=1e-6)
-
-
-def test_a_tally_keeps_its_order() -> None:
-    lists = [[finding.Tally("\n", 3, 0.75, 0.1)], [finding.Tally(" x", 1, 0.25, 0.5), finding.Tally("y", 1, 0.25, 0.0)]]
-    header, arrays = unpack(finding.tally(["Looks from", "Looks to"], lists, 4, [1, 3], 1.0))
-    assert [[one["token"] for one in rows] for rows in header["lists"]] == [["⏎"], ["·x", "y"]]
-    assert (header["looks"], arrays["counts"].tolist()) == (4, [1.0, 3.0])

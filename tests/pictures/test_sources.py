@@ -25,7 +25,7 @@ def test_an_element_says_its_name_and_nothing_else(name: str) -> None:
 
 
 def test_a_part_alone_brings_what_it_needs() -> None:
-    alone = sources.source("spark")
-    assert alone.js == sources.common() + sources.script("spark")
-    assert alone.css == sources.text("shared/shared.css") + sources.text("spark/spark.css")
+    alone = sources.source("curves")
+    assert alone.js == sources.common() + sources.script("curves")
+    assert alone.css == sources.text("shared/shared.css") + sources.text("curves/curves.css")
     assert sources.style("pulse") == ""

@@ -1,10 +1,10 @@
-"""What the Find page draws, packed: heads with their measures, passages shaded by attention, and counted tokens."""
+"""What the Find page draws, packed: passages of text shaded by attention."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,23 +34,6 @@ class Passage:
     """Every token of the sequence."""
     shares: ArrayLike
     """Attention from the query to each of them."""
-
-
-@dataclass(frozen=True)
-class Tally:
-    """A token, how often it was counted, its share of the count, and its share of all text."""
-
-    token: str
-    count: int
-    share: float
-    usual: float
-
-
-def ranking(measures: Mapping[str, ArrayLike], there: ArrayLike) -> bytes:
-    """Measures [layer head] of the heads that exist."""
-    heads = np.argwhere(np.asarray(there, bool)).astype(np.uint16)
-    values = np.array([np.asarray(v, np.float32)[heads[:, 0], heads[:, 1]] for v in measures.values()], np.float32)
-    return pack({"measures": list(measures)}, heads=heads, values=values.reshape(len(measures), len(heads)))
 
 
 def passages(label: str, shown: Sequence[Passage], causal: bool = True) -> bytes:
@@ -90,10 +73,3 @@ def written(token: str) -> str:
     kept = re.split(r"( +|\n)", token[: LONGEST + 1])
     shown = "".join("⏎\n" if part == "\n" else part if part.isspace() else visible(part) for part in kept if part)
     return shown if len(token) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-
-
-def tally(names: Sequence[str], lists: Sequence[Sequence[Tally]], looks: int, counts: ArrayLike, top: float) -> bytes:
-    """Lists of counted tokens, and how often each score from 0 to `top` occurs."""
-    rows = [[{**asdict(one), "token": visible(one.token, 24)} for one in tallies] for tallies in lists]
-    header = {"names": list(names), "lists": rows, "looks": looks, "top": top}
-    return pack(header, counts=np.asarray(counts, np.float32))

@@ -18,7 +18,7 @@ from typing import Any
 from tracer.pictures.page import Mount, Note, document, notes_html
 
 Block = Mapping[str, Any]
-UNSEEN = ("address", "all_parts", "cue", "keys", "landing", "plotted", "pulse", "reel", "saver", "taker")
+UNSEEN = ("address", "all_parts", "cue", "keys", "landing", "pulse", "reel", "saver", "taker")
 """Parts that serve a page and show nothing."""
 ASKING = {
     "ablation_grid": "As it was on the page. Switching heads takes the model: follow the link below.",
@@ -30,7 +30,7 @@ LONG = 9
 """Letters of a number that nobody reads to its end."""
 END: Block = {"kind": "heading"}
 GONE = "A picture of the page that had not come yet when the file was made. Take it again once the page stands still."
-STILL = "A still picture: the bar below it on the page saves it as PNG, SVG and CSV."
+STILL = "A still picture: on the page it can be zoomed, read point by point, and saved by the camera in its corner."
 UNREAD = "A table that only the page can draw: its own bar there saves it as CSV."
 ONLY_THERE = "A chart that only the page can draw: the camera in its corner there saves it."
 

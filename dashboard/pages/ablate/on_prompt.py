@@ -8,12 +8,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.bars import bars
 from dashboard.components.pattern import pattern
 from dashboard.components.tokens import tokens
 from dashboard.loading import ablation, prompt_tokens
 from dashboard.loading.ablation import Setup
+from dashboard.pages.ablate import figures
 from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared.plots import plot
 from tracer.pictures import payload
 from tracer.store import Run
 
@@ -65,10 +66,13 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
         ids[-1] = following
     st.caption(f"What comes after token {position}, with every head on (grey) and with these off (blue)."
                if ablated else f"What comes after token {position}.")  # fmt: skip
-    bars(
-        prompt_tokens.strings(run, ids), before[ids].tolist(), after[ids].tolist(), key="next_tokens",
+    tokens = [payload.visible(text, 24) for text in prompt_tokens.strings(run, ids)]
+    figure = figures.next_tokens(
+        tokens, before[ids].tolist(), after[ids].tolist(), ablated=ablated, dark=theme.is_dark(),
         true=ids.index(following) if following is not None else None,
     )  # fmt: skip
+    plot(figure, key="next_tokens", alt=f"The likeliest tokens after token {position}",
+         numbers=lambda: {"token": tokens, "before": before[ids].tolist(), "after": after[ids].tolist()})  # fmt: skip
 
 
 def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], trace: xr.Dataset) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
@@ -11,10 +11,10 @@ import streamlit as st
 from dashboard import jobs, state, theme
 from dashboard.components.curves import curves
 from dashboard.components.pulse import ticking
-from dashboard.components.scatter import scatter
 from dashboard.loading.ablation import Setup
-from dashboard.pages.ablate import data
+from dashboard.pages.ablate import data, figures
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.plots import plot
 from tracer.analysis import when_causal
 from tracer.pictures import payload
 from tracer.store import Run
@@ -131,13 +131,12 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
 def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int], step: int) -> None:
     left, right = st.columns([5, 4], gap="large")
     with left:
-        scatter(
-            score, effect, key="when_scatter", selected=focus,
-            x_scale=theme.Scale("Induction score", chance=when_causal.STRONG),
-            y_scale=theme.Scale("Effect of the head", "nats", chance=when_causal.COSTLY),
-            corners=("look-alikes", "hidden"),
-            on_change=state.focus_on,
+        figure = figures.scatter(
+            score, effect, x_label="Induction score", y_label="Effect of the head (nats)", selected=focus,
+            edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"), dark=theme.is_dark(),
         )  # fmt: skip
+        plot(figure, key="when_scatter", alt=f"Score against effect of every head at step {step:,}",
+             on_pick=state.focus_on, numbers=lambda: _points(score, effect))  # fmt: skip
     with right:
         st.markdown(f"**Score against effect at step {step:,}**")
         like, unseen = when_causal.lookalikes(score, effect), when_causal.hidden(score, effect)
@@ -152,6 +151,13 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
         if len(like) > 1:
             st.button("Switch the look-alikes off together", key="off_lookalikes",
                       on_click=lambda: state.update(off=tuple(like)))  # fmt: skip
+
+
+def _points(score: np.ndarray, effect: np.ndarray) -> dict[str, list[Any]]:
+    """A row a head that has both."""
+    at = np.argwhere(np.isfinite(score) & np.isfinite(effect))
+    heads = [theme.head_label(int(layer), int(head)) for layer, head in at]
+    return {"head": heads, "score": score[tuple(at.T)].tolist(), "effect": effect[tuple(at.T)].tolist()}
 
 
 def _names(heads: list[tuple[int, int]]) -> str:

@@ -10,11 +10,11 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.components.bipartite import bipartite
 from dashboard.components.headmap import headmap
-from dashboard.components.spectrum import spectrum
-from dashboard.pages.circuits import about
+from dashboard.pages.circuits import about, figures
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.shared import head_scores
+from dashboard.shared.plots import plot
 from tracer.analysis.head_sets import THRESHOLD
 
 if TYPE_CHECKING:
@@ -112,7 +112,12 @@ def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> N
             on_change=state.focus_on,
         )  # fmt: skip
     with own:
-        st.caption(f"The eigenvalues of the OV circuit of {theme.head_label(*head)}:")
-        spectrum(
-            found.blob, key="spectrum", head=head, score=float(found.scores[head]), mean=found.mean, sd=found.sd
-        )  # fmt: skip
+        label, values = theme.head_label(*head), found.eigenvalues[head]
+        values = values[np.argsort(-np.abs(values))]
+        score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[head], found.mean, found.sd))
+        st.caption(
+            f"The eigenvalues of the OV circuit of {label}: copying score **{score}**, of random heads {mean} ± {sd}."
+        )
+        plot(figures.spectrum(values, dark=theme.is_dark()), key="spectrum", alt=f"Eigenvalues of {label}",
+             numbers=lambda: {"real part": values.real.tolist(), "imaginary part": values.imag.tolist(),
+                              "size": np.abs(values).tolist()})  # fmt: skip

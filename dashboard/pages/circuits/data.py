@@ -14,7 +14,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import ablation, norm_scales
 from dashboard.loading.norm_scales import Key, ours
-from tracer.pictures import bipartite, spectrum
+from tracer.pictures import bipartite
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class Copying:
     """[layer head]"""
     mean: float
     sd: float
-    blob: bytes
+    eigenvalues: np.ndarray
+    """[layer head d_head]"""
 
 
 @st.cache_data(max_entries=64, show_spinner="Reading the spectra …")
@@ -106,7 +107,7 @@ def copying(key: Key) -> Copying:
     found = composition.eigenvalues(W_V, W_O, W_E, W_U)
     mean, sd = composition.random_copying(W_E, W_U, W_V.shape[-1])
     scores = (found.real.sum(-1) / found.abs().sum(-1)).numpy()
-    return Copying(scores, mean, sd, spectrum.spectrum(found.numpy()))
+    return Copying(scores, mean, sd, found.numpy())
 
 
 @dataclass(frozen=True)

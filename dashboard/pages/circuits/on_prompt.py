@@ -9,12 +9,12 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.components.headmap import headmap
-from dashboard.components.ledger import Listing, Row, ledger
 from dashboard.components.tokens import tokens
 from dashboard.loading import prompt_tokens
-from dashboard.pages.circuits import about, logits_data
+from dashboard.pages.circuits import about, figures, logits_data
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.shared import prompts
+from dashboard.shared.plots import plot, table
 from tracer.pictures.payload import visible
 from tracer.store import Run
 
@@ -64,32 +64,35 @@ def _draw_lens(run: Run, key: Key, prompt: tuple[int, ...], position: int) -> No
     log_p, ranks = logits_data.lens(key, prompt)
     last, d_vocab = len(log_p) - 1, run.about.d_vocab
     assert d_vocab is not None  # it read a prompt
-    names = ["embedding", *(f"layer {i}" for i in range(last))]
-
-    def row(i: int) -> Row:
-        one = float(log_p[i, position])
-        return Row([names[i]], math.exp(one), f"{one:.2f} · {ranks[i, position] + 1:,}".replace("-", "−"))
-
-    listing = Listing(
-        "If it stopped here", ["after", "probability", "log p · rank"], list(map(row, range(last + 1))), digits=3,
-        plain=True, note=f"Logit lens at token {position}, for the token that comes after. "
-        f"At chance: {1 / d_vocab:.1g}, {-math.log(d_vocab):.2f} · {d_vocab // 2:,}".replace("-", "−"),
+    at = log_p[:, position]
+    st.markdown("**If it stopped here**")
+    st.caption(
+        f"Logit lens at token {position}, for the token that comes after. "
+        f"At chance: {1 / d_vocab:.1g}, {-math.log(d_vocab):.2f}, {d_vocab // 2:,}".replace("-", "−")
+    )
+    config = {
+        "probability": st.column_config.ProgressColumn(format="%.3f", min_value=0, max_value=1),
+        "log p": st.column_config.NumberColumn(format="%.2f"),
+        "rank": st.column_config.NumberColumn(format="localized"),
+    }
+    table(
+        {"after": ["embedding", *(f"layer {i}" for i in range(last))], "probability": np.exp(at).tolist(),
+         "log p": at.tolist(), "rank": (ranks[:, position] + 1).tolist()},
+        key="lens", alt=f"The next token's probability after each layer, at token {position}", config=config,
     )  # fmt: skip
-    ledger([listing], key="lens")
 
 
 def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None:
     last = len(found.targets) - 1
     heads = found.heads[:, :, at]
-    rows = [Row(["embedding"], float(found.embed[at]))]
+    parts = {"embedding": float(found.embed[at])}
     for layer, row in enumerate(heads):
-        rows.append(Row([f"heads of layer {layer}"], float(row.sum())))
+        parts[f"heads of layer {layer}"] = float(row.sum())
         if found.mlps.any():
-            rows.append(Row([f"MLP of layer {layer}"], float(found.mlps[layer, at])))
+            parts[f"MLP of layer {layer}"] = float(found.mlps[layer, at])
     if found.biases.any():
-        rows.append(Row(["biases"], float(found.biases[at])))
-    total = sum(row.value or 0.0 for row in rows)
-    rows.append(Row(["sum"], total, total=True))
+        parts["biases"] = float(found.biases[at])
+    total = sum(parts.values())
     left, right = st.columns([5, 4], gap="large")
     size = max(0.1, float(np.nanmax(np.abs(heads))))
     with left:
@@ -100,7 +103,10 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
             on_change=state.focus_on,
         )  # fmt: skip
     with right:
-        ledger([Listing("The sum of all parts", ["part", "logits"], rows, palette="change", plain=True)], key="sum")
+        st.markdown("**The sum of all parts**")
+        figure = figures.contributions(list(parts), list(parts.values()), "logits", dark=theme.is_dark())
+        plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {total:.2f}",
+             numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
         logit = float(found.logit[at])
         st.caption(
             f"Its logit minus the mean logit is {theme.fmt(logit)}; the parts sum to that within "

@@ -9,10 +9,10 @@ import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.components.curves import curves
-from dashboard.components.positions import positions
-from dashboard.pages.circuits import about
+from dashboard.pages.circuits import about, figures
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits.data import Head, Key
+from dashboard.shared.plots import plot
 from tracer.pictures import payload
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ def draw_positions(run: Run, key: Key, head: Head) -> None:
         f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
         f"{means.even[1]:.2f}." + (f" The first {n} of {model.n_ctx} positions." if n < model.n_ctx else "")
     )
-    positions(found, key="positions", label=f"{label} by positions", before=float(before))
+    plot(figures.positions(found, dark=theme.is_dark()), key="positions", alt=f"{label} by positions",
+         numbers=lambda: {"query \\ key": list(range(n)), **{str(i): row.tolist() for i, row in enumerate(found.T)}},
+    )  # fmt: skip
 
 
 def normable(model: ModelConfig) -> bool:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.ledger import Listing, Row, ledger
 from dashboard.loading import prompt_tokens
 from dashboard.pages.circuits import about, trigrams_data
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.pages.circuits.positions import LONGEST, normable
 from dashboard.pages.circuits.trigrams_data import Trigram
-from dashboard.pages.circuits.words import is_asked
+from dashboard.pages.circuits.words import amounts, is_asked
+from dashboard.shared.plots import table
 from tracer.config import ModelConfig
 from tracer.pictures.payload import visible
 from tracer.store import Run
@@ -43,13 +43,15 @@ def draw_trigrams(run: Run, key: Key, head: Head) -> None:
     left_out = about.NORMS if run.why_not("norm_scales") else ignored(run.config.model)
     st.caption(f"{_said(label, spread, really)} {left_out}")
     by_chance = f"at chance A gets {places[0]:.3f}, and adds 0"
-    lists = [_listing(run, f"A anywhere before B, in {n} tokens", "… B", found[0], by_chance)]
+    lists = [(f"A anywhere before B, in {n} tokens", "… B", found[0], by_chance)]
     if len(places) > 1 and spread is not None:
         d = spread.best
         title = "A right before B" if d == 1 else f"A {d} tokens before B"
         note = f"positions alone give A {places[1]:.2f}"
-        lists.insert(0, _listing(run, title, "then B" if d == 1 else f"B, {d} later", found[1], note))
-    ledger(lists, key="trigrams")
+        lists.insert(0, (title, "then B" if d == 1 else f"B, {d} later", found[1], note))
+    for i, (column, one) in enumerate(zip(st.columns(2, gap="large"), lists, strict=False)):
+        with column:
+            _draw_list(run, *one, key=f"trigrams_{i}")
 
 
 def ignored(model: ModelConfig) -> str:
@@ -79,16 +81,17 @@ def _said(label: str, spread: Distances | None, really: float | None) -> str:
     return f"By positions alone {label} prefers no distance (most {back})."
 
 
-def _listing(run: Run, title: str, between: str, found: list[Trigram], note: str) -> Listing:
-    rows = [
-        Row(
-            [_tokens(run, [one.source]), _tokens(run, one.looks), _tokens(run, one.raises)],
-            one.value,
-            f"{one.share:.2f}",
-        )
-        for one in found
-    ]
-    return Listing(title, ["A", between, "→ C", "logit", "attention"], rows, note=note)
+def _draw_list(run: Run, title: str, between: str, found: list[Trigram], note: str, *, key: str) -> None:
+    st.markdown(f"**{title}**")
+    st.caption(note)
+    values = [one.value for one in found]
+    table(
+        {"A": [_tokens(run, [one.source]) for one in found], between: [_tokens(run, one.looks) for one in found],
+         "→ C": [_tokens(run, one.raises) for one in found], "logit": values,
+         "attention": [one.share for one in found]},
+        key=key, alt=f"{title}: {note}",
+        config={"logit": amounts(values), "attention": st.column_config.NumberColumn(format="%.2f")},
+    )  # fmt: skip
 
 
 def _tokens(run: Run, ids: list[int]) -> str:

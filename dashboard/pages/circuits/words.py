@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import streamlit as st
 
 from dashboard import theme
-from dashboard.components.ledger import Listing, Row, ledger
 from dashboard.loading import prompt_tokens
 from dashboard.pages.circuits import about
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits.data import Head, Key
+from dashboard.shared.plots import table
+from tracer.pictures.payload import visible
 from tracer.store import Run
 
 
@@ -33,18 +37,28 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
         f"{found.copied:.1%} of all tokens raise their own logit most; at chance {1 / d_vocab:.2%}."
     )
 
-    def strings(*ids: int) -> list[str]:
-        return prompt_tokens.strings(run, ids)
-
+    copied = "OV: tokens that raise themselves most" if found.copies else "No token raises itself most."
     lists = [
-        Listing("Moves", ["looked at", "raises", "logit"], [Row(strings(a, b), v) for a, b, v in found.moves],
-                note="OV: the strongest of all pairs"),
-        Listing("Copies", ["token", "its own logit"], [Row(strings(a), v) for a, v in found.copies],
-                note="OV: tokens that raise themselves most" if found.copies else "No token raises itself most."),
-        Listing("Looks", ["who looks", "at whom", "score"], [Row(strings(a, b), v) for a, b, v in found.looks],
-                note="QK: the strongest of all pairs"),
-    ]  # fmt: skip
-    ledger(lists, key="words")
+        ("Moves", "OV: the strongest of all pairs", ["looked at", "raises", "logit"], found.moves),
+        ("Copies", copied, ["token", "its own logit"], found.copies),
+        ("Looks", "QK: the strongest of all pairs", ["who looks", "at whom", "score"], found.looks),
+    ]
+    for column, (title, note, columns, rows) in zip(st.columns(3, gap="large"), lists, strict=True):
+        with column:
+            st.markdown(f"**{title}**")
+            st.caption(note)
+            if rows:
+                *tokens, values = zip(*rows, strict=True)
+                cells = [*([visible(text, 24) for text in prompt_tokens.strings(run, ids)] for ids in tokens), values]
+                table(dict(zip(columns, cells, strict=True)), key=f"words_{title.lower()}", alt=f"{title}: {note}",
+                      config={columns[-1]: amounts(values)})  # fmt: skip
+
+
+def amounts(values: Sequence[float]) -> Any:
+    """A column of bars that begin at zero, or at the least of values below it."""
+    return st.column_config.ProgressColumn(
+        format="%.2f", min_value=min([0.0, *values]), max_value=max([1e-9, *values]), width="small"
+    )
 
 
 def is_asked(run: Run) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import prompt_tokens, recorded_prompts
 from tracer.pictures import finding
+from tracer.pictures.payload import visible
 from tracer.pictures.scales import head_label
 from tracer.store import Run, open_run
 
@@ -180,21 +181,36 @@ def _attention(key: Key, kind: str, _found: Found) -> np.ndarray:
     return max_activating.attention(model, torch.from_numpy(_found.text.tokens), places)
 
 
-def ends(found: Found, kind: str, head: Head) -> tuple[bytes, int]:
-    """The tokens at both ends of a head's sharpest looks, and how all its looks are spread; of how many looks."""
+@dataclass(frozen=True)
+class Ends:
+    """The tokens at both ends of a head's sharpest looks, and how all its looks are spread."""
+
+    lists: dict[str, dict[str, list[Any]]]
+    """Columns of counted tokens, by which end they stand at."""
+    looks: int
+    """That were counted."""
+    counts: np.ndarray
+    """Looks by score, in equal parts from 0 to `top`."""
+    top: float
+
+
+def ends(found: Found, kind: str, head: Head) -> Ends:
     return _ends(found.key, kind, head, found)
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
-def _ends(key: Key, kind: str, head: Head, _found: Found) -> tuple[bytes, int]:
+def _ends(key: Key, kind: str, head: Head, _found: Found) -> Ends:
     from tracer.analysis import max_activating
 
     *both, looks = max_activating.ends(_found.search, kind, head)
     run, scores = _found.run, _found.search.scores[kind][head]
-    lists = [
-        [finding.Tally(prompt_tokens.strings(run, [c.token])[0], c.count, c.share, c.usual) for c in counts]
-        for counts in both
-    ]
+    lists = {
+        name: {
+            "token": [visible(text, 24) for text in prompt_tokens.strings(run, [c.token for c in counts])],
+            "share": [c.share for c in counts], "of all text": [c.usual for c in counts],
+            "looks": [c.count for c in counts],
+        } for name, counts in zip(("Looks from", "Looks to"), both, strict=True)
+    }  # fmt: skip
     finite = scores[np.isfinite(scores)]
     top = 1.0 if kind != "farthest" else max(1.0, float(np.ceil(finite.max(initial=0))))
-    return finding.tally(["Looks from", "Looks to"], lists, looks, np.histogram(finite, BINS, (0, top))[0], top), looks
+    return Ends(lists, looks, np.histogram(finite, BINS, (0, top))[0], top)

@@ -9,14 +9,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.ranking import ranking
 from dashboard.loading import ablation, recorded_prompts
 from dashboard.pages.find import data as finding
 from dashboard.pages.find.data import Found, Head
 from dashboard.pages.find.passages import READ, choose_kind, draw_ends, draw_passages
 from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared.plots import table
 from tracer.measures import MEASURES
-from tracer.pictures import finding as packing
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ STYLE = """<style>@media (min-width: 1100px) and (min-height: 840px) {
 """Where there is room, the ranking stays while passages scroll by."""
 BESIDE = ("induction", "previous_token", "entropy_normalised", "first_token")
 """What stands beside the measure that heads are ranked by."""
+SHOWN = 3
+"""Measures of the table."""
 
 
 def page() -> None:
@@ -130,15 +131,41 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
     st.header("Heads, ranked", anchor=False)
-    st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}. "
-               "Click a head to read its passages, a column to rank by it.")  # fmt: skip
-    names = [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))]
-    values = {name: head_scores.scores(trace, name, step) for name in names}
-    ranking(
-        packing.ranking(values, head_scores.there(trace)), key="ranking", selected=focus, measure=measure,
-        scales={name: _scale(name, run, found) for name, found in values.items()},
-        on_change=lambda head, name: state.update(layer=head[0], head=head[1], measure=name),
+    values = {
+        name: head_scores.scores(trace, name, step)
+        for name in [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))][:SHOWN]
+    }
+    scale = _scale(measure, run, values[measure])
+    chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, MEASURES[measure])}."
+    st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}.{chance} "
+               "Click a head to read its passages, a column to sort by it.")  # fmt: skip
+    heads = ranked(values[measure], head_scores.there(trace))
+    labels = {name: MEASURES[name].label for name in values}
+    config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
+    config[labels[measure]] = st.column_config.ProgressColumn(
+        format="%.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
+    )
+    state.show("ranking", {"selection": {"rows": [heads.index(focus)], "columns": [], "cells": []}})
+    table(
+        {"Head": [theme.head_label(*head) for head in heads],
+         **{label: [float(values[name][head]) for head in heads] for name, label in labels.items()}},
+        key="ranking", alt=f"Heads ranked by {MEASURES[measure].label.lower()}", config=config,
+        selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
     )  # fmt: skip
+
+
+def ranked(values: np.ndarray, there: np.ndarray) -> list[Head]:
+    """The heads that exist by their values [layer head], the largest first and those without one last."""
+    heads = [(int(layer), int(head)) for layer, head in np.argwhere(there)]
+    return sorted(heads, key=lambda head: (not np.isfinite(values[head]), -values[head], head))
+
+
+def _take(heads: list[Head]) -> None:
+    """The head of the row that was chosen, or of the cell that was clicked."""
+    chosen = st.session_state["ranking"]["selection"]
+    rows = [row for row, _ in chosen["cells"]] or chosen["rows"]
+    if rows and rows[0] < len(heads):
+        state.focus_on(heads[rows[0]])
 
 
 def _scale(name: str, run: Run, values: np.ndarray) -> theme.Scale:

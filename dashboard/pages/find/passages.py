@@ -8,10 +8,11 @@ import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.components.passages import Group, passages
-from dashboard.components.tally import tally
 from dashboard.loading import prompt_tokens
 from dashboard.pages.find import data as finding
+from dashboard.pages.find import figures
 from dashboard.pages.find.data import Found, Head
+from dashboard.shared.plots import plot, table
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -92,12 +93,21 @@ def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) ->
 
 def draw_ends(found: Found, kind: str, head: Head) -> None:
     """The tokens at both ends of its sharpest looks, and how all its looks are spread."""
-    blob, looks = finding.ends(found, kind, head)
-    if looks:
-        tally(
-            blob, key="ends", label=SCORES[kind],
-            about=f"Tokens of its sharpest tenth, {looks:,} looks. Dashed: the token's share of all that was searched.",
-        )  # fmt: skip
+    ends = finding.ends(found, kind, head)
+    if not ends.looks:
+        return
+    most = max([0.01, *(share for rows in ends.lists.values() for share in (*rows["share"], *rows["of all text"]))])
+    share = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=most, width="small")
+    usual = st.column_config.NumberColumn(format="percent", width="small")
+    for column, (name, rows) in zip(st.columns(2), ends.lists.items(), strict=True):
+        with column:
+            st.markdown(f"**{name}**")
+            table(rows, key=name.replace(" ", "_").lower(), alt=name,
+                  config={"share": share, "of all text": usual, "looks": None})  # fmt: skip
+    st.caption(f"Tokens of its sharpest tenth, {ends.looks:,} looks, beside their share of all that was searched.")
+    st.markdown("**How its looks are spread**")
+    plot(figures.spread(ends.counts, ends.top, label=SCORES[kind], dark=theme.is_dark()), key="spread",
+         alt=f"Histogram of {int(ends.counts.sum()):,} looks by {SCORES[kind]}")  # fmt: skip
 
 
 def _open(run: Run, found: Found, hit: Hit) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
 from dashboard.components.headmap import headmap
-from dashboard.components.plotted import plotted
 from dashboard.pages.gradients import norms
+from dashboard.shared.plots import plot
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -52,7 +52,6 @@ def draw_history(
 
     asked = state.read().step
     _mount("tensor_picture", figure, (label, dark, chosen, asked), run, f"{label} of every tensor over training")
-    plotted("tensor_picture", columns=["tensor", "step", label])
 
 
 def draw_heads(values: np.ndarray, matrices: list[str], *, label: str, ratio: bool, focus: tuple[int, int]) -> None:
@@ -81,14 +80,10 @@ def _take_head(head: tuple[int, int]) -> None:
     state.update(layer=head[0], head=head[1])
 
 
-def _mount(
-    key: str, figure: Callable[[], go.Figure], signature: tuple[Hashable, ...], run: Run, alt: str, **options: Any
-) -> None:
+def _mount(key: str, figure: Callable[[], go.Figure], signature: tuple[Hashable, ...], run: Run, alt: str) -> None:
     kept = st.session_state.setdefault("pictures", {})
     drawn, now, signature = kept.get(key, {}), time.monotonic(), (run.name, *signature)
     fresh = drawn.get("stamp") == run.stamp or run.live and now - drawn.get("at", -KEEP_SECONDS) < KEEP_SECONDS
     if drawn.get("signature") != signature or not fresh:
         drawn = kept[key] = {"signature": signature, "stamp": run.stamp, "at": now, "figure": figure()}
-    shown = drawn["figure"]
-    with st.container(height=int(shown.layout.height), border=False, key=f"{key}_box"):  # nothing below moves meanwhile
-        st.plotly_chart(shown, theme=None, key=key, config={"displayModeBar": False}, alt=alt, **options)
+    plot(drawn["figure"], key=key, alt=alt)

@@ -15,9 +15,6 @@ from dashboard.loading import ablation
 from tracer.analysis import change_points, training_curves, undoing
 from tracer.analysis.training_curves import Curve, Head, Reads
 from tracer.analysis.undoing import Undoing
-from tracer.pictures import path as path_picture
-from tracer.pictures import surface as surface_picture
-from tracer.pictures import timeline as timeline_picture
 from tracer.store import Run, open_run
 
 CHEAP_BYTES = 4e8
@@ -72,22 +69,6 @@ def _reel(directory: str, created: str) -> dict[int, np.ndarray]:
     return {}
 
 
-def timeline(found: list[Curve]) -> bytes:
-    """The curves in the order in which they turned; below them the slow ones and those that never did, unnumbered."""
-    turned = training_curves.events(found)
-    numbers = {curve.name: i + 1 for i, curve in enumerate(turned)}
-    rest = sorted((curve for curve in found if curve.name not in numbers), key=lambda curve: curve.change is None)
-    found = [*turned, *rest]
-    changes = [curve.change for curve in found]
-    return timeline_picture.timeline(
-        [(curve.steps, curve.values) for curve in found],
-        [curve.label for curve in found],
-        units=[curve.unit for curve in found],
-        windows=[change and (change.onset, change.midpoint, change.end) for change in changes],
-        numbers=[numbers.get(curve.name) for curve in found],
-    )
-
-
 @dataclass(frozen=True)
 class Losses:
     """Loss by position over training."""
@@ -113,25 +94,24 @@ def losses(run: Run) -> Losses | None:
 
 @dataclass(frozen=True)
 class Surface:
-    blob: bytes
-    limits: tuple[float, float]
+    """A quantity at each step and position."""
+
+    steps: np.ndarray
+    values: np.ndarray
+    """[step pos]"""
+    shown: np.ndarray
+    """Those that its colours span."""
 
 
 def surface(run: Run, quantity: str, less: int | None) -> Surface | None:
     """The "loss" or its "slope" at each step and position; `less` takes the row of that step off."""
-    return _surface(str(run.dir.resolve()), run.stamp, quantity, less)
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _surface(directory: str, stamp: str, quantity: str, less: int | None) -> Surface | None:
-    found = losses(open_run(directory))
+    found = losses(run)
     if found is None:
         return None
     values = found.values if less is None else found.values - found.since(less)
     values = change_points.slope(values) if quantity == "slope" else values
-    signed = quantity == "slope" or less is not None
-    after = values if less is None else values[found.steps >= less]  # the first fall would drown what came after
-    return Surface(surface_picture.surface(found.steps, values), surface_picture.limits(after, signed=signed))
+    # the first fall would drown what came after
+    return Surface(found.steps, values, values if less is None else values[found.steps >= less])
 
 
 def breadth(run: Run, window: tuple[int, int]) -> float:
@@ -149,19 +129,29 @@ def _breadth(directory: str, stamp: str, window: tuple[int, int]) -> float:
     return float(np.ptp(inside) / np.ptp(across)) if inside.size and np.ptp(across) else 0.0
 
 
-def path(run: Run, since: int) -> bytes | None:
+@dataclass(frozen=True)
+class Path:
+    """The way of the losses through a plane."""
+
+    steps: np.ndarray
+    points: np.ndarray
+    """[step 2]"""
+    shares: np.ndarray
+    """Of the variance [2]."""
+
+
+def path(run: Run, since: int) -> Path | None:
     """The principal components of the losses by position from a step on; None where fewer than 3 rows are left."""
     return _path(str(run.dir.resolve()), run.stamp, since)
 
 
 @st.cache_data(max_entries=32, show_spinner=False)
-def _path(directory: str, stamp: str, since: int) -> bytes | None:
+def _path(directory: str, stamp: str, since: int) -> Path | None:
     found = losses(open_run(directory))
     if found is None or (found.steps >= since).sum() < 3:
         return None
     kept = found.steps >= since
-    points, shares = change_points.path(found.values[kept])
-    return path_picture.path(found.steps[kept], points, shares)
+    return Path(found.steps[kept], *change_points.path(found.values[kept]))
 
 
 def cheap(run: Run, n_heads: int) -> bool:

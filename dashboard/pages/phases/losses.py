@@ -5,9 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.path import path
-from dashboard.components.surface import surface
-from dashboard.pages.phases import data
+from dashboard.pages.phases import data, figures
+from dashboard.shared.plots import plot
 from tracer.analysis.training_curves import Curve
 from tracer.store import Run
 
@@ -47,12 +46,18 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
         if found is None:
             continue
         signed = quantity == "slope" or less is not None
-        lo, hi = found.limits
+        figure = figures.surface(
+            found.steps, found.values, label=label, limits=figures.limits(found.shown, signed=signed), signed=signed,
+            window=ends, step=step, log_x=log_x, dark=theme.is_dark(),
+        )  # fmt: skip
         with column:
-            surface(
-                found.blob, key=f"surface_{quantity}", step=step, log_x=log_x, window=ends,
-                scale=theme.Scale(label, "nats", lo, hi, "change" if signed else "score", 1), on_change=_go,
-            )  # fmt: skip
+            plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=_go,
+                 numbers=lambda found=found: _columns(found))  # fmt: skip
+
+
+def _columns(found: data.Surface) -> dict[str, list[float]]:
+    """A row a step, a column a position."""
+    return {"step": found.steps.tolist(), **{str(i + 1): column.tolist() for i, column in enumerate(found.values.T)}}
 
 
 def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
@@ -75,12 +80,15 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
             "Source: Olsson et al. 2022, who take the losses of single tokens; these are means over texts, one number "
             "a position. Where the components hold a small share of the variance, much of what moved is not seen."
         )
-    blob = data.path(run, since)
+    found = data.path(run, since)
     with picture:
-        if blob is None:
+        if found is None:
             st.caption("Too few steps for a path.")
             return
-        path(blob, key="loss_path", step=step, window=ends, height=400, on_change=_go)
+        figure = figures.path(found.steps, found.points, found.shares, window=ends, step=step, dark=theme.is_dark())
+        one, two = found.points.T.tolist()
+        plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
+             on_pick=_go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip
 
 
 def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:

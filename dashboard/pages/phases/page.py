@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
-from dashboard import state
-from dashboard.components.timeline import timeline
-from dashboard.pages.phases import data
+from dashboard import state, theme
+from dashboard.pages.phases import data, figures
 from dashboard.pages.phases.losses import draw_path, draw_surfaces
 from dashboard.pages.phases.order import draw_order, window
 from dashboard.pages.phases.seeds import draw_seeds
 from dashboard.pages.phases.undoing import draw_undoing
 from dashboard.shared import choosers
+from dashboard.shared.plots import plot
 from tracer.analysis import training_curves
 from tracer.analysis.training_curves import FEWEST, Curve, events
 from tracer.store import Run
@@ -70,7 +72,7 @@ def _draw(run: Run, log_x: bool) -> None:
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
-        timeline(data.timeline(found), key="timeline", step=step, log_x=log_x, on_change=_go)
+        _draw_timeline(found, turned, step, log_x)
         _draw_offer(run)
     with right:
         draw_order(found, turned)
@@ -86,6 +88,27 @@ def _draw(run: Run, log_x: bool) -> None:
     draw_path(run, fall, phase, step)
     if phase is not None and run.steps:
         draw_undoing(run, trace, phase)
+
+
+def _draw_timeline(found: list[Curve], turned: list[Curve], step: int | None, log_x: bool) -> None:
+    """The curves in the order in which they turned; below them the slow ones and those that never did, unnumbered."""
+    numbers = {curve.name: i + 1 for i, curve in enumerate(turned)}
+    rest = sorted((curve for curve in found if curve.name not in numbers), key=lambda curve: curve.change is None)
+    lanes = [*turned, *rest]
+    windows = [(c.change.onset, c.change.midpoint, c.change.end) if c.change else None for c in lanes]
+    figure = figures.timeline(
+        [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
+        numbers=[numbers.get(c.name) for c in lanes], step=step, log_x=log_x, dark=theme.is_dark(),
+    )  # fmt: skip
+
+    def numbered() -> dict[str, list[Any]]:
+        ends = [window or (None, None, None) for window in windows]
+        return {"curve": [c.label for c in lanes], **{
+            name: [end[i] for end in ends] for i, name in enumerate(("onset", "midpoint", "end"))
+        }, "first": [float(c.values[0]) for c in lanes], "last": [float(c.values[-1]) for c in lanes]}  # fmt: skip
+
+    plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they turned",
+         on_pick=_go, numbers=numbered)  # fmt: skip
 
 
 def _draw_offer(run: Run) -> None:

@@ -8,12 +8,12 @@ import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
 from dashboard.components.pulse import ticking
-from dashboard.components.spark import spark
 from dashboard.jobs import Started
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.pages.runs.new_run import draw_coming, draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
 from dashboard.shared import choosers
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
+from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.presets import PRESETS
@@ -166,7 +166,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
         with loss:
             share = max(facts.share, SPARK_SHARE)
             if facts.losses or not run.why_not("recipe"):
-                spark(facts.losses, key=f"loss-{crc32(name.encode())}", label="training loss", share=share)
+                spark(facts.losses, label="training loss", share=share)
         with best, st.container(gap=None, key=f"best-{name}"):
             _draw_best(facts)
         with actions:

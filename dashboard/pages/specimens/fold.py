@@ -12,11 +12,11 @@ from typing import Any
 import streamlit as st
 
 from dashboard import state
-from dashboard.components.spark import spark
 from dashboard.pages.specimens import data as reading
 from dashboard.pages.specimens.claims import claimed
 from dashboard.pages.specimens.data import Reading
 from dashboard.shared.health_panel import sentence
+from dashboard.shared.spark import spark
 from tracer.specimens.claims import Outcome, answers
 from tracer.specimens.systems import SPECIMENS, Specimen
 from tracer.store import Run
@@ -108,7 +108,7 @@ def draw_course(name: str, run: Run) -> None:
     values = reading.course(run)
     if len(values) > 1:
         with st.container(key=f"spark-{name}", gap=None):
-            spark(values, key=f"spark_{name.replace('-', '_')}", label="entropy", height=30)
+            spark(values, label="entropy", height=30)
 
 
 def draw_all(names: Sequence[str]) -> None:

@@ -84,11 +84,10 @@ const CHOSEN = {
   },
 };
 
-// In a page that was taken along, parts that named the same line or head go on to name the same; steps are marked everywhere.
+// In a page that was taken along, parts that named the same line or head go on to name the same.
 const labelled = [(v) => v, (name) => name], tiled = [(v) => v && `L${v[0]}H${v[1]}`, (name) => name.match(/\d+/g)?.map(Number)];
-const NAMED = { curves: labelled, carpet: labelled, atlas: tiled, headmap: tiled, scatter: tiled, bipartite: tiled,
-  ranking: [(v) => tiled[0](v.head), (name, v) => ({ ...v, head: tiled[1](name) })], token_view: [(v) => tiled[0](v[1]), (name, v) => [v[0], tiled[1](name)]] };
-const STEPPED = ["timeline", "surface", "path"];
+const NAMED = { curves: labelled, carpet: labelled, atlas: tiled, headmap: tiled, bipartite: tiled,
+  token_view: [(v) => tiled[0](v[1]), (name, v) => [v[0], tiled[1](name)]] };
 function follow(one, value, time) {
   const [nameOf] = NAMED[one.part] ?? [], was = nameOf?.(one.cue.value), now = nameOf?.(value);
   hand(one.key, { value, seen: time });
@@ -96,8 +95,6 @@ function follow(one, value, time) {
     if (other === one) continue;
     const [read, write] = NAMED[other.part] ?? [];
     if (was && now && read?.(other.cue.value) === was) hand(other.key, { value: write(now, other.cue.value), seen: time });
-    if (!STEPPED.includes(one.part)) continue;
-    if (STEPPED.includes(other.part)) hand(other.key, { value, seen: time }); else if (other.cue.step != null) hand(other.key, { step: value });
   }
 }
 

@@ -61,10 +61,14 @@ function gridIn(node) { // a table that draws itself says its cells to screen re
   const table = node.querySelector("table"), rows = table ? tableRows(table) : [];
   return { kind: "table", rows, more: Math.max(0, (+table?.getAttribute("aria-rowcount") || rows.length) - rows.length) };
 }
-function stillOf(node) { // a chart of Plotly as it stands, as the bar below it would save it
-  const key = keyed(node.closest('[class*="st-key-"]')), bar = document.querySelector(`.st-key-${key}_files`);
-  const part = [...(bar?.querySelectorAll("*") ?? [])].find((one) => one.shadowRoot)?.shadowRoot.querySelector(".part");
-  return { kind: "still", svg: PARTS.get(part)?.view.svg() ?? null, alt: node.querySelector("[aria-label]")?.ariaLabel ?? key };
+function stillOf(node) { // a chart of Plotly as it stands: its layers as one SVG, on the colour of the page
+  const layers = [...node.querySelectorAll(".svg-container > .main-svg")], whole = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  if (!layers.length) return { kind: "still", svg: null, alt: node.ariaLabel ?? "" };
+  const [width, height] = ["width", "height"].map((side) => layers[0].getAttribute(side));
+  for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) whole.setAttribute(name, value);
+  whole.setAttribute("style", layers[0].getAttribute("style"));
+  for (const layer of layers) whole.append(layer.cloneNode(true));
+  return { kind: "still", svg: new XMLSerializer().serializeToString(whole), alt: node.ariaLabel ?? "" };
 }
 function choice(node, value) {
   const label = words(node.querySelector(ours("stWidgetLabel")));

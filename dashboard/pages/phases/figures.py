@@ -1,0 +1,187 @@
+"""The pictures of the Phases page: curves in lanes on one axis of steps, the loss by position, and its path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dashboard import theme
+from dashboard.shared.figures import places, plain, rule, step_axis, stops
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Window = tuple[int, int, int]
+"""Onset, midpoint and end."""
+LANE, FOOT = 76, 48
+"""Pixels of a lane with its name, and below all of them."""
+
+
+def timeline(
+    series: Sequence[tuple[np.ndarray, np.ndarray]],
+    labels: Sequence[str],
+    *,
+    units: Sequence[str],
+    windows: Sequence[Window | None],
+    numbers: Sequence[int | None],
+    step: int | None = None,
+    log_x: bool = False,
+    dark: bool = False,
+) -> go.Figure:
+    """A lane each of (steps, values), top to bottom as given, with its own range and its window shaded.
+
+    `numbers` are those of events; at the right stands each value at `step`, or the last.
+    """
+    import plotly.graph_objects as go
+
+    ink, n = theme.ink(dark), len(series)
+    figure = go.Figure()
+    for i, ((x, y), label, unit, window) in enumerate(zip(series, labels, units, windows, strict=True)):
+        at, axis, number = places(x, log_x), f"y{i + 1 if i else ''}", numbers[i]
+        said = f"step {window[1]:,}, window {window[0]:,} to {window[2]:,}" if window else "no turn found"
+        figure.add_scatter(
+            x=at, y=y, yaxis=axis, customdata=x, mode="lines+markers", name=plain(label),
+            line={"color": ink.text, "width": 1.5}, marker={"size": 4}, connectgaps=True,
+            hovertemplate=f"step %{{customdata:,}}: %{{y:.4g}} {unit}<br>turned: {said}<extra>{plain(label)}</extra>",
+        )  # fmt: skip
+        top = 1 - i / n
+        finite = y[np.isfinite(y)]
+        ends = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 1.0]
+        figure.layout[f"yaxis{axis[1:]}"] = {
+            "domain": [top - 0.94 / n, top - 0.36 / n], "tickvals": sorted(set(ends)), "tickformat": ".3g",
+            "tickfont": {"size": 10}, "showgrid": False, "zeroline": False, "fixedrange": True,
+        }  # fmt: skip
+        if window:
+            first, middle, last = places([*window, *x], log_x)[:3]
+            shown = {"yref": f"{axis} domain", "y0": -0.05, "y1": 1.05, "layer": "below"}
+            figure.add_shape(
+                type="rect", x0=first, x1=last, fillcolor=ink.mark, opacity=0.22 if number else 0.1,
+                line={"width": 2 if first == last else 0, "color": ink.mark}, **shown,
+            )  # fmt: skip
+            figure.add_shape(
+                type="line", x0=middle, x1=middle, opacity=1 if number else 0.4,
+                line={"color": ink.mark, "width": 2}, **shown,
+            )  # fmt: skip
+        name = f"{f'<b>{number}</b>  ' if number else ''}{plain(label)}{f' ({unit})' if unit else ''}"
+        where = len(x) - 1 if step is None else max(0, int(np.searchsorted(x, step, "right")) - 1)
+        now = f"<b>{y[where]:.3g}</b>".replace("-", "−") if len(y) and np.isfinite(y[where]) else ""
+        place = {"xref": "paper", "yref": f"{axis} domain", "y": 1.05, "yanchor": "bottom", "showarrow": False}
+        figure.add_annotation(text=name, x=0, xanchor="left", **place)
+        figure.add_annotation(text=now, x=1, xanchor="right", font={"size": 12}, **place)
+    if step is not None and n:
+        every = np.concatenate([[step], *(x for x, _ in series)])
+        rule(figure, places(every, log_x)[0], ink.accent)
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=LANE * n + FOOT, showlegend=False, hovermode="x",
+        hoverdistance=-1, margin={"l": 48, "r": 8, "t": 4, "b": FOOT},
+    )  # fmt: skip
+    step_axis(figure, log_x, anchor="free", position=0)
+    return figure
+
+
+def surface(
+    steps: np.ndarray,
+    values: np.ndarray,
+    *,
+    label: str,
+    limits: tuple[float, float],
+    signed: bool,
+    window: tuple[int, int] | None = None,
+    step: int | None = None,
+    log_x: bool = False,
+    dark: bool = False,
+) -> go.Figure:
+    """Values [step pos] as colours, steps across, positions up from 1; dashed lines mark the ends of `window`.
+
+    A grid of colours cannot be clicked in Plotly: the points that can be stand unseen above each step.
+    """
+    import plotly.graph_objects as go
+
+    ink = theme.ink(dark)
+    if log_x and len(steps) > 1 and steps[0] <= 0:
+        steps, values = steps[1:], values[1:]
+    n = values.shape[1]
+    figure = go.Figure(
+        go.Heatmap(
+            x=steps, y=np.arange(1, n + 1), z=values.T.astype(np.float32), zmin=limits[0], zmax=limits[1],
+            colorscale=stops("change" if signed else "score", dark),
+            colorbar={"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 11}, "nticks": 5},
+            hovertemplate="step %{x:,}, position %{y}<br><b>%{z:.3f}</b> nats<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.add_scatter(
+        x=steps, y=np.full(len(steps), max(1.0, n**0.5)), customdata=steps, mode="markers", hoverinfo="none",
+        marker={"opacity": 0, "size": 8}, unselected={"marker": {"opacity": 0}}, showlegend=False,
+    )  # fmt: skip
+    for end in window or ():
+        rule(figure, places([end, *steps], log_x)[0], ink.text, dash="dash", width=1)
+    if step is not None:
+        rule(figure, places([step, *steps], log_x)[0], ink.accent)
+    powers = 2 ** np.arange(int(np.log2(n)) + 1)
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=300, hovermode="x", hoverdistance=-1,
+        title={"text": f"{label} (nats)", "font": {"size": 13}, "x": 0, "xref": "paper", "y": 0.98},
+        margin={"l": 52, "r": 8, "t": 32, "b": 44},
+    )  # fmt: skip
+    step_axis(figure, log_x, showgrid=False)
+    figure.update_yaxes(
+        type="log", tickvals=powers, ticktext=[str(p) for p in powers], showgrid=False,
+        title={"text": "position (log)", "font": {"size": 12}}, range=[np.log10(0.75), np.log10(n + 0.5)],
+    )  # fmt: skip
+    return figure
+
+
+def limits(values: ArrayLike, *, signed: bool, cut: float = 1.0) -> tuple[float, float]:
+    """The ends of the colours: `cut` per cent at either end are beyond them; signed ones are symmetric around 0."""
+    v = np.asarray(values, np.float64)
+    v = v[np.isfinite(v)]
+    if not v.size:
+        return (-1.0, 1.0) if signed else (0.0, 1.0)
+    lo, hi = (float(q) for q in np.percentile(v, [cut, 100 - cut]))
+    if signed:
+        hi = max(abs(lo), abs(hi)) or 1.0
+        return -hi, hi
+    return lo, hi if hi > lo else lo + 1.0
+
+
+def path(
+    steps: np.ndarray,
+    points: np.ndarray,
+    shares: np.ndarray,
+    *,
+    window: tuple[int, int] | None = None,
+    step: int | None = None,
+    dark: bool = False,
+) -> go.Figure:
+    """Points [step 2] joined in the order of steps, light to dark; `shares` [2] of the variance name the axes.
+
+    The way within `window` is thicker.
+    """
+    import plotly.graph_objects as go
+
+    ink, (x, y) = theme.ink(dark), np.asarray(points).T
+    chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())
+    inside = np.zeros(len(steps), bool) if window is None else (steps >= window[0]) & (steps <= window[1])
+    named = {0, len(steps) - 1, chosen, *np.flatnonzero(inside)[[0, -1] if inside.any() else []].tolist()}
+    figure = go.Figure()
+    figure.add_scatter(x=x[inside], y=y[inside], mode="lines", hoverinfo="skip", line={"color": ink.mark, "width": 7})
+    figure.add_scatter(
+        x=x, y=y, customdata=steps, mode="lines+markers+text", textposition="top right", textfont={"size": 11},
+        text=[f"<b>{s:,}</b>" if i in named else "" for i, s in enumerate(steps)], cliponaxis=False,
+        line={"color": ink.muted, "width": 1}, unselected={"marker": {"opacity": 1}},
+        marker={
+            "size": [13 if i == chosen else 8 for i in range(len(steps))], "opacity": 1,
+            "color": np.arange(len(steps)), "colorscale": stops("attention", dark, 0.22),
+            "line": {"width": [2 if i == chosen else 0 for i in range(len(steps))], "color": ink.text},
+        },
+        hovertemplate="step %{customdata:,}<br>%{x:.3f}, %{y:.3f}<extra></extra>",
+    )  # fmt: skip
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=400, showlegend=False, margin={"l": 8, "r": 24, "t": 16, "b": 8}
+    )
+    for update, name, share in zip((figure.update_xaxes, figure.update_yaxes), ("1st", "2nd"), shares, strict=True):
+        update(title={"text": f"{name} component, {100 * share:.1f} % of the variance", "font": {"size": 12}})
+    return figure

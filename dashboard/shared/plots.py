@@ -1,0 +1,77 @@
+"""Charts and tables of libraries, drawn here and nowhere else; what they show is kept for a file of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from dashboard.components.host import DRAWN
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+PLOTLY, TABLE = "plotly", "table"
+"""The parts that these are in the registry of what a page drew."""
+ROW, HEAD = 35, 37
+"""Pixels of a table's row, and of its head with the frame."""
+
+
+def plot(
+    figure: go.Figure,
+    *,
+    key: str,
+    alt: str,
+    on_pick: Callable[[Any], None] | None = None,
+    numbers: Callable[[], Mapping[str, Sequence[Any]]] | None = None,
+) -> None:
+    """Draw a figure that has a height; a click on a point gives `on_pick` its customdata, `numbers` is its table.
+
+    Streamlit mounts a chart anew whenever its figure changes: the box around it keeps what is below in its place.
+    """
+    _remember(key, PLOTLY, figure)
+    config = {
+        "displaylogo": False,
+        "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+        "toImageButtonOptions": {"format": "svg", "filename": key},
+    }
+    options: dict[str, Any] = {}
+    if on_pick is not None:
+        options = {"on_select": lambda: _pick(key, on_pick), "selection_mode": "points"}
+        figure.update_layout(dragmode="zoom")  # Streamlit would pan
+    high: Any = figure.layout["height"]
+    with st.container(height=int(high), border=False, key=f"{key}_box"):
+        st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt, **options)
+    if numbers is not None:
+        with st.expander("Show as table", key=f"{key}_numbers", on_change="rerun", type="compact") as folded:
+            if folded.open:
+                table(numbers(), key=f"{key}_table", alt=alt)
+
+
+def _pick(key: str, on_pick: Callable[[Any], None]) -> None:
+    if points := st.session_state[key]["selection"]["points"]:
+        on_pick(points[0]["customdata"])
+
+
+def table(
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    key: str,
+    alt: str,
+    most: int = 12,
+    config: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> None:
+    """Draw columns of equal length, `most` of their rows in view; `config` as in st.dataframe."""
+    _remember(key, TABLE, columns)
+    rows = len(next(iter(columns.values()), ()))
+    with st.container(key=f"{key}_box"):  # a table that is only shown has no name of its own on the page
+        st.dataframe(
+            dict(columns), hide_index=True, key=key, alt=alt, row_height=ROW, column_config=config,
+            height=HEAD + ROW * max(1, min(rows, most)), **options,
+        )  # fmt: skip
+
+
+def _remember(key: str, kind: str, shown: Any) -> None:
+    st.session_state.setdefault(DRAWN, {})[key] = kind, shown

@@ -11,8 +11,9 @@ from tests import children
 from tests.waiting import wait
 
 TESTS = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
 from tests.reaping import reap_at_the_end
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 reap_at_the_end(sys.argv[1])
 child = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
 subprocess.run([sys.executable, "-c", child])

@@ -101,7 +101,7 @@ CHANGES = {
 @pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
 def test_no_model_is_below_its_bounds(name: str, size: float) -> None:
     config = replace(preset("induction").config.model, d_vocab=30, d_model=16, n_ctx=12, **CHANGES[name])
-    model = Transformer(config, seed=1)
+    model = Transformer(config, seed=1).double()  # at scores of thousands float32 patterns depend on the order of sums
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():

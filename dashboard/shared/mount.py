@@ -1,12 +1,15 @@
-"""Mounting a part: heavy bytes once, light choices ("cue") beside them, the reader's pick back.
+"""Mounting a picture: heavy bytes once, light choices ("cue") beside them, the reader's pick back.
 
 A component's data is one message: were the selection part of it, each click would send every pattern again. So the
-bytes travel alone, and a second, invisible element carries what changes often; shared/shared.js joins the two in the
-browser.
+bytes travel alone, and a second, invisible element carries what changes often; common/shared.js joins the two in the
+browser. The scripts and styles of all parts go to a page once: Streamlit sends an element's script along whenever its
+data change, so an element of a part only says which part it is.
 """
 
 from __future__ import annotations
 
+import functools
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,48 +17,47 @@ import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.errors import StreamlitAPIException
 
-from tracer.pictures.sources import Source, element
+from tracer.pictures import sources
+from tracer.pictures.payload import version
+from tracer.pictures.picture import Picture
 
 DRAWN = "drawn"
 """Where the session keeps what the parts of its page were given, by key: for a file of the page."""
+_MOUNTS: dict[str, Any] = {}
 
 
-class Part:
-    """A registered component: calling it mounts it."""
+def all_parts() -> None:
+    """Mount it once on a page, where it stays: before the pages' own elements."""
+    serve("all_parts", key="all_parts", data=_packed())
 
-    def __init__(self, name: str, source: Source | None = None) -> None:
-        self.part, self.name, self.source = name, f"manyeyes.{name}", source or element(name)
-        self.mount = self.register()
 
-    def register(self) -> Any:
-        return component(self.name, html=self.source.html, css=self.source.css or None, js=self.source.js)
+@functools.cache
+def _packed() -> bytes:
+    return zlib.compress(sources.all_parts().encode(), 9)
 
-    def __call__(self, **arguments: Any) -> Any:
-        st.session_state.setdefault(DRAWN, {})[arguments["key"]] = self.part, arguments.get("data")
-        try:
-            return self.mount(**arguments)
-        except StreamlitAPIException as problem:
-            if problem.error_id != "bidi-component-not-registered":
-                raise
+
+def serve(part: str, *, key: str, data: Any, **listeners: Callable[[], None]) -> None:
+    """Mount a part by its name."""
+    st.session_state.setdefault(DRAWN, {})[key] = part, data
+    if part not in _MOUNTS:
+        _register(part)
+    try:
+        _MOUNTS[part](key=key, data=data, **listeners)
+    except StreamlitAPIException as problem:
+        if problem.error_id != "bidi-component-not-registered":
+            raise
         # Components belong to a runtime; a test makes a new one per app while this module stays imported.
-        self.mount = self.register()
-        return self.mount(**arguments)
+        _register(part)
+        _MOUNTS[part](key=key, data=data, **listeners)
 
 
-_CUE = Part("cue")
+def _register(part: str) -> None:
+    source = sources.opener() if part == "all_parts" else sources.element(part)
+    _MOUNTS[part] = component(f"manyeyes.{part}", html=source.html, css=source.css or None, js=source.js)
 
 
-def controlled(
-    part: Part,
-    data: bytes | None,
-    cue: dict[str, Any],
-    *,
-    key: str,
-    current: Any,
-    read: Callable[[Any], Any],
-    on_change: Callable[[Any], None] | None,
-) -> Any:
-    """Mount and return the value in force: what the reader just chose (through `read`), else `current`."""
+def draw(picture: Picture, *, key: str, on_change: Callable[[Any], None] | None = None) -> Any:
+    """Mount a picture and return the choice in force: what the reader just picked, else its own."""
     seen = f"{key}:seen"
 
     def unseen() -> Any:
@@ -64,20 +66,23 @@ def controlled(
 
     def take(pick: Any) -> Any:
         st.session_state[seen] = pick
-        return read(pick["value"] if isinstance(pick, dict) else pick)
+        return picture.read(pick["value"] if isinstance(pick, dict) else pick)
 
     def notify() -> None:
         if on_change and (pick := unseen()) is not None:
             on_change(take(pick))
 
-    value = current
+    value = picture.value
     if (pick := unseen()) is not None:
         value = take(pick)
         if on_change:  # only a test gets here: it writes the state itself, so no callback ran
             on_change(value)
             st.rerun()
     last = st.session_state.get(seen)
+    cue = {"value": value, "seen": last["time"] if isinstance(last, dict) else 0, **picture.cue}
+    if picture.blob is not None:
+        cue["version"] = version(picture.blob)  # a cue of bytes that have not come yet waits for them
     with st.container(key=f"me-{key}", gap=None):
-        _CUE(key=f"{key}:cue", data={"value": value, "seen": last["time"] if isinstance(last, dict) else 0, **cue})
-        part(key=key, data=data if data is not None else {}, on_pick_change=notify)
+        serve("cue", key=f"{key}:cue", data=cue)
+        serve(picture.part, key=key, data=picture.blob if picture.blob is not None else {}, on_pick_change=notify)
     return value

@@ -9,9 +9,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from dashboard.components.host import Part
-
-_PULSE = Part("pulse")
+from dashboard.shared.mount import serve
 
 
 def ticking(draw: Callable[[], None], *, key: str, seconds: float = 2.0) -> None:
@@ -20,7 +18,7 @@ def ticking(draw: Callable[[], None], *, key: str, seconds: float = 2.0) -> None
     def again() -> None:
         draw()
         with st.container(key=f"pulse_{key}"):
-            _PULSE(key=f"pulse {key}", data=int(1000 * seconds), on_tick_change=_nothing)
+            serve("pulse", key=f"pulse {key}", data=int(1000 * seconds), on_tick_change=_nothing)
 
     st.fragment(again)()
 

@@ -14,12 +14,12 @@ import xarray as xr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
-from dashboard.components.host import DRAWN
 from dashboard.loading import prompt_tokens
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.find import data as finding_passages
 from dashboard.shared.export import data as taking
 from dashboard.shared.export.snippets import PAGES, View, snippet
+from dashboard.shared.mount import DRAWN
 from dashboard.state import Selection
 from tracer.analysis import training_curves
 from tracer.pictures.taken import UNSEEN

@@ -6,7 +6,11 @@ import pytest
 
 from tracer.pictures import sources
 
-NAMES = sorted(p.name for p in sources.PARTS.iterdir() if p.name not in sources.NOT_MOUNTED)
+NAMES = sorted(sources.folders())
+
+
+def test_a_folder_with_a_script_of_its_name_is_a_part() -> None:
+    assert {"atlas", "pattern", "cue", "saver"} <= set(NAMES)
 
 
 def test_all_parts_hold_every_part_once() -> None:
@@ -25,7 +29,7 @@ def test_an_element_says_its_name_and_nothing_else(name: str) -> None:
 
 
 def test_a_part_alone_brings_what_it_needs() -> None:
-    alone = sources.source("spark")
-    assert alone.js == sources.common() + sources.script("spark")
-    assert alone.css == sources.text("shared/shared.css") + sources.text("spark/spark.css")
+    alone = sources.source("atlas")
+    assert alone.js == sources.common() + sources.script("atlas")
+    assert alone.css == sources.text("shared.css") + sources.style("atlas")
     assert sources.style("pulse") == ""

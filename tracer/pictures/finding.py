@@ -1,39 +1,14 @@
-"""What the Find page draws, packed: heads with their measures, passages shaded by attention, and counted tokens."""
+"""What the Find page draws, packed: heads with their measures, and counted tokens."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracer.pictures.payload import pack, quantise_linear, visible
-
-BEFORE, AFTER, AROUND = 24, 8, 4
-"""Tokens shown before and after the query, and on each side of a key that is farther away."""
-LONGEST = 40
-WORDS = 0.1
-"""Where fewer tokens than this share hold a space, tokens are words, and are set apart."""
-
-
-@dataclass(frozen=True)
-class Passage:
-    """One look of a head, with the whole row of attention it belongs to."""
-
-    group: str
-    """What it is an example of: passages of one group stand together."""
-    sequence: int
-    query: int
-    key: int
-    score: float
-    quantile: float
-    strings: Sequence[str]
-    """Every token of the sequence."""
-    shares: ArrayLike
-    """Attention from the query to each of them."""
+from tracer.pictures.payload import pack, visible
 
 
 @dataclass(frozen=True)
@@ -51,45 +26,6 @@ def ranking(measures: Mapping[str, ArrayLike], there: ArrayLike) -> bytes:
     heads = np.argwhere(np.asarray(there, bool)).astype(np.uint16)
     values = np.array([np.asarray(v, np.float32)[heads[:, 0], heads[:, 1]] for v in measures.values()], np.float32)
     return pack({"measures": list(measures)}, heads=heads, values=values.reshape(len(measures), len(heads)))
-
-
-def passages(label: str, shown: Sequence[Passage], causal: bool = True) -> bytes:
-    """Passages as pieces of text around the query and the key; the shares of all shown tokens to 1/131068."""
-    cards: list[dict[str, Any]] = []
-    shares: list[np.ndarray] = []
-    for one in shown:
-        pieces = windows(len(one.strings), one.query, one.key)
-        row = np.asarray(one.shares, np.float64)
-        shares += [row[piece] for piece in pieces]
-        cards.append({
-            "group": one.group, "sequence": one.sequence, "query": one.query, "key": one.key, "score": one.score,
-            "quantile": one.quantile, "p": float(row[one.key]), "starts": [piece.start for piece in pieces],
-            "query_token": visible(one.strings[one.query], 16), "key_token": visible(one.strings[one.key], 16),
-            "tokens": [[written(token) for token in one.strings[piece]] for piece in pieces],
-        })  # fmt: skip
-    spaced = [" " in token or "\n" in token for one in shown for token in one.strings]
-    flat = np.concatenate(shares) if shares else np.zeros(0)
-    return pack(
-        {"label": label, "causal": causal, "apart": sum(spaced) < WORDS * len(spaced), "passages": cards},
-        shares=quantise_linear(flat, 0, 1),
-    )
-
-
-def windows(n: int, query: int, key: int) -> list[slice]:
-    """What is shown of n tokens: those around the query, and those around a key that is not among them."""
-    main = slice(max(0, query - BEFORE), min(n, query + AFTER + 1))
-    if main.start <= key < main.stop:
-        return [main]
-    side = slice(max(0, key - AROUND), min(n, key + AROUND + 1))
-    first, second = (side, main) if key < query else (main, side)
-    return [first, second] if second.start - first.stop > AROUND else [slice(first.start, second.stop)]
-
-
-def written(token: str) -> str:
-    """A token as it stands in a text: spaces and line breaks are kept, all else is made visible."""
-    kept = re.split(r"( +|\n)", token[: LONGEST + 1])
-    shown = "".join("⏎\n" if part == "\n" else part if part.isspace() else visible(part) for part in kept if part)
-    return shown if len(token) <= LONGEST else f"{shown[: LONGEST - 1]}…"
 
 
 def tally(names: Sequence[str], lists: Sequence[Sequence[Tally]], looks: int, counts: ArrayLike, top: float) -> bytes:

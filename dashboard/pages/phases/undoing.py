@@ -8,13 +8,12 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.curves import curves
-from dashboard.components.headmap import headmap
 from dashboard.pages.phases import data
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.mount import draw
 from tracer.analysis.change_points import PhaseChange
 from tracer.analysis.training_curves import Curve
-from tracer.pictures import payload
+from tracer.pictures import curves, headmap
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -71,10 +70,12 @@ def _draw_dots(found: data.Undoing, trace: xr.Dataset, focus: tuple[int, int]) -
     for head, dot in zip(found.heads, found.dots, strict=True):
         values[head] = dot
     far = float(np.nanmax(np.abs(values))) or 1.0
-    headmap(
-        values, key="undoing", title="Change in loss with the head off, along d", selected=focus,
-        scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
-        on_change=state.focus_on,
+    draw(
+        headmap.picture(
+            values, title="Change in loss with the head off, along d", selected=focus,
+            scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
+        ),
+        key="undoing", on_change=state.focus_on,
     )  # fmt: skip
     before = float(np.linalg.norm(found.moved))
     best = int(found.dots.argmin())
@@ -91,10 +92,13 @@ def _draw_dots(found: data.Undoing, trace: xr.Dataset, focus: tuple[int, int]) -
 
 def _draw_lines(found: data.Undoing, head: tuple[int, int]) -> None:
     row = found.without[found.heads.index(head)]
-    blob = payload.curves(
+    blob = curves.pack(
         np.arange(1, len(row) + 1), np.stack([found.moved, row]), ["the phase", f"{theme.head_label(*head)} off"]
     )
-    curves(
-        blob, key="undoing_lines", selectable=False, x_label="position", height=260,
-        scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
+    draw(
+        curves.picture(
+            blob, selectable=False, x_label="position", height=260,
+            scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
+        ),
+        key="undoing_lines",
     )  # fmt: skip

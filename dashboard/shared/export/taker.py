@@ -7,11 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.components.host import Part
+from dashboard.shared.mount import serve
 
 Block = Mapping[str, Any]
 """What stands at one place of the page, as taker.js tells it and tracer.pictures.taken writes it."""
-_PART = Part("taker")
 
 
 def taker(label: str, *, key: str, make: Callable[[Sequence[Block]], tuple[str, str]]) -> None:
@@ -23,4 +22,4 @@ def taker(label: str, *, key: str, make: Callable[[Sequence[Block]], tuple[str, 
         name, html = make(asked["blocks"])
         st.session_state[ready] = {"time": asked["time"], "name": name, "html": html}
 
-    _PART(key=key, data={"label": label, **st.session_state.pop(ready, {})}, on_take_change=take)
+    serve("taker", key=key, data={"label": label, **st.session_state.pop(ready, {})}, on_take_change=take)

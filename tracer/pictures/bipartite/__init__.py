@@ -1,16 +1,26 @@
-"""Packing how much each head reads of every earlier one, for the part that draws heads in columns of their layers."""
+"""Heads in columns of their layers, joined by what they read of earlier ones: a click takes a head into focus."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracer.pictures.payload import pack
+from tracer.pictures import payload
+from tracer.pictures.picture import Head, Picture, as_head
 
 
-def bipartite(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:
+def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected: Head, most: int = 60) -> Picture:
+    """`pack(...)`, the edges of one kind; `roles` [layer head] are words below the heads' labels; picks a head.
+
+    Of edges that stand out and do not touch the selected head, the `most` strongest are drawn.
+    """
+    cue = {"into": into, "roles": [list(row) for row in roles], "most": most}
+    return Picture("bipartite", cue, blob, selected, as_head)
+
+
+def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:
     """Scores [layer1 head1 layer2 head2] by what is read, nan where there is no edge; mean and sd of random heads."""
     found = {name: np.asarray(values, np.float32) for name, values in scores.items()}
     shapes = {name: a.shape for name, a in found.items()}
@@ -20,4 +30,4 @@ def bipartite(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:
     there = np.all([np.isfinite(a) for a in found.values()], axis=0)
     header = {"kinds": list(found), "layers": n_layers, "heads": n_heads, "mean": mean, "sd": sd}
     edges = np.argwhere(there).astype(np.uint16)
-    return pack(header, edges=edges, scores=np.stack([a[there] for a in found.values()]))
+    return payload.pack(header, edges=edges, scores=np.stack([a[there] for a in found.values()]))

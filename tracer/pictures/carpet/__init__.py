@@ -1,7 +1,4 @@
-"""A carpet: heads x steps as one picture, with the order in which heads changed.
-
-Pure numpy, like the payloads it is one of.
-"""
+"""A carpet of heads x steps: a row a head, sorted by when it changed; click or arrows select."""
 
 from __future__ import annotations
 
@@ -10,12 +7,30 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracer.analysis.change_points import phase_change
 from tracer.pictures import payload
-from tracer.pictures.scales import head_label
+from tracer.pictures.picture import Picture
+from tracer.pictures.scales import Scale, head_label
 
 NEVER = -1
 """The turn of a head whose curve stays where it was, falls back, or moves by less than SEEN."""
 SEEN = 0.05
 """Share of what all lines span: smaller moves can hardly be told by colour."""
+
+
+def picture(
+    blob: bytes,
+    *,
+    selected: str | None = None,
+    step: float | None = None,
+    log_x: bool = False,
+    scale: Scale | None = None,
+    height: int = 320,
+) -> Picture:
+    """`pack(...)`, drawn; picks a label, or None.
+
+    A vertical line marks `step`. `height` is shared by the rows, but no row is thinner than a pixel.
+    """
+    cue = {"step": step, "log_x": log_x, "scale": (scale or Scale("Value", digits=3)).payload(), "height": height}
+    return Picture("carpet", cue, blob, selected, lambda picked: picked or None)
 
 
 def turns(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
@@ -43,7 +58,7 @@ def by_change(turned: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
     return np.lexsort((rows, -move, t, t == NEVER))
 
 
-def carpet(steps: ArrayLike, values: ArrayLike) -> bytes:
+def pack(steps: ArrayLike, values: ArrayLike) -> bytes:
     """A measure [step layer head], packed; heads that were never measured are left out."""
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if y.ndim != 3 or len(y) != x.size:

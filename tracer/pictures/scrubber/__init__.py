@@ -1,4 +1,6 @@
-"""A film of every head's pattern, packed for the scrubber: all frames, with the loss and the measures of each step.
+"""The scrubber: a run's snapshots as a timeline; play or drag draws in the browser, letting go chooses the step.
+
+Its film is every head's pattern at every step, with the loss and the measures.
 
 Frames are uint8 codes of sqrt(share), pooled until all of them fit a budget: 4 x 4 heads at 100 snapshots and 64 tokens
 are 6.6 MB and stay whole.
@@ -12,7 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.pictures.payload import pack, quantise_linear, quantise_sqrt
+from tracer.pictures import payload
+from tracer.pictures.payload import quantise_linear, quantise_sqrt
+from tracer.pictures.picture import Head, Picture
+from tracer.pictures.scales import Scale
 
 BUDGET = 8_000_000
 """Bytes of all frames in the browser, before they are deflated for the way there."""
@@ -20,6 +25,25 @@ REEL = 8
 """Frames of a film that is still being shot, in one piece: a new snapshot sends only the piece it is in again."""
 NONE = 65535
 """Stands for a step that was not filmed."""
+
+
+def picture(
+    blob: bytes,
+    *,
+    step: int | None,
+    head: Head | None = None,
+    measure: str | None = None,
+    scale: Scale | None = None,
+    live: bool = False,
+) -> Picture:
+    """`pack(...)`, drawn; picks a step.
+
+    What it shows meanwhile it tells the other parts of the page (topic `frame`), which draw it; `head` and `measure`
+    choose the second curve. `live`: the run goes on, so its last snapshot is only the newest; its frames come as
+    `reel(...)`, of which a new snapshot sends only the last one again.
+    """
+    cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live}
+    return Picture("scrubber", cue, blob, step, int)
 
 
 def resolution(n: int, heads: int, frames: int, budget: int = BUDGET) -> int:
@@ -36,7 +60,7 @@ def codes(thumbs: ArrayLike) -> NDArray[np.uint8]:
     return quantise_sqrt(thumbs)
 
 
-def film(
+def pack(
     steps: Sequence[int],
     frames: Mapping[int, NDArray[np.uint8]],
     loss: ArrayLike,
@@ -75,12 +99,12 @@ def film(
     header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),
               "causal": [bool(c) for c in causal], "loss": loss_label,
               "reel": reel, "every": REEL, "cells": list(*shapes)}  # fmt: skip
-    return pack(header, **arrays)
+    return payload.pack(header, **arrays)
 
 
 def reel(frames: Sequence[NDArray[np.uint8]], first: int, name: str) -> bytes:
     """Frames of a film from its `first`, which is a multiple of REEL, on."""
-    return pack({"reel": name, "first": first}, frames=np.stack(frames))
+    return payload.pack({"reel": name, "first": first}, frames=np.stack(frames))
 
 
 def _ends(values: ArrayLike) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The prompt as tokens and what every head does with each of them, packed for the token view.
+"""The token view: the prompt as text, shaded by where a token looks; beside it what every head does with that token.
 
 1. A reading is attention, or attention times how much there is to read (value-weighted), each with the first token or
    without it; every row of it sums to 1.
@@ -16,7 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.pictures.payload import pack, quantise_linear, quantise_sqrt, visible
+from tracer.pictures import payload
+from tracer.pictures.payload import quantise_linear, quantise_sqrt, visible
+from tracer.pictures.picture import Head, Picture, as_head
+
+Pick = tuple[int | None, Head]
+"""The held token, counted from the start of the prompt, and the head in focus."""
 
 WHOLE = 256
 """Tokens of one message at most, so that a position fits into a byte."""
@@ -37,6 +42,14 @@ class Plan:
     """The patterns of every layer, or of one."""
     width: int
     """Bytes a number: 2 (error at most 1/131068) or 1 (at most 0.004 where shares are 1, less where they are small)."""
+
+
+def picture(blob: bytes, *, token: int | None, head: Head, step: int = 0) -> Picture:
+    """`pack(...)`, drawn; picks a token to hold and a head.
+
+    `step` is that of the payload: until it has arrived, a film that was played stays in view.
+    """
+    return Picture("token_view", {"step": step}, blob, (token, head), lambda picked: (picked[0], as_head(picked[1])))
 
 
 def plan(n_tokens: int, n_layers: int, n_heads: int, *, causal: bool = True) -> Plan:
@@ -75,7 +88,7 @@ def _over(x: Floats, totals: Floats) -> Floats:
     return np.divide(x, totals, out=np.zeros_like(x), where=totals > 0)
 
 
-def token_view(
+def pack(
     rows: Callable[[int, int], ArrayLike],
     tokens: Sequence[str],
     *,
@@ -128,7 +141,7 @@ def token_view(
     rows_of, keys_of = np.tril_indices(n) if triangle else np.indices((n, n)).reshape(2, -1)
     code = quantise_sqrt if made.width == 1 else _linear
     lengths = np.zeros((0,)) if norms is None else np.nan_to_num(np.asarray(norms)[held.start : held.stop, :, page])
-    return pack(
+    return payload.pack(
         header, shares=code(shares[:, :, rows_of, keys_of]), means=code(mean[:, rows_of, keys_of]), sums=sums,
         norms=lengths.astype(np.float32), strongest=_linear(strongest), at=at, there=exists.astype(np.uint8),
     )  # fmt: skip

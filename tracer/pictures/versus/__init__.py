@@ -1,4 +1,4 @@
-"""Packing two patterns of one head, or of two heads, for the part that lays them side by side."""
+"""Two patterns side by side, with their difference where the tokens are the same; one cross hair for all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracer.pictures.payload import pack, quantise_linear, visible
+from tracer.pictures import payload
+from tracer.pictures.payload import quantise_linear, visible
+from tracer.pictures.picture import Head, Picture
+
+Cell = tuple[int, int, int]
+"""query, key, panel."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,22 @@ def same_tokens(a: Side, b: Side) -> bool:
     return (list(a.queries), list(a.keys), a.starts) == (list(b.queries), list(b.keys), b.starts)
 
 
-def versus(a: Side, b: Side) -> bytes:
+def picture(blob: bytes, *, head: Head | None = None, locked: Cell | None = None) -> Picture:
+    """`pack(...)`, drawn; picks a (query, key, panel) to hold, or None.
+
+    A cell under the mouse of another part is taken for one of the first panel, which a scrubber on the page drives when
+    its `head` is known.
+    """
+    cue = {"head": head and list(head)}
+    return Picture("versus", cue, blob, locked, lambda picked: tuple(picked) if picked else None)
+
+
+def pack(a: Side, b: Side) -> bytes:
     """Both patterns to 1/131068; where the tokens are the same, the browser subtracts them (to 1/65534)."""
     same = same_tokens(a, b)
     change = np.asarray(b.pattern, np.float64) - np.asarray(a.pattern, np.float64) if same else np.zeros(1)
     header = {"same": same, "top": float(np.nanmax(np.abs(change), initial=0)), "sides": [_header(a), _header(b)]}
-    return pack(header, a=_codes(a), b=_codes(b))
+    return payload.pack(header, a=_codes(a), b=_codes(b))
 
 
 def _header(side: Side) -> dict[str, Any]:

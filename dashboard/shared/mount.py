@@ -18,7 +18,7 @@ from streamlit.components.v2 import component
 from streamlit.errors import StreamlitAPIException
 
 from tracer.pictures import sources
-from tracer.pictures.payload import version
+from tracer.pictures.payload import header
 from tracer.pictures.picture import Picture
 
 DRAWN = "drawn"
@@ -36,19 +36,19 @@ def _packed() -> bytes:
     return zlib.compress(sources.all_parts().encode(), 9)
 
 
-def serve(part: str, *, key: str, data: Any, **listeners: Callable[[], None]) -> None:
-    """Mount a part by its name."""
+def serve(part: str, *, key: str, data: Any, height: int = 0, **listeners: Callable[[], None]) -> None:
+    """Mount a part by its name; `height` is kept free until it is drawn (theme.py)."""
     st.session_state.setdefault(DRAWN, {})[key] = part, data
     if part not in _MOUNTS:
         _register(part)
     try:
-        _MOUNTS[part](key=key, data=data, **listeners)
+        _MOUNTS[part](key=key, data=data, height=height or "content", **listeners)
     except StreamlitAPIException as problem:
         if problem.error_id != "bidi-component-not-registered":
             raise
         # Components belong to a runtime; a test makes a new one per app while this module stays imported.
         _register(part)
-        _MOUNTS[part](key=key, data=data, **listeners)
+        _MOUNTS[part](key=key, data=data, height=height or "content", **listeners)
 
 
 def _register(part: str) -> None:
@@ -81,8 +81,9 @@ def draw(picture: Picture, *, key: str, on_change: Callable[[Any], None] | None 
     last = st.session_state.get(seen)
     cue = {"value": value, "seen": last["time"] if isinstance(last, dict) else 0, **picture.cue}
     if picture.blob is not None:
-        cue["version"] = version(picture.blob)  # a cue of bytes that have not come yet waits for them
+        cue["version"] = header(picture.blob)["version"]  # a cue of bytes that have not come yet waits for them
     with st.container(key=f"me-{key}", gap=None):
         serve("cue", key=f"{key}:cue", data=cue)
-        serve(picture.part, key=key, data=picture.blob if picture.blob is not None else {}, on_pick_change=notify)
+        data = picture.blob if picture.blob is not None else {}
+        serve(picture.part, key=key, data=data, height=picture.height, on_pick_change=notify)
     return value

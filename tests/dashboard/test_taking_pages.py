@@ -22,6 +22,7 @@ from dashboard.shared.export.snippets import PAGES, View, snippet
 from dashboard.shared.mount import DRAWN
 from dashboard.state import Selection
 from tracer.analysis import training_curves
+from tracer.pictures.picture import Picture
 from tracer.pictures.taken import UNSEEN
 from tracer.store import open_run
 
@@ -66,7 +67,7 @@ def test_keys_are_named_as_a_browser_names_them() -> None:
 
 
 def test_what_is_explained_is_what_is_shown() -> None:
-    drawn = {"a": taking.Drawn("curves", b"", {"scale": {"label": "Induction score"}})}
+    drawn = {"a": Picture("curves", {"scale": {"label": "Induction score"}}, b"")}
     assert taking._measures(drawn) == ["induction"]
 
 

@@ -43,7 +43,7 @@ def test_a_film_comes_back() -> None:
     np.testing.assert_array_equal(arrays["loss"], np.array([3, NAN, 1], np.float32))
     np.testing.assert_allclose(arrays["measure0"][2] / 65534, [[0.25, 0.75]], atol=1e-5)
     assert arrays["measure0"][1, 0, 0] == payload.MISSING and (arrays["measure1"] == payload.MISSING).all()
-    assert header["version"] == payload.version(blob)
+    assert header["version"] == payload.header(blob)["version"]
 
 
 def test_a_timeline_without_a_film() -> None:

@@ -34,19 +34,19 @@ def pack(header: Mapping[str, Any], **arrays: NDArray[Any]) -> bytes:
 def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Inverse of pack, as the browser does it."""
     (n,) = struct.unpack_from("<I", blob)
-    header = json.loads(blob[4 : 4 + n])
+    head = header(blob)
     body, at, arrays = zlib.decompress(blob[4 + n :]), 0, {}
-    for spec in header["arrays"]:
+    for spec in head["arrays"]:
         dtype, count = np.dtype(spec["dtype"]), int(np.prod(spec["shape"]))
         arrays[spec["name"]] = np.frombuffer(body, dtype, count, at).reshape(spec["shape"])
         at += count * dtype.itemsize
-    return header, arrays
+    return head, arrays
 
 
-def version(blob: bytes) -> str:
-    """The hash of what a blob holds, without inflating it."""
+def header(blob: bytes) -> dict[str, Any]:
+    """The header alone, without inflating what follows."""
     (n,) = struct.unpack_from("<I", blob)
-    return json.loads(blob[4 : 4 + n])["version"]
+    return json.loads(blob[4 : 4 + n])
 
 
 def quantise_sqrt(shares: ArrayLike, levels: int = 255) -> NDArray[np.uint8]:

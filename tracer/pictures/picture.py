@@ -30,11 +30,18 @@ class Picture:
     """What is chosen in it now."""
     read: Callable[[Any], Any] = as_picked
     """The choice, of what the reader picks in the browser, which is JSON."""
+    height: int = 0
+    """Pixels kept free until it is drawn, about as many as it will take; 0: none."""
 
 
 def as_head(picked: Any) -> Head:
     """A head out of JSON."""
     return int(picked[0]), int(picked[1])
+
+
+def as_cell(picked: Any) -> tuple[int, ...] | None:
+    """A cell out of JSON; None where one was let go."""
+    return tuple(picked) if picked else None
 
 
 def as_grid(values: ArrayLike) -> list[list[float | None]]:

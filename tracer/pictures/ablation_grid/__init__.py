@@ -18,4 +18,4 @@ def picture(values: ArrayLike, *, off: Iterable[Sequence[int]] = (), scale: Scal
         return sorted(map(as_head, heads))
 
     cue = {"values": as_grid(values), "scale": (scale or Scale("Score")).payload()}
-    return Picture("ablation_grid", cue, None, read(off), read)
+    return Picture("ablation_grid", cue, None, read(off), read, 124 + 44 * len(cue["values"]))

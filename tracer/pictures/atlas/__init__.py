@@ -11,6 +11,9 @@ from tracer.pictures import payload
 from tracer.pictures.picture import Head, Picture
 from tracer.pictures.scales import Scale
 
+WIDTH = 530
+"""Pixels of a row of heads where two pictures stand side by side."""
+
 
 def picture(
     blob: bytes | None,
@@ -34,7 +37,9 @@ def picture(
         "order": order,
         "lit": sorted(lit) if lit is not None else None,
     }
-    return Picture("atlas", cue, blob, selected, tuple)
+    layers, heads = payload.header(blob)["arrays"][0]["shape"][:2] if blob else (0, 1)
+    cell = min(max_cell, WIDTH // heads)
+    return Picture("atlas", cue, blob, selected, tuple, 90 + layers * (cell + 32))
 
 
 def pack(patterns: ArrayLike, measures: Mapping[str, ArrayLike], *, pool_to: int = 96) -> bytes:

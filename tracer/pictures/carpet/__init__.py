@@ -30,7 +30,7 @@ def picture(
     A vertical line marks `step`. `height` is shared by the rows, but no row is thinner than a pixel.
     """
     cue = {"step": step, "log_x": log_x, "scale": (scale or Scale("Value", digits=3)).payload(), "height": height}
-    return Picture("carpet", cue, blob, selected, lambda picked: picked or None)
+    return Picture("carpet", cue, blob, selected, lambda picked: picked or None, height + 90)
 
 
 def turns(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:

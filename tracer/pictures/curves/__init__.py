@@ -39,7 +39,7 @@ def picture(
         "selectable": selectable,
         "height": height,
     }
-    return Picture("curves", cue, blob, selected, lambda picked: picked or None)
+    return Picture("curves", cue, blob, selected, lambda picked: picked or None, height + 50)
 
 
 def pack(

@@ -39,4 +39,4 @@ def picture(
         "bare": bare,
         "pick": selected is not None,
     }
-    return Picture("headmap", cue, None, selected, as_head)
+    return Picture("headmap", cue, None, selected, as_head, 85 + 39 * len(cue["values"]))

@@ -21,7 +21,7 @@ def picture(
     its first key. With `head`, the one that is drawn, a scrubber on the page drives the picture.
     """
     cue = {"largest": largest, "max_size": max_size, "head": head and list(head)}
-    return Picture("overview", cue, blob, window, lambda picked: tuple(map(int, picked)))
+    return Picture("overview", cue, blob, window, lambda picked: tuple(map(int, picked)), max_size + 74)
 
 
 def pack(

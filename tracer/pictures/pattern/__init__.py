@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.pictures import payload
-from tracer.pictures.picture import Head, Picture
+from tracer.pictures.picture import Head, Picture, as_cell
 
 Cell = tuple[int, int]
 
@@ -28,7 +28,7 @@ def picture(
     page, which films every head of this prompt.
     """
     cue = {"max_size": max_size, "head": head, "text": text}
-    return Picture("pattern", cue, blob, locked, lambda picked: tuple(picked) if picked else None)
+    return Picture("pattern", cue, blob, locked, as_cell, max_size + 74)
 
 
 def pack(

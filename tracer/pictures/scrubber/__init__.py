@@ -43,7 +43,7 @@ def picture(
     `reel(...)`, of which a new snapshot sends only the last one again.
     """
     cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live}
-    return Picture("scrubber", cue, blob, step, int)
+    return Picture("scrubber", cue, blob, step, int, 134)
 
 
 def resolution(n: int, heads: int, frames: int, budget: int = BUDGET) -> int:

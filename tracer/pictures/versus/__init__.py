@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from tracer.pictures import payload
 from tracer.pictures.payload import quantise_linear, visible
-from tracer.pictures.picture import Head, Picture
+from tracer.pictures.picture import Head, Picture, as_cell
 
 Cell = tuple[int, int, int]
 """query, key, panel."""
@@ -42,7 +42,7 @@ def picture(blob: bytes, *, head: Head | None = None, locked: Cell | None = None
     its `head` is known.
     """
     cue = {"head": head and list(head)}
-    return Picture("versus", cue, blob, locked, lambda picked: tuple(picked) if picked else None)
+    return Picture("versus", cue, blob, locked, as_cell)
 
 
 def pack(a: Side, b: Side) -> bytes:

@@ -94,7 +94,9 @@ _CHROME = """
 }
 :is([data-testid="stElementContainer"], [data-testid="stLayoutWrapper"]):has(h2)
   + [data-testid="stElementContainer"]:has([data-testid="stCaptionContainer"]) { margin-top: -.6rem; }
-[class*=st-key-me-] [data-testid=stElementContainer]:has([data-drawn]) { height: auto !important; }
+[class*=st-key-me-] [data-testid=stElementContainer]:has([data-drawn]) {
+  height: auto !important; overflow: visible !important;
+}
 [class*=st-key-me-] [data-testid=stSkeleton] { display: none; }
 [data-testid=stSkeleton] { height: 4rem; }
 @media (max-width: 640px) { [data-testid="stHorizontalBlock"] { row-gap: 1rem; } }

@@ -17,7 +17,8 @@ def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected:
     Of edges that stand out and do not touch the selected head, the `most` strongest are drawn.
     """
     cue = {"into": into, "roles": [list(row) for row in roles], "most": most}
-    return Picture("bipartite", cue, blob, selected, as_head)
+    heads = len(roles[0])
+    return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * min(84, 440 // heads))
 
 
 def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:

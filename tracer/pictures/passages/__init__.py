@@ -61,7 +61,8 @@ def picture(
         "digits": digits,
         "named": named,
     }
-    return Picture("passages", cue, blob, None, int)
+    shown = len(payload.header(blob)["passages"])
+    return Picture("passages", cue, blob, None, int, 60 + 50 * len(groups) + 75 * shown)
 
 
 def pack(label: str, shown: Sequence[Passage], causal: bool = True) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,8 @@ WHOLE = 256
 """Tokens of one message at most, so that a position fits into a byte."""
 BUDGET = 2 * 2**20
 """Bytes of a message before it is deflated."""
+LINE = 90
+"""Characters of one, about."""
 LONGEST = 120
 """Characters of a token in the text."""
 Floats = NDArray[np.float64]
@@ -49,7 +52,12 @@ def picture(blob: bytes, *, token: int | None, head: Head, step: int = 0) -> Pic
 
     `step` is that of the payload: until it has arrived, a film that was played stays in view.
     """
-    return Picture("token_view", {"step": step}, blob, (token, head), lambda picked: (picked[0], as_head(picked[1])))
+    lines = 1 + sum(map(len, payload.header(blob)["texts"])) // LINE
+    return Picture("token_view", {"step": step}, blob, (token, head), _read, 240 + 26 * lines)
+
+
+def _read(picked: Any) -> Pick:
+    return picked[0], as_head(picked[1])
 
 
 def plan(n_tokens: int, n_layers: int, n_heads: int, *, causal: bool = True) -> Plan:

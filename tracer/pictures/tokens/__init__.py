@@ -11,6 +11,9 @@ from tracer.pictures.payload import visible
 from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale
 
+LINE = 70
+"""Characters of one, about."""
+
 
 def picture(
     strings: Sequence[str],
@@ -36,4 +39,5 @@ def picture(
         "scale": scale.payload(),
         "names": names,
     }
-    return Picture("tokens", cue, None, selected, int)
+    lines = 1 + sum(map(len, strings)) // LINE
+    return Picture("tokens", cue, None, selected, int, 110 + 26 * lines)

@@ -16,8 +16,10 @@ SCRIPT = """
 import numpy as np
 import streamlit as st
 from tracer.pictures import atlas, overview, pattern
+from dashboard import theme
 from dashboard.shared.mount import all_parts, draw
 
+theme.apply()
 all_parts()
 state, causal = st.session_state, "cross" not in st.query_params
 shares = np.zeros((320 if causal else 40, 320))

@@ -17,8 +17,10 @@ SCRIPT = """
 import numpy as np
 import streamlit as st
 from tracer.pictures import token_view
+from dashboard import theme
 from dashboard.shared.mount import all_parts, draw
 
+theme.apply()
 all_parts()
 state, want = st.session_state, st.query_params.get("show", "small")
 if want == "hostile":

@@ -1,5 +1,7 @@
 """The parts as a page of the dashboard takes them: all scripts and styles at once, then an element for each."""
 
+import importlib
+import inspect
 import re
 
 import pytest
@@ -11,6 +13,20 @@ NAMES = sorted(sources.folders())
 
 def test_a_folder_with_a_script_of_its_name_is_a_part() -> None:
     assert {"atlas", "pattern", "cue", "saver"} <= set(NAMES)
+
+
+OURS = [name for name, folder in sources.folders().items() if folder.parent == sources.HERE]
+
+
+def test_there_are_pictures() -> None:
+    assert {"atlas", "pattern", "token_view"} <= set(OURS)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_folder_says_all_of_its_picture(name: str) -> None:
+    module = importlib.import_module(f"tracer.pictures.{name}")
+    assert module.picture.__annotations__["return"] == "Picture"
+    assert f'Picture("{name}", ' in inspect.getsource(module)
 
 
 def test_all_parts_hold_every_part_once() -> None:

@@ -77,7 +77,7 @@ def test_a_large_model_is_filmed_when_asked(open_page: Open, sent: Any, monkeypa
 def test_of_a_live_run_a_new_snapshot_sends_one_piece_of_the_film(
     open_page: Open, copy_run: Callable[..., Run], sent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(film, "REEL", 2)
+    monkeypatch.setattr(scrubber, "REEL", 2)
     run = copy_run("alive", status="training")
     newest = run.dir / "snapshots" / "000030.safetensors"
     weights = newest.read_bytes()

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from urllib.parse import parse_qs, urlparse
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Playwright, Request, expect
+
+from tests.waiting import wait
 
 ROOT = Path(__file__).resolve().parents[1]
 ARTEFACTS = ROOT / "artefacts"
@@ -85,7 +86,9 @@ OVERFLOWING = """() => {
 }"""
 
 
-expect.set_options(timeout=30_000)  # as long as everything else: a busy machine is no reason to fail
+PATIENCE = 120_000
+"""ms after which something hangs; a busy machine is no reason to fail."""
+expect.set_options(timeout=PATIENCE)
 
 
 @contextmanager
@@ -98,7 +101,7 @@ def chromium_of(playwright: Playwright, executable: str) -> Iterator[Browser]:
 
 def settle(page: Page) -> None:
     """Until the page stands still; one that never does, because its run trains, is given 8 s between scripts."""
-    page.wait_for_function(STILL, arg=[300, 8000], timeout=90_000)
+    page.wait_for_function(STILL, arg=[300, 8000], timeout=PATIENCE)
 
 
 @contextmanager
@@ -107,7 +110,7 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
     context.add_init_script(WIRE)
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(PATIENCE)
     problems: list[str] = []
 
     def only_here(request: Request) -> None:
@@ -210,12 +213,18 @@ def served(app: Path, folder: Path, **environment: str) -> Iterator[str]:
             command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}
         )
     url = f"http://127.0.0.1:{port}"
-    for _ in range(1200):
+
+    def answers() -> bool:
+        assert process.poll() is None, (folder / "server.txt").read_text()
         try:
             with urllib.request.urlopen(f"{url}/_stcore/health"):
-                break
+                return True
         except OSError:
-            time.sleep(0.05)
-    yield url
-    process.terminate()
-    process.wait()
+            return False
+
+    try:
+        wait(answers)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,11 +1,10 @@
 """What every test shares: one thread, no network, an empty cache of its own, a port and a browser."""
 
-import atexit
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +13,17 @@ from filelock import FileLock
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
+from tests import children
+from tests.reaping import reap_at_the_end
+
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and so share one cache
     scratch = tempfile.mkdtemp(prefix="manyeyes-tests-")
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    reap_at_the_end(scratch)
     os.environ |= {
         "MANYEYES_CACHE": f"{scratch}/manyeyes",
         "HF_HOME": f"{scratch}/huggingface",
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",  # as many workers as cores, and sums in a fixed order
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as many workers as cores; more is a check
         "TOKENIZERS_PARALLELISM": "false",
         "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
         "STREAMLIT_SERVER_HEADLESS": "true",
@@ -54,6 +56,7 @@ def usable_cores() -> int:
     return cores
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist, without which tests run as well
 def pytest_xdist_auto_num_workers() -> int:
     return min(8, usable_cores())  # a worker holds torch and streamlit: about 1 GB
 
@@ -77,16 +80,21 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
+@pytest.fixture(autouse=True)
+def nothing_runs_on() -> Iterator[None]:
+    """What a test started ends with it, also when it fails or is interrupted."""
+    yield
+    children.end_all()
+
+
 @pytest.fixture(scope="session")
-def made_once(
-    tmp_path_factory: pytest.TempPathFactory, testrun_uid: str, worker_id: str
-) -> Callable[[str, Callable[[Path], object]], Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
     """made_once("toy", make): a folder that `make` filled, once for all workers; to be copied, not changed."""
     base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     def folder(name: str, make: Callable[[Path], object]) -> Path:
-        found = shared / f"{name}-{testrun_uid}"
+        found = shared / f"made-once-{name}"
         with FileLock(f"{found}.lock"):
             if not found.exists():
                 making = found.with_suffix(".making")

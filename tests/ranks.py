@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import children
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -14,7 +16,7 @@ def launch(world: int, port: int, *args: str) -> list[str]:
     for rank in range(world):
         env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         processes.append(
-            subprocess.Popen(
+            children.start(
                 [sys.executable, "-m", "tracer", *args], cwd=ROOT, text=True,
                 env={**os.environ, **{name: str(value) for name, value in env.items()}},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests import children
 from tracer.config import RecordConfig, TrainConfig
 from tracer.presets import preset
 
@@ -20,9 +21,9 @@ def tiny(directory: Path, **changes) -> TrainConfig:
 
 
 def start(directory: Path, *options: str) -> subprocess.Popen:
-    """The command line, in a process of its own; what it prints is in `<directory>.txt`."""
+    """The command line, in a process of its own until the end of the test; what it prints is in `<directory>.txt`."""
     with directory.with_suffix(".txt").open("w") as output:
-        return subprocess.Popen(
+        return children.start(
         [sys.executable, "-m", "tracer", "train", "induction", "--run", str(directory), "--device", "cpu",
          "--record.every", "2", "--record.snapshot-every", "4", "--record.val-rows", "4", "--optim.batch-size", "8",
          "--model.d-model", "32", *options],

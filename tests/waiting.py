@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 
-def wait(condition: Callable[[], object], seconds: float = 90) -> None:
-    """Until it holds."""
+def wait(condition: Callable[[], object], seconds: float = 300) -> None:
+    """Until it holds; the limit is for what hangs, not for a busy machine."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited too long"

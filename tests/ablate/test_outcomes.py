@@ -167,7 +167,7 @@ def test_measures_are_those_of_edited_patterns(model: Transformer) -> None:
     pattern = seen["blocks.1.attn.hook_pattern"].clone()
     pattern[:, 0, 9, 4] = 0
     pattern[:, 0, 9] /= pattern[:, 0, 9].sum(-1, keepdim=True)
-    expected = stats_from_pattern(pattern, causal=True).entropy[:, 0, 1:].mean()
+    expected = stats_from_pattern(pattern, causal=True)["entropy"][:, 0, 1:].mean()
     assert float(cut["entropy"].sel(run="ablated", layer=1, head=0)) == pytest.approx(float(expected), abs=1e-9)
     assert float(np.abs(change(cut)["entropy"].sel(layer=1, head=[1, 2])).max()) < 1e-9
 

@@ -16,6 +16,7 @@ import xarray as xr
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from tests import children
 from tests.ranks import ROOT, launch
 from tests.waiting import wait
 from tracer import ablate, data
@@ -163,7 +164,7 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path):
     shutil.copytree(run.dir, tmp_path / "whole")
     command = [sys.executable, "-m", "tracer", "sweep", str(run.dir), "--modes", "resample", "--draws", "100"]
     with (tmp_path / "out.txt").open("w") as output:
-        killed = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        killed = children.start(command, cwd=ROOT, stdout=output, stderr=output)
         wait(lambda: rows(run) > 0)
         with pytest.raises(RunInUse, match="is being swept by another process"):
             sweep_run(run)
@@ -171,10 +172,10 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path):
         killed.wait()
         first = run.effects.load()
         assert 0 < first.sizes["step"] < 16 and np.isfinite(first["effect"]).all()
-        stopped = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        stopped = children.start(command, cwd=ROOT, stdout=output, stderr=output)
         wait(lambda: rows(run) > first.sizes["step"])
         stopped.send_signal(signal.SIGINT)
-        assert stopped.wait(60) == 130
+        assert stopped.wait(300) == 130
     said = (tmp_path / "out.txt").read_text()
     assert "sweeping: 0 of 16 snapshots" in said and "goes on where it stopped" in said and "Traceback" not in said
     second = run.effects.load()
@@ -198,7 +199,7 @@ def test_a_run_in_training_is_swept_as_far_as_it_is(tmp_path):
                "--record.repeat-rows", "4", "--record.val-rows", "4", "--model.d-model", "16",
                "--optim.batch-size", "4"]  # fmt: skip
     command = [sys.executable, "-m", "tracer", "train", "induction", "--run", str(tmp_path / "r"), "--device", "cpu"]
-    training_now = subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL)
+    training_now = children.start([*command, *options], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         wait(lambda: (tmp_path / "r" / "run.json").exists() and len(open_run(tmp_path / "r").steps) > 2)
         run = open_run(tmp_path / "r")

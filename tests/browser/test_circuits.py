@@ -145,7 +145,9 @@ def test_what_is_folded_away_can_be_read(page, server, width):
         summary.click()
     settle(page)
     assert findings(page) == [] and sideways(page) == []
-    for about in page.get_by_role("button", name="What is this?").all():
+    abouts = page.get_by_role("button", name="What is this?")
+    expect(abouts.first).to_be_visible()
+    for about in abouts.all():
         about.click()
         expect(page.get_by_test_id("stPopoverBody")).to_contain_text("Source")
         assert findings(page) == []

@@ -12,6 +12,7 @@ SAME = "([canvas, url]) => canvas.toDataURL() === url"
 
 
 def picture(canvas: Locator) -> str:
+    canvas.evaluate("() => document.fonts.ready")  # a face that comes late draws every picture again
     return canvas.evaluate("(canvas) => canvas.toDataURL()")
 
 

@@ -46,8 +46,8 @@ def test_a_key_goes_on_with_the_tour(page, server):
 def test_bars_begin_beside_their_tokens_on_a_phone(page, server):
     page.set_viewport_size({"width": 390, "height": 844})
     visit(page, f"{server}/find?run=toy")
-    for row in page.locator(".tally tbody tr").filter(has=page.locator("th")).all():
-        if not row.is_visible():
-            continue
+    rows = page.locator(".tally tbody tr").filter(has=page.locator("th"), visible=True)
+    expect(rows.first).to_be_visible()
+    for row in rows.all():
         name, track = row.locator("th").bounding_box(), row.locator(".track").bounding_box()
         assert name["x"] + name["width"] <= track["x"] + 1 and name["width"] < 0.42 * 390 and track["width"] > 150

@@ -48,8 +48,9 @@ def test_passages_stand_still_while_a_run_trains(page, server, folder):
         newest = page.locator(".st-key-read_newest").get_by_role("button")
         expect(newest).to_be_disabled()
         passages = page.locator(".st-key-me-passages li")
+        expect(passages).to_have_count(16)
+        settle(page)
         read, high = passages.all_inner_texts(), page.evaluate(HIGH)
-        assert len(read) == 16
         go_on()
         expect(newest).to_be_enabled()
         settle(page)
@@ -59,8 +60,7 @@ def test_passages_stand_still_while_a_run_trains(page, server, folder):
             expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
             settle(page)
         expect(newest).to_be_disabled()
-        settle(page)
-        assert passages.all_inner_texts() != read
+        wait(lambda: passages.all_inner_texts() not in ([], read))
 
 
 def test_the_bar_offers_what_can_be_done_after_each_click(page, server, folder):

@@ -106,7 +106,6 @@ def hostile(tmp_path_factory):
 @pytest.fixture(params=SIZES)
 def page(browser, hostile, request):
     with tab(browser, hostile, viewport={"width": request.param, "height": SIZES[request.param]}) as page:
-        page.set_default_timeout(90_000)  # the longest context of all tests
         yield page
 
 

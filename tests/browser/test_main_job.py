@@ -76,8 +76,8 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
     # Every snapshot is measured by a process of its own; its progress ends in curves and points.
     page.get_by_role("button", name=re.compile(r"^Measure \d+ snapshots")).click()
     points = page.get_by_role("button", name=re.compile(r"^L\dH\d: Induction score"))
-    expect(points).to_have_count(8, timeout=120_000)
-    expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=120_000)
+    expect(points).to_have_count(8)
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     settle(page)
     assert tracer.open_run(folder / "checkpoints" / "toy").effects.sizes["mode"] == 3
     expect(page.get_by_text(re.compile(r"^L1H\d: its induction score rose (before|with|after)"))).to_be_visible()

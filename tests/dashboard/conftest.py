@@ -95,7 +95,7 @@ def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
             f"import sys; sys.path.insert(0, {str(APP.parents[1])!r})\n"
             f"from dashboard.pages.{page}.page import page\npage()\n"
         )
-        app = AppTest.from_string(script, default_timeout=90)
+        app = AppTest.from_string(script, default_timeout=300)
         app.session_state["selection"] = Selection(**selection)
         app.run()
         assert not app.exception, app.exception[0].message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import jobs, navigation
 from dashboard.jobs import Started
 from dashboard.shared import choosers
+from tests import children
 from tracer.measures import MEASURES
 from tracer.store import Run
 
@@ -33,7 +33,7 @@ def begin(name: str) -> Started:
     directory = Path("checkpoints") / name
     log = Path(f"{name}.log")
     log.touch()
-    one = Started(name, directory, log, subprocess.Popen(["sleep", "600"]))
+    one = Started(name, directory, log, children.start(["sleep", "600"]))
     jobs._STARTED[directory.resolve()] = one
     return one
 

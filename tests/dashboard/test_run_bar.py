@@ -108,7 +108,7 @@ def test_other_peoples_programs_are_left_alone(elsewhere: Path, open_page: Open)
 
 
 def test_fork_opens_the_form_with_run_and_step(workplace: Path, small_run: Run) -> None:
-    app = AppTest.from_file(str(APP), default_timeout=60).run()
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
     app.button(key="open tiny").click().run()
     app.session_state["selection"] = state.Selection(run="tiny", step=20)
     app.run()

@@ -131,7 +131,7 @@ def test_a_run_that_cannot_be_stopped_says_why(
 
 
 def test_open_goes_to_heads(workplace: Path) -> None:
-    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
     app.button(key="open tiny").click().run()
     assert app.session_state["selection"].run == "tiny"
     assert [title.value for title in app.title] == ["Heads"] and not app.exception
@@ -140,7 +140,7 @@ def test_open_goes_to_heads(workplace: Path) -> None:
 def test_the_first_page_does_without_torch(workplace: Path) -> None:
     script = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
-        f"app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()\n"
+        f"app = AppTest.from_file({str(APP)!r}, default_timeout=300).run()\n"
         "assert not app.exception and len(app.button) == 5, app\n"
         "sys.exit(', '.join({'torch', 'transformer_lens', 'datasets'} & set(sys.modules)) or 0)"
     )
@@ -150,7 +150,7 @@ def test_the_first_page_does_without_torch(workplace: Path) -> None:
 
 def test_compare_takes_two_clicks_and_goes_to_training(workplace: Path, copy_run: Callable[..., Run]) -> None:
     copy_run("other")
-    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
     app.button(key="compare tiny").click().run()
     assert "Compare tiny with which other run?" in [e.value for e in app.text]
     app.button(key="compare_cancel").click().run()
@@ -336,7 +336,7 @@ OPENED = [
 
 @pytest.mark.parametrize(("path", "message"), OPENED)
 def test_a_directory_that_is_no_run(path: str, message: str, workplace: Path) -> None:
-    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
     app.text_input(key="open_path").set_value(path).run()
     app.button(key="open_other").click().run()
     assert [title.value for title in app.title] == ["Runs"] and not app.exception
@@ -346,7 +346,7 @@ def test_a_directory_that_is_no_run(path: str, message: str, workplace: Path) ->
 def test_a_newer_format_says_upgrade(workplace: Path, copy_run: Callable[..., Run]) -> None:
     newer = copy_run("newer")
     (newer.dir / "run.json").write_text(json.dumps({**newer.meta, "format": 99}))
-    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
     assert "A folder here cannot be opened" in [e.label for e in app.expander]
     app.text_input(key="open_path").set_value(str(newer.dir)).run()
     app.button(key="open_other").click().run()
@@ -357,7 +357,7 @@ def test_a_run_from_elsewhere_opens(
     workplace: Path, small_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    app = AppTest.from_file(str(APP), default_timeout=30).run()
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
     app.text_input(key="open_path").set_value(str(small_run.dir)).run()
     app.button(key="open_other").click().run()
     assert [title.value for title in app.title] == ["Heads"] and not app.exception

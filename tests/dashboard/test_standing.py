@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -11,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs
 from dashboard.shared import run_bar
+from tests import children
 from tests.dashboard.words import labels
 from tracer.store import Run
 from tracer.store.layout import Lock
@@ -25,7 +25,7 @@ def resumed(none_left: None, copy_run: Callable[..., Run]) -> Iterator[Callable[
     locks = []
 
     def make(name: str, spoken: bool, status: str) -> Run:
-        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        process = children.start([sys.executable, "-c", "import time; time.sleep(600)"])
         run = copy_run(name, status=status, pid=process.pid if spoken else BEFORE)
         locks.append(Lock(run.dir))
         log = run.dir / "log.jsonl"

@@ -102,7 +102,7 @@ def opened(formed: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTes
     monkeypatch.chdir(formed.dir.parents[1])
 
     def started(**selection: Any) -> AppTest:
-        app = AppTest.from_file(str(APP), default_timeout=60)
+        app = AppTest.from_file(str(APP), default_timeout=300)
         app.session_state["selection"] = Selection(run="toy", **selection)
         app.run()
         assert not app.exception
@@ -191,7 +191,7 @@ def test_a_link_carries_the_prediction(opened: Callable[..., AppTest]) -> None:
 
 
 def test_a_run_without_such_a_head_says_so(small_run: Run, workplace: Path) -> None:
-    app = AppTest.from_file(str(APP), default_timeout=60)
+    app = AppTest.from_file(str(APP), default_timeout=300)
     app.session_state["selection"] = Selection(run="tiny", tour=1)
     app.run()
     assert "No head of this run has an induction score worth a tour." in said(app) and keys(app) == {"tour_close"}
@@ -200,7 +200,7 @@ def test_a_run_without_such_a_head_says_so(small_run: Run, workplace: Path) -> N
 
 @pytest.mark.parametrize("selection", [{"run": "nowhere", "tour": 2}, {"run": "tiny", "tour": 6}, {"tour": 0}])
 def test_no_card_where_there_is_nothing_to_tour(selection: dict[str, Any], workplace: Path) -> None:
-    app = AppTest.from_file(str(APP), default_timeout=60)
+    app = AppTest.from_file(str(APP), default_timeout=300)
     app.session_state["selection"] = Selection(**selection)
     app.run()
     assert not keys(app) and not app.exception

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import children
 from tracer import data
 from tracer.config import DataConfig
 from tracer.data import corpora, text
@@ -208,9 +209,9 @@ def test_processes_that_race(folder, own_cache):
         "__import__('numpy').random.default_rng(0), 4).tolist()]))"
     )
     racers = [
-        subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) for _ in range(3)
+        children.start([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
-    answers = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
+    answers = [json.loads(racer.communicate(timeout=300)[0]) for racer in racers]
     assert answers[0] == answers[1] == answers[2]
     assert sorted(p.name for p in entry(own_cache).iterdir()) == sorted(FILES)
 

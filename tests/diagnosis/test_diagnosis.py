@@ -149,7 +149,7 @@ def test_updates_out_of_band(ratios: tuple[float, float], titles: list[str]) -> 
     assert [f.title for f in updates(trace(update_ratio=np.tile(ratios, (N, 1))))] == titles
 
 
-def trained(tmp_path: Path, name: str, steps: int, **model: object) -> Run:
+def trained(tmp_path: Path, name: str, steps: int, optim: dict[str, Any] | None = None, **model: object) -> Run:
     """A specimen, narrow and short, on random tokens so that no text has to be read."""
     config = preset(name).config
     size = {
@@ -161,14 +161,16 @@ def trained(tmp_path: Path, name: str, steps: int, **model: object) -> Run:
         config, run=str(tmp_path / name), steps=steps, device="cpu",
         model=replace(config.model, **{**size, **model}),
         data=replace(config.data, corpus="repeated-random", vocab_size=64, period_min=4, period_max=7),
-        optim=replace(config.optim, batch_size=16),
+        optim=replace(config.optim, **{"batch_size": 16, **(optim or {})}),
         record=replace(config.record, every=5, snapshot_every=50, val_rows=8),
     )  # fmt: skip
     return train(config, preset=name, quiet=True)
 
 
 def test_one_hot_attention_is_found_where_it_began(tmp_path: Path) -> None:
-    found = diagnose(trained(tmp_path, "single-head-unscaled", 60, d_model=128))
+    """Steps so small that no rounding grows, and rows so few that two keys tie in the fewer batches."""
+    still: dict[str, Any] = {"lr": 1e-6, "batch_size": 2}
+    found = diagnose(trained(tmp_path, "single-head-unscaled", 60, still, d_model=128))
     assert [(f.kind, f.heads) for f in found if f.severity == "bad"] == [
         ("one-hot", ((0, 0),)), ("vanishing", ((0, 0),)),
     ]  # fmt: skip
@@ -228,24 +230,30 @@ def test_weights_that_do_not_move(tmp_path: Path) -> None:
 
 
 def test_entropy_that_collapses_takes_the_loss_with_it(tmp_path: Path) -> None:
-    """A learning rate that rises and rises, and no norm: what Zhai et al. describe, in 130 steps."""
+    """A learning rate that rises too far, and no norm: what Zhai et al. describe, with an end that no rounding averts.
+
+    Decay takes lr * weight_decay of every weight at each step. Above 2, from step 23 on (0.2 * 24 / 30 * 13 = 2.08), it
+    throws them beyond zero, farther than they were: from step 30 on each grows 1.6-fold a step, until float32 ends.
+    """
     config = preset("induction").config
     config = replace(
-        config, run=str(tmp_path / "rising"), steps=200, device="cpu",
+        config, run=str(tmp_path / "rising"), steps=120, device="cpu",
         model=replace(config.model, d_model=32, n_ctx=24, norm="none"),
         data=replace(config.data, period_min=4, period_max=10),
-        optim=replace(config.optim, name="adamw", lr=0.4, warmup=200, batch_size=16, clip=None),
-        record=replace(config.record, every=5, snapshot_every=50, val_rows=8),
+        optim=replace(config.optim, name="adamw", lr=0.2, weight_decay=13.0, warmup=30, batch_size=16, clip=None),
+        record=replace(config.record, every=1, snapshot_every=50, val_rows=8),
     )  # fmt: skip
     run = train(config, quiet=True)
     found = {f.kind: f for f in diagnose(run)}
     entropy, loss = run.trace["entropy_normalised"].values, run.trace["val_loss"].values
     assert run.status == "diverged" and {"divergence", "collapse", "residual", "one-hot"} <= set(found)
-    assert found["collapse"].severity == found["residual"].severity == "bad"
+    assert found["collapse"].severity == found["residual"].severity == found["one-hot"].severity == "bad"
+    assert found["collapse"].heads and found["one-hot"].heads and found["collapse"].step > 23
     row = run.trace["step"].values.tolist().index(found["collapse"].step)
     for layer, head in found["collapse"].heads:
-        assert entropy[row:, layer, head].max() <= entropy[:, layer, head].max() / 3 or row
-    assert loss[-3:].min() > loss.min() and loss.argmin() < len(loss) // 2
+        assert np.nanmax(entropy[row:, layer, head]) < np.nanmax(entropy[:, layer, head]) / 3
+    loss = loss[np.isfinite(loss)]
+    assert loss[-3:].min() > loss[0] > loss.min()
 
 
 LINES = [

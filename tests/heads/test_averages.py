@@ -14,6 +14,7 @@ PATTERN = pattern(Q, K, scale=0.5)
 ROWS = {
     "entropy": definitions.entropy(PATTERN),
     "entropy_normalised": definitions.entropy_normalised(PATTERN),
+    "confidence": definitions.confidence(PATTERN),
     "previous_token": definitions.previous_token(PATTERN),
     "current_token": definitions.current_token(PATTERN),
     "first_token": definitions.first_token(PATTERN),
@@ -61,7 +62,7 @@ def test_padding_is_left_out() -> None:
     seen = torch.arange(12) >= torch.tensor([0, 5, 12])[:, None]
     measured = stats(Q, K, TOKENS, scale=0.5, mask=seen.view(3, 1, 1, 12))
     got = scores(measured, slice(None))
-    for name, value in (("entropy", measured.entropy), ("attended_distance", measured.distance)):
+    for name, value in (("entropy", measured["entropy"]), ("attended_distance", measured["attended_distance"])):
         kept = [value[b, :, q] for b, first in enumerate((0, 5, 12)) for q in range(first, 12)]
         torch.testing.assert_close(got[name], torch.stack(kept).mean(0))
     assert measured.max_logit[2].tolist() == [-float("inf")] * 2
@@ -78,8 +79,8 @@ def test_without_padding_it_is_the_mean_to_the_last_bit(shape: tuple[int, int, i
     batch, head, pos = shape
     q, k = torch.randn(2, batch, pos, head, 4, generator=torch.Generator().manual_seed(pos))
     measured = stats(q, k, scale=0.5)
-    assert scores(measured)["entropy"].tolist() == measured.entropy[..., 1:].mean((0, 2)).tolist()
-    assert scores(measured)["previous_token"].tolist() == measured.previous[..., 1:].mean((0, 2)).tolist()
+    assert scores(measured)["entropy"].tolist() == measured["entropy"][..., 1:].mean((0, 2)).tolist()
+    assert scores(measured)["previous_token"].tolist() == measured["previous_token"][..., 1:].mean((0, 2)).tolist()
 
 
 def test_a_broken_row_is_not_left_out() -> None:

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tracer.heads import HeadStats, definitions, pattern, stats
+from tests.heads.fields import field
+from tracer.heads import HeadStats, definitions, pattern, stats, stats_from_pattern
+from tracer.heads.blocks import FUSED
 
 SCALE = 0.125
 D_HEAD = 64
-MASSES = ("max_p", "current", "previous", "first", "duplicate", "induction")
+MASSES = ("confidence", "current_token", "previous_token", "first_token", "duplicate_token", "induction")
 
 
 def inputs(kind: str, batch: int, pos: int, head: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -41,23 +43,23 @@ def oracle(q: torch.Tensor, k: torch.Tensor, tokens: torch.Tensor, causal: bool 
     return {
         "entropy": definitions.entropy(p),
         "entropy_normalised": definitions.entropy_normalised(p, causal=causal),
-        "max_p": definitions.max_p(p),
-        "current": definitions.current_token(p),
-        "previous": definitions.previous_token(p),
-        "first": definitions.first_token(p),
-        "duplicate": definitions.duplicate_token(p, tokens),
+        "confidence": definitions.confidence(p),
+        "current_token": definitions.current_token(p),
+        "previous_token": definitions.previous_token(p),
+        "first_token": definitions.first_token(p),
+        "duplicate_token": definitions.duplicate_token(p, tokens),
         "induction": definitions.induction(p, tokens),
         "lse": scores.masked_fill(hidden, -math.inf).logsumexp(-1),
-        "distance": definitions.attended_distance(p) / p.shape[-1],
+        "attended_distance": definitions.attended_distance(p) / p.shape[-1],
         "max_logit": scores.masked_fill(hidden, -math.inf).amax((-2, -1)),
     }
 
 
 def check(got: HeadStats, want: dict[str, torch.Tensor], atol: float) -> None:
     for name, expected in want.items():
-        value = getattr(got, name)
+        value = field(got, name)
         assert value.dtype == torch.float32, name
-        value = value / value.shape[-1] if name == "distance" else value
+        value = value / value.shape[-1] if name == "attended_distance" else value
         rtol = 1e-5 if name in ("max_logit", "lse") else 0
         torch.testing.assert_close(
             value.double(), expected, atol=atol, rtol=rtol, equal_nan=True, msg=lambda why, name=name: f"{name}: {why}"
@@ -98,7 +100,7 @@ def test_near_zero_entropy_is_as_precise_as_an_explicit_softmax() -> None:
     small = (exact > 1e-9) & (exact < 1e-3)
     assert small.sum() > 200
     explicit = definitions.entropy(pattern(q, k, scale=SCALE)).double()
-    got = stats(q, k, scale=SCALE).entropy.double()
+    got = stats(q, k, scale=SCALE)["entropy"].double()
     error, explicit_error = ((value - exact)[small].abs() / exact[small] for value in (got, explicit))
     assert error.max() < 0.06
     assert error.max() <= 1.1 * explicit_error.max()
@@ -110,24 +112,23 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     q, k, tokens = inputs("peaked", 1, 64, 2)
     q, k = q.to(dtype), k.to(dtype)
     half, upcast = stats(q, k, tokens, scale=SCALE), stats(q.float(), k.float(), tokens, scale=SCALE)
-    assert half.entropy.dtype == torch.float32
+    assert half["entropy"].dtype == torch.float32
     for name in ("entropy", *MASSES, "max_logit"):
-        torch.testing.assert_close(getattr(half, name), getattr(upcast, name), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(field(half, name), field(upcast, name), rtol=0, atol=0, equal_nan=True)
 
 
 def test_float64_stays() -> None:
     q, k, tokens = inputs("peaked", 1, 130, 2)
     got, want = stats(q.double(), k.double(), tokens, scale=SCALE), oracle(q, k, tokens)
     for name, expected in want.items():
-        value = got.distance / 130 if name == "distance" else getattr(got, name)
+        value = got["attended_distance"] / 130 if name == "attended_distance" else field(got, name)
         torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-13, equal_nan=True)
 
 
 def test_without_tokens_there_are_no_copies() -> None:
     q, k, _ = inputs("normal", 1, 8, 2)
     got = stats(q, k, scale=SCALE)
-    assert got.duplicate is None
-    assert got.induction is None
+    assert not {"duplicate_token", "induction"} & set(got.rows)
 
 
 def test_rows_do_not_see_later_keys() -> None:
@@ -137,7 +138,7 @@ def test_rows_do_not_see_later_keys() -> None:
     before, after = stats(q, k, tokens, scale=SCALE), stats(q, changed, tokens, scale=SCALE)
     for name in ("entropy", *MASSES):
         torch.testing.assert_close(
-            getattr(before, name)[..., :100], getattr(after, name)[..., :100], rtol=0, atol=0, equal_nan=True
+            field(before, name)[..., :100], field(after, name)[..., :100], rtol=0, atol=0, equal_nan=True
         )
 
 
@@ -145,7 +146,7 @@ def test_scores_that_are_not_finite_are_not_hidden() -> None:
     q, k, _ = inputs("normal", 1, 6, 2)
     k[0, 3, 1] = math.nan
     got = stats(q, k, scale=SCALE)
-    assert got.entropy[0].isnan().tolist() == [[False] * 6, [False] * 3 + [True] * 3]
+    assert got["entropy"][0].isnan().tolist() == [[False] * 6, [False] * 3 + [True] * 3]
     assert got.max_logit.isnan().tolist() == [[False, True]]
 
 
@@ -154,8 +155,8 @@ def test_keys_that_no_row_reaches_weigh_nothing() -> None:
     k = torch.zeros(1, 50, 1, 1)
     k[0, 0] = 1.0
     got = stats(q, k, scale=1.0)
-    assert got.entropy.max() < 1e-30
-    assert got.first.min() == 1
+    assert got["entropy"].max() < 1e-30
+    assert got["first_token"].min() == 1
 
 
 class LargestTensor(TorchDispatchMode):
@@ -194,7 +195,7 @@ def entropies(rows: np.ndarray) -> list[float]:
     """Causal row entropies of a square of scores: q holds the rows, k the identity."""
     n = len(rows)
     scores = torch.from_numpy(rows)[None, :, None, :]
-    return stats(scores, torch.eye(n, dtype=torch.float64)[None, :, None, :], scale=1.0).entropy.flatten().tolist()
+    return stats(scores, torch.eye(n, dtype=torch.float64)[None, :, None, :], scale=1.0)["entropy"].flatten().tolist()
 
 
 @given(st.integers(2, 9).flatmap(lambda n: arrays(float, (n, n), elements=st.floats(-20, 20))))
@@ -213,3 +214,40 @@ def test_one_score_above_the_rest_attains_the_bound(height: float) -> None:
     rows[:, 0] = height
     for q, entropy in enumerate(entropies(rows)[1:], start=1):
         assert entropy == pytest.approx(lower_bound(height * math.sqrt(q / (q + 1)), q + 1), rel=1e-9)
+
+
+def two_back(pattern: torch.Tensor, *, start: int = 0) -> torch.Tensor:
+    """A_q,q-2: a measure that the fused pass has no form of; nan in the first two rows."""
+    rows = torch.arange(start, start + pattern.shape[-2])
+    keys = (rows - 2).clamp(min=0).expand(*pattern.shape[:-1]).unsqueeze(-1)
+    return pattern.gather(-1, keys).squeeze(-1).masked_fill(rows < 2, float("nan"))
+
+
+def on_copies(pattern: torch.Tensor, tokens: torch.Tensor, *, start: int = 0) -> torch.Tensor:
+    """The mass on keys that hold the query's token, itself included."""
+    asked = tokens[:, start : start + pattern.shape[-2], None] == tokens[:, None, : pattern.shape[-1]]
+    return (pattern * asked.unsqueeze(1)).sum(-1)
+
+
+@pytest.mark.parametrize("block_scores", [64, 10**6])
+def test_a_measure_is_its_definition_alone(monkeypatch: pytest.MonkeyPatch, block_scores: int) -> None:
+    monkeypatch.setattr(definitions, "ROWS", dict(definitions.ROWS))
+    monkeypatch.setattr(definitions, "SQUARE", set(definitions.SQUARE))
+    definitions.measure_of_rows(square=True)(two_back)
+    definitions.measure_of_rows()(on_copies)
+    q, k, tokens = inputs("normal", 3, 40, 4)
+    fused = stats(q, k, tokens, scale=SCALE, block_scores=block_scores)
+    p = pattern(q.double(), k.double(), scale=SCALE)
+    explicit = stats_from_pattern(p, tokens, causal=True)
+    by_hand = torch.nn.functional.pad(p.diagonal(-2, -2, -1), (2, 0), value=float("nan"))
+    for found in (fused, explicit):
+        torch.testing.assert_close(found["two_back"].double(), by_hand, atol=3e-6, rtol=0, equal_nan=True)
+        torch.testing.assert_close(found["on_copies"].double(), on_copies(p, tokens), atol=3e-6, rtol=0)
+    assert not {"on_copies"} & set(stats(q, k, scale=SCALE).rows)
+    wide = stats(q, torch.cat([k, k], 1), scale=SCALE, causal=False)
+    assert wide["two_back"].isnan().all()  # queries and keys are other positions
+
+
+def test_what_has_no_fused_form_can_be_called_with_a_few_rows() -> None:
+    assert [n for n in definitions.ROWS if n not in FUSED and not definitions.asks_for(n, "start")] == []
+    assert set(definitions.ROWS) >= FUSED

@@ -29,8 +29,8 @@ CASES = [
     ("entropy", stripe(T, 1), [0.0] * T),
     ("entropy_normalised", uniform(T), [NAN] + [1.0] * (T - 1)),
     ("entropy_normalised", stripe(T, 0), [NAN] + [0.0] * (T - 1)),
-    ("max_p", uniform(T), [1 / (q + 1) for q in range(T)]),
-    ("max_p", stripe(T, 3), [1.0] * T),
+    ("confidence", uniform(T), [1 / (q + 1) for q in range(T)]),
+    ("confidence", stripe(T, 3), [1.0] * T),
     ("current_token", uniform(T), [1 / (q + 1) for q in range(T)]),
     ("current_token", stripe(T, 0), [1.0] * T),
     ("current_token", stripe(T, 1), [1.0] + [0.0] * (T - 1)),
@@ -139,8 +139,8 @@ def test_pattern_under_a_mask_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "detection", "field"),
     [
-        ("previous", head_detector.get_previous_token_head_detection_pattern, "previous"),
-        ("duplicate", head_detector.get_duplicate_token_head_detection_pattern, "duplicate"),
+        ("previous_token", head_detector.get_previous_token_head_detection_pattern, "previous_token"),
+        ("duplicate_token", head_detector.get_duplicate_token_head_detection_pattern, "duplicate_token"),
         ("induction", head_detector.get_induction_head_detection_pattern, "induction"),
     ],
 )
@@ -149,7 +149,7 @@ def test_mass_per_row_averaged_over_all_rows_is_what_transformer_lens_detects(na
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 1, n, 3, 8, generator=generator)
     tokens = torch.randint(0, 6, (1, n), generator=generator)
-    ours = getattr(stats(q, k, tokens, scale=1.0), field).nansum(-1)[0] / n
+    ours = stats(q, k, tokens, scale=1.0)[field].nansum(-1)[0] / n
     theirs = [
         head_detector.compute_head_attention_similarity_score(
             head, detection(tokens), exclude_bos=False, exclude_current_token=False, error_measure="mul"

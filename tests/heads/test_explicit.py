@@ -5,17 +5,15 @@ import math
 import pytest
 import torch
 
-from tracer.heads import pattern, scores, stats, stats_from_pattern
+from tests.heads.fields import field
+from tracer.heads import definitions, pattern, scores, stats, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.heads.masks import visible
 
 generator = torch.Generator().manual_seed(0)
 Q, K = torch.randn(2, 2, 20, 3, 8, generator=generator)
 TOKENS = torch.randint(0, 5, (2, 20), generator=generator)
-FIELDS = (
-    "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
-    "thumbs",
-)  # fmt: skip
+FIELDS = (*definitions.ROWS, "thumbs")
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -24,7 +22,7 @@ def test_same_as_from_q_and_k(causal: bool) -> None:
     got = stats_from_pattern(weights, TOKENS, causal=causal, thumbs=6)
     want = stats(Q, K, TOKENS, scale=0.5, causal=causal, thumbs=6)
     for name in FIELDS:
-        torch.testing.assert_close(getattr(got, name), getattr(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
+        torch.testing.assert_close(field(got, name), field(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
     averages, expected = scores(got), scores(want)
     assert averages.pop("max_logit").isnan().all()
     for name, value in averages.items():
@@ -35,7 +33,7 @@ def test_same_as_from_q_and_k(causal: bool) -> None:
 
 def test_weights_of_half_precision() -> None:
     weights = pattern(Q, K, scale=0.5).bfloat16()
-    assert stats_from_pattern(weights, causal=True).entropy.dtype == torch.float32
+    assert stats_from_pattern(weights, causal=True)["entropy"].dtype == torch.float32
 
 
 def test_rows_of_zeros_are_padding() -> None:
@@ -43,19 +41,19 @@ def test_rows_of_zeros_are_padding() -> None:
     weights[:, :, 5] = 0
     got = stats_from_pattern(weights, TOKENS, causal=True)
     for name in FIELDS[:-1]:
-        assert getattr(got, name)[:, :, 5].isnan().all(), name
-        assert not getattr(got, name)[:, :, 6].isnan().any(), name
+        assert field(got, name)[:, :, 5].isnan().all(), name
+        assert not field(got, name)[:, :, 6].isnan().any(), name
     kept = [q for q in range(1, 20) if q != 5]
-    full = stats(Q, K, scale=0.5).entropy
+    full = stats(Q, K, scale=0.5)["entropy"]
     torch.testing.assert_close(scores(got)["entropy"], full[:, :, kept].mean((0, 2)))
 
 
 def test_a_rectangle_has_no_diagonal() -> None:
     got = stats_from_pattern(torch.full((1, 2, 3, 4), 0.25), causal=False)
-    assert got.entropy.flatten().tolist() == pytest.approx([math.log(4)] * 6)
-    assert got.entropy_normalised.flatten().tolist() == pytest.approx([1.0] * 6)
-    for name in ("current", "previous", "distance"):
-        assert getattr(got, name).isnan().all()
+    assert got["entropy"].flatten().tolist() == pytest.approx([math.log(4)] * 6)
+    assert got["entropy_normalised"].flatten().tolist() == pytest.approx([1.0] * 6)
+    for name in ("current_token", "previous_token", "attended_distance"):
+        assert field(got, name).isnan().all()
     with pytest.raises(ValueError, match="3 queries and 4 keys"):
         stats_from_pattern(torch.full((1, 2, 3, 4), 0.25), torch.zeros(1, 3, dtype=torch.long), causal=False)
 
@@ -71,7 +69,7 @@ def test_with_what_is_known_of_the_scores_nothing_is_missing(hides: float) -> No
     got = stats_from_pattern(scores_.softmax(-1), TOKENS, causal=True, largest=scores_.amax(-1), seen=seen)
     want = stats(Q, K, TOKENS, scale=0.5, causal=True, mask=mask)
     for name in (*FIELDS[:-1], "lse", "max_logit"):
-        torch.testing.assert_close(getattr(got, name), getattr(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
+        torch.testing.assert_close(field(got, name), field(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("from_weights", [False, True])

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.heads.fields import field
 from tracer.heads import HeadStats, definitions, pattern, scores, stats, stats_from_pattern
 from tracer.pictures.payload import max_pool
 
@@ -48,23 +49,23 @@ def check(got: HeadStats, s: torch.Tensor, p: torch.Tensor, tokens=None, v=None,
     want = {
         "entropy": entropy,
         "entropy_normalised": (entropy / sees.double().log()).masked_fill(sees < 2, math.nan),
-        "max_p": rows(p.amax(-1)),
-        "current": rows(definitions.current_token(p)) if square else undefined,
-        "previous": rows(definitions.previous_token(p)) if square else undefined,
-        "first": rows(p[..., 0]),
-        "distance": rows(definitions.attended_distance(p)) if square else undefined,
+        "confidence": rows(p.amax(-1)),
+        "current_token": rows(definitions.current_token(p)) if square else undefined,
+        "previous_token": rows(definitions.previous_token(p)) if square else undefined,
+        "first_token": rows(p[..., 0]),
+        "attended_distance": rows(definitions.attended_distance(p)) if square else undefined,
         "lse": s.logsumexp(-1),
         "max_logit": s.amax((-2, -1)),
     }
     if tokens is not None:
-        want |= {"duplicate": rows(definitions.duplicate_token(p, tokens))}
+        want |= {"duplicate_token": rows(definitions.duplicate_token(p, tokens))}
         want |= {"induction": rows(definitions.induction(p, tokens))}
     if v is not None:
         group = p.shape[1] // v.shape[2]
         want |= {"z": torch.einsum("bhqk,bkhd->bqhd", p, v.double().repeat_interleave(group, 2))}
     for name, expected in want.items():
-        value = getattr(got, name).double()
-        allowed = atol * (p.shape[-1] if name == "distance" else 1)
+        value = field(got, name).double()
+        allowed = atol * (p.shape[-1] if name == "attended_distance" else 1)
         torch.testing.assert_close(
             value, expected, atol=allowed, rtol=1e-5, equal_nan=True, msg=lambda why, name=name: f"{name}: {why}"
         )
@@ -137,11 +138,11 @@ def test_a_row_without_keys() -> None:
     got = stats(q, k, torch.zeros(1, 4, dtype=torch.long), scale=SCALE, mask=mask, v=v, thumbs=4)
     assert got.z is not None
     assert got.thumbs is not None
-    for field in ("entropy", "max_p", "current", "previous", "first", "distance", "duplicate", "induction"):
-        assert getattr(got, field)[0, :, :2].isnan().all(), field
-        assert not getattr(got, field)[0, :, 2:].isnan().any(), field
+    for name in definitions.ROWS.keys() - {"entropy_normalised"}:
+        assert field(got, name)[0, :, :2].isnan().all(), name
+        assert not field(got, name)[0, :, 2:].isnan().any(), name
     assert got.lse[0, :, :2].tolist() == [[-math.inf] * 2] * 2
-    assert got.entropy_normalised[0, 0].isnan().tolist() == [True, True, True, False]
+    assert got["entropy_normalised"][0, 0].isnan().tolist() == [True, True, True, False]
     assert got.z[0, :2].abs().max() == 0
     assert got.thumbs[0, :, :2].max() == 0
     assert got.thumbs[0, :, :, :2].max() == 0
@@ -186,8 +187,8 @@ def test_values_that_are_not_finite_give_nan() -> None:
         broken[0, 3] = bad
         got = stats(q, broken, torch.zeros(1, 8, dtype=torch.long), scale=SCALE, v=v, thumbs=4)
         assert got.z is not None
-        assert got.entropy[..., :3].isnan().tolist() == [[[False] * 3] * 2]
-        assert got.entropy[..., 3:].isnan().all()
+        assert got["entropy"][..., :3].isnan().tolist() == [[[False] * 3] * 2]
+        assert got["entropy"][..., 3:].isnan().all()
         assert got.lse[..., 3:].isnan().all()
         assert got.max_logit.isnan().all()
         assert got.z[:, 3:].isnan().all()
@@ -201,7 +202,7 @@ def test_types(dtype: torch.dtype) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert got.z is not None
     assert got.thumbs is not None
-    assert {x.dtype for x in (got.entropy, got.entropy_normalised, got.distance, got.z)} == {wide}
+    assert {x.dtype for x in (got["entropy"], got["entropy_normalised"], got["attended_distance"], got.z)} == {wide}
     check(got, *by_hand(q, k, causal=True), v=v, atol=1e-12 if dtype == torch.float64 else 1e-5)
 
 
@@ -211,7 +212,7 @@ def test_distances_keep_their_digits_far_from_the_start() -> None:
     near = (torch.arange(n)[:, None] - torch.arange(n)).abs() < 3
     got = stats(q, k, scale=SCALE, mask=near)
     want = definitions.attended_distance(pattern(q.double(), k.double(), scale=SCALE, mask=near))
-    torch.testing.assert_close(got.distance.double(), want, atol=5e-5, rtol=0, equal_nan=True)
+    torch.testing.assert_close(got["attended_distance"].double(), want, atol=5e-5, rtol=0, equal_nan=True)
 
 
 MESSAGES = [
@@ -263,7 +264,6 @@ def test_any_shape_mask_and_group(case) -> None:
     assert got.thumbs is not None
     of_pattern = stats_from_pattern(p, tokens, causal=how["causal"], thumbs=size)
     torch.testing.assert_close(got.thumbs.double(), of_pattern.thumbs, atol=1e-5, rtol=0)
-    for name in ("entropy", "max_p", "first", "current", "previous", "distance", "duplicate", "induction"):
-        value, expected = getattr(got, name), getattr(of_pattern, name)
-        if expected is not None:
-            torch.testing.assert_close(value.double(), expected, atol=2e-5, rtol=1e-5, equal_nan=True)
+    assert got.rows.keys() == of_pattern.rows.keys()
+    for name in got.rows.keys() - {"entropy_normalised"}:
+        torch.testing.assert_close(got[name].double(), of_pattern[name], atol=2e-5, rtol=1e-5, equal_nan=True)

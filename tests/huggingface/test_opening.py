@@ -140,7 +140,7 @@ def test_words_that_do_not_fit_are_refused(saved: Path, build: Callable[..., Any
 
 def test_the_command_line_opens_a_model(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "tracer", "open", str(saved / "gpt2"), "--run", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "run: GPT2LMHeadModel, 2 layers, into" in done.stdout, done.stderr
     assert open_run(tmp_path / "run").status == "finished"
     with pytest.raises(SystemExit) as exit:

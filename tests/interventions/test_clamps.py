@@ -242,7 +242,7 @@ def test_what_is_hidden_is_hidden_from_statistics(what: str) -> None:
     for layer in (0, 1):
         pattern = patterns[f"blocks.{layer}.attn.hook_pattern"]
         torch.testing.assert_close(seen[layer].pattern(), pattern)
-        torch.testing.assert_close(seen[layer].stats(tokens).previous[..., 1:], pattern.diagonal(-1, 2, 3))
+        torch.testing.assert_close(seen[layer].stats(tokens)["previous_token"][..., 1:], pattern.diagonal(-1, 2, 3))
         for head in range(3):
             np.testing.assert_allclose(held.pattern(layer, head), pattern[0, head].detach().numpy(), atol=1e-6)
 

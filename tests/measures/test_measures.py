@@ -17,7 +17,7 @@ PARAM = ("step", "param")
 MATRIX = ("step", "layer", "head", "matrix")
 DIMS = {
     **dict.fromkeys(("entropy", "entropy_normalised", "previous_token", "current_token", "first_token"), HEAD),
-    **dict.fromkeys(("attended_distance", "duplicate_token", "induction", "max_logit"), HEAD),
+    **dict.fromkeys(("confidence", "attended_distance", "duplicate_token", "induction", "max_logit"), HEAD),
     **dict.fromkeys(("grad_norm", "weight_norm", "update_ratio"), PARAM),
     **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), MATRIX),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
@@ -44,8 +44,8 @@ def test_rows_are_complete(name: str) -> None:
 
 
 def test_labels_tell_head_measures_apart() -> None:
-    assert len({MEASURES[name].label for name in HEAD_MEASURES}) == len(HEAD_MEASURES) == 9
-    assert len({MEASURES[name].short for name in HEAD_MEASURES}) == 9
+    assert len({MEASURES[name].label for name in HEAD_MEASURES}) == len(HEAD_MEASURES)
+    assert len({MEASURES[name].short for name in HEAD_MEASURES}) == len(HEAD_MEASURES)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -37,13 +37,15 @@ def single_head(
 
 @pytest.mark.parametrize("shape", [(2, 11), (1, 1), (3, 16)])
 @pytest.mark.parametrize("width", [8, 32, 100])
-def test_one_head_is_the_single_head_module_bit_for_bit(width: int, shape: tuple[int, int]) -> None:
-    attn = Transformer(ModelConfig(n_layers=1, n_heads=1, d_model=width, n_ctx=16, d_vocab=9), seed=3).blocks[0].attn
-    x = torch.randn(*shape, width, generator=torch.Generator().manual_seed(4))
+def test_one_head_is_the_single_head_module(width: int, shape: tuple[int, int]) -> None:
+    """In float64, so that only the order of sums, which is the CPU's, is left to differ: a few parts in 1e15."""
+    model = Transformer(ModelConfig(n_layers=1, n_heads=1, d_model=width, n_ctx=16, d_vocab=9), seed=3).double()
+    attn = model.blocks[0].attn
+    x = torch.randn(*shape, width, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     single = single_head(x, *(weight[0] for weight in attn.parameters()))
     with recording("hook_pattern"):
-        assert torch.equal(attn(x), single)
-    assert (attn(x) - single).abs().max() < 1e-5  # the fused kernel sums in another order
+        torch.testing.assert_close(attn(x), single, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(attn(x), single, rtol=1e-12, atol=1e-12)  # the fused kernel
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 4, 8, 16])

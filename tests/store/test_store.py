@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tests import children
 from tracer.config import RecordConfig
 from tracer.presets import preset
 from tracer.store import (
@@ -253,7 +254,7 @@ time.sleep(60)
 
 def test_a_lock_lives_as_long_as_its_process(tmp_path):
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    process = children.start(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     assert is_locked(tmp_path)
     with pytest.raises(RunInUse, match="another process"):

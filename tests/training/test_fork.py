@@ -116,7 +116,7 @@ def test_a_fork_never_overwrites(parent):
 def test_the_command(parent, tmp_path):
     def fork(*args: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [sys.executable, "-m", "tracer", "fork", *args], capture_output=True, text=True, timeout=120,
+            [sys.executable, "-m", "tracer", "fork", *args], capture_output=True, text=True, timeout=300,
             cwd=Path(__file__).parents[2],
         )  # fmt: skip
 

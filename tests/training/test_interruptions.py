@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import children
 from tests.trainings import start, tiny
 from tests.waiting import wait
 from tracer.config import RecordConfig
@@ -40,11 +41,11 @@ def test_kill_9_loses_nothing_committed(tmp_path):
             run.model(step)
         committed = steps
         resume = [sys.executable, "-m", "tracer", "resume", str(directory)]
-        process = subprocess.Popen(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
+        process = children.start(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
         wait(lambda: open_run(directory).live)
     wait(lambda: open_run(directory).trace["step"].size > len(committed))
     process.send_signal(signal.SIGINT)
-    process.wait(60)
+    process.wait(300)
     run = open_run(directory)
     assert run.status == "stopped" and run.trace["step"].values[: len(committed)].tolist() == committed
     reference = loop.train(
@@ -63,7 +64,7 @@ def test_ctrl_c_stops_cleanly(tmp_path):
     wait(lambda: (directory / "run.json").exists() and len(open_run(directory).steps) > 3)
     assert open_run(directory).status == "training" and open_run(directory).live
     process.send_signal(signal.SIGINT)
-    process.wait(60)
+    process.wait(300)
     output = directory.with_suffix(".txt").read_text()
     assert process.returncode == 130, output
     assert "stopped at step" in output and "Traceback" not in output

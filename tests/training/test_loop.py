@@ -12,6 +12,7 @@ import pytest
 import torch
 import xarray as xr
 
+from tests import children
 from tests.trainings import TOY, tiny
 from tracer import ablate
 from tracer.cli import demo
@@ -187,7 +188,7 @@ def test_a_mistake_leaves_no_run_behind(tmp_path, changes, words):
 def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
     """One of `world` processes, as a launcher starts it; `accelerate launch --cpu` starts only one."""
     env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return subprocess.Popen(
+    return children.start(
         [sys.executable, "-m", "tracer", *args], cwd=Path(__file__).parents[2], text=True,
         env={**os.environ, **{name: str(value) for name, value in env.items()}},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

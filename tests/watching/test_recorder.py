@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import transformers
-from tests.adapters.loops import STEPS, batches
 from torch import Tensor, nn
 
 import tracer
+from tests.watching.loops import STEPS, batches
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.gradients import gradients, tensor_norms
 from tracer.store import open_run

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import pytest
 import torch
 
 import tracer
+from tests import children
+from tests.waiting import wait
 from tracer.store import open_run
 
 SCRIPT = """
@@ -44,17 +45,18 @@ def test_how_a_program_ended_is_in_its_run(tmp_path: Path, ending: str) -> None:
     then, status, error = ENDINGS[ending]
     run = str(tmp_path / "run")
     script = SCRIPT.format(folder=str(Path(__file__).parent), run=run, then=then)
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    process = children.start([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
     if ending == "kill":
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+
+        def began() -> bool:
             with contextlib.suppress(ValueError, OSError):
-                if len(open_run(run).trace["step"]) >= 3:
-                    break
-            time.sleep(0.1)
+                return len(open_run(run).trace["step"]) >= 3
+            return False
+
+        wait(began)
         assert open_run(run).status == "training" and open_run(run).live
         os.kill(process.pid, signal.SIGKILL)
-    _, said = process.communicate(timeout=90)
+    _, said = process.communicate(timeout=300)
     found = open_run(run)
     assert found.status == status and found.meta.get("error") == error, said
     assert "manyeyes" not in said and np.isfinite(found.trace["entropy"]).all()
@@ -105,7 +107,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path, gp
     if done.returncode:
         command = ["bash", "-c", 'ulimit -f 40; trap "" XFSZ; exec "$0" "$@"', *command]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert run.returncode == 0 and "trained to the end True" in run.stdout, run.stderr
         assert run.stderr.count("manyeyes") == 1 and "Traceback" not in run.stderr, run.stderr
         assert open_run(mount / "run").status in ("interrupted", "stopped")

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from tests.adapters.loops import batches
 from torch import Tensor, nn
 
 import tracer
+from tests.watching.loops import batches
 
 
 class NoAttention(nn.Module):

@@ -181,7 +181,7 @@ def test_another_thread_passes_by(gpt: Callable[..., Any]) -> None:
     """It neither is measured nor breaks, though it began before the watch and ends inside or after it."""
     model = gpt().eval()
     inside, go = threading.Event(), threading.Event()
-    gate = model.h[0].ln_1.register_forward_hook(lambda *_: (inside.set(), go.wait(20), None)[-1] if other() else None)
+    gate = model.h[0].ln_1.register_forward_hook(lambda *_: (inside.set(), go.wait(300), None)[-1] if other() else None)
     result: list[Any] = []
 
     def other() -> bool:
@@ -196,7 +196,7 @@ def test_another_thread_passes_by(gpt: Callable[..., Any]) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    inside.wait(20)
+    inside.wait(300)
     with torch.no_grad(), tracer.watch(model) as watcher:
         plain = model(IDS)
         go.set()

@@ -16,10 +16,9 @@ from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
 from tracer.data.probes import Probe, per_token_loss
 from tracer.heads import scores, stats_from_pattern
-from tracer.heads.averages import REPEAT_MEASURES
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Edit, applied, recording, visiting
-from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:

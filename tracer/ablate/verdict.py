@@ -284,10 +284,9 @@ def _attention(model: HeadModel, probe: Probe) -> tuple[Tensor, Tensor]:
 
     def visit(call: AttentionCall) -> None:
         stats = call.stats(probe.tokens)
-        assert stats.induction is not None
         where = (slice(None), call.layer, slice(call.first_head, call.first_head + call.n_heads))
-        found[0][where] = stats.induction[..., probe.second_copy].mean(-1).float().cpu()
-        found[1][where] = stats.previous[..., 1:].mean(-1).float().cpu()
+        found[0][where] = stats["induction"][..., probe.second_copy].mean(-1).float().cpu()
+        found[1][where] = stats["previous_token"][..., 1:].mean(-1).float().cpu()
 
     with visiting(visit):
         model(probe.tokens)

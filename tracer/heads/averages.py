@@ -6,8 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads.blocks import HeadStats
-
-REPEAT_MEASURES = ("duplicate_token", "induction")
+from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES
 
 PerHead = dict[str, Float[Tensor, " head"]]
 
@@ -20,21 +19,11 @@ def scores(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     nan. duplicate_token and induction are there when `stats` was given tokens; on text few rows have an earlier copy,
     so read them on Probe R with `rows=probe.second_copy`.
     """
-    per_row = {
-        "entropy": stats.entropy,
-        "entropy_normalised": stats.entropy_normalised,
-        "previous_token": stats.previous,
-        "current_token": stats.current,
-        "first_token": stats.first,
-        "attended_distance": stats.distance,
-        "duplicate_token": stats.duplicate,
-        "induction": stats.induction,
-    }
-    broken = (stats.entropy.isnan() & (stats.lse != float("-inf")))[..., rows].any(-1).any(0)
+    broken = (stats["entropy"].isnan() & (stats.lse != float("-inf")))[..., rows].any(-1).any(0)
     means = {
-        name: value[..., rows].nanmean((0, 2)).masked_fill_(broken, float("nan"))
-        for name, value in per_row.items()
-        if value is not None
+        name: stats[name][..., rows].nanmean((0, 2)).masked_fill_(broken, float("nan"))
+        for name in HEAD_MEASURES
+        if name in stats.rows
     }
     max_logit = stats.max_logit.amax(0)
     return {**means, "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan"))}

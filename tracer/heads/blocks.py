@@ -20,7 +20,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.heads import masks, pools
+from tracer.heads import definitions, masks, pools
 from tracer.heads.definitions import group_size, keys_seen
 from tracer.heads.masks import NO_KEY, Mask
 from tracer.heads.tiles import budget, tiles
@@ -39,25 +39,14 @@ Copies = Float[Tensor, "batch 1 1 rows keys"]
 
 @dataclass(frozen=True)
 class HeadStats:
-    """Statistics of every attention row; definitions in `definitions`, field by field.
+    """Statistics of every attention row; by the names of `definitions`.
 
-    A row that sees no key is nan in all of them. current, previous, distance, duplicate and induction are nan in cross
-    attention, where queries and keys are counted apart.
+    A row that sees no key is nan in all of them. Those of `definitions.SQUARE` are nan in cross attention, where
+    queries and keys are counted apart.
     """
 
-    entropy: PerRow
-    entropy_normalised: PerRow
-    """nan where one key can be seen."""
-    max_p: PerRow
-    current: PerRow
-    previous: PerRow
-    """nan in row 0."""
-    first: PerRow
-    distance: PerRow
-    duplicate: PerRow | None
-    """None without tokens."""
-    induction: PerRow | None
-    """None without tokens."""
+    rows: dict[str, PerRow]
+    """By the name of the definition; without tokens, those that ask for tokens are missing."""
     lse: PerRow
     """ln sum_k exp(score), so that pattern = exp(score - lse); -inf in a row that sees no key."""
     max_logit: Float[Tensor, "batch head"]
@@ -66,6 +55,9 @@ class HeadStats:
     """The heads' outputs, 0 in a row that sees no key; None without v."""
     thumbs: Float[Tensor, "batch head rows cols"] | None = None
     """The largest weight in each cell of the pattern; None unless asked for."""
+
+    def __getitem__(self, name: str) -> PerRow:
+        return self.rows[name]
 
 
 class Sums(NamedTuple):
@@ -77,12 +69,18 @@ class Sums(NamedTuple):
     """Z, the sum of e."""
     lost: Tensor
     """The sum of e t, in units of ln 2."""
-    first: Tensor
-    current: Tensor
-    previous: Tensor
-    distance: Tensor
-    duplicate: Tensor
+    first_token: Tensor
+    current_token: Tensor
+    previous_token: Tensor
+    attended_distance: Tensor
+    duplicate_token: Tensor
     induction: Tensor
+
+
+SHARES = Sums._fields[3:]
+"""Sums that are their measure once divided by `total`."""
+FUSED = {"entropy", "entropy_normalised", "confidence", *SHARES}
+"""Measures that this pass has a form of its own for; any other is computed from each tile by its definition."""
 
 
 @torch.no_grad()
@@ -124,6 +122,12 @@ def stats(
     scratch_t, scratch_e = (q.new_empty(cut.largest) for _ in range(2))
     per_row = q.new_full((len(Sums._fields), batch, kv_head, group, query_pos), float("nan"))
     seen = keys_seen(query_pos, key_pos, causal=causal, device=q.device).expand(per_row.shape[1:]).contiguous()
+    others = {
+        name: torch.full_like(per_row[0], float("nan"))
+        for name in definitions.ROWS
+        if name not in FUSED and not (tokens is None and definitions.asks_for(name, "tokens"))
+    }  # fmt: skip
+    unfused = {name: into for name, into in others.items() if square or name not in definitions.SQUARE}
     z = scratch_z = small = None
     if v is not None:
         z = q.new_empty(batch, query_pos, kv_head, group, v.shape[-1])
@@ -153,18 +157,24 @@ def stats(
                 if causal:
                     masks.hide_future_(t[..., rows.start :])
                 _softmax_sums(tile, t, e)
-                tile.first.copy_(e[..., 0])
+                tile.first_token.copy_(e[..., 0])
                 if square:
                     _near_keys(tile, e, rows.start, causal, scratch=t)
                 if copies is not None:
-                    torch.sum(torch.mul(e, copies, out=t), -1, out=tile.duplicate)
+                    torch.sum(torch.mul(e, copies, out=t), -1, out=tile.duplicate_token)
                     torch.sum(torch.mul(e[..., 1:], copies[..., :-1], out=t[..., 1:]), -1, out=tile.induction)
-                if v is None and small is None:
+                if v is None and small is None and not unfused:
                     continue
                 share = tile.total.reciprocal()
                 if bias is not None:
                     share.masked_fill_(tile.largest < NO_KEY, 0)
                 share = share.unsqueeze(-1)
+                for name, into in unfused.items():
+                    weights = (e * share).flatten(1, 2)
+                    value = definitions.of_rows(
+                        name, weights, None if tokens is None else tokens[b], causal=causal, start=rows.start
+                    )
+                    into[b, kv, g, rows] = value.unflatten(1, e.shape[1:3])
                 if v is not None and z is not None and scratch_z is not None:
                     product = scratch_z[: math.prod(shape[:-1]) * v.shape[-1]].view(*shape[:-1], -1)
                     torch.bmm(_one_product(e), v[b, kv, :n_keys].flatten(0, 1), out=_one_product(product))
@@ -182,16 +192,15 @@ def stats(
     largest = torch.where(total.isnan(), float("nan"), sums.largest * LN2).masked_fill_(empty, float("-inf"))
     entropy = total.log() - LN2 * sums.lost / total
     seen = seen.flatten(1, 2).to(dtype)
+    per_token = {name for name in SHARES if tokens is None and definitions.asks_for(name, "tokens")}
     return HeadStats(
-        entropy=entropy,
-        entropy_normalised=entropy / torch.where(seen > 1, seen.log(), float("nan")),
-        max_p=1 / total,
-        current=sums.current / total,
-        previous=sums.previous / total,
-        first=sums.first / total,
-        distance=sums.distance / total,
-        duplicate=None if tokens is None else sums.duplicate / total,
-        induction=None if tokens is None else sums.induction / total,
+        rows={
+            "entropy": entropy,
+            "entropy_normalised": entropy / torch.where(seen > 1, seen.log(), float("nan")),
+            "confidence": 1 / total,
+            **{name: getattr(sums, name) / total for name in SHARES if name not in per_token},
+            **{name: value.flatten(1, 2).masked_fill_(empty, float("nan")) for name, value in others.items()},
+        },
         lse=torch.where(empty, largest, largest + total.log()),
         max_logit=largest.amax(-1),
         z=None if z is None else z.flatten(2, 3),
@@ -223,14 +232,14 @@ def _softmax_sums(tile: Sums, t: Tile, e: Tile) -> None:
 def _near_keys(tile: Sums, e: Tile, start: int, causal: bool, scratch: Tile) -> None:
     """The mass on the query's own position and the one before, and sum_k e |q - k|, for the rows from `start` on."""
     skip = int(start == 0)
-    tile.current.copy_(e.diagonal(start, -2, -1))
-    tile.previous[..., skip:].copy_(e[..., skip:, :].diagonal(start + skip - 1, -2, -1))
+    tile.current_token.copy_(e.diagonal(start, -2, -1))
+    tile.previous_token[..., skip:].copy_(e[..., skip:, :].diagonal(start + skip - 1, -2, -1))
     rows, keys = (torch.arange(n, dtype=e.dtype, device=e.device) for n in e.shape[-2:])
     if causal:  # |q - k| = (q - start) + (start - k): a matrix-vector product, and no digits lost far from key 0
-        torch.addcmul(e @ (start - keys), tile.total, rows, out=tile.distance)
+        torch.addcmul(e @ (start - keys), tile.total, rows, out=tile.attended_distance)
     else:
         apart = (rearrange(rows + start, "rows -> rows 1") - keys).abs_()
-        torch.sum(torch.mul(e, apart, out=scratch), -1, out=tile.distance)
+        torch.sum(torch.mul(e, apart, out=scratch), -1, out=tile.attended_distance)
 
 
 def _earlier_copies(tokens: Int[Tensor, "batch pos"], rows: slice, n_keys: int, dtype: torch.dtype) -> Copies:

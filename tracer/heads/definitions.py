@@ -2,9 +2,17 @@
 
 A pattern is [... query_pos key_pos], its rows sum to 1. Each function gives one value per row; the caller averages.
 `blocks.stats` computes the same values without ever holding a pattern.
+
+A new head measure is a function here, marked `@measure_of_rows`, and a row of its name in `tracer.measures`. What it
+may ask for beside the pattern: `tokens` of the sequence; `causal`; `start`, the position of the first row that it is
+given. One that `blocks` has no faster form of must take `start`: it is called with a few rows of a pattern at a time.
 """
 
 from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
 
 import torch
 from einops import einsum, rearrange
@@ -16,6 +24,41 @@ from tracer.heads.masks import Mask
 
 Pattern = Float[Tensor, "*batch query_pos key_pos"]
 Rows = Float[Tensor, "*batch query_pos"]
+
+ROWS: dict[str, Callable[..., Tensor]] = {}
+"""Every function of rows, by its name, which is that of its measure."""
+SQUARE: set[str] = set()
+"""Those that need queries and keys to be the same positions: nan in cross attention."""
+
+
+def measure_of_rows(square: bool = False) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Marks a definition: the fused pass, the explicit form and the averages then know it by its name."""
+
+    def mark(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        ROWS[definition.__name__] = definition
+        SQUARE.update({definition.__name__} if square else ())
+        return definition
+
+    return mark
+
+
+@functools.cache
+def asks_for(name: str, what: str) -> bool:
+    """Does this definition take `tokens`, `causal` or `start`?"""
+    return what in inspect.signature(ROWS[name]).parameters
+
+
+def of_rows(
+    name: str,
+    pattern: Float[Tensor, "batch head query_pos key_pos"],
+    tokens: Int[Tensor, "batch pos"] | None = None,
+    *,
+    causal: bool = True,
+    start: int = 0,
+) -> Float[Tensor, "batch head query_pos"]:
+    """A measure by its name, given what it asks for."""
+    wanted = {"tokens": tokens, "causal": causal, "start": start}
+    return ROWS[name](pattern, **{what: value for what, value in wanted.items() if asks_for(name, what)})
 
 
 def pattern(
@@ -56,6 +99,7 @@ def group_size(head: int, kv_head: int) -> int:
     return head // kv_head
 
 
+@measure_of_rows()
 def entropy(pattern: Pattern) -> Rows:
     """-sum_k A_qk ln A_qk, in nats; exp of it is the effective number of keys.
 
@@ -64,6 +108,7 @@ def entropy(pattern: Pattern) -> Rows:
     return torch.special.entr(pattern).sum(-1)
 
 
+@measure_of_rows()
 def entropy_normalised(pattern: Pattern, *, causal: bool = True) -> Rows:
     """Row entropy over the entropy of uniform attention to the keys the row can see.
 
@@ -73,11 +118,16 @@ def entropy_normalised(pattern: Pattern, *, causal: bool = True) -> Rows:
     return entropy(pattern) / torch.where(seen > 1, seen.log(), float("nan"))
 
 
-def max_p(pattern: Pattern) -> Rows:
-    """The largest weight of the row."""
+@measure_of_rows()
+def confidence(pattern: Pattern) -> Rows:
+    """max_k A_qk, the largest weight of the row.
+
+    Source: Voita et al. 2019 (1905.09418), confidence of a head. 1 for one key.
+    """
     return pattern.amax(-1)
 
 
+@measure_of_rows(square=True)
 def current_token(pattern: Pattern) -> Rows:
     """A_qq, the mass on the token itself.
 
@@ -86,6 +136,7 @@ def current_token(pattern: Pattern) -> Rows:
     return pattern.diagonal(dim1=-2, dim2=-1)
 
 
+@measure_of_rows(square=True)
 def previous_token(pattern: Pattern) -> Rows:
     """A_q,q-1, the mass on the token before.
 
@@ -95,6 +146,7 @@ def previous_token(pattern: Pattern) -> Rows:
     return torch.nn.functional.pad(before, (1, 0), value=float("nan"))
 
 
+@measure_of_rows()
 def first_token(pattern: Pattern) -> Rows:
     """A_q0, the mass on the first position, where heads rest when nothing matches.
 
@@ -103,6 +155,7 @@ def first_token(pattern: Pattern) -> Rows:
     return pattern[..., 0]
 
 
+@measure_of_rows(square=True)
 def attended_distance(pattern: Pattern) -> Rows:
     """sum_k A_qk |q - k|, the mean distance in tokens to what the row attends to.
 
@@ -113,6 +166,7 @@ def attended_distance(pattern: Pattern) -> Rows:
     return (pattern * (rearrange(positions, "query_pos -> query_pos 1") - positions).abs()).sum(-1)
 
 
+@measure_of_rows()
 def duplicate_token(
     pattern: Float[Tensor, "*batch head query_pos key_pos"], tokens: Int[Tensor, "*batch pos"]
 ) -> Float[Tensor, "*batch head query_pos"]:
@@ -123,6 +177,7 @@ def duplicate_token(
     return (pattern * earlier_copies(tokens).unsqueeze(-3)).sum(-1)
 
 
+@measure_of_rows()
 def induction(
     pattern: Float[Tensor, "*batch head query_pos key_pos"], tokens: Int[Tensor, "*batch pos"]
 ) -> Float[Tensor, "*batch head query_pos"]:

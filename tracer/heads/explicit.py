@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tracer.heads import definitions, pools
 from tracer.heads.blocks import HeadStats, PerRow
+from tracer.heads.definitions import SQUARE
 
 
 @torch.no_grad()
@@ -32,27 +33,17 @@ def stats_from_pattern(
         raise ValueError(f"{query_pos} queries and {key_pos} keys are not the same tokens: leave `tokens` out")
     pattern = pattern.to(torch.promote_types(pattern.dtype, torch.float32))
     empty = pattern.sum(-1) == 0
-    entropy, max_p = definitions.entropy(pattern), definitions.max_p(pattern)
-    if seen is None:
-        normalised = definitions.entropy_normalised(pattern, causal=causal)
-    else:
-        normalised = entropy / torch.where(seen > 1, seen.to(pattern.dtype).log(), float("nan"))
     undefined = torch.full_like(pattern[..., 0], float("nan"))
-
-    def rows(values: Float[Tensor, "batch head query_pos"]) -> Float[Tensor, "batch head query_pos"]:
-        return values.masked_fill(empty, float("nan"))
-
+    rows = {
+        name: definitions.of_rows(name, pattern, tokens, causal=causal) if square or name not in SQUARE else undefined
+        for name in definitions.ROWS
+        if tokens is not None or not definitions.asks_for(name, "tokens")
+    }
+    if seen is not None:
+        rows["entropy_normalised"] = rows["entropy"] / torch.where(seen > 1, seen.to(pattern.dtype).log(), float("nan"))
     return HeadStats(
-        entropy=rows(entropy),
-        entropy_normalised=rows(normalised),
-        max_p=rows(max_p),
-        current=rows(definitions.current_token(pattern)) if square else undefined,
-        previous=rows(definitions.previous_token(pattern)) if square else undefined,
-        first=rows(definitions.first_token(pattern)),
-        distance=rows(definitions.attended_distance(pattern)) if square else undefined,
-        duplicate=None if tokens is None else rows(definitions.duplicate_token(pattern, tokens)),
-        induction=None if tokens is None else rows(definitions.induction(pattern, tokens)),
-        lse=(undefined if largest is None else largest - max_p.log()).masked_fill(empty, float("-inf")),
+        rows={name: value.masked_fill(empty, float("nan")) for name, value in rows.items()},
+        lse=(undefined if largest is None else largest - rows["confidence"].log()).masked_fill(empty, float("-inf")),
         max_logit=undefined[..., 0] if largest is None else largest.masked_fill(empty, float("-inf")).amax(-1),
         thumbs=None if thumbs is None else pools.thumbs(pattern, thumbs),
     )

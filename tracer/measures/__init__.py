@@ -1,7 +1,8 @@
 """What each variable of a trace means: label, unit, range, value at chance, palette, formula, source, probe.
 
 The dashboard reads everything it says about a number from here, without importing torch. A new measure is one function
-that computes it, one row in `attention`, `weights` or `whole`, and one test with an answer known by hand.
+that computes it (of a head: in `tracer.heads.definitions`, under the same name), one row in `attention`, `weights` or
+`whole`, and one test with an answer known by hand.
 """
 
 from tracer.measures.attention import ATTENTION
@@ -12,9 +13,10 @@ from tracer.measures.weights import WEIGHTS
 from tracer.measures.whole import WHOLE
 
 __all__ = [
-    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PROBES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure",
-    "Setting", "period", "probe_words", "update_band",
+    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PROBES", "REPEAT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE",
+    "Band", "Measure", "Setting", "period", "probe_words", "update_band",
 ]  # fmt: skip
 
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *WHOLE)}
 HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)
+REPEAT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "repeat")

@@ -14,7 +14,7 @@ PARAM = ("step", "param")
 HEAD_MATRIX = ("step", "layer", "head", "matrix")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measure:
     """One variable of the trace."""
 
@@ -24,14 +24,6 @@ class Measure:
     """A title, for an axis or a menu."""
     short: str
     """As few letters as fit on a small grid."""
-    unit: str
-    """Empty for pure numbers."""
-    low: float | None
-    """Smallest possible value; None when there is no bound."""
-    high: float | None
-    """Largest possible value; None when there is no bound or it depends on the setting."""
-    palette: Literal["sequential", "diverging"]
-    """diverging when 0 is in the middle and signs matter."""
     formula: str
     """Plain text, in the words of design and docstrings."""
     source: str
@@ -40,6 +32,14 @@ class Measure:
     """Which tokens it is measured on: held-out text, repeated random tokens, the training batch, or none."""
     dims: tuple[str, ...]
     """Its dimensions in the trace."""
+    unit: str = ""
+    """Empty for pure numbers."""
+    low: float | None = None
+    """Smallest possible value; None when there is no bound."""
+    high: float | None = None
+    """Largest possible value; None when there is no bound or it depends on the setting."""
+    palette: Literal["sequential", "diverging"] = "sequential"
+    """diverging when 0 is in the middle and signs matter."""
     note: str = ""
     """What a reader could get wrong."""
     chance_text: str = ""

@@ -14,10 +14,6 @@ from torch import Tensor, nn
 from tracer.heads import HeadStats
 from tracer.heads.call import AttentionCall
 
-PER_ROW = (
-    "entropy", "entropy_normalised", "max_p", "current", "previous", "first", "distance", "duplicate", "induction",
-)  # fmt: skip
-
 
 def real_rows(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -56,10 +52,11 @@ def without_padding(
     first = real.int().argmax(1)
     padded = (first > 0) & real.any(1)
     if own_keys and bool(padded.any()):
-        there = call.weight(first, found.lse).where(~found.first.isnan(), found.first)
-        found = replace(found, first=torch.where(rearrange(padded, "batch -> batch 1 1"), there, found.first))
+        there = call.weight(first, found.lse).where(~found["first_token"].isnan(), found["first_token"])
+        there = torch.where(rearrange(padded, "batch -> batch 1 1"), there, found["first_token"])
+        found = replace(found, rows={**found.rows, "first_token": there})
     blind = ~real[:, None] | (found.lse == float("-inf"))
-    largest = (found.lse + found.max_p.log()).masked_fill(blind, float("-inf"))
+    largest = (found.lse + found["confidence"].log()).masked_fill(blind, float("-inf"))
     kept = real.clone()
     kept[padded, first[padded]] = False
     return hidden(replace(found, max_logit=largest.amax(-1)), ~kept[:, None])
@@ -67,6 +64,5 @@ def without_padding(
 
 def hidden(found: HeadStats, rows: Bool[Tensor, "batch head_or_1 query_pos"]) -> HeadStats:
     """The same, with some rows marked as rows that see nothing, which every mean leaves out."""
-    values = {name: value for name in PER_ROW if (value := getattr(found, name)) is not None}
-    blank = {name: value.masked_fill(rows, float("nan")) for name, value in values.items()}
-    return replace(found, **blank, lse=found.lse.masked_fill(rows, float("-inf")))
+    blank = {name: value.masked_fill(rows, float("nan")) for name, value in found.rows.items()}
+    return replace(found, rows=blank, lse=found.lse.masked_fill(rows, float("-inf")))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
-from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, RunWriter, Variable
 from tracer.store.provenance import process, provenance
@@ -37,7 +37,6 @@ FIRST_ROWS = 1024
 """Room in the trace to begin with; it doubles."""
 SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate")
 PARAM_MEASURES = ("grad_norm", "weight_norm", "update_ratio")
-REPEAT_MEASURES = ("induction", "duplicate_token")
 
 
 class Probing:

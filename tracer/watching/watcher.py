@@ -17,6 +17,7 @@ from tracer.ablate import MODES, Head, Mode, plan
 from tracer.ablate.parts import head_of
 from tracer.heads import scores
 from tracer.heads.call import AttentionCall
+from tracer.heads.definitions import SQUARE
 from tracer.interventions.edits import recording, visiting
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.watching.discovered import DiscoveredAttention, editing
@@ -114,8 +115,8 @@ class Watcher:
         fits = not cross and tokens is not None and tokens.shape == (batch, query_pos) and query_pos == key_pos
         found = call.stats(tokens if fits else None, z=not torch.is_grad_enabled())
         if cross:  # queries and keys are counted apart, even where there are as many
-            nowhere = torch.full_like(found.entropy, float("nan"))
-            found = replace(found, current=nowhere, previous=nowhere, distance=nowhere)
+            nowhere = torch.full_like(found["entropy"], float("nan"))
+            found = replace(found, rows={**found.rows, **dict.fromkeys(SQUARE, nowhere)})
         if fits:
             self.tokens = tokens
         real = self._real[cross or layer.causal]
@@ -123,9 +124,9 @@ class Watcher:
             found = without_padding(found, call, real, not cross and query_pos == key_pos)
         rows = self.rows
         if not cross and query_pos != key_pos:  # keys of earlier passes are kept: row 0 may see many
-            rows, one = slice(None), found.entropy_normalised.isnan()
-            found = hidden(found, one & ~found.entropy.isnan())
-        broken = (found.entropy.isnan() & (found.lse != float("-inf"))).any()
+            rows, one = slice(None), found["entropy_normalised"].isnan()
+            found = hidden(found, one & ~found["entropy"].isnan())
+        broken = (found["entropy"].isnan() & (found.lse != float("-inf"))).any()
         self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
         for name, values in scores(found, rows).items():

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.browsing.chrome import Tab, browser
 from benchmarks.browsing.report import middle, worst
 from tests.browsing import ROOT, served, settle
-from tracer.pictures import film, payload
+from tracer.pictures import payload, scrubber
 
 SNAPSHOTS, MOVES = 100, 150
 PAGE = Path(__file__).parent / "browsing" / "film_app.py"
@@ -29,9 +29,9 @@ def packed() -> tuple[bytes, np.ndarray]:
 
     shares = np.stack([attention(64, seed)[:4, :4] for seed in range(SNAPSHOTS)])
     scores = {name: np.random.default_rng(0).random((SNAPSHOTS, 4, 4)) for name in ("induction", "previous_token")}
-    frames = {step: film.codes(shares[step]) for step in range(SNAPSHOTS)}
+    frames = {step: scrubber.codes(shares[step]) for step in range(SNAPSHOTS)}
     steps, loss = list(range(SNAPSHOTS)), np.linspace(7, 3, SNAPSHOTS)
-    return film.film(steps, frames, loss, scores, n=(64, 64), causal=[True] * 4, loss_label="held-out loss"), shares
+    return scrubber.pack(steps, frames, loss, scores, n=(64, 64), causal=[True] * 4, loss_label="held-out loss"), shares
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     header, arrays = payload.unpack(blob)
     frames = dict(enumerate(arrays["frames"]))
     began = time.perf_counter()
-    film.film(range(SNAPSHOTS), frames, np.zeros(SNAPSHOTS), {}, n=(64, 64), causal=header["causal"])
+    scrubber.pack(range(SNAPSHOTS), frames, np.zeros(SNAPSHOTS), {}, n=(64, 64), causal=header["causal"])
     took = time.perf_counter() - began
     raw = arrays["frames"].nbytes
     print(f"{raw / 1e6:.2f} MB of frames are {len(blob) / 1e6:.2f} MB deflated, packed in {took:.2f} s")

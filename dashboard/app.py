@@ -11,9 +11,9 @@ import streamlit as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dashboard import navigation, state, theme  # noqa: E402
-from dashboard.components.all_parts import all_parts  # noqa: E402
 from dashboard.shared.export.page_file import draw_page_taking, forget  # noqa: E402
 from dashboard.shared.keys import draw_keys  # noqa: E402
+from dashboard.shared.mount import all_parts  # noqa: E402
 from dashboard.shared.tour.steps import draw_tour  # noqa: E402
 
 st.set_page_config(page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard import rooms
 from tracer.pictures.colours import ANCHORS, LINES, contrast, layer_colours, lightness, palette, ramp
 from tracer.pictures.scales import Scale, head_label, parse_head
 
@@ -95,18 +94,24 @@ _CHROME = """
 }
 :is([data-testid="stElementContainer"], [data-testid="stLayoutWrapper"]):has(h2)
   + [data-testid="stElementContainer"]:has([data-testid="stCaptionContainer"]) { margin-top: -.6rem; }
+[class*=st-key-me-] [data-testid=stElementContainer]:has([data-drawn]) {
+  height: auto !important; overflow: visible !important;
+}
+[class*=st-key-me-] [data-testid=stSkeleton] { display: none; }
+[data-testid=stSkeleton] { height: 4rem; }
 @media (max-width: 640px) { [data-testid="stHorizontalBlock"] { row-gap: 1rem; } }
 """
 """Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, badges and code in a caption; a
 section stands further from the one before than from its own words, and sections side by side begin on one line; and
-where columns stack, they stand no further apart than what belongs together."""
+where columns stack, they stand no further apart than what belongs together. A picture keeps its room until it
+is drawn, a widget that of most with their labels."""
 
 
 def apply() -> None:
     """What the theme's settings cannot say; first on a page and not a style alone, it fetches what styles wait for."""
     import streamlit as st
 
-    st.html(f"<style>{_CHROME}{rooms.css()}</style><i></i>")
+    st.html(f"<style>{_CHROME}</style><i></i>")
 
 
 @dataclass(frozen=True)

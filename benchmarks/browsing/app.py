@@ -4,8 +4,8 @@ import streamlit as st
 
 from benchmarks.browsing import ours
 from dashboard import theme
-from dashboard.components.all_parts import all_parts
-from dashboard.components.atlas import atlas
+from dashboard.shared.mount import all_parts, draw
+from tracer.pictures import atlas
 
 SEEDS = 4
 state = st.session_state
@@ -25,11 +25,16 @@ def other() -> None:
     state["seed"] = state.get("seed", 0) + 1
 
 
+theme.apply()
 all_parts()
 st.button("Other data", on_click=other)
 st.button("Again")
 scales = {"score": theme.Scale(label="Induction score", unit="", lo=0.0, hi=1.0, palette="score", chance=0.03)}
-atlas(packed(n)[state.get("seed", 0) % SEEDS], key="atlas", selected=state.get("head", (0, 0)), measure="score",
-      scales=scales, on_change=choose)  # fmt: skip
+draw(
+    atlas.picture(
+        packed(n)[state.get("seed", 0) % SEEDS], selected=state.get("head", (0, 0)), measure="score", scales=scales,
+    ),
+    key="atlas", on_change=choose,
+)  # fmt: skip
 state["runs"] = state.get("runs", 0) + 1
 st.text(f"seed {state.get('seed', 0)} head {state.get('head', (0, 0))} run {state['runs']}.")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from benchmarks.browsing.tensors import attention, tokens
 from tracer.pictures import payload, source
+from tracer.pictures.atlas import pack
+from tracer.pictures.pattern import pack as pack_one
 from tracer.pictures.scales import Scale
 
 SCALE = Scale(label="Induction score", unit="", lo=0.0, hi=1.0, palette="score", chance=0.03)
@@ -24,13 +26,13 @@ part({{ data, parentElement: document.querySelector(".st-key-one"), setStateValu
 def atlas(n: int, seed: int = 0) -> bytes:
     """Every head of n tokens, as the Heads page packs them."""
     patterns = attention(n, seed)
-    return payload.atlas(patterns, {"score": patterns[:, :, -1, n // 2]})
+    return pack(patterns, {"score": patterns[:, :, -1, n // 2]})
 
 
 @functools.cache
 def pattern(n: int, seed: int = 0) -> bytes:
     """The first head of n tokens, exactly."""
-    return payload.pattern(attention(n, seed)[0, 2], tokens(n), label="L0H2")
+    return pack_one(attention(n, seed)[0, 2], tokens(n), label="L0H2")
 
 
 def cue(name: str, blob: bytes) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from tracer.pictures import carpets, payload
+from tracer.pictures import carpet, curves
 from tracer.store import Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def head_curves(opened: Run, measure: str) -> bytes:
 @st.cache_data(max_entries=128, show_spinner=False)
 def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
-    return payload.head_curves(recorded["step"].values, recorded[measure].values)
+    return curves.pack_heads(recorded["step"].values, recorded[measure].values)
 
 
 def head_carpet(opened: Run, measure: str) -> bytes:
@@ -73,7 +73,7 @@ def head_carpet(opened: Run, measure: str) -> bytes:
 @st.cache_data(max_entries=128, show_spinner=False)
 def _head_carpet(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
-    return carpets.carpet(recorded["step"].values, recorded[measure].values)
+    return carpet.pack(recorded["step"].values, recorded[measure].values)
 
 
 def model(opened: Run, step: int) -> HeadModel:

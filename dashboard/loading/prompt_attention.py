@@ -13,7 +13,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from tracer.pictures import payload
+from tracer.pictures.atlas import pack_thumbs
+from tracer.pictures.overview import pack as pack_overview
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -103,9 +104,7 @@ def atlas(sight: Sight, stamp: str, measures: dict[str, np.ndarray]) -> bytes:
 @st.cache_data(max_entries=32, show_spinner=False)
 def _atlas(key: tuple[object, ...], _sight: Sight, _measures: dict[str, np.ndarray]) -> bytes:
     largest = max(q for q, _ in _sight.sizes), max(k for _, k in _sight.sizes)
-    return payload.atlas_thumbs(
-        _sight.thumbs, _measures, n=largest, causal=_sight.causal, layer_names=_sight.names or None
-    )
+    return pack_thumbs(_sight.thumbs, _measures, n=largest, causal=_sight.causal, layer_names=_sight.names or None)
 
 
 def overview(sight: Sight, head: Head, pool: Pool, label: str) -> bytes:
@@ -116,7 +115,7 @@ def overview(sight: Sight, head: Head, pool: Pool, label: str) -> bytes:
 @st.cache_data(max_entries=32, show_spinner="Drawing the overview …")
 def _overview(key: tuple[object, ...], head: Head, pool: Pool, label: str, _sight: Sight) -> bytes:
     n_query, n_key = _sight.sizes[head[0]]
-    return payload.overview(
+    return pack_overview(
         _sight.overview(*head, OVERVIEW, pool), n_query=n_query, n_key=n_key, factor_q=-(-n_query // OVERVIEW),
         factor_k=-(-n_key // OVERVIEW), label=label, causal=_sight.causal[head[0]], pool=pool,
     )  # fmt: skip

@@ -16,7 +16,7 @@ import streamlit as st
 from dashboard.loading import recorded_prompts
 from dashboard.loading.prompt_attention import Sight
 from dashboard.shared import head_scores
-from tracer.pictures import film as pictures
+from tracer.pictures import scrubber
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def film_of(
     apart: bool = False,
 ) -> Film:  # fmt: skip
     """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
-    size = pictures.resolution(max(max(pair) for pair in sight.sizes), sight.thumbs[..., 0, 0].size, len(steps))
+    size = scrubber.resolution(max(max(pair) for pair in sight.sizes), sight.thumbs[..., 0, 0].size, len(steps))
     reel = _reel(sight.key, size)
     missing = [step for step in steps if step not in reel]
     if missing and (asked or cheap(run, sight, missing)):
@@ -55,8 +55,8 @@ def film_of(
     measures = tuple(head_scores.head_measures(trace))
     name = hashlib.sha256(repr((*sight.key, size)).encode()).hexdigest()[:16] if apart else ""
     timeline = _blob((*sight.key, size), tuple(steps), filmed, rows, measures, name, trace, sight, reel)
-    pieces = [filmed[i : i + pictures.REEL] for i in range(0, len(filmed), pictures.REEL)] if apart else []
-    reels = [_piece(piece, i * pictures.REEL, name, reel) for i, piece in enumerate(pieces)]
+    pieces = [filmed[i : i + scrubber.REEL] for i in range(0, len(filmed), scrubber.REEL)] if apart else []
+    reels = [_piece(piece, i * scrubber.REEL, name, reel) for i, piece in enumerate(pieces)]
     return Film(timeline, reels, len(missing))
 
 
@@ -87,7 +87,7 @@ def _shoot(
         for step in steps:
             thumbs = see(step).thumbs
             if thumbs.shape == shape:  # a run that diverged keeps patterns of another size
-                reel[step] = pictures.codes(recorded_prompts.pooled(thumbs, size, "max"))
+                reel[step] = scrubber.codes(recorded_prompts.pooled(thumbs, size, "max"))
         return
     import torch
 
@@ -96,7 +96,7 @@ def _shoot(
     torch.set_num_threads(1)
     tokens = torch.tensor([sight.key[2]])
     for step, thumbs in film(open_run(str(sight.key[0])), tokens, steps, size=size):
-        reel[step] = pictures.codes(thumbs)
+        reel[step] = scrubber.codes(thumbs)
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)
@@ -108,7 +108,7 @@ def _blob(
     loss = next((name for name in LOSSES if head_scores.holds(_trace, name)), None)
     n = max(q for q, _ in _sight.sizes), max(k for _, k in _sight.sizes)
     cells = _reel[filmed[0]].shape[2:] if filmed else (1, 1)
-    return pictures.film(
+    return scrubber.pack(
         steps, {step: _reel[step] for step in filmed},
         _trace[loss].values[list(rows)] if loss else np.full(len(steps), np.nan),
         {name: _trace[name].values[list(rows)] for name in measures},
@@ -119,4 +119,4 @@ def _blob(
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _piece(steps: tuple[int, ...], first: int, name: str, _reel: Reel) -> bytes:
-    return pictures.reel([_reel[step] for step in steps], first, name)
+    return scrubber.reel([_reel[step] for step in steps], first, name)

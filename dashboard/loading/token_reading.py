@@ -7,7 +7,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.prompt_attention import Head, Sight
-from tracer.pictures import reading
+from tracer.pictures import token_view as reading
 from tracer.store import Run, open_run
 
 
@@ -57,7 +57,7 @@ def _token_view(
     key: tuple[object, ...], start: int, n: int, layer: int, _sight: Sight, _norms: np.ndarray | None
 ) -> bytes:  # fmt: skip
     page = slice(start, start + n)
-    return reading.token_view(
+    return reading.pack(
         lambda one, head: _sight.window(one, head, page, slice(None)), _sight.strings[page], there=there(_sight),
         causal=_sight.causal, norms=_norms, start=start, layer=layer, step=_sight.step,
     )  # fmt: skip

@@ -11,14 +11,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.components.headmap import headmap
-from dashboard.components.versus import versus
 from dashboard.loading import comparison, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_attention import WHOLE, Head, Sight
 from dashboard.shared import choosers, head_scores, patterns, prompts
+from dashboard.shared.mount import draw
+from tracer.pictures import headmap, versus
 from tracer.pictures.payload import visible
 from tracer.pictures.versus import Side
-from tracer.pictures.versus import versus as pack
 from tracer.store import Run
 
 See = Callable[[int], Sight]
@@ -263,7 +262,7 @@ def _draw_patterns(run: Run, sight: Sight, other: Other, focus: Head, partner: H
         st.session_state["versus_cell"] = {"of": sight.key, "at": cell}
 
     at = held["at"] if held.get("of") == sight.key else None
-    versus(pack(a, b), key="versus", head=focus, locked=at, on_change=hold)
+    draw(versus.picture(versus.pack(a, b), head=focus, locked=at), key="versus", on_change=hold)
 
 
 def _side(name: str, sight: Sight, head: Head, window: tuple[int, int, int, int] | None) -> Side:
@@ -304,9 +303,12 @@ def _draw_moved(sight: Sight, other: Other, focus: Head, beside: comparison.Part
     scale = theme.Scale("Attention moved", "", 0.0, max(0.1, math.ceil(10 * most) / 10), "score", 2)
     left, right = st.columns([5, 4], gap="large")
     with left:
-        headmap(
-            found, key="moved", title="Attention moved from A to B", scale=scale, selected=focus,
-            notes=_notes(beside, found.shape), on_change=state.focus_on,
+        draw(
+            headmap.picture(
+                found, title="Attention moved from A to B", scale=scale, selected=focus,
+                notes=_notes(beside, found.shape),
+            ),
+            key="moved", on_change=state.focus_on,
         )  # fmt: skip
     with right:
         first = np.unravel_index(int(np.nanargmax(found)), found.shape)

@@ -6,11 +6,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import theme
-from dashboard.components.curves import curves
 from dashboard.loading import diagnoses
 from dashboard.loading.diagnoses import Bounds
 from dashboard.loading.prompt_attention import Head
-from tracer.pictures import payload
+from dashboard.shared.mount import draw
+from tracer.pictures import curves
 from tracer.store import Run
 
 HEIGHT = 250
@@ -72,14 +72,22 @@ def _draw(found: Bounds, label: str, step: int | None, key: str, log_x: bool) ->
     left, right = st.columns(2, gap="large")
     with left:
         lines = np.stack([found.entropy, found.by_scores, found.by_weights])
-        blob = payload.curves(found.steps, lines, ["entropy", "its scores allow", "Zhai's bound"])
+        blob = curves.pack(found.steps, lines, ["entropy", "its scores allow", "Zhai's bound"])
         scale = theme.Scale("Entropy", "nats", chance=found.uniform, mark="every key alike", digits=3)
-        curves(blob, key=f"{key}_entropy", step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT)
+        draw(
+            curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT),
+            key=f"{key}_entropy",
+        )  # fmt: skip
     with right:
         sizes = np.stack([found.weight_size, found.score_size])
-        blob = payload.curves(found.steps, sizes, ["weights allow", "its scores"], log_y=True)
-        curves(blob, key=f"{key}_size", step=step, log_x=log_x, scale=theme.Scale("Size of a row of scores, s"),
-               selectable=False, height=HEIGHT)  # fmt: skip
+        blob = curves.pack(found.steps, sizes, ["weights allow", "its scores"], log_y=True)
+        draw(
+            curves.picture(
+                blob, step=step, log_x=log_x, scale=theme.Scale("Size of a row of scores, s"), selectable=False,
+                height=HEIGHT,
+            ),
+            key=f"{key}_size",
+        )  # fmt: skip
     st.caption(
         f"At {len(found.steps)} snapshot{'s' * (len(found.steps) != 1)}, on {found.sequences} held-out "
         f"passage{'s' * (found.sequences != 1)} of {found.tokens} tokens. Other pictures measure entropy on more text, "

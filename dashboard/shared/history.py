@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.components.carpet import carpet
-from dashboard.components.curves import curves
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
+from dashboard.shared.mount import draw
 from tracer.measures import MEASURES
+from tracer.pictures import carpet, curves
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -53,12 +53,18 @@ def draw_measure(
     """One measure of every head as chosen; a click takes a head into focus."""
     label, scale = theme.head_label(*focus), choosers.scale(measure, run, trace[measure].values)
     if state.read().view == "carpet":
-        carpet(
-            loading.head_carpet(run, measure), key=CARPETS[key], selected=label, step=step, log_x=log_x, scale=scale,
-            height=height - LEGEND, on_change=state.focus_on,
+        draw(
+            carpet.picture(
+                loading.head_carpet(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
+                height=height - LEGEND,
+            ),
+            key=CARPETS[key], on_change=state.focus_on,
         )  # fmt: skip
     else:
-        curves(
-            loading.head_curves(run, measure), key=key, selected=label, step=step, log_x=log_x, scale=scale,
-            n_groups=trace.sizes["layer"], height=height, on_change=state.focus_on,
+        draw(
+            curves.picture(
+                loading.head_curves(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
+                n_groups=trace.sizes["layer"], height=height,
+            ),
+            key=key, on_change=state.focus_on,
         )  # fmt: skip

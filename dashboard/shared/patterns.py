@@ -5,11 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import theme
-from dashboard.components.overview import overview
-from dashboard.components.pattern import Cell, pattern
 from dashboard.loading import prompt_attention, token_reading
 from dashboard.loading.prompt_attention import WHOLE, Head, Pool, Sight
-from tracer.pictures import payload
+from dashboard.shared.mount import draw
+from tracer.pictures import overview, pattern, payload
+from tracer.pictures.pattern import Cell
 
 Window = tuple[int, int, int, int]
 """query_start, query_stop, key_start, key_stop."""
@@ -49,9 +49,12 @@ def draw_overview(sight: Sight, head: Head) -> None:
     block = -(-max(n_query, n_key) // prompt_attention.OVERVIEW)
     cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
     st.caption(f"{cells}Drag over a part to see it exactly.")
-    overview(
-        prompt_attention.overview(sight, head, pool, label), key="overview", window=window_of(sight, head), head=head,
-        largest=WHOLE, max_size=SIZE, on_change=lambda window: _keep(sight, window),
+    draw(
+        overview.picture(
+            prompt_attention.overview(sight, head, pool, label), window=window_of(sight, head), head=head,
+            largest=WHOLE, max_size=SIZE,
+        ),
+        key="overview", on_change=lambda window: _keep(sight, window),
     )  # fmt: skip
 
 
@@ -66,15 +69,15 @@ def draw_window(sight: Sight, head: Head) -> None:
 
 def _draw(sight: Sight, head: Head, window: Window) -> None:
     layer, (q_start, q_stop, k_start, k_stop) = head[0], window
-    blob = payload.pattern(
+    blob = pattern.pack(
         sight.window(*head, slice(q_start, q_stop), slice(k_start, k_stop)), sight.queries(layer)[q_start:q_stop],
         key_tokens=sight.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
         causal=sight.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
     locked = _lock(sight)
-    pattern(
-        blob, key="pattern", max_size=SIZE, head=head, locked=locked, text=not reads_itself(sight, head),
-        on_change=lambda cell: _hold(sight, cell),
+    draw(
+        pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(sight, head)),
+        key="pattern", on_change=lambda cell: _hold(sight, cell),
     )  # fmt: skip
     with st.container(key="exact"):
         st.html(STYLE)

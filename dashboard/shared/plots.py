@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from dashboard.components.host import DRAWN
+from dashboard.shared.mount import DRAWN
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -9,8 +9,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
-from dashboard.components.pulse import ticking
 from dashboard.loading.run_summaries import Summary, recent_ms, status_word, summary
+from dashboard.shared.pulse import ticking
 from tracer.store import Run
 
 Colour = Literal["blue", "green", "gray", "orange", "red"]

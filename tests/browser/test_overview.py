@@ -15,12 +15,11 @@ EDGES = 20, 38, 2
 SCRIPT = """
 import numpy as np
 import streamlit as st
-from tracer.pictures import payload
-from dashboard.components.atlas import atlas
-from dashboard.components.all_parts import all_parts
-from dashboard.components.overview import overview
-from dashboard.components.pattern import pattern
+from tracer.pictures import atlas, overview, pattern
+from dashboard import theme
+from dashboard.shared.mount import all_parts, draw
 
+theme.apply()
 all_parts()
 state, causal = st.session_state, "cross" not in st.query_params
 shares = np.zeros((320 if causal else 40, 320))
@@ -28,20 +27,20 @@ shares[201 if causal else 3, [0, 100]] = [0.17, 0.83]
 tokens = [f"w{i}" for i in range(320)]
 n_query, n_key = shares.shape
 pooled = shares.reshape(n_query // 2, 2, 160, 2).max((1, 3))
-blob = payload.overview(pooled, n_query=n_query, n_key=n_key, factor_q=2, factor_k=2, label="L0H1", causal=causal)
+blob = overview.pack(pooled, n_query=n_query, n_key=n_key, factor_q=2, factor_k=2, label="L0H1", causal=causal)
 window = state.get("window", (0, min(64, n_query), 0, 64))
-overview(blob, key="overview", window=window, largest=64, on_change=lambda v: state.update(window=v))
+draw(overview.picture(blob, window=window, largest=64), key="overview", on_change=lambda v: state.update(window=v))
 st.text(f"window {window}")
 q0, q1, k0, k1 = window
 where = {"key_tokens": tokens[k0:k1], "query_start": q0, "key_start": k0}
-blob = payload.pattern(shares[q0:q1, k0:k1], tokens[q0:q1], causal=causal, **where)
-pattern(blob, key="pattern", locked=state.get("lock"), on_change=lambda v: state.update(lock=v))
+blob = pattern.pack(shares[q0:q1, k0:k1], tokens[q0:q1], causal=causal, **where)
+draw(pattern.picture(blob, locked=state.get("lock")), key="pattern", on_change=lambda v: state.update(lock=v))
 st.text(f"lock {state.get('lock')}")
 thumbs = np.zeros((2, 3, 4, 4))
 thumbs[0, 1] = np.nan
 layers = {"causal": [True, False], "layer_names": ["<b>a</b>", "b"]}
-blob = payload.atlas_thumbs(thumbs, {"score": np.full((2, 3), np.nan)}, n=4, **layers)
-atlas(blob, key="atlas", selected=state.get("head", (0, 0)), on_change=lambda v: state.update(head=v))
+blob = atlas.pack_thumbs(thumbs, {"score": np.full((2, 3), np.nan)}, n=4, **layers)
+draw(atlas.picture(blob, selected=state.get("head", (0, 0))), key="atlas", on_change=lambda v: state.update(head=v))
 st.text(f"head {state.get('head')}")
 """
 

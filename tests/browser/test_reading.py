@@ -16,10 +16,11 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import numpy as np
 import streamlit as st
-from tracer.pictures import reading
-from dashboard.components.token_view import token_view
-from dashboard.components.all_parts import all_parts
+from tracer.pictures import token_view
+from dashboard import theme
+from dashboard.shared.mount import all_parts, draw
 
+theme.apply()
 all_parts()
 state, want = st.session_state, st.query_params.get("show", "small")
 if want == "hostile":
@@ -40,9 +41,9 @@ if want == "small":
 norms = np.ones((layers, heads, n))
 norms[..., 5] = 4
 token, head = state.get("pick", (None, (1, 2)))
-blob = reading.token_view(lambda l, h: p[l, h], tokens, there=np.ones((layers, heads)), causal=[True] * layers,
+blob = token_view.pack(lambda l, h: p[l, h], tokens, there=np.ones((layers, heads)), causal=[True] * layers,
                           norms=None if want == "bare" else norms, layer=head[0])
-token_view(blob, key="view", token=token, head=head, on_change=lambda pick: state.update(pick=pick))
+draw(token_view.picture(blob, token=token, head=head), key="view", on_change=lambda pick: state.update(pick=pick))
 st.text(f"pick {state.get('pick')}")
 """
 

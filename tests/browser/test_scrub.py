@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import tracer
 from tests.browsing import query, settle
-from tracer.pictures import film
+from tracer.pictures import scrubber
 from tracer.store.layout import Lock
 
 pytestmark = pytest.mark.slow
@@ -231,7 +231,7 @@ def test_the_film_of_a_live_run_comes_in_pieces_and_is_the_same(page, server, fo
     finally:
         lock.release()
         shutil.rmtree(run.dir)
-    assert pieces == [list(range(0, len(steps), film.REEL))] and len(pieces[0]) > 1
+    assert pieces == [list(range(0, len(steps), scrubber.REEL))] and len(pieces[0]) > 1
     for share in (0.3, 1.0):
         assert found["toy", share] == found["moving", share]
     assert found["toy", 0.3] != found["toy", 1.0]

@@ -16,6 +16,7 @@ from tests.browsing import settle
 from tests.pictures.test_page import made, seen
 from tracer.pictures.page import Mount
 from tracer.pictures.page import page as page_of
+from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale
 
 pytestmark = pytest.mark.slow
@@ -200,7 +201,7 @@ def test_hostile_tokens_stay_text_in_every_file(offline):
         "names": ["before", "after"], "value": 0, "seen": 0,
     }  # fmt: skip
     about = {"run": "a/../b", "step": 3, "head": [0, 0]}
-    text = page_of("Tokens", "", [Mount("tokens", "tokens", "", cue=cue)], about=about, foot="")
+    text = page_of("Tokens", "", [Mount("tokens", Picture("tokens", cue))], about=about, foot="")
     tab = offline(text)
     name, data = saved(tab, tab.locator(".part.tokens"), "CSV")
     top, *table = rows(data)

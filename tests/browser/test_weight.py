@@ -16,7 +16,7 @@ window.moved = []; window.styled = 0;
 new PerformanceObserver((list) => {
   for (const one of list.getEntries()) if (!one.hadRecentInput) moved.push([one.startTime, one.value]);
 }).observe({ type: "layout-shift", buffered: true });
-(function look() { // until the rules of rooms.py are in force
+(function look() { // until the rules of theme.py are in force
   const styles = [...document.querySelectorAll("style")];
   if (styles.some((one) => one.textContent.includes("data-drawn"))) styled = performance.now();
   else requestAnimationFrame(look);

@@ -13,14 +13,14 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state, theme
-from dashboard.components.headmap import headmap
-from dashboard.components.tokens import tokens
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from tests.dashboard.words import written
 from tracer import ablate, data
 from tracer.analysis import head_sets
 from tracer.data import probes
+from tracer.pictures import headmap
+from tracer.pictures import tokens as token_strip
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -206,8 +206,8 @@ def test_nothing_recorded_yet(open_page: Open, copy_run: Callable[..., Run]) -> 
     assert "no trace.zarr" in written(app) and not app.metric
 
 
-def test_components_refuse_what_does_not_fit() -> None:
+def test_pictures_refuse_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"values must be \[layer head\], got shape \(3,\)"):
-        headmap(np.zeros(3), key="x", title="", scale=theme.Scale("x"))
+        headmap.picture(np.zeros(3), title="", scale=theme.Scale("x"))
     with pytest.raises(ValueError, match="2 tokens, but values of shape"):
-        tokens(["a", "b"], [1.0], [1.0, 2.0], key="x", selected=0, scale=theme.Scale("x"))
+        token_strip.picture(["a", "b"], [1.0], [1.0, 2.0], selected=0, scale=theme.Scale("x"))

@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard.loading import prompt_film, prompt_tokens
 from dashboard.shared import head_scores
 from tracer.analysis.prompt_attention import look
-from tracer.pictures import film, payload
+from tracer.pictures import payload, scrubber
 from tracer.store import Run
 from tracer.store.layout import Lock
 
@@ -39,7 +39,7 @@ def test_every_frame_is_there(open_page: Open, sent: Any, small_run: Run) -> Non
     tokens = torch.tensor([prompt_tokens.encode(small_run, PROMPT).tokens])
     for i, step in enumerate(small_run.steps):
         seen = look(small_run.model(step), tokens)
-        np.testing.assert_array_equal(arrays["frames"][arrays["film"][i]], film.codes(seen.thumbs))
+        np.testing.assert_array_equal(arrays["frames"][arrays["film"][i]], scrubber.codes(seen.thumbs))
     assert header["factors"] == [1, 1] and header["n"] == [6, 6] and header["causal"] == [True, True]
     trace = small_run.trace
     rows = [head_scores.nearest(trace, step) for step in small_run.steps]
@@ -77,7 +77,7 @@ def test_a_large_model_is_filmed_when_asked(open_page: Open, sent: Any, monkeypa
 def test_of_a_live_run_a_new_snapshot_sends_one_piece_of_the_film(
     open_page: Open, copy_run: Callable[..., Run], sent: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(film, "REEL", 2)
+    monkeypatch.setattr(scrubber, "REEL", 2)
     run = copy_run("alive", status="training")
     newest = run.dir / "snapshots" / "000030.safetensors"
     weights = newest.read_bytes()
@@ -99,7 +99,7 @@ def test_of_a_live_run_a_new_snapshot_sends_one_piece_of_the_film(
     assert [(head["reel"], head["first"]) for head, _ in pieces] == [(name, 0), (name, 2)]
     tokens = torch.tensor([prompt_tokens.encode(run, PROMPT).tokens])
     for i, step in enumerate(run.steps):
-        expected = film.codes(look(run.model(step), tokens).thumbs)
+        expected = scrubber.codes(look(run.model(step), tokens).thumbs)
         np.testing.assert_array_equal(pieces[i // 2][1]["frames"][i % 2], expected)
 
 
@@ -113,7 +113,7 @@ def test_kept_prompts_are_filmed_from_what_was_kept(
     patterns = run.trace["pattern"].sel(prompt="repeat 0").dropna("step", how="all")
     assert arrays["steps"].tolist() == patterns["step"].values.tolist()
     n = header["n"][0]
-    expected = film.codes(patterns.values[..., :n, :n].astype(np.float32))
+    expected = scrubber.codes(patterns.values[..., :n, :n].astype(np.float32))
     np.testing.assert_array_equal(arrays["frames"], expected)
 
 

@@ -14,14 +14,15 @@ import xarray as xr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
-from dashboard.components.host import DRAWN
 from dashboard.loading import prompt_tokens
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.find import data as finding_passages
 from dashboard.shared.export import data as taking
 from dashboard.shared.export.snippets import PAGES, View, snippet
+from dashboard.shared.mount import DRAWN
 from dashboard.state import Selection
 from tracer.analysis import training_curves
+from tracer.pictures.picture import Picture
 from tracer.pictures.taken import UNSEEN
 from tracer.store import open_run
 
@@ -66,7 +67,7 @@ def test_keys_are_named_as_a_browser_names_them() -> None:
 
 
 def test_what_is_explained_is_what_is_shown() -> None:
-    drawn = {"a": taking.Drawn("curves", b"", {"scale": {"label": "Induction score"}})}
+    drawn = {"a": Picture("curves", {"scale": {"label": "Induction score"}}, b"")}
     assert taking._measures(drawn) == ["induction"]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from dashboard.components.host import DRAWN
+from dashboard.shared.mount import DRAWN
 
 
 def shown(app: AppTest, key: str) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracer.pictures import payload
-from tracer.pictures.carpets import NEVER, by_change, carpet, turns
+from tracer.pictures.carpet import NEVER, by_change, pack, turns
 
 STEPS = np.arange(10) * 100
 
@@ -43,7 +43,7 @@ def test_what_the_browser_gets_are_the_measured_steps_of_the_heads_that_exist() 
     values[:, 0, 0], values[:, 0, 1], values[:, 1, 1] = jump(6), jump(4), 0.25
     values[2] = np.nan
     values[5, 1, 1] = np.inf
-    header, arrays = payload.unpack(carpet(STEPS, values))
+    header, arrays = payload.unpack(pack(STEPS, values))
     assert (header["labels"], header["groups"]) == (["L0H0", "L0H1", "L1H1"], [0, 0, 1])
     assert (header["turns"], header["order"]) == ([600, 400, NEVER], [1, 0, 2])
     assert arrays["steps"].tolist() == [0, 100, 300, 400, 500, 600, 700, 800, 900]
@@ -54,12 +54,12 @@ def test_what_the_browser_gets_are_the_measured_steps_of_the_heads_that_exist() 
 
 
 def test_a_run_that_measured_nothing_yet_has_an_empty_carpet() -> None:
-    header, arrays = payload.unpack(carpet([0, 1], np.full((2, 2, 2), np.nan)))
+    header, arrays = payload.unpack(pack([0, 1], np.full((2, 2, 2), np.nan)))
     assert (header["labels"], header["order"], arrays["cells"].shape) == ([], [], (0, 0))
 
 
 def test_a_flat_measure_and_a_single_step_are_carpets_too() -> None:
-    header, arrays = payload.unpack(carpet([7], np.full((1, 1, 2), 0.5)))
+    header, arrays = payload.unpack(pack([7], np.full((1, 1, 2), 0.5)))
     assert (header["turns"], header["order"], header["lo"], header["hi"]) == ([NEVER, NEVER], [0, 1], 0.5, 1.5)
     assert arrays["cells"].tolist() == [[0], [0]]
 
@@ -67,10 +67,10 @@ def test_a_flat_measure_and_a_single_step_are_carpets_too() -> None:
 @pytest.mark.parametrize("shape", [(3, 2), (2, 1, 1)])
 def test_a_wrong_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="step layer head"):
-        carpet([0, 1, 2], np.zeros(shape))
+        pack([0, 1, 2], np.zeros(shape))
 
 
 def test_500_heads_over_1000_steps_fit_in_a_megabyte() -> None:
     rng = np.random.default_rng(0)
     values = rng.random((1000, 20, 25)) * 0.1 + np.linspace(0, 1, 1000)[:, None, None]
-    assert len(carpet(np.arange(1000), values)) < 1.1e6
+    assert len(pack(np.arange(1000), values)) < 1.1e6

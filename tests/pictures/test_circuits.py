@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tracer.pictures.bipartite import bipartite
+from tracer.pictures.bipartite import pack
 from tracer.pictures.payload import unpack
 
 
@@ -17,7 +17,7 @@ def scores(seed: int) -> np.ndarray:
 
 def test_edges_and_their_scores() -> None:
     given = {"k": scores(0), "q": scores(1)}
-    header, arrays = unpack(bipartite(given, 0.25, 0.01))
+    header, arrays = unpack(pack(given, 0.25, 0.01))
     assert {name: header[name] for name in ("kinds", "layers", "heads", "mean", "sd")} == {
         "kinds": ["k", "q"], "layers": 3, "heads": 2, "mean": 0.25, "sd": 0.01,
     }  # fmt: skip
@@ -28,11 +28,11 @@ def test_edges_and_their_scores() -> None:
 
 
 def test_one_layer_has_no_edges() -> None:
-    _, arrays = unpack(bipartite({"k": np.full((1, 4, 1, 4), np.nan)}, 0.1, 0.01))
+    _, arrays = unpack(pack({"k": np.full((1, 4, 1, 4), np.nan)}, 0.1, 0.01))
     assert arrays["edges"].shape == (0, 4) and arrays["scores"].shape == (1, 0)
 
 
 @pytest.mark.parametrize("given", [{"k": np.zeros((2, 3, 2, 4))}, {"k": scores(0), "q": np.zeros((2, 2, 2, 2))}])
 def test_other_shapes_are_refused(given: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="layer1 head1 layer2 head2"):
-        bipartite(given, 0.1, 0.01)
+        pack(given, 0.1, 0.01)

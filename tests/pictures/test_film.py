@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracer.pictures import film, payload
+from tracer.pictures import payload, scrubber
 
 NAN = float("nan")
 
@@ -22,56 +22,56 @@ NAN = float("nan")
     ],
 )
 def test_resolution(n: int, heads: int, frames: int, expected: int) -> None:
-    size = film.resolution(n, heads, frames)
-    assert size == expected and (size == 1 or heads * frames * size**2 <= film.BUDGET)
+    size = scrubber.resolution(n, heads, frames)
+    assert size == expected and (size == 1 or heads * frames * size**2 <= scrubber.BUDGET)
 
 
 def a_frame(level: float) -> np.ndarray:
-    return film.codes(np.full((1, 2, 2, 2), level))
+    return scrubber.codes(np.full((1, 2, 2, 2), level))
 
 
 def test_a_film_comes_back() -> None:
     frames = {0: a_frame(0.0), 20: a_frame(0.25)}
     measures = {"induction": [[[0.0, 0.5]], [[NAN, 1.0]], [[0.25, 0.75]]], "entropy": np.full((3, 1, 2), NAN)}
-    blob = film.film([0, 10, 20], frames, [3.0, NAN, 1.0], measures, n=(4, 4), factors=(2, 2), causal=[True])
+    blob = scrubber.pack([0, 10, 20], frames, [3.0, NAN, 1.0], measures, n=(4, 4), factors=(2, 2), causal=[True])
     header, arrays = payload.unpack(blob)
     assert (header["measures"], header["ranges"]) == (["induction", "entropy"], [[0.0, 1.0], [0.0, 1.0]])
     assert (header["n"], header["factors"], header["causal"]) == ([4, 4], [2, 2], [True])
-    assert arrays["film"].tolist() == [0, film.NONE, 1] and arrays["steps"].tolist() == [0, 10, 20]
+    assert arrays["film"].tolist() == [0, scrubber.NONE, 1] and arrays["steps"].tolist() == [0, 10, 20]
     np.testing.assert_array_equal(arrays["frames"], np.stack([frames[0], frames[20]]))
     assert arrays["frames"][1].flat[0] == 128  # round(255 * sqrt(0.25))
     np.testing.assert_array_equal(arrays["loss"], np.array([3, NAN, 1], np.float32))
     np.testing.assert_allclose(arrays["measure0"][2] / 65534, [[0.25, 0.75]], atol=1e-5)
     assert arrays["measure0"][1, 0, 0] == payload.MISSING and (arrays["measure1"] == payload.MISSING).all()
-    assert header["version"] == payload.version(blob)
+    assert header["version"] == payload.header(blob)["version"]
 
 
 def test_a_timeline_without_a_film() -> None:
-    _, arrays = payload.unpack(film.film([0, 10], {}, [1.0, 2.0], {}, n=(4, 4)))
-    assert "frames" not in arrays and (arrays["film"] == film.NONE).all()
+    _, arrays = payload.unpack(scrubber.pack([0, 10], {}, [1.0, 2.0], {}, n=(4, 4)))
+    assert "frames" not in arrays and (arrays["film"] == scrubber.NONE).all()
 
 
 @pytest.mark.parametrize(
     ("frames", "loss", "message"),
     [
-        ({0: a_frame(0), 1: film.codes(np.zeros((1, 2, 3, 3)))}, [1.0, 1.0], "frames differ in shape"),
+        ({0: a_frame(0), 1: scrubber.codes(np.zeros((1, 2, 3, 3)))}, [1.0, 1.0], "frames differ in shape"),
         ({}, [1.0], "'loss' has 1 rows, there are 2 steps"),
     ],
 )
 def test_what_does_not_fit_together(frames: dict[int, np.ndarray], loss: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        film.film([0, 1], frames, loss, {}, n=(4, 4))
+        scrubber.pack([0, 1], frames, loss, {}, n=(4, 4))
 
 
 def test_a_head_that_does_not_exist_is_dark() -> None:
-    assert film.codes(np.array([[[[NAN]], [[1.0]]]])).ravel().tolist() == [0, 255]
+    assert scrubber.codes(np.array([[[[NAN]], [[1.0]]]])).ravel().tolist() == [0, 255]
 
 
 def test_a_film_in_pieces() -> None:
     frames = {step: a_frame(step / 100) for step in range(0, 100, 10)}
-    header, arrays = payload.unpack(film.film(list(frames), frames, [1.0] * 10, {}, n=(2, 2), reel="a"))
+    header, arrays = payload.unpack(scrubber.pack(list(frames), frames, [1.0] * 10, {}, n=(2, 2), reel="a"))
     assert "frames" not in arrays and arrays["film"].tolist() == list(range(10))
-    assert (header["reel"], header["every"], header["cells"]) == ("a", film.REEL, [1, 2, 2, 2])
-    header, arrays = payload.unpack(film.reel([frames[80], frames[90]], 8, "a"))
+    assert (header["reel"], header["every"], header["cells"]) == ("a", scrubber.REEL, [1, 2, 2, 2])
+    header, arrays = payload.unpack(scrubber.reel([frames[80], frames[90]], 8, "a"))
     assert (header["reel"], header["first"]) == ("a", 8)
     np.testing.assert_array_equal(arrays["frames"], np.stack([frames[80], frames[90]]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tracer.pictures import finding
+from tracer.pictures import passages
 from tracer.pictures.payload import unpack
 
 
@@ -24,7 +24,7 @@ from tracer.pictures.payload import unpack
     ],
 )
 def test_the_pieces_of_a_passage(n: int, query: int, key: int, expected: list[tuple[int, int]]) -> None:
-    assert [(piece.start, piece.stop) for piece in finding.windows(n, query, key)] == expected
+    assert [(piece.start, piece.stop) for piece in passages.windows(n, query, key)] == expected
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_the_pieces_of_a_passage(n: int, query: int, key: int, expected: list[tu
     ],
 )
 def test_a_token_as_it_stands_in_a_text(token: str, expected: str) -> None:
-    assert finding.written(token) == expected
+    assert passages.written(token) == expected
 
 
 def test_passages_are_packed_with_their_shares() -> None:
     strings = [f" t{i}" for i in range(60)]
     shares = np.linspace(0, 0.03, 60)
     shares[3] = 0.7
-    near = finding.Passage("top", 4, 10, 3, 0.9, 0.5, strings, shares)
-    far = finding.Passage("typical", 2, 50, 3, 0.1, 0.25, strings, shares)
-    header, arrays = unpack(finding.passages("L1H2", [near, far], causal=False))
+    near = passages.Passage("top", 4, 10, 3, 0.9, 0.5, strings, shares)
+    far = passages.Passage("typical", 2, 50, 3, 0.1, 0.25, strings, shares)
+    header, arrays = unpack(passages.pack("L1H2", [near, far], causal=False))
     assert (header["label"], header["causal"], header["apart"]) == ("L1H2", False, False)
     one, two = header["passages"]
     assert (one["starts"], two["starts"]) == ([0], [0, 26])
@@ -66,8 +66,8 @@ def test_passages_are_packed_with_their_shares() -> None:
 
 
 def test_tokens_that_are_words_are_set_apart() -> None:
-    one = finding.Passage("top", 0, 1, 0, 1.0, 0.0, ["5", "7"], [0.5, 0.5])
-    assert unpack(finding.passages("L0H0", [one]))[0]["apart"]
-    text = finding.Passage("top", 0, 1, 0, 1.0, 0.0, ["def", " f"], [0.5, 0.5])
-    assert not unpack(finding.passages("L0H0", [text]))[0]["apart"]
-    assert unpack(finding.passages("L0H0", []))[1]["shares"].shape == (0,)
+    one = passages.Passage("top", 0, 1, 0, 1.0, 0.0, ["5", "7"], [0.5, 0.5])
+    assert unpack(passages.pack("L0H0", [one]))[0]["apart"]
+    text = passages.Passage("top", 0, 1, 0, 1.0, 0.0, ["def", " f"], [0.5, 0.5])
+    assert not unpack(passages.pack("L0H0", [text]))[0]["apart"]
+    assert unpack(passages.pack("L0H0", []))[1]["shares"].shape == (0,)

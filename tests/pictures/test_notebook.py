@@ -16,7 +16,7 @@ import tracer
 from tracer.analysis.prompt_attention import look
 from tracer.measures import HEAD_MEASURES
 from tracer.pictures import payload
-from tracer.pictures.notebook import Picture, strongest
+from tracer.pictures.notebook import View, strongest
 from tracer.presets import preset
 from tracer.training.loop import train
 
@@ -49,13 +49,13 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def mounts(picture: Picture) -> dict[str, Any]:
+def mounts(picture: View) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="view">(.*?)</script>', picture.html, re.DOTALL)
     assert found
     return {one["key"]: one for one in json.loads(found[1])["mounts"]}
 
 
-def cells(picture: Picture) -> tuple[dict[str, Any], np.ndarray]:
+def cells(picture: View) -> tuple[dict[str, Any], np.ndarray]:
     """Header of the token view, and shares [layer head query_pos key_pos]."""
     head, arrays = payload.unpack(base64.b64decode(mounts(picture)["reading"]["blob"]))
     n = len(head["tokens"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracer.pictures import payload, portable, reading, sources
+from tracer.pictures import payload, portable, sources, token_view
 from tracer.pictures.colours import FONTS, SURFACES
 from tracer.pictures.scales import Scale
 
@@ -131,12 +131,12 @@ def test_the_dashboard_has_the_same_theme() -> None:
 
 
 def used() -> str:
-    styles = "".join(path.read_text() for path in sources.PARTS.rglob("*.css"))
+    styles = "".join(path.read_text() for path in sources.HERE.rglob("*.css"))
     assert "var(--st-" in styles
     return styles
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in sources.PARTS.iterdir() if p.name not in ("shared", "host")))
+@pytest.mark.parametrize("name", sorted(sources.folders()))
 def test_every_part_has_one_entry(name: str) -> None:
     entry = sources.entry(name)
     assert entry.count("entry = ") == 1 and "export default" not in entry and "</script" not in entry
@@ -197,7 +197,7 @@ def test_the_cells_are_the_patterns() -> None:
 
 def test_rough_cells_are_half_as_large_and_near() -> None:
     patterns = attention(2, 2, 40)
-    blob = reading.token_view(
+    blob = token_view.pack(
         lambda layer, head: patterns[layer, head], ["a"] * 40, there=np.ones((2, 2)), causal=[True, True]
     )
     rough = portable.rough(blob)

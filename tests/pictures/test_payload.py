@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.pictures import payload
+from tracer.pictures import atlas, curves, overview, pattern, payload
 
 
 def test_layout_is_length_then_json_then_deflated_arrays():
@@ -126,7 +126,7 @@ def test_visible(token, shown):
 def test_atlas_holds_thumbnails_and_measures():
     patterns = np.zeros((2, 3, 4, 4))
     patterns[1, 2, 3, 0] = 1
-    header, arrays = payload.unpack(payload.atlas(patterns, {"induction": np.arange(6).reshape(2, 3)}))
+    header, arrays = payload.unpack(atlas.pack(patterns, {"induction": np.arange(6).reshape(2, 3)}))
     assert header["measures"] == ["induction"]
     assert (header["factors"], header["causal"], header["layers"]) == ([1, 1], [True, True], [])
     assert arrays["thumbs"].shape == (2, 3, 4, 4)
@@ -141,7 +141,7 @@ def test_atlas_is_its_own_pooled_thumbnails():
     thumbs, factor = payload.max_pool(patterns, 8)
     measures = {"entropy": np.full((2, 3), np.nan)}
     assert factor == 3
-    assert payload.atlas(patterns, measures, pool_to=8) == payload.atlas_thumbs(thumbs, measures, n=21)
+    assert atlas.pack(patterns, measures, pool_to=8) == atlas.pack_thumbs(thumbs, measures, n=21)
 
 
 def test_thumbnails_of_layers_that_differ():
@@ -151,7 +151,7 @@ def test_thumbnails_of_layers_that_differ():
     thumbs[0, 1, 2] = np.nan  # a row without keys is not a head without a pattern
     measures = {"entropy": np.array([[0.5, np.nan], [1.0, np.nan]])}
     names = ["encoder.<b>0</b>", "decoder\n"]
-    blob = payload.atlas_thumbs(thumbs, measures, n=(40, 9), causal=[False, True], layer_names=names)
+    blob = atlas.pack_thumbs(thumbs, measures, n=(40, 9), causal=[False, True], layer_names=names)
     header, arrays = payload.unpack(blob)
     assert (header["factors"], header["causal"]) == ([10, 3], [False, True])
     assert header["layers"] == ["encoder.<b>0</b>", "decoder⏎"]
@@ -161,34 +161,34 @@ def test_thumbnails_of_layers_that_differ():
 
 
 def test_atlas_without_measures():
-    assert payload.unpack(payload.atlas(np.zeros((1, 1, 2, 2)), {}))[1]["values"].shape == (0, 1, 1)
+    assert payload.unpack(atlas.pack(np.zeros((1, 1, 2, 2)), {}))[1]["values"].shape == (0, 1, 1)
 
 
 def test_twelve_by_twelve_fits_its_budget():
     """144 heads at T = 64 in under 190 kB even where every share is noise, which nothing can compress further."""
     scores = np.random.default_rng(0).normal(0, 2, (12, 12, 64, 64))
     scores = np.where(np.tril(np.ones((64, 64))), np.exp(scores), 0)
-    assert len(payload.atlas(scores / scores.sum(-1, keepdims=True), {})) < 190_000
+    assert len(atlas.pack(scores / scores.sum(-1, keepdims=True), {})) < 190_000
 
 
 def test_pattern_is_exact_to_three_decimals():
-    pattern = np.array([[1.0, 0.0], [0.482, 0.518]])
-    header, arrays = payload.unpack(payload.pattern(pattern, ["a", "b\n"], label="L0H0"))
+    shares = np.array([[1.0, 0.0], [0.482, 0.518]])
+    header, arrays = payload.unpack(pattern.pack(shares, ["a", "b\n"], label="L0H0"))
     assert header["tokens"] == ["a", "b⏎"]
     assert header["breaks"] == [1]
-    np.testing.assert_allclose(arrays["shares"] / 65534, pattern, atol=1 / 131068)
+    np.testing.assert_allclose(arrays["shares"] / 65534, shares, atol=1 / 131068)
 
 
 def test_pattern_of_a_square_names_its_tokens_once():
-    header, _ = payload.unpack(payload.pattern(np.eye(2), ["a", "b"], query_start=7, key_start=7))
+    header, _ = payload.unpack(pattern.pack(np.eye(2), ["a", "b"], query_start=7, key_start=7))
     assert (header["starts"], header["keys"], header["key_breaks"]) == ([7, 7], None, [])
-    twice = payload.pattern(np.eye(2), ["a", "b"], key_tokens=["a", "b"], query_start=7, key_start=7)
+    twice = pattern.pack(np.eye(2), ["a", "b"], key_tokens=["a", "b"], query_start=7, key_start=7)
     assert payload.unpack(twice)[0]["keys"] is None
 
 
 def test_pattern_of_a_window_names_both_axes():
     window = np.array([[0.25, 0.5, 0.0]])
-    blob = payload.pattern(window, ["q"], key_tokens=["a", "b\n", " c"], causal=False, query_start=900, key_start=3)
+    blob = pattern.pack(window, ["q"], key_tokens=["a", "b\n", " c"], causal=False, query_start=900, key_start=3)
     header, arrays = payload.unpack(blob)
     assert (header["tokens"], header["keys"]) == (["q"], ["a", "b⏎", "·c"])
     assert (header["breaks"], header["key_breaks"]) == ([], [1])
@@ -197,13 +197,13 @@ def test_pattern_of_a_window_names_both_axes():
 
 
 def test_pattern_of_equal_words_in_two_places_is_a_window():
-    blob = payload.pattern(np.eye(2), ["a", "b"], key_tokens=["a", "b"], query_start=2, key_start=0)
+    blob = pattern.pack(np.eye(2), ["a", "b"], key_tokens=["a", "b"], query_start=2, key_start=0)
     assert payload.unpack(blob)[0]["keys"] == ["a", "b"]
 
 
 def test_overview_of_largest_shares():
     blocks = np.array([[0.25, np.nan, 0.0], [1.0, 0.01, 0.5]])
-    blob = payload.overview(blocks, n_query=7, n_key=11, factor_q=4, factor_k=4, label="L0H1", causal=False)
+    blob = overview.pack(blocks, n_query=7, n_key=11, factor_q=4, factor_k=4, label="L0H1", causal=False)
     header, arrays = payload.unpack(blob)
     assert (header["sizes"], header["factors"]) == ([7, 11], [4, 4])
     assert (header["label"], header["causal"], header["pool"], header["top"]) == ("L0H1", False, "max", 1.0)
@@ -214,7 +214,7 @@ def test_overview_of_largest_shares():
     ("means", "top", "codes"), [([[0.001, 0.004]], 0.004, [[128, 255]]), ([[0.0, 0.0]], 1.0, [[0, 0]])]
 )
 def test_overview_of_means_reaches_to_the_largest(means, top, codes):
-    blob = payload.overview(means, n_query=1, n_key=2, factor_q=1, factor_k=1, pool="mean")
+    blob = overview.pack(means, n_query=1, n_key=2, factor_q=1, factor_k=1, pool="mean")
     header, arrays = payload.unpack(blob)
     assert header["top"] == pytest.approx(top)
     assert arrays["blocks"].tolist() == codes
@@ -223,31 +223,31 @@ def test_overview_of_means_reaches_to_the_largest(means, top, codes):
 def test_overview_of_noise_fits_its_budget():
     """512 x 512 blocks under 200 kB even where nothing can be compressed but the masked half."""
     shares = np.tril(np.random.default_rng(0).random((512, 512)))
-    assert len(payload.overview(shares, n_query=16384, n_key=16384, factor_q=32, factor_k=32)) < 200_000
+    assert len(overview.pack(shares, n_query=16384, n_key=16384, factor_q=32, factor_k=32)) < 200_000
 
 
 def test_curves_keep_gaps_and_range():
-    header, arrays = payload.unpack(payload.curves([0, 10, 20], [[1, np.nan, 3], [2, 2, np.inf]], ["train", "val"]))
+    header, arrays = payload.unpack(curves.pack([0, 10, 20], [[1, np.nan, 3], [2, 2, np.inf]], ["train", "val"]))
     assert (header["lo"], header["hi"]) == (1, 3)
     assert arrays["lines"].tolist() == [[0, payload.MISSING, 65534], [32767, 32767, payload.MISSING]]
     assert arrays["steps"].tolist() == [0, 10, 20]
 
 
 def test_curves_on_a_log_axis_drop_what_has_no_logarithm():
-    header, arrays = payload.unpack(payload.curves([0, 1, 2], [[0.01, 0, 1]], ["u"], log_y=True))
+    header, arrays = payload.unpack(curves.pack([0, 1, 2], [[0.01, 0, 1]], ["u"], log_y=True))
     assert (header["lo"], header["hi"]) == (-2, 0)
     assert arrays["lines"].tolist() == [[0, payload.MISSING, 65534]]
 
 
 @pytest.mark.parametrize("values", [[[5.0, 5.0]], [[0.0, 0.0]], [[np.nan, np.nan]]])
 def test_curves_without_spread(values):
-    header, _ = payload.unpack(payload.curves([0, 1], values, ["x"]))
+    header, _ = payload.unpack(curves.pack([0, 1], values, ["x"]))
     assert header["hi"] > header["lo"]
 
 
 def test_head_curves_name_and_group_heads():
     values = np.arange(12.0).reshape(2, 2, 3)
-    header, arrays = payload.unpack(payload.head_curves([0, 5], values))
+    header, arrays = payload.unpack(curves.pack_heads([0, 5], values))
     assert header["labels"] == ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
     assert header["groups"] == [0, 0, 0, 1, 1, 1]
     assert header["group_names"] == ["layer 0", "layer 1"]
@@ -258,18 +258,18 @@ def test_head_curves_name_and_group_heads():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: payload.atlas(np.zeros((2, 3, 4)), {}), r"\(2, 3, 4\)"),
-        (lambda: payload.atlas(np.zeros((2, 3, 4, 4)), {"x": np.zeros((3, 2))}), "'x' has shape"),
-        (lambda: payload.atlas_thumbs(np.zeros((3, 4, 4)), {}, n=4), r"\(3, 4, 4\)"),
-        (lambda: payload.atlas_thumbs(np.zeros((2, 3, 4, 4)), {}, n=4, causal=[True]), "causal has 1 entries"),
-        (lambda: payload.atlas_thumbs(np.zeros((2, 3, 4, 4)), {}, n=4, layer_names=["a"]), "there are 2 layers"),
-        (lambda: payload.pattern(np.zeros((2, 2)), ["a"]), "1 query tokens and 1 key tokens"),
-        (lambda: payload.pattern(np.zeros((2, 3)), ["a", "b"], key_tokens=["a"]), "2 query tokens and 1 key tokens"),
-        (lambda: payload.pattern(np.eye(2), ["a", "b"], query_start=5), "query_start=5 and key_start=0"),
-        (lambda: payload.overview(np.eye(2), n_query=9, n_key=8, factor_q=4, factor_k=4), r"make \(3, 2\)"),
-        (lambda: payload.overview(np.eye(2), n_query=2, n_key=2, factor_q=1, factor_k=1, pool="sum"), "'sum'"),
-        (lambda: payload.curves([0, 1], [[1, 2, 3]], ["a"]), "2 steps"),
-        (lambda: payload.curves([0], [[1], [2]], ["a", "a"]), "repeat"),
+        (lambda: atlas.pack(np.zeros((2, 3, 4)), {}), r"\(2, 3, 4\)"),
+        (lambda: atlas.pack(np.zeros((2, 3, 4, 4)), {"x": np.zeros((3, 2))}), "'x' has shape"),
+        (lambda: atlas.pack_thumbs(np.zeros((3, 4, 4)), {}, n=4), r"\(3, 4, 4\)"),
+        (lambda: atlas.pack_thumbs(np.zeros((2, 3, 4, 4)), {}, n=4, causal=[True]), "causal has 1 entries"),
+        (lambda: atlas.pack_thumbs(np.zeros((2, 3, 4, 4)), {}, n=4, layer_names=["a"]), "there are 2 layers"),
+        (lambda: pattern.pack(np.zeros((2, 2)), ["a"]), "1 query tokens and 1 key tokens"),
+        (lambda: pattern.pack(np.zeros((2, 3)), ["a", "b"], key_tokens=["a"]), "2 query tokens and 1 key tokens"),
+        (lambda: pattern.pack(np.eye(2), ["a", "b"], query_start=5), "query_start=5 and key_start=0"),
+        (lambda: overview.pack(np.eye(2), n_query=9, n_key=8, factor_q=4, factor_k=4), r"make \(3, 2\)"),
+        (lambda: overview.pack(np.eye(2), n_query=2, n_key=2, factor_q=1, factor_k=1, pool="sum"), "'sum'"),
+        (lambda: curves.pack([0, 1], [[1, 2, 3]], ["a"]), "2 steps"),
+        (lambda: curves.pack([0], [[1], [2]], ["a", "a"]), "repeat"),
     ],
 )
 def test_wrong_shapes_are_named(call, message):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracer.pictures import reading
+from tracer.pictures import token_view as reading
 from tracer.pictures.payload import unpack
 
 ATTENTION = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.25, 0.25]]
@@ -97,7 +97,7 @@ def test_every_number_comes_back(causal: bool, weighted: bool, start: int, stop:
     patterns, norms = model(2, 3, 9, causal)
     page = slice(start, stop)
     exists = np.array([[True, True, True], [True, True, False]])
-    blob = reading.token_view(
+    blob = reading.pack(
         lambda layer, head: patterns[layer, head, page], list("abcdefghi")[page], there=exists, causal=[causal] * 2,
         norms=norms if weighted else None, start=start,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def test_every_number_comes_back(causal: bool, weighted: bool, start: int, stop:
 def test_one_layer_where_all_are_too_many() -> None:
     """Every head's strongest link is there all the same."""
     patterns, norms = model(12, 12, 256, True)
-    blob = reading.token_view(
+    blob = reading.pack(
         lambda layer, head: patterns[layer, head], ["x"] * 256, there=np.ones((12, 12)), causal=[True] * 12,
         norms=norms, layer=7,
     )  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_message_keeps_to_its_budget(sizes: tuple[int, int, int], causal: bool
     _, n_layers, n_heads = sizes
     n = reading.plan(*sizes, causal=causal).n
     even = np.full((n, n), 1 / n)
-    blob = reading.token_view(
+    blob = reading.pack(
         lambda layer, head: even, ["x"] * n, there=np.ones((n_layers, n_heads)), causal=[causal] * n_layers,
         norms=np.ones((n_layers, n_heads, n)),
     )  # fmt: skip
@@ -153,7 +153,7 @@ def test_a_message_keeps_to_its_budget(sizes: tuple[int, int, int], causal: bool
 
 def test_a_byte_a_number_is_within_its_error() -> None:
     patterns, _ = model(12, 12, 128, True)
-    blob = reading.token_view(
+    blob = reading.pack(
         lambda layer, head: patterns[layer, head], ["x"] * 128, there=np.ones((12, 12)), causal=[True] * 12
     )
     header, arrays = unpack(blob)
@@ -163,7 +163,7 @@ def test_a_byte_a_number_is_within_its_error() -> None:
 
 def test_rows_without_a_number_are_empty() -> None:
     """A run that diverged."""
-    blob = reading.token_view(
+    blob = reading.pack(
         lambda layer, head: np.full((2, 2), np.nan), ["a", "b"], there=[[True]], causal=[True], norms=[[[np.nan, 1]]]
     )
     header, arrays = unpack(blob)
@@ -172,4 +172,4 @@ def test_rows_without_a_number_are_empty() -> None:
 
 def test_too_many_tokens_are_named() -> None:
     with pytest.raises(ValueError, match="257 tokens of 1 x 1 heads .* pass 256 of them"):
-        reading.token_view(lambda layer, head: [[]], ["x"] * 257, there=[[True]], causal=[True])
+        reading.pack(lambda layer, head: [[]], ["x"] * 257, there=[[True]], causal=[True])

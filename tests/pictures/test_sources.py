@@ -1,12 +1,32 @@
 """The parts as a page of the dashboard takes them: all scripts and styles at once, then an element for each."""
 
+import importlib
+import inspect
 import re
 
 import pytest
 
 from tracer.pictures import sources
 
-NAMES = sorted(p.name for p in sources.PARTS.iterdir() if p.name not in sources.NOT_MOUNTED)
+NAMES = sorted(sources.folders())
+
+
+def test_a_folder_with_a_script_of_its_name_is_a_part() -> None:
+    assert {"atlas", "pattern", "cue", "saver"} <= set(NAMES)
+
+
+OURS = [name for name, folder in sources.folders().items() if folder.parent == sources.HERE]
+
+
+def test_there_are_pictures() -> None:
+    assert {"atlas", "pattern", "token_view"} <= set(OURS)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_folder_says_all_of_its_picture(name: str) -> None:
+    module = importlib.import_module(f"tracer.pictures.{name}")
+    assert module.picture.__annotations__["return"] == "Picture"
+    assert f'Picture("{name}", ' in inspect.getsource(module)
 
 
 def test_all_parts_hold_every_part_once() -> None:
@@ -25,7 +45,7 @@ def test_an_element_says_its_name_and_nothing_else(name: str) -> None:
 
 
 def test_a_part_alone_brings_what_it_needs() -> None:
-    alone = sources.source("curves")
-    assert alone.js == sources.common() + sources.script("curves")
-    assert alone.css == sources.text("shared/shared.css") + sources.text("curves/curves.css")
+    alone = sources.source("atlas")
+    assert alone.js == sources.common() + sources.script("atlas")
+    assert alone.css == sources.text("shared.css") + sources.style("atlas")
     assert sources.style("pulse") == ""

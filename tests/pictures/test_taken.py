@@ -11,17 +11,17 @@ import pytest
 from tests.pictures.test_page import HOSTILE, Read
 from tracer.pictures import taken
 from tracer.pictures.page import Note
-from tracer.pictures.taken import Drawn
+from tracer.pictures.picture import Picture
 
 ABOUT = {"run": "demo", "step": 3, "head": [0, 1]}
 DRAWN = {
-    "loss": Drawn("curves", b"bytes", {"value": "L0H1"}),
-    "grid": Drawn("ablation_grid", None, {"value": []}),
-    "keys": Drawn("keys", None, {}),
+    "loss": Picture("curves", {"value": "L0H1"}, b"bytes"),
+    "grid": Picture("ablation_grid", {"value": []}, None),
+    "keys": Picture("keys", {}, None),
 }
 
 
-def file(*blocks: Mapping[str, Any], notes: tuple[Note, ...] = (), drawn: Mapping[str, Drawn] = DRAWN) -> str:
+def file(*blocks: Mapping[str, Any], notes: tuple[Note, ...] = (), drawn: Mapping[str, Picture] = DRAWN) -> str:
     placed = [{"at": None, **block} for block in blocks]
     return taken.taken("Page · demo", "step 3", placed, drawn, notes, about=ABOUT, foot="Made here.")
 
@@ -40,7 +40,7 @@ def test_a_picture_goes_in_as_it_was_drawn() -> None:
     found = json.loads(Read(file(part("loss"), part("loss"), part("keys"))).whole("script"))
     assert found["about"] == {**ABOUT, "taken": True}
     (mount,) = found["mounts"]
-    assert base64.b64decode(mount["blob"]) == b"bytes" and mount["cue"] == {"value": "L0H1"}
+    assert base64.b64decode(mount["blob"]) == b"bytes" and mount["cue"] == {"value": "L0H1", "seen": 0}
     assert (mount["part"], mount["key"]) == ("curves", "loss")
 
 
@@ -111,7 +111,7 @@ def test_choices_stand_in_one_line() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_it_says_is_text(text: str) -> None:
-    named = {**DRAWN, "loss": Drawn("curves", None, {"value": text})}
+    named = {**DRAWN, "loss": Picture("curves", {"value": text}, None)}
     blocks = [{"kind": kind, "level": 2, "text": text, "label": text, "value": text, "note": text}
               for kind in ("heading", "note", "text", "point", "code", "fact", "choice", "button")]  # fmt: skip
     table = {"kind": "table", "rows": [[text], [text]], "more": 0}
@@ -121,11 +121,15 @@ def test_what_it_says_is_text(text: str) -> None:
     assert [attributes["src"] for name, attributes in found.tags if name == "img"] == [
         f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
     ]
-    assert json.loads(found.whole("script"))["mounts"][0]["cue"] == {"value": text}
+    assert json.loads(found.whole("script"))["mounts"][0]["cue"] == {"value": text, "seen": 0}
 
 
 @pytest.mark.parametrize(("shown", "taken_along"), [("line", ["line", "line-reel-0"]), ("a", ["a"])])
 def test_the_pieces_of_a_film_go_along_with_its_timeline(shown: str, taken_along: list[str]) -> None:
-    drawn = {"line": Drawn("scrubber", b"", {}), "line-reel-0": Drawn("reel", b"ab", {}), "a": Drawn("atlas", b"", {})}
+    drawn = {
+        "line": Picture("scrubber", {}, b""),
+        "line-reel-0": Picture("reel", {}, b"ab"),
+        "a": Picture("atlas", {}, b""),
+    }
     found = json.loads(Read(file(part(shown), drawn=drawn)).whole("script"))
     assert [mount["key"] for mount in found["mounts"]] == taken_along

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tracer.pictures.payload import unpack
-from tracer.pictures.versus import Side, same_tokens, versus
+from tracer.pictures.versus import Side, pack, same_tokens
 
 A = np.array([[1.0, 0.0], [0.25, 0.75]])
 B = np.array([[1.0, 0.0], [0.5, 0.5]])
@@ -15,7 +15,7 @@ def side(pattern=A, tokens=("x", "y"), keys=None, starts=(0, 0), title="L0H1 of 
 
 
 def test_both_patterns_arrive_and_the_largest_change_is_said():
-    header, arrays = unpack(versus(side(), side(B, title="L0H1 of other, step 20")))
+    header, arrays = unpack(pack(side(), side(B, title="L0H1 of other, step 20")))
     assert header["same"] and header["top"] == pytest.approx(0.25)
     for name, pattern in (("a", A), ("b", B)):
         np.testing.assert_allclose(arrays[name] / 65534, pattern, atol=1 / 131068)
@@ -24,7 +24,7 @@ def test_both_patterns_arrive_and_the_largest_change_is_said():
 
 
 def test_equal_patterns_have_nothing_to_colour():
-    assert unpack(versus(side(), side()))[0]["top"] == 0
+    assert unpack(pack(side(), side()))[0]["top"] == 0
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_equal_patterns_have_nothing_to_colour():
 )
 def test_a_difference_needs_the_same_tokens_in_the_same_places(other, same):
     assert same_tokens(side(), other) is same
-    header, arrays = unpack(versus(side(), other))
+    header, arrays = unpack(pack(side(), other))
     assert header["same"] is same and arrays["b"].shape == np.shape(other.pattern)
     assert header["sides"][1]["starts"] == list(other.starts)
     assert same or header["top"] == 0
@@ -47,11 +47,11 @@ def test_a_difference_needs_the_same_tokens_in_the_same_places(other, same):
 
 def test_hostile_strings_are_made_visible():
     mean = ("<script>", "a\nb\u202e")
-    header, _ = unpack(versus(side(tokens=mean, title="L0H0 of \u202ebad\x00 run"), side(B, tokens=mean)))
+    header, _ = unpack(pack(side(tokens=mean, title="L0H0 of \u202ebad\x00 run"), side(B, tokens=mean)))
     assert header["sides"][0]["tokens"] == ["<script>", "a⏎b‹U+202E›"]
     assert header["sides"][0]["title"] == "L0H0 of ‹U+202E›bad‹U+0000› run"
 
 
 def test_a_pattern_and_tokens_of_other_sizes_are_refused():
     with pytest.raises(ValueError, match=r"L0H1 of tiny.*shape \(2, 2\), there are 3 query tokens"):
-        versus(side(tokens=("x", "y", "z")), side(B))
+        pack(side(tokens=("x", "y", "z")), side(B))

@@ -20,8 +20,9 @@ from urllib.parse import urlencode
 import numpy as np
 
 from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
-from tracer.pictures import film as films
-from tracer.pictures.portable import Head, Told, heads_file
+from tracer.pictures import scrubber
+from tracer.pictures.picture import Head
+from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.scales import of_measure
 from tracer.store import NotARun, Run, open_run
 
@@ -41,7 +42,7 @@ HEIGHT = 860
 
 
 @dataclass(frozen=True)
-class Picture:
+class View:
     """A view that draws itself where a notebook shows it; `html` is the whole file."""
 
     html: str
@@ -100,7 +101,7 @@ def show(
     measure: str = "induction",
     *,
     film: bool | None = None,
-) -> Picture:
+) -> View:
     """Every head of a run (at a step; None: the last) or of a model from `load_hf` on a text, or on token ids.
 
     `head` (layer, head) is shown first, else the strongest in `measure`, which colours the heads. In a run the measures
@@ -119,12 +120,12 @@ def show(
     name = type(getattr(what, "model", what)).__name__
     setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
     told = Told(name, release(), prompt=_text(prompt), explained=explained(found.measures, setting, HERE))
-    return Picture(_file(sight, told, found.measures, setting, head, measure))
+    return View(_file(sight, told, found.measures, setting, head, measure))
 
 
 def _of_run(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
-) -> Picture:
+) -> View:
     from tracer.analysis.prompt_attention import look, read_norms
     from tracer.model import Transformer
 
@@ -154,7 +155,7 @@ def _of_run(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
         f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(measures, about.setting, where),
     )  # fmt: skip
-    return Picture(_file(sight, told, measures, about.setting, chosen, measure, norms, filmed))
+    return View(_file(sight, told, measures, about.setting, chosen, measure, norms, filmed))
 
 
 def _file(
@@ -219,15 +220,15 @@ def _filmed(run: Run, tokens: list[int], sight: Sight, trace: xr.Dataset) -> byt
     if len(steps) < 2:
         return None
     n = len(tokens)
-    size = films.resolution(n, exist.size, len(steps), FILM_CELLS)
-    frames = {step: films.codes(frame) for step, frame in film(run, torch.tensor([tokens]), steps, size=size)}
+    size = scrubber.resolution(n, exist.size, len(steps), FILM_CELLS)
+    frames = {step: scrubber.codes(frame) for step, frame in film(run, torch.tensor([tokens]), steps, size=size)}
     rows = [_nearest(trace, step) for step in steps]
     loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
     values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)
     factor = -(-n // next(iter(frames.values())).shape[-1])
     measures = {name: trace[name].values[rows] for name in HEAD_MEASURES if name in trace}
     label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
-    return films.film(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=sight.causal,
+    return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=sight.causal,
                       loss_label=label)  # fmt: skip
 
 

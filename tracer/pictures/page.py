@@ -1,6 +1,6 @@
 """Pictures as one HTML file that needs nothing else: no server, no network, no other file.
 
-1. A mount is a part with its bytes and its cue, as the dashboard mounts it; parts/host/host.js joins what they pick.
+1. A mount is a picture as the dashboard mounts it; common/host.js joins what they pick.
 2. The script and the style are allowed by their hashes and nothing else is (Content-Security-Policy), so that neither a
    token nor a name can run or load anything; what they say is JSON without a "<", or escaped text.
 """
@@ -12,11 +12,12 @@ import hashlib
 import html
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tracer.pictures.colours import FONTS, SURFACES
-from tracer.pictures.sources import bundle, script, style, text
+from tracer.pictures.picture import Picture
+from tracer.pictures.sources import bundle, style, text
 
 HEAD = '<span class="head-label">{}</span>'
 """The head in focus inside a title; the script keeps it up to date."""
@@ -24,15 +25,13 @@ HEAD = '<span class="head-label">{}</span>'
 
 @dataclass(frozen=True)
 class Mount:
-    """A part on the page."""
+    """A picture on the page."""
 
-    part: str
     key: str
-    title: str
+    picture: Picture
+    title: str = ""
     """A heading; "{head}" in it is the head in focus."""
     caption: str = ""
-    blob: bytes | None = None
-    cue: Mapping[str, Any] = field(default_factory=dict)
     template: Mapping[str, Any] | None = None
     """Of atlas and pattern instead of bytes: a header, which the script completes from the cells of the token view."""
     wide: bool = False
@@ -89,8 +88,10 @@ def document(
 
 
 def _held(mount: Mount) -> dict[str, Any]:
-    blob = base64.b64encode(mount.blob).decode() if mount.blob is not None else None
-    return {"part": mount.part, "key": mount.key, "blob": blob, "cue": mount.cue, "template": mount.template}
+    picture = mount.picture
+    blob = base64.b64encode(picture.blob).decode() if picture.blob is not None else None
+    cue = {"value": picture.value, "seen": 0, **picture.cue}
+    return {"part": picture.part, "key": mount.key, "blob": blob, "cue": cue, "template": mount.template}
 
 
 def _section(mount: Mount, about: Mapping[str, Any]) -> str:
@@ -101,7 +102,7 @@ def _section(mount: Mount, about: Mapping[str, Any]) -> str:
     heading = f"<h2>{title}</h2>" if title else ""
     return (
         f'<section{wide}>{heading}{caption}<div class="mount st-key-{mount.key}">'
-        f'<div class="part {mount.part}"></div></div></section>'
+        f'<div class="part {mount.picture.part}"></div></div></section>'
     )
 
 
@@ -127,7 +128,7 @@ def _note(note: Note) -> str:
 
 
 def _parts(mounts: Sequence[Mount]) -> list[str]:
-    return list(dict.fromkeys([*(mount.part for mount in mounts), "saver"]))
+    return list(dict.fromkeys([*(mount.picture.part for mount in mounts), "saver"]))
 
 
 def _style(parts: Sequence[str]) -> str:
@@ -135,12 +136,12 @@ def _style(parts: Sequence[str]) -> str:
         return ";".join(f"--st-{name}:{value}" for name, value in {**SURFACES[mode], **FONTS}.items())
 
     theme = f":root{{{variables('light')}}}@media (prefers-color-scheme: dark){{:root{{{variables('dark')}}}}}\n"
-    return theme + text("host/host.css") + text("shared/shared.css") + "".join(map(style, parts))
+    return theme + text("host.css") + text("shared.css") + "".join(map(style, parts))
 
 
 def _script(parts: Sequence[str], apart: bool) -> str:
-    styles = {name: text("shared/shared.css") + style(name) for name in parts} if apart else None
-    return f'"use strict"; (() => {{\nconst STYLES = {json.dumps(styles)};\n{bundle(parts)}{script("host")}\n}})();'
+    styles = {name: text("shared.css") + style(name) for name in parts} if apart else None
+    return f'"use strict"; (() => {{\nconst STYLES = {json.dumps(styles)};\n{bundle(parts)}{text("host.js")}\n}})();'
 
 
 def _digest(text: str) -> str:

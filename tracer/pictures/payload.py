@@ -8,7 +8,7 @@ import json
 import struct
 import unicodedata
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,19 +34,19 @@ def pack(header: Mapping[str, Any], **arrays: NDArray[Any]) -> bytes:
 def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Inverse of pack, as the browser does it."""
     (n,) = struct.unpack_from("<I", blob)
-    header = json.loads(blob[4 : 4 + n])
+    head = header(blob)
     body, at, arrays = zlib.decompress(blob[4 + n :]), 0, {}
-    for spec in header["arrays"]:
+    for spec in head["arrays"]:
         dtype, count = np.dtype(spec["dtype"]), int(np.prod(spec["shape"]))
         arrays[spec["name"]] = np.frombuffer(body, dtype, count, at).reshape(spec["shape"])
         at += count * dtype.itemsize
-    return header, arrays
+    return head, arrays
 
 
-def version(blob: bytes) -> str:
-    """The hash of what a blob holds, without inflating it."""
+def header(blob: bytes) -> dict[str, Any]:
+    """The header alone, without inflating what follows."""
     (n,) = struct.unpack_from("<I", blob)
-    return json.loads(blob[4 : 4 + n])["version"]
+    return json.loads(blob[4 : 4 + n])
 
 
 def quantise_sqrt(shares: ArrayLike, levels: int = 255) -> NDArray[np.uint8]:
@@ -90,158 +90,3 @@ def visible(token: str, longest: int = 40) -> str:
 
     shown = "".join(map(glyph, token[: longest + 1]))
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
-
-
-def atlas(patterns: ArrayLike, measures: Mapping[str, ArrayLike], *, pool_to: int = 96) -> bytes:
-    """Every head's causal pattern [layer head query_pos key_pos] as a thumbnail, with its measures [layer head]."""
-    p = np.asarray(patterns)
-    if p.ndim != 4 or p.shape[2] != p.shape[3]:
-        raise ValueError(f"patterns must be [layer head query_pos key_pos], got shape {p.shape}")
-    thumbs, _ = max_pool(p, pool_to)
-    return atlas_thumbs(thumbs, measures, n=p.shape[2])
-
-
-def atlas_thumbs(
-    thumbs: ArrayLike,
-    measures: Mapping[str, ArrayLike],
-    *,
-    n: int | tuple[int, int],
-    causal: bool | Sequence[bool] = True,
-    layer_names: Sequence[str] | None = None,
-) -> bytes:
-    """atlas() of patterns of n x n tokens (or queries x keys) that are max-pooled already, [layer head rows cols].
-
-    A head whose thumbnail is all NaN does not exist: layers may differ in their number of heads.
-    """
-    t = np.asarray(thumbs, np.float32)
-    if t.ndim != 4:
-        raise ValueError(f"thumbs must be [layer head rows cols], got shape {t.shape}")
-    masked = [causal] * len(t) if isinstance(causal, bool) else list(causal)
-    for name, values in measures.items():
-        if np.shape(values) != t.shape[:2]:
-            raise ValueError(f"measure {name!r} has shape {np.shape(values)}, there are {t.shape[:2]} heads")
-    for name, given in (("causal", masked), ("layer_names", layer_names)):
-        if given is not None and len(given) != len(t):
-            raise ValueError(f"{name} has {len(given)} entries, there are {len(t)} layers")
-    n_query, n_key = (n, n) if isinstance(n, int) else n
-    factors = [-(-n_query // t.shape[2]), -(-n_key // t.shape[3])]
-    values = np.array([np.asarray(v, np.float32) for v in measures.values()], np.float32).reshape(-1, *t.shape[:2])
-    header = {"measures": list(measures), "causal": [bool(c) for c in masked], "factors": factors,
-              "layers": [visible(name, 120) for name in layer_names or []]}  # fmt: skip
-    there = np.asarray(~np.isnan(t).all(axis=(2, 3)), np.uint8)
-    return pack(header, thumbs=quantise_sqrt(t, levels=39), values=values, there=there)
-
-
-def pattern(
-    pattern: ArrayLike,
-    tokens: Sequence[str],
-    *,
-    key_tokens: Sequence[str] | None = None,
-    label: str = "",
-    causal: bool = True,
-    query_start: int = 0,
-    key_start: int = 0,
-) -> bytes:
-    """A window of one head's pattern [query_pos key_pos] to 1/131068, with the tokens of both axes.
-
-    Row i is query `query_start` + i, column j key `key_start` + j; without `key_tokens` both axes are the same tokens.
-    """
-    p = np.asarray(pattern)
-    keys = tokens if key_tokens is None else key_tokens
-    if p.shape != (len(tokens), len(keys)):
-        raise ValueError(
-            f"pattern has shape {p.shape}, there are {len(tokens)} query tokens and {len(keys)} key tokens"
-        )
-    if key_tokens is None and query_start != key_start:
-        raise ValueError(f"query_start={query_start} and key_start={key_start} differ; pass key_tokens as well")
-    same = query_start == key_start and list(tokens) == list(keys)
-    header = {
-        "label": label,
-        "causal": causal,
-        "starts": [query_start, key_start],
-        "tokens": [visible(t) for t in tokens],
-        "breaks": _breaks(tokens),
-        "keys": None if same else [visible(t) for t in keys],
-        "key_breaks": [] if same else _breaks(keys),
-    }
-    return pack(header, shares=quantise_linear(np.nan_to_num(np.asarray(p, np.float64)), 0, 1))
-
-
-def _breaks(tokens: Sequence[str]) -> list[int]:
-    return [i for i, t in enumerate(tokens) if "\n" in t]
-
-
-def overview(
-    pooled: ArrayLike,
-    *,
-    n_query: int,
-    n_key: int,
-    factor_q: int,
-    factor_k: int,
-    label: str = "",
-    causal: bool = True,
-    pool: str = "max",
-) -> bytes:
-    """A whole pattern of n_query x n_key tokens as blocks of factor_q x factor_k, each its largest or its mean share.
-
-    Means are small (1 / n_key where attention is even), so they are coded and coloured up to the largest of them.
-    """
-    p = np.asarray(pooled, np.float32)
-    blocks = (-(-n_query // factor_q), -(-n_key // factor_k))
-    if p.shape != blocks:
-        raise ValueError(
-            f"pooled has shape {p.shape}; {n_query} x {n_key} tokens in blocks of {factor_q} x {factor_k} make {blocks}"
-        )
-    if pool not in ("max", "mean"):
-        raise ValueError(f"pool={pool!r}; known: 'max', 'mean'")
-    top = float(np.nanmax(p, initial=0)) or 1.0 if pool == "mean" else 1.0
-    header = {"label": label, "causal": causal, "pool": pool, "sizes": [n_query, n_key],
-              "factors": [factor_q, factor_k], "top": top}  # fmt: skip
-    return pack(header, blocks=quantise_sqrt(p / top))
-
-
-def curves(
-    steps: ArrayLike,
-    values: ArrayLike,
-    labels: Sequence[str],
-    *,
-    groups: Sequence[int] | None = None,
-    group_names: Sequence[str] | None = None,
-    log_y: bool = False,
-    bridge: bool = True,
-) -> bytes:
-    """Lines [line step] over steps; NaN is a step without a measurement: bridged by a straight line, or a break."""
-    x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
-    if y.shape != (len(labels), x.size):
-        raise ValueError(f"values have shape {y.shape}; there are {len(labels)} labels and {x.size} steps")
-    if len(set(labels)) != len(labels):
-        raise ValueError("curve labels repeat; a click could not tell them apart")
-    y = np.where(np.isfinite(y) & ((y > 0) | (not log_y)), y, np.nan)
-    y = np.log10(y) if log_y else y
-    lo, hi = (float(np.nanmin(y)), float(np.nanmax(y))) if np.isfinite(y).any() else (0.0, 1.0)
-    hi = hi if hi > lo else lo + (abs(lo) or 1.0) * 1e-3
-    header = {
-        "labels": list(labels),
-        "groups": list(groups) if groups is not None else list(range(len(labels))),
-        "group_names": list(group_names or []),
-        "log_y": log_y,
-        "bridge": bridge,
-        "lo": lo,
-        "hi": hi,
-    }
-    return pack(header, steps=x, lines=quantise_linear(y, lo, hi))
-
-
-def head_curves(steps: ArrayLike, values: ArrayLike, **options: Any) -> bytes:
-    """curves() of a measure [step layer head]: one line a head, coloured by layer."""
-    y = np.asarray(values, np.float64)
-    n_steps, n_layers, n_heads = y.shape
-    heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    return curves(
-        steps,
-        y.reshape(n_steps, -1).T,
-        [f"L{layer}H{head}" for layer, head in heads],
-        groups=[layer for layer, _ in heads],
-        group_names=[f"layer {layer}" for layer in range(n_layers)],
-        **options,
-    )

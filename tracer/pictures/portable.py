@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracer.pictures import payload, reading
+from tracer.pictures import atlas, pattern, payload, scrubber, token_view
 from tracer.pictures.page import Mount, Note, page
+from tracer.pictures.picture import Head
 from tracer.pictures.scales import Scale, head_label
 
 BUDGET = 420_000
 """Bytes of the cells: 12 x 12 heads on 64 tokens then fit into a file of 700 kB."""
 ROUGH = "Shares are kept in 8 bits, to within 0.004."
-Head = tuple[int, int]
 
 
 class Seen(Protocol):
@@ -68,7 +68,7 @@ def heads_file(
     norms: ArrayLike | None = None,
     film: bytes | None = None,
 ) -> str:
-    """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `pictures.film.film`."""
+    """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `scrubber.pack`."""
     exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
     n_layers, n_heads = exist.shape
     if not (0 <= focus[0] < n_layers and 0 <= focus[1] < n_heads and exist[focus]):
@@ -76,29 +76,25 @@ def heads_file(
     n, total = _tokens(seen), len(seen.strings)
     start = total - n
     blob, rough = _cells(seen, start, exist, None if norms is None else np.asarray(norms))
-    header, _ = payload.unpack(payload.pattern(np.zeros((n, n)), seen.strings[start:], query_start=start,
-                                               key_start=start))  # fmt: skip
+    header, _ = payload.unpack(pattern.pack(np.zeros((n, n)), seen.strings[start:], query_start=start, key_start=start))
     part = f"The last {n:,} of {total:,} tokens. " if start else ""
     mounts = [
-        Mount("atlas", "atlas", "All heads on this prompt", _atlas_caption(part, scales[measure]),
-              cue={"measure": measure, "scales": {k: s.payload() for k, s in scales.items()}, "max_cell": 176,
-                   "order": "index", "lit": None, "value": list(focus), "seen": 0},
+        Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales), "All heads on this prompt",
+              _atlas_caption(part, scales[measure]),
               template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
                         "layers": [payload.visible(name, 120) for name in seen.names],
                         "values": [_numbers(values) for values in measures.values()],
                         "exist": exist.astype(int).tolist()}),
-        Mount("pattern", "pattern", "{head} on this prompt", "Rows are the tokens that look, columns what they see.",
-              cue={"max_size": 620, "value": None, "seen": 0, "head": list(focus)},
+        Mount("pattern", pattern.picture(None, head=focus, max_size=620), "{head} on this prompt",
+              "Rows are the tokens that look, columns what they see.",
               template={k: v for k, v in header.items() if k not in ("arrays", "version", "label", "causal")}),
-        Mount("token_view", "reading", "What each token looks at",
-              "Point at a token to see where it looks; the squares say what every other head does with it.", blob,
-              cue={"value": [None, list(focus)], "seen": 0}, wide=True),
+        Mount("reading", token_view.picture(blob, token=None, head=focus), "What each token looks at",
+              "Point at a token to see where it looks; the squares say what every other head does with it.", wide=True),
     ]  # fmt: skip
     if film is not None and not start:  # a film is of the whole prompt
-        cue = {"head": list(focus), "measure": measure, "scale": scales[measure].payload(), "live": False,
-               "value": told.step, "seen": 0}  # fmt: skip
+        shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure])
         caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."
-        mounts.insert(0, Mount("scrubber", "scrubber", "", caption, film, cue, wide=True))
+        mounts.insert(0, Mount("scrubber", shown, "", caption, wide=True))
     at = "" if told.step is None else f"step {told.step:,} · "
     line = f"{at}{total:,} tokens · {n_layers} layers of {n_heads} heads"
     about = {"run": told.name, "step": told.step, "head": list(focus)}
@@ -122,9 +118,9 @@ def notes(told: Told) -> list[Note]:
 
 def _tokens(seen: Seen) -> int:
     """How many tokens of the end of the prompt fit with every head."""
-    n = min(len(seen.strings), reading.WHOLE)
+    n = min(len(seen.strings), token_view.WHOLE)
     shape = seen.thumbs.shape[:2]
-    while not (made := reading.plan(n, *shape, causal=all(seen.causal))).whole or made.n < n:
+    while not (made := token_view.plan(n, *shape, causal=all(seen.causal))).whole or made.n < n:
         n = min(n - 1, max(made.n, n - 16))
     return n
 
@@ -135,7 +131,7 @@ def _cells(seen: Seen, start: int, exist: np.ndarray, norms: np.ndarray | None) 
     page = slice(start, len(seen.strings))
 
     def packed(norms: np.ndarray | None) -> bytes:
-        return reading.token_view(
+        return token_view.pack(
             lambda layer, head: seen.window(layer, head, page, slice(None)), seen.strings[page],
             there=exist & np.array(own)[:, None], causal=seen.causal, norms=norms, start=start,
         )  # fmt: skip

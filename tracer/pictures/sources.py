@@ -1,11 +1,14 @@
 """The scripts and styles of the parts, joined as a host mounts them: there is nothing to build.
 
+A part is a folder with a script of its name: a picture, or in `serving` what serves a page and shows nothing.
+
 A host takes one part as a module of its own (`source`), some of them in one script (`bundle`), or all of them at once
 (`all_parts`) and then an element for each (`element`), which says nothing but the name of its part.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Sequence
@@ -14,8 +17,7 @@ from pathlib import Path
 
 from tracer.pictures import colours
 
-PARTS = Path(__file__).parent / "parts"
-NOT_MOUNTED = ("shared", "host")
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,15 @@ class Source:
     js: str
 
 
-def text(path: str) -> str:
-    """A file of the parts."""
-    return (PARTS / path).read_text("utf-8")
+@functools.cache
+def folders() -> dict[str, Path]:
+    """The folder of each part, by the part's name."""
+    return {path.stem: path.parent for path in sorted(HERE.rglob("*.js")) if path.stem == path.parent.name}
+
+
+def text(name: str) -> str:
+    """A file that parts have in common."""
+    return (HERE / "common" / name).read_text("utf-8")
 
 
 def palettes() -> str:
@@ -39,18 +47,19 @@ def palettes() -> str:
 
 def common() -> str:
     """What every part's script uses."""
-    files = ("shared/hub.js", "shared/topics.js", "shared/shared.js")
+    files = ("hub.js", "topics.js", "shared.js")
     return f"const PALETTES = {palettes()};\n" + "".join(map(text, files))
 
 
 def script(name: str) -> str:
     """A part's own files, in order of their names."""
-    return "".join(text(f"{name}/{path.name}") for path in sorted((PARTS / name).glob("*.js")))
+    return "".join(path.read_text("utf-8") for path in sorted(folders()[name].glob("*.js")))
 
 
 def style(name: str) -> str:
     """A part's own style, which may be none."""
-    return text(f"{name}/{name}.css") if (PARTS / name / f"{name}.css").exists() else ""
+    path = folders()[name] / f"{name}.css"
+    return path.read_text("utf-8") if path.exists() else ""
 
 
 def html(name: str) -> str:
@@ -60,7 +69,7 @@ def html(name: str) -> str:
 
 def source(name: str) -> Source:
     """A part by its name, with all that it needs."""
-    return Source(html(name), text("shared/shared.css") + style(name), common() + script(name))
+    return Source(html(name), text("shared.css") + style(name), common() + script(name))
 
 
 def bundle(names: Sequence[str]) -> str:
@@ -80,16 +89,16 @@ def entry(name: str) -> str:
 
 def all_parts() -> str:
     """Every part in one module, whose default export draws the one whose `element` it is given."""
-    names = sorted(path.name for path in PARTS.iterdir() if path.is_dir() and path.name not in NOT_MOUNTED)
-    styles = {name: style(name) for name in ("shared", *names)}
-    return f"{bundle(names)}const STYLES = {json.dumps(styles)};\n{text('shared/mount.js')}"
+    names = sorted(folders())
+    styles = {"shared": text("shared.css"), **{name: style(name) for name in names}}
+    return f"{bundle(names)}const STYLES = {json.dumps(styles)};\n{text('mount.js')}"
 
 
 def element(name: str) -> Source:
     """A part that waits for all parts, which an `opener` brings."""
-    return Source(html(name), "", text("shared/boot.js") + text("shared/wait.js"))
+    return Source(html(name), "", text("boot.js") + text("wait.js"))
 
 
 def opener() -> Source:
     """What a page mounts once: its data are the bytes of `all_parts`, deflated."""
-    return Source("<i></i>", "", text("shared/boot.js") + text("shared/open.js"))
+    return Source("<i></i>", "", text("boot.js") + text("open.js"))

@@ -11,11 +11,11 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from tracer.pictures.page import Mount, Note, document, notes_html
+from tracer.pictures.picture import Picture
 
 Block = Mapping[str, Any]
 UNSEEN = ("address", "all_parts", "cue", "keys", "landing", "pulse", "reel", "saver", "taker")
@@ -35,20 +35,11 @@ UNREAD = "A table that only the page can draw: its own bar there saves it as CSV
 ONLY_THERE = "A chart that only the page can draw: the camera in its corner there saves it."
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What a part was given by its page."""
-
-    part: str
-    blob: bytes | None
-    cue: Mapping[str, Any]
-
-
 def taken(
     title: str,
     line: str,
     blocks: Iterable[Block],
-    drawn: Mapping[str, Drawn],
+    drawn: Mapping[str, Picture],
     notes: Sequence[Note] = (),
     *,
     about: Mapping[str, Any],
@@ -61,7 +52,7 @@ def taken(
     shown = list(_without_tools(block for block in seen if block["kind"] not in ("choice", "prompt")))
     keys = dict.fromkeys(block["key"] for block in shown if block["kind"] == "part" and block["key"] in drawn)
     reels = [key for key, one in drawn.items() if one.part == "reel" and any(drawn[k].part == "scrubber" for k in keys)]
-    mounts = [Mount(drawn[key].part, key, "", "", drawn[key].blob, drawn[key].cue) for key in (*keys, *reels)]
+    mounts = [Mount(key, drawn[key]) for key in (*keys, *reels)]
     films = "".join(f"<div hidden>{_part(key, drawn)}</div>" for key in reels)
     body = f'<div class="taken wide">{_rows(shown, drawn)}</div>{films}{notes_html(notes)}'
     return document(
@@ -69,7 +60,7 @@ def taken(
     )
 
 
-def _unseen(block: Block, drawn: Mapping[str, Drawn]) -> bool:
+def _unseen(block: Block, drawn: Mapping[str, Picture]) -> bool:
     return block["kind"] == "part" and block["key"] in drawn and drawn[block["key"]].part in UNSEEN
 
 
@@ -84,7 +75,7 @@ def _without_tools(blocks: Iterable[Block]) -> Iterator[Block]:
         held.append(block)
 
 
-def _rows(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
+def _rows(blocks: list[Block], drawn: Mapping[str, Picture]) -> str:
     """Blocks that stand side by side, side by side."""
     rows = []
     for _, row in groupby(blocks, key=lambda block: block["at"] and block["at"][0]):
@@ -96,7 +87,7 @@ def _rows(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
     return "\n".join(rows)
 
 
-def _column(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
+def _column(blocks: list[Block], drawn: Mapping[str, Picture]) -> str:
     parts = []
     for kind, group in groupby(blocks, key=lambda block: block["kind"]):
         if kind == "place":
@@ -107,7 +98,7 @@ def _column(blocks: list[Block], drawn: Mapping[str, Drawn]) -> str:
     return "".join(parts)
 
 
-def _block(block: Block, drawn: Mapping[str, Drawn]) -> str:
+def _block(block: Block, drawn: Mapping[str, Picture]) -> str:
     match block["kind"]:
         case "part":
             return _part(block["key"], drawn)
@@ -130,7 +121,7 @@ def _block(block: Block, drawn: Mapping[str, Drawn]) -> str:
     return ""
 
 
-def _part(key: str, drawn: Mapping[str, Drawn]) -> str:
+def _part(key: str, drawn: Mapping[str, Picture]) -> str:
     if key not in drawn:
         return f'<p class="left">{GONE}</p>'
     part = drawn[key].part

@@ -9,12 +9,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import theme
-from dashboard.components.headmap import headmap
 from dashboard.loading import ablation, comparison
 from dashboard.loading.ablation import Cost, Setup, Swept
 from dashboard.pages.ablate.sweep import AT_ONCE, TABLE, probe_title
 from dashboard.shared import prompts
 from dashboard.shared.comparing import is_compared, other_run, other_step
+from dashboard.shared.mount import draw
+from tracer.pictures import headmap
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     for column, (key, name, values, top, marked, off) in zip(st.columns(3, gap="medium"), maps, strict=True):
         scale = theme.Scale("Change in loss", "nats", -top or -1.0, top or 1.0, "change", 2 if top >= 0.2 else 3)
         with column:
-            headmap(values, key=f"beside_{key}", title=name, scale=scale, marked=marked, off=off)
+            draw(headmap.picture(values, title=name, scale=scale, marked=marked, off=off), key=f"beside_{key}")
     only = (
         "" if b[chosen].effect.shape == one.effect.shape else " Heads that only one of them has are left out of B − A."
     )

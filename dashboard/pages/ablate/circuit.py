@@ -7,11 +7,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import state, theme
-from dashboard.components.curves import curves
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.pages.ablate import data
-from tracer.pictures import payload
+from dashboard.shared.mount import draw
+from tracer.pictures import curves
 from tracer.store import Run
 
 TARGET = 0.9
@@ -66,10 +66,13 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
     how = {"zero": "writing nothing", "mean": "at their means", "resample": "resampled"}[setup.mode]
     left, right = st.columns([5, 4], gap="large")
     with left:
-        curves(
-            payload.curves(np.arange(len(found.curve)), np.array([found.curve]), ["kept"]), key="circuit_curve",
-            scale=theme.Scale("Share of the gain kept", chance=TARGET, mark="target"), x_label="choice",
-            selectable=False, height=230,
+        draw(
+            curves.picture(
+                curves.pack(np.arange(len(found.curve)), np.array([found.curve]), ["kept"]),
+                scale=theme.Scale("Share of the gain kept", chance=TARGET, mark="target"), x_label="choice",
+                selectable=False, height=230,
+            ),
+            key="circuit_curve",
         )  # fmt: skip
     with right:
         size = f"{len(found.heads)} of {len(everything)} heads" if len(found.heads) > 1 else "One head"

@@ -8,14 +8,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.pattern import pattern
-from dashboard.components.tokens import tokens
 from dashboard.loading import ablation, prompt_tokens
 from dashboard.loading.ablation import Setup
 from dashboard.pages.ablate import figures
 from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
-from tracer.pictures import payload
+from tracer.pictures import pattern, payload, tokens
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -46,10 +45,12 @@ def draw_prompt(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     left, right = st.columns([5, 4], gap="large")
     with left:
         st.caption("Colour: how much harder each token became to predict. Choose a token to see what comes after it.")
-        tokens(
-            encoded.strings, found["loss_before"], found["loss_after"], key="prompt_tokens", selected=position,
-            scale=theme.Scale("Change in loss", "nats", -size, size, "change", 1),
-            on_change=lambda i: st.session_state.update(ablate_position=(prompt, i)),
+        draw(
+            tokens.picture(
+                encoded.strings, found["loss_before"], found["loss_after"], selected=position,
+                scale=theme.Scale("Change in loss", "nats", -size, size, "change", 1),
+            ),
+            key="prompt_tokens", on_change=lambda i: st.session_state.update(ablate_position=(prompt, i)),
         )  # fmt: skip
     with right:
         _draw_next(run, found, prompt, position, bool(setup.off))
@@ -89,7 +90,7 @@ def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], tr
     for column, name, values in zip(st.columns(2, gap="large"), ("Before", "After"), (before, after), strict=True):
         with column:
             st.markdown(f"**{name}**")
-            blob = payload.pattern(
+            blob = pattern.pack(
                 values, strings[start:], label=theme.head_label(*head), query_start=start, key_start=start
             )
-            pattern(blob, key=f"pattern_{name}", max_size=460, text=False)
+            draw(pattern.picture(blob, max_size=460, text=False), key=f"pattern_{name}")

@@ -6,9 +6,6 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.ablation_grid import ablation_grid
-from dashboard.components.curves import curves
-from dashboard.components.headmap import headmap
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.pages.ablate.beside import draw_beside
@@ -24,8 +21,9 @@ from dashboard.pages.ablate.sweep import (
 from dashboard.pages.ablate.when import draw_when
 from dashboard.shared import choosers, head_scores, prompts
 from dashboard.shared.comparing import choose_other
+from dashboard.shared.mount import draw
 from tracer.analysis import head_sets
-from tracer.pictures import payload
+from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
 
 MODES = {
@@ -112,9 +110,9 @@ def _existing(off: tuple[head_sets.Head, ...], there: np.ndarray) -> tuple[head_
 
 def _draw_switches(run: Run, off: tuple[head_sets.Head, ...], scores: np.ndarray, previous: np.ndarray) -> None:
     st.header("Switch heads off", anchor=False)
-    ablation_grid(
-        scores, key="ablate", off=off, scale=choosers.scale("induction", run, scores),
-        on_change=lambda heads: state.update(off=tuple(heads)),
+    draw(
+        ablation_grid.picture(scores, off=off, scale=choosers.scale("induction", run, scores)),
+        key="ablate", on_change=lambda heads: state.update(off=tuple(heads)),
     )  # fmt: skip
     strong, back, control = (
         head_sets.induction_heads(scores), head_sets.previous_token_head(previous), head_sets.others(off, scores),
@@ -214,10 +212,13 @@ def _draw_doubts(run: Run, setup: Setup) -> None:
 def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
     period = ablation.batches(setup.run, setup.created).repeat.period or 0
     positions = np.arange(1, len(cost.before_by_position) + 1)
-    blob = payload.curves(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
-    curves(
-        blob, key="positions", step=period + 1, scale=theme.Scale("Loss of each token", "nats", digits=3),
-        x_label="token", selectable=False, height=230,
+    blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
+    draw(
+        curves.picture(
+            blob, step=period + 1, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
+            selectable=False, height=230,
+        ),
+        key="positions",
     )  # fmt: skip
     st.caption(f"Repeated tokens. From token {period + 1} on, the line, everything has been seen before.")
 
@@ -235,6 +236,6 @@ def _draw_induction(run: Run, setup: Setup) -> None:
     scale = choosers.scale("induction", run, before)
     left, right = st.columns(2, gap="large")
     with left:
-        headmap(before, key="induction_before", title="Before", scale=scale)
+        draw(headmap.picture(before, title="Before", scale=scale), key="induction_before")
     with right:
-        headmap(after, key="induction_after", title="After", scale=scale, off=setup.off)
+        draw(headmap.picture(after, title="After", scale=scale, off=setup.off), key="induction_after")

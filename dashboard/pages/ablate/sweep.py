@@ -8,10 +8,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import theme
-from dashboard.components.headmap import headmap
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup, Swept
+from dashboard.shared.mount import draw
 from tracer.analysis import head_sets
+from tracer.pictures import headmap
 from tracer.store import Run
 
 AT_ONCE = 128
@@ -49,9 +50,12 @@ def draw_sweep(run: Run, setup: Setup) -> None:
         size = float(np.nanmax(np.abs(swept.effect)))
         scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
         with column:
-            headmap(
-                swept.effect, key=f"sweep_{name}", title=probe_title(name, setup), scale=scale, off=setup.off,
-                marked=swept.sure, notes=_notes(swept),
+            draw(
+                headmap.picture(
+                    swept.effect, title=probe_title(name, setup), scale=scale, off=setup.off, marked=swept.sure,
+                    notes=_notes(swept),
+                ),
+                key=f"sweep_{name}",
             )  # fmt: skip
             st.caption(_sure(swept))
     if any(np.isfinite(swept.low).any() for swept in found.values()):

@@ -9,14 +9,14 @@ import numpy as np
 import streamlit as st
 
 from dashboard import jobs, state, theme
-from dashboard.components.curves import curves
-from dashboard.components.pulse import ticking
 from dashboard.loading.ablation import Setup
 from dashboard.pages.ablate import data, figures
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
+from dashboard.shared.pulse import ticking
 from tracer.analysis import when_causal
-from tracer.pictures import payload
+from tracer.pictures import curves
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -101,9 +101,12 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
     scored = head_scores.holds(trace, "induction")
 
     def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
-        curves(
-            payload.head_curves(at, values), key=key, selected=label, step=setup.step, scale=scale, height=HEIGHT,
-            n_groups=values.shape[1], on_change=state.focus_on,
+        draw(
+            curves.picture(
+                curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
+                n_groups=values.shape[1],
+            ),
+            key=key, on_change=state.focus_on,
         )  # fmt: skip
 
     left, right = st.columns(2, gap="large")

@@ -8,14 +8,14 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.bipartite import bipartite
-from dashboard.components.headmap import headmap
 from dashboard.pages.circuits import about, figures
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.shared import head_scores
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from tracer.analysis.head_sets import THRESHOLD
+from tracer.pictures import bipartite, headmap
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,9 +56,9 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         "What is read becomes the later head’s", list(KINDS), key="into_box", required=True,
         format_func=KINDS.__getitem__, on_change=lambda: state.update(into=st.session_state["into_box"]),
     )  # fmt: skip
-    bipartite(
-        found.blob, key="composition", into=into, roles=roles(trace, key[2]), selected=head, most=MOST,
-        on_change=state.focus_on,
+    draw(
+        bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST),
+        key="composition", on_change=state.focus_on,
     )  # fmt: skip
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
@@ -106,10 +106,12 @@ def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> N
     found = circuits.copying(key)
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
     with scores:
-        headmap(
-            found.scores, key="copying_map", title="Copying score", selected=head,
-            scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
-            on_change=state.focus_on,
+        draw(
+            headmap.picture(
+                found.scores, title="Copying score", selected=head,
+                scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
+            ),
+            key="copying_map", on_change=state.focus_on,
         )  # fmt: skip
     with own:
         label, values = theme.head_label(*head), found.eigenvalues[head]

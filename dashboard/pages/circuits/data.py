@@ -83,7 +83,7 @@ def composition(key: Key) -> Composition:
     found = weights(key)
     scores = {into: composition.composition(into, *found[:4]).numpy() for into in INTO}
     mean, sd = composition.random_composition(*found.W_Q.shape[2:])
-    return Composition(scores, mean, sd, bipartite.bipartite(scores, mean, sd))
+    return Composition(scores, mean, sd, bipartite.pack(scores, mean, sd))
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.headmap import headmap
-from dashboard.components.tokens import tokens
 from dashboard.loading import prompt_tokens
 from dashboard.pages.circuits import about, figures, logits_data
 from dashboard.pages.circuits.data import Head, Key
 from dashboard.shared import prompts
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
+from tracer.pictures import headmap, tokens
 from tracer.pictures.payload import visible
 from tracer.store import Run
 
@@ -40,10 +40,12 @@ def draw_prompt(run: Run, key: Key, head: Head) -> None:
     with left:
         st.caption(f"Colour: what {label} adds to the logit of the token that comes after. Choose a token."
                    if found else "Choose a token.")  # fmt: skip
-        tokens(
-            encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, key="logit_tokens", selected=position,
-            scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
-            on_change=lambda i: state.update(token=i),
+        draw(
+            tokens.picture(
+                encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, selected=position,
+                scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
+            ),
+            key="logit_tokens", on_change=lambda i: state.update(token=i),
         )  # fmt: skip
     with right:
         _draw_lens(run, key, prompt, position)
@@ -96,11 +98,12 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
     left, right = st.columns([5, 4], gap="large")
     size = max(0.1, float(np.nanmax(np.abs(heads))))
     with left:
-        headmap(
-            heads, key="logit_heads", selected=head,
-            title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
-            scale=theme.Scale("Added", "logits", -size, size, "change", 2),
-            on_change=state.focus_on,
+        draw(
+            headmap.picture(
+                heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
+                scale=theme.Scale("Added", "logits", -size, size, "change", 2),
+            ),
+            key="logit_heads", on_change=state.focus_on,
         )  # fmt: skip
     with right:
         st.markdown("**The sum of all parts**")

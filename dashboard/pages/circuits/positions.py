@@ -8,12 +8,12 @@ import numpy as np
 import streamlit as st
 
 from dashboard import navigation, state, theme
-from dashboard.components.curves import curves
 from dashboard.pages.circuits import about, figures
 from dashboard.pages.circuits import data as circuits
 from dashboard.pages.circuits.data import Head, Key
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
-from tracer.pictures import payload
+from tracer.pictures import curves
 
 if TYPE_CHECKING:
     from tracer.config import ModelConfig
@@ -86,12 +86,14 @@ def draw_stripes(key: Key, head: Head) -> None:
         f"copy. Left out is the start token, where heads rest: it gets {found.rest[head]:.0%} of the attention of "
         f"{label}."
     )
-    blob = payload.curves(
+    blob = curves.pack(
         np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
         groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
     )  # fmt: skip
-    curves(
-        blob, key="stripes", selected=label, step=target, x_label="tokens back", height=360,
-        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
-        on_change=state.focus_on,
+    draw(
+        curves.picture(
+            blob, selected=label, step=target, x_label="tokens back", height=360,
+            scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
+        ),
+        key="stripes", on_change=state.focus_on,
     )  # fmt: skip

@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import prompt_tokens, recorded_prompts
-from tracer.pictures import finding
+from tracer.pictures import passages
 from tracer.pictures.payload import visible
 from tracer.pictures.scales import head_label
 from tracer.store import Run, open_run
@@ -156,10 +156,10 @@ def _shown(key: Key, kind: str, head: Head, _found: Found) -> Shown:
     for i, (hit, row) in enumerate(zip(hits, rows, strict=True)):
         strings = prompt_tokens.strings(run, [int(t) for t in _found.text.tokens[hit.sequence] if t >= 0])
         group = "top" if i < len(top) else "typical"
-        cards.append(finding.Passage(group, hit.sequence, hit.query, hit.key, hit.score, hit.quantile, strings,
+        cards.append(passages.Passage(group, hit.sequence, hit.query, hit.key, hit.score, hit.quantile, strings,
                                      np.nan_to_num(row[: len(strings)])))  # fmt: skip
     causal = run.about.causal
-    return Shown(hits, finding.passages(head_label(*head), cards, causal[head[0]] if causal else True))
+    return Shown(hits, passages.pack(head_label(*head), cards, causal[head[0]] if causal else True))
 
 
 @st.cache_data(max_entries=16, show_spinner="Reading the passages …")

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import navigation, state, theme
-from dashboard.components.passages import Group, passages
 from dashboard.loading import prompt_tokens
 from dashboard.pages.find import data as finding
 from dashboard.pages.find import figures
 from dashboard.pages.find.data import Found, Head
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
+from tracer.pictures import passages
+from tracer.pictures.passages import Group
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -82,10 +84,12 @@ def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) ->
         f"The number of a passage is its {SCORES[kind]}.{note}"
     )
     shown = finding.shown(found, kind, head)
-    opened = passages(
-        shown.blob, key="passages", rows=found.text.names, named=kind != "sharpest",
-        digits=1 if kind == "farthest" else 2,
-        groups={"top": STRONGEST, "typical": ORDINARY},
+    opened = draw(
+        passages.picture(
+            shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
+            groups={"top": STRONGEST, "typical": ORDINARY},
+        ),
+        key="passages",
     )  # fmt: skip
     if opened is not None:
         _open(run, found, shown.hits[opened])

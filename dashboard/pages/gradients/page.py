@@ -8,7 +8,6 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.components.curves import curves
 from dashboard.pages.gradients import norms
 from dashboard.pages.gradients.health import count, draw_bands, verdict
 from dashboard.pages.gradients.pictures import draw_heads, draw_history
@@ -16,8 +15,9 @@ from dashboard.pages.gradients.reasons import draw_why
 from dashboard.shared import choosers, head_scores, rows
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.health_panel import draw_health
+from dashboard.shared.mount import draw
 from tracer.measures import MEASURES
-from tracer.pictures import payload
+from tracer.pictures import curves
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -190,20 +190,16 @@ def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
     st.caption("The same numbers as lines. Click one to follow its tensor.")
     short = rows.short_names(names)
     groups, families = rows.families(names)
-    blob = payload.curves(
+    blob = curves.pack(
         trace["step"].values, trace[shown].values.T, short, groups=groups, group_names=families, log_y=True
     )
-    curves(
-        blob,
-        key="tensor_curves",
-        selected=short[names.index(tensor)],
-        step=step,
-        log_x=log_x,
-        n_groups=len(families),
-        height=HEIGHT + 92,
-        scale=_scale(shown),
-        on_change=lambda label: _follow(dict(zip(short, names, strict=True)).get(label or "")),
-    )
+    draw(
+        curves.picture(
+            blob, selected=short[names.index(tensor)], step=step, log_x=log_x, n_groups=len(families),
+            height=HEIGHT + 92, scale=_scale(shown),
+        ),
+        key="tensor_curves", on_change=lambda label: _follow(dict(zip(short, names, strict=True)).get(label or "")),
+    )  # fmt: skip
 
 
 def _follow(name: str | None) -> None:
@@ -232,27 +228,23 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
         st.caption(
             f"The norm of the whole gradient, before it is clipped to {limit:g}. At step {step:,} it is {norm}; {done}."
         )
-    blob = payload.curves(steps, total[None], ["all tensors"], log_y=True)
-    curves(
-        blob,
+    blob = curves.pack(steps, total[None], ["all tensors"], log_y=True)
+    draw(
+        curves.picture(
+            blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
+            scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
+        ),
         key="total_curve",
-        step=step,
-        log_x=log_x,
-        selectable=False,
-        height=HEIGHT - 100 if clipped else HEIGHT + 92,
-        scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
-    )
+    )  # fmt: skip
     if clipped:
-        blob = payload.curves(steps, trace["clip_factor"].values[None], ["clip factor"])
-        curves(
-            blob,
+        blob = curves.pack(steps, trace["clip_factor"].values[None], ["clip factor"])
+        draw(
+            curves.picture(
+                blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100,
+                scale=theme.Scale("Clipping factor, 1: nothing is clipped", digits=3),
+            ),
             key="clip_curve",
-            step=step,
-            log_x=log_x,
-            selectable=False,
-            height=HEIGHT - 100,
-            scale=theme.Scale("Clipping factor, 1: nothing is clipped", digits=3),
-        )
+        )  # fmt: skip
 
 
 def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) -> None:
@@ -268,8 +260,11 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
     with right:
         _choose_head(trace, focus)
         values = trace[name].values[:, focus[0], focus[1], :]
-        blob = payload.curves(trace["step"].values, values.T, [f"W_{m}" for m in matrices], log_y=True)
-        curves(blob, key="matrix_curves", step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown))
+        blob = curves.pack(trace["step"].values, values.T, [f"W_{m}" for m in matrices], log_y=True)
+        draw(
+            curves.picture(blob, step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown)),
+            key="matrix_curves",
+        )  # fmt: skip
     draw_bound(run, focus, state.read().step, key="bound", log_x=log_x)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.headmap import headmap
 from dashboard.pages.gradients import norms
+from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
+from tracer.pictures import headmap
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -70,9 +71,12 @@ def draw_heads(values: np.ndarray, matrices: list[str], *, label: str, ratio: bo
 
 def _draw_matrix(values: np.ndarray, name: str, scale: theme.Scale, focus: tuple[int, int], *, bare: bool) -> None:
     there = bool(np.isfinite(values).any())
-    headmap(
-        values, key=f"heads_{name}", title=name if there else f"{name}: this model has none", scale=scale, log=True,
-        bare=bare, selected=focus if there else None, on_change=_take_head,
+    draw(
+        headmap.picture(
+            values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
+            selected=focus if there else None,
+        ),
+        key=f"heads_{name}", on_change=_take_head,
     )  # fmt: skip
 
 

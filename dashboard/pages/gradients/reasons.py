@@ -8,11 +8,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.curves import curves
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import head_scores
+from dashboard.shared.mount import draw
 from tracer.diagnosis.attention import STOPPED, pull
-from tracer.pictures import payload
+from tracer.pictures import curves
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,9 +29,9 @@ def draw_why(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
         draws.append(lambda: _draw_pull(trace, focus, step, log_x))
     if head_scores.holds(trace, "resid_rms"):
         draws.append(lambda: _draw_stream(trace, step, log_x))
-    for column, draw in zip(st.columns(len(draws), gap="large") if draws else (), draws, strict=True):
+    for column, draw_one in zip(st.columns(len(draws), gap="large") if draws else (), draws, strict=True):
         with column:
-            draw()
+            draw_one()
 
 
 def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
@@ -42,11 +42,13 @@ def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
     )
     ratio = pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values)
     there = head_scores.there(trace)
-    blob = payload.head_curves(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
-    curves(
-        blob, key="pull_curves", selected=theme.head_label(*focus), step=step, log_x=log_x,
-        n_groups=trace.sizes["layer"], height=HEIGHT, on_change=state.focus_on,
-        scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
+    blob = curves.pack_heads(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
+    draw(
+        curves.picture(
+            blob, selected=theme.head_label(*focus), step=step, log_x=log_x, n_groups=trace.sizes["layer"],
+            height=HEIGHT, scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
+        ),
+        key="pull_curves", on_change=state.focus_on,
     )  # fmt: skip
 
 
@@ -56,6 +58,11 @@ def _draw_stream(trace: xr.Dataset, step: int, log_x: bool) -> None:
     values = trace["resid_rms"].values
     names = ["at the start", *(f"after block {i}" for i in range(values.shape[1] - 1))]
     many = names if len(names) > FEW else None
-    blob = payload.curves(trace["step"].values, values.T, names, group_names=many, log_y=True)
-    curves(blob, key="stream_curves", step=step, log_x=log_x, selectable=False, n_groups=len(names), height=HEIGHT,
-           scale=theme.Scale("Root mean square", digits=3))  # fmt: skip
+    blob = curves.pack(trace["step"].values, values.T, names, group_names=many, log_y=True)
+    draw(
+        curves.picture(
+            blob, step=step, log_x=log_x, selectable=False, n_groups=len(names), height=HEIGHT,
+            scale=theme.Scale("Root mean square", digits=3),
+        ),
+        key="stream_curves",
+    )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, state
-from dashboard.components.atlas import atlas
 from dashboard.loading import prompt_attention, recorded_prompts
 from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.pages.heads.finder import choose_heads
@@ -18,7 +17,9 @@ from dashboard.shared import choosers, head_scores, patterns, prompts
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history
+from dashboard.shared.mount import draw
 from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.pictures import atlas
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -136,8 +137,11 @@ def _draw_atlas(
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
                f"The number is its {shown.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
     recorded = {name: head_scores.scores(trace, name, sight.step) for name in head_scores.head_measures(trace)}
-    atlas(
-        prompt_attention.atlas(sight, run.stamp, recorded), key="atlas", selected=focus, measure=measure,
-        scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
-        on_change=state.focus_on, order=state.read().order, lit=lit,
+    draw(
+        atlas.picture(
+            prompt_attention.atlas(sight, run.stamp, recorded), selected=focus, measure=measure,
+            scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
+            order=state.read().order, lit=lit,
+        ),
+        key="atlas", on_change=state.focus_on,
     )  # fmt: skip

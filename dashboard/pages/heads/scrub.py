@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import state
-from dashboard.components.scrubber import scrubber
 from dashboard.loading import prompt_film
 from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.shared import choosers
+from dashboard.shared.mount import draw, serve
+from tracer.pictures import scrubber
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -50,10 +51,14 @@ def draw_scrubber(
     def chosen(step: int) -> None:  # the head stays: without a choice it is the most striking one of each step
         state.update(step=None if step == steps[-1] else step, layer=focus[0], head=focus[1])
 
-    scrubber(
-        film.blob, key="scrubber", step=step, head=focus, measure=measure, scale=scale, live=run.live,
-        reels=film.reels, on_change=chosen,
+    draw(
+        scrubber.picture(film.blob, step=step, head=focus, measure=measure, scale=scale, live=run.live),
+        key="scrubber", on_change=chosen,
     )  # fmt: skip
+    if film.reels:
+        with st.container(key="reels_scrubber"):
+            for i, reel in enumerate(film.reels):
+                serve("reel", key=f"scrubber reel {i}", data=reel)
     if film.left:
         st.space("small")
         st.button(

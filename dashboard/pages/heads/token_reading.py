@@ -5,10 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.token_view import Pick, token_view
 from dashboard.loading import token_reading
 from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.shared.mount import draw
+from tracer.pictures import token_view
 from tracer.pictures.payload import visible
+from tracer.pictures.token_view import Pick
 from tracer.store import Run
 
 STYLE = '<style>.st-key-exactly [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
@@ -30,9 +32,11 @@ def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
         chosen, head = pick
         state.update(token=chosen, **({} if head == focus else {"layer": head[0], "head": head[1]}))
 
-    token_view(
-        token_reading.token_view(run, sight, start, focus), key="reading", token=token, head=focus, step=sight.step,
-        on_change=choose,
+    draw(
+        token_view.picture(
+            token_reading.token_view(run, sight, start, focus), token=token, head=focus, step=sight.step,
+        ),
+        key="reading", on_change=choose,
     )  # fmt: skip
     _draw_exact(run, sight, focus, token)
 

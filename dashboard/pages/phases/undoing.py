@@ -8,14 +8,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.components.curves import curves
-from dashboard.components.headmap import headmap
 from dashboard.pages.phases import data
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.mount import draw
 from tracer.analysis.change_points import PhaseChange
 from tracer.analysis.training_curves import Curve
 from tracer.analysis.undoing import Undoing
-from tracer.pictures import payload
+from tracer.pictures import curves, headmap
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -73,10 +72,12 @@ def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, 
     for head, dot in zip(heads, found.dots, strict=True):
         values[head] = dot
     far = float(np.nanmax(np.abs(values))) or 1.0
-    headmap(
-        values, key="undoing", title="Change in loss with the head off, along d", selected=focus,
-        scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
-        on_change=state.focus_on,
+    draw(
+        headmap.picture(
+            values, title="Change in loss with the head off, along d", selected=focus,
+            scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
+        ),
+        key="undoing", on_change=state.focus_on,
     )  # fmt: skip
     best, moved = int(found.dots.argmin()), f"The phase itself moved the losses by {found.distance:.2f} nats along d"
     if found.dots[best] < 0:
@@ -87,9 +88,11 @@ def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, 
 
 
 def _draw_lines(moved: np.ndarray, without: np.ndarray, label: str) -> None:
-    steps = np.arange(1, len(moved) + 1)
-    blob = payload.curves(steps, np.stack([moved, without]), ["the phase", f"{label} off"])
-    curves(
-        blob, key="undoing_lines", selectable=False, x_label="position", height=260,
-        scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
+    blob = curves.pack(np.arange(1, len(moved) + 1), np.stack([moved, without]), ["the phase", f"{label} off"])
+    draw(
+        curves.picture(
+            blob, selectable=False, x_label="position", height=260,
+            scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
+        ),
+        key="undoing_lines",
     )  # fmt: skip

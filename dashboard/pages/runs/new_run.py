@@ -9,8 +9,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state
-from dashboard.components.pattern import pattern
-from tracer.pictures import payload
+from dashboard.shared.mount import draw
+from tracer.pictures import pattern
 from tracer.presets import PRESETS
 from tracer.store import Run
 
@@ -82,8 +82,8 @@ def _draw_pictures() -> None:
     ):
         with column:
             st.markdown(f"**{label}**  \n{does}")
-            blob = payload.pattern(_by_hand(looks), TOKENS, label=label)
-            pattern(blob, key=f"welcome {label}", max_size=300, text=False)
+            blob = pattern.pack(_by_hand(looks), TOKENS, label=label)
+            draw(pattern.picture(blob, max_size=300, text=False), key=f"welcome {label}")
 
 
 def _timeline() -> str:

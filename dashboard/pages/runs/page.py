@@ -7,11 +7,11 @@ from zlib import crc32
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
-from dashboard.components.pulse import ticking
 from dashboard.jobs import Started
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.pages.runs.new_run import draw_coming, draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
 from dashboard.shared import choosers
+from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start

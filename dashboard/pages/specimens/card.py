@@ -11,9 +11,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import jobs, loading, navigation, state, theme
-from dashboard.components.atlas import atlas
-from dashboard.components.curves import curves
-from dashboard.components.pulse import ticking
 from dashboard.jobs import Started
 from dashboard.loading import diagnoses
 from dashboard.loading.run_summaries import status_word
@@ -23,7 +20,10 @@ from dashboard.pages.specimens.data import Lines, Reading
 from dashboard.pages.specimens.exercise import draw_checks, draw_heads
 from dashboard.pages.specimens.fold import draw_course, fold, line
 from dashboard.shared.health_panel import marked, sentence
+from dashboard.shared.mount import draw
+from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop
+from tracer.pictures import atlas, curves
 from tracer.presets import PRESETS
 from tracer.specimens.claims import Outcome
 from tracer.specimens.systems import Specimen
@@ -285,7 +285,10 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
 
 
 def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale, n_groups: int | None = None) -> None:
-    curves(blob, key=f"{_word(specimen)} {name}", scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+    draw(
+        curves.picture(blob, scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups),
+        key=f"{_word(specimen)} {name}",
+    )  # fmt: skip
 
 
 def _word(specimen: Specimen) -> str:
@@ -302,7 +305,10 @@ def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) 
     for column, end, word in zip(columns, found, ("At the start", "Now" if run.live else "At the end"), strict=False):
         with column:
             st.markdown(f"**{word}**, step {end.step:,}")
-            atlas(end.atlas, key=f"{_word(specimen)} atlas {word}", max_cell=ALONE if end.alone else PICTURE)
+            draw(
+                atlas.picture(end.atlas, max_cell=ALONE if end.alone else PICTURE),
+                key=f"{_word(specimen)} atlas {word}",
+            )  # fmt: skip
     if len(found) == 1 and not run.live:
         columns[1].caption("Patterns were kept at this step only: the run ended before the next.")
 

@@ -15,7 +15,7 @@ from dashboard import loading
 from dashboard.loading import prompt_attention, recorded_prompts
 from dashboard.shared import head_scores, rows
 from tracer.config import TrainConfig
-from tracer.pictures import payload
+from tracer.pictures import curves
 from tracer.presets import PRESETS
 from tracer.specimens.claims import CLAIMS, Outcome, judge, outcome
 from tracer.specimens.systems import SPECIMENS, TRAINED, Specimen
@@ -203,16 +203,16 @@ def _lines(directory: str, stamp: str) -> Lines:
     labels = [f"L{layer}H{head}" for layer in range(n_layers) for head in range(n_heads)]
     layers = [f"layer {layer}" for layer in range(n_layers)] if n_layers > 1 else ["heads" if n_heads > 1 else "head"]
     uniform = np.full(len(steps), _uniform(run.config.model.n_ctx))
-    packed = payload.curves(
+    packed = curves.pack(
         steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, UNIFORM],
         groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, UNIFORM],
     )  # fmt: skip
     shares = [trace[name].values.reshape(len(steps), -1).mean(axis=1) for name in ("current_token", "previous_token")]
-    looks = payload.curves(steps, shares, ["own token", "previous"])
+    looks = curves.pack(steps, shares, ["own token", "previous"])
     held = [(label, trace[name].values) for name, label in (("train_loss", "train"), ("val_loss", "held-out"))
             if head_scores.holds(trace, name)]  # fmt: skip
     losses = np.array([values for _, values in held])
-    loss = payload.curves(steps, losses, [label for label, _ in held], log_y=rows.wide_range(losses))
+    loss = curves.pack(steps, losses, [label for label, _ in held], log_y=rows.wide_range(losses))
     return Lines(packed, looks, loss, n_layers + 1, len(labels))
 
 

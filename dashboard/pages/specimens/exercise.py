@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from dashboard.components.atlas import atlas
-from dashboard.components.pattern import pattern
 from dashboard.pages.specimens import exercise_data
+from dashboard.shared.mount import draw
+from tracer.pictures import atlas, pattern
 from tracer.specimens.claims import Outcome, answers
 from tracer.specimens.systems import Check, Specimen
 
@@ -44,11 +44,11 @@ def draw_heads(specimen: Specimen) -> None:
     word = specimen.name.replace("-", "_")
     if not found.heads:
         st.markdown("**Before training**, on the first line of Python's library")
-        atlas(found.atlas, key=f"{word} exercise", max_cell=88)
+        draw(atlas.picture(found.atlas, max_cell=88), key=f"{word} exercise")
         return
     st.markdown("**Before training**, on five words")
     for at in range(0, len(found.heads), 2):
         for column, blob, label in zip(st.columns(2), found.heads[at : at + 2], found.labels[at : at + 2], strict=True):
             with column:
                 st.caption(label)
-                pattern(blob, key=f"{word} {label.partition(',')[0]}", max_size=SMALL, text=False)
+                draw(pattern.picture(blob, max_size=SMALL, text=False), key=f"{word} {label.partition(',')[0]}")

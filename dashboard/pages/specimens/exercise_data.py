@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from dashboard import theme
-from tracer.pictures import payload
+from tracer.pictures import atlas, pattern
 from tracer.specimens.systems import Check
 
 FEW = 8
@@ -37,7 +37,7 @@ def ran(name: str) -> Ran:
     done = EXERCISES[name]()
     names = [theme.head_label(0, head) for head in range(len(done.pattern))]
     few = len(done.strings) <= FEW
-    heads = [payload.pattern(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]
+    heads = [pattern.pack(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]
     entropies = entropy(torch.from_numpy(done.pattern)).mean(-1).tolist()
     labels = [f"{label}, entropy {value:.2f}" for label, value in zip(names, entropies, strict=True)]
-    return Ran(done.checks, payload.atlas(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels))
+    return Ran(done.checks, atlas.pack(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels))

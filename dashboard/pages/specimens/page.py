@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard import jobs, loading, state
-from dashboard.components.landing import landing
-from dashboard.components.pulse import ticking
 from dashboard.jobs import Started
 from dashboard.pages.specimens import data as reading
 from dashboard.pages.specimens import fold
@@ -18,6 +16,8 @@ from dashboard.pages.specimens.data import Reading, Setting
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
 from dashboard.shared.export.snippets import reproduce
+from dashboard.shared.mount import serve
+from dashboard.shared.pulse import ticking
 from tracer.specimens.claims import NOISE
 from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
@@ -41,7 +41,7 @@ def page() -> None:
     choosers.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
     st.html(STYLE + fold.STYLE)
     with st.container(key="arrival"):
-        landing()
+        serve("landing", key="landing", data=0)
     found = reading.trained(loading.runs(), SERIES)
     setting = _choose_setting(list(found))
     runs = found[setting] if setting is not None else {}

@@ -9,13 +9,13 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.components.curves import curves
 from dashboard.pages.training.facts import draw_divergence, draw_facts, draw_samples
 from dashboard.shared import choosers, head_scores, rows
 from dashboard.shared.health_panel import draw_health
 from dashboard.shared.history import choose_view, draw_measure
+from dashboard.shared.mount import draw
 from tracer.measures import MEASURES
-from tracer.pictures import payload
+from tracer.pictures import curves
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -99,12 +99,10 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
 
     def row(*sections: Section) -> None:
         """Sections side by side, those that hold something."""
-        held = [
-            draw for names, draw in sections if any(head_scores.holds(t, n) for t in traces.values() for n in names)
-        ]
-        for column, draw in zip(st.columns(len(held), gap="large") if held else (), held, strict=True):
+        held = [one for names, one in sections if any(head_scores.holds(t, n) for t in traces.values() for n in names)]
+        for column, draw_one in zip(st.columns(len(held), gap="large") if held else (), held, strict=True):
             with column:
-                draw()
+                draw_one()
 
     row(
         (LOSSES, lambda: _draw_loss(run, traces, log_x, step)),
@@ -221,8 +219,8 @@ def _lines(
     steps, values = rows.merge(series)
     if len(set(labels)) < len(labels):
         labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
-    blob = payload.curves(steps, values, labels, log_y=rows.wide_range(values))
-    curves(blob, key=key, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT)
+    blob = curves.pack(steps, values, labels, log_y=rows.wide_range(values))
+    draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
 
 
 def _cut(name: str, longest: int = 14) -> str:
@@ -280,19 +278,17 @@ def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:
     loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
     at = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
     colours = np.linspace(0, 8, len(at)).round().astype(int).tolist()
-    blob = payload.curves(
+    blob = curves.pack(
         np.arange(values.shape[1]),
         values[at],
         [f"step {steps[i]}" for i in at],
         groups=colours,
         log_y=rows.wide_range(values[at]),
     )
-    curves(
-        blob,
+    draw(
+        curves.picture(
+            blob, selectable=False, n_groups=9, x_label="position", height=HEIGHT,
+            scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="knows nothing"),
+        ),
         key="positions",
-        selectable=False,
-        n_groups=9,
-        x_label="position",
-        height=HEIGHT,
-        scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="knows nothing"),
-    )
+    )  # fmt: skip

@@ -12,9 +12,10 @@ from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.shared import head_scores
 from tracer.measures import MEASURES, Setting, probe_words
 from tracer.pictures import notebook
+from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.scales import of_measure
-from tracer.pictures.taken import Block, Drawn, taken
+from tracer.pictures.taken import Block, taken
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def page(
     title: str, run: Run, step: int, blocks: Sequence[Block], given: Mapping[str, tuple[str, Any]], *, code: str,
     link: str, head: Head | None = None,
 ) -> str:  # fmt: skip
-    """One HTML file of a page: `blocks` as its browser tells them, `given` as `components.host` keeps it."""
+    """One HTML file of a page: `blocks` as its browser tells them, `given` as `shared.mount` keeps it."""
     drawn = _drawn(given)
     explained = notebook.explained(_measures(drawn), run.about.setting, run.about.probes)
     prompt = next((block["text"] for block in blocks if block["kind"] == "prompt"), "")
@@ -77,18 +78,18 @@ def story(
     return taken(title, line, blocks, drawn, notes(told), about=about, foot=foot)
 
 
-def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Drawn]:
+def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Picture]:
     """Parts by the class that Streamlit makes of their key; the cue of a part is a part beside it."""
     found = {}
     for key, (part, data) in given.items():
         cue = given.get(f"{key}:cue", ("", {}))[1]
-        found[re.sub(r"[^\w-]", "-", key.strip(), flags=re.ASCII)] = Drawn(
-            part, data if isinstance(data, bytes) else None, cue
+        found[re.sub(r"[^\w-]", "-", key.strip(), flags=re.ASCII)] = Picture(
+            part, cue, data if isinstance(data, bytes) else None
         )
     return found
 
 
-def _measures(drawn: Mapping[str, Drawn]) -> list[str]:
+def _measures(drawn: Mapping[str, Picture]) -> list[str]:
     """The measures whose names stand at the pictures."""
     said = json.dumps([part.cue for part in drawn.values()], ensure_ascii=False)
     return [name for name, measure in MEASURES.items() if f'"label": {json.dumps(measure.label)}' in said]

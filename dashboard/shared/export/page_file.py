@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from dashboard import loading, state
-from dashboard.components.host import DRAWN
-from dashboard.components.taker import Block, taker
 from dashboard.loading import prompt_tokens
 from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
 from dashboard.shared.export.snippets import PAGES, View, series, snippet
+from dashboard.shared.export.taker import Block, taker
+from dashboard.shared.mount import DRAWN
 from dashboard.shared.patterns import is_long
 from tracer.pictures import notebook
 from tracer.store import Run

@@ -1,1 +1,0 @@
-"""Pictures of tracer.pictures as parts of a page: a typed wrapper each."""

@@ -1,0 +1,82 @@
+"""The head atlas: layers x heads, one thumbnail a head, coloured by a measure; hover names, click or arrows select."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracer.pictures import payload
+from tracer.pictures.picture import Head, Picture
+from tracer.pictures.scales import Scale
+
+WIDTH = 530
+"""Pixels of a row of heads where two pictures stand side by side."""
+
+
+def picture(
+    blob: bytes | None,
+    *,
+    selected: Head | None = None,
+    measure: str | None = None,
+    scales: Mapping[str, Scale] | None = None,
+    max_cell: int = 176,
+    order: str = "index",
+    lit: Collection[Head] | None = None,
+) -> Picture:
+    """`pack(...)`, drawn; picks a head.
+
+    `measure` names the one that colours the heads (the first by default); `scales` says how each is printed. With
+    `order` "measure" the strongest head of each layer comes first. Heads that are not in `lit` are dimmed.
+    """
+    cue = {
+        "measure": measure,
+        "scales": {name: scale.payload() for name, scale in (scales or {}).items()},
+        "max_cell": max_cell,
+        "order": order,
+        "lit": sorted(lit) if lit is not None else None,
+    }
+    layers, heads = payload.header(blob)["arrays"][0]["shape"][:2] if blob else (0, 1)
+    cell = min(max_cell, WIDTH // heads)
+    return Picture("atlas", cue, blob, selected, tuple, 90 + layers * (cell + 32))
+
+
+def pack(patterns: ArrayLike, measures: Mapping[str, ArrayLike], *, pool_to: int = 96) -> bytes:
+    """Every head's causal pattern [layer head query_pos key_pos] as a thumbnail, with its measures [layer head]."""
+    p = np.asarray(patterns)
+    if p.ndim != 4 or p.shape[2] != p.shape[3]:
+        raise ValueError(f"patterns must be [layer head query_pos key_pos], got shape {p.shape}")
+    thumbs, _ = payload.max_pool(p, pool_to)
+    return pack_thumbs(thumbs, measures, n=p.shape[2])
+
+
+def pack_thumbs(
+    thumbs: ArrayLike,
+    measures: Mapping[str, ArrayLike],
+    *,
+    n: int | tuple[int, int],
+    causal: bool | Sequence[bool] = True,
+    layer_names: Sequence[str] | None = None,
+) -> bytes:
+    """pack() of patterns of n x n tokens (or queries x keys) that are max-pooled already, [layer head rows cols].
+
+    A head whose thumbnail is all NaN does not exist: layers may differ in their number of heads.
+    """
+    t = np.asarray(thumbs, np.float32)
+    if t.ndim != 4:
+        raise ValueError(f"thumbs must be [layer head rows cols], got shape {t.shape}")
+    masked = [causal] * len(t) if isinstance(causal, bool) else list(causal)
+    for name, values in measures.items():
+        if np.shape(values) != t.shape[:2]:
+            raise ValueError(f"measure {name!r} has shape {np.shape(values)}, there are {t.shape[:2]} heads")
+    for name, given in (("causal", masked), ("layer_names", layer_names)):
+        if given is not None and len(given) != len(t):
+            raise ValueError(f"{name} has {len(given)} entries, there are {len(t)} layers")
+    n_query, n_key = (n, n) if isinstance(n, int) else n
+    factors = [-(-n_query // t.shape[2]), -(-n_key // t.shape[3])]
+    values = np.array([np.asarray(v, np.float32) for v in measures.values()], np.float32).reshape(-1, *t.shape[:2])
+    header = {"measures": list(measures), "causal": [bool(c) for c in masked], "factors": factors,
+              "layers": [payload.visible(name, 120) for name in layer_names or []]}  # fmt: skip
+    there = np.asarray(~np.isnan(t).all(axis=(2, 3)), np.uint8)
+    return payload.pack(header, thumbs=payload.quantise_sqrt(t, levels=39), values=values, there=there)

@@ -1,0 +1,89 @@
+"""Curves over training: a few named lines or hundreds of heads; the nearest lights up, a click selects it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tracer.pictures import payload
+from tracer.pictures.colours import layer_colours
+from tracer.pictures.picture import Picture
+from tracer.pictures.scales import Scale, head_label
+
+
+def picture(
+    blob: bytes,
+    *,
+    selected: str | None = None,
+    step: float | None = None,
+    log_x: bool = False,
+    scale: Scale | None = None,
+    x_label: str = "step",
+    selectable: bool = True,
+    n_groups: int | None = None,
+    height: int = 320,
+) -> Picture:
+    """`pack(...)`, drawn; picks a label, or None.
+
+    A vertical line marks `step`, a dashed one the scale's chance; `n_groups` (default 8) sizes the layer palette.
+    """
+    cue = {
+        "step": step,
+        "log_x": log_x,
+        "scale": (scale or Scale("Value", digits=3)).payload(),
+        "colours": layer_colours(n_groups or 8),
+        "x_label": x_label,
+        "selectable": selectable,
+        "height": height,
+    }
+    return Picture("curves", cue, blob, selected, lambda picked: picked or None, height + 50)
+
+
+def pack(
+    steps: ArrayLike,
+    values: ArrayLike,
+    labels: Sequence[str],
+    *,
+    groups: Sequence[int] | None = None,
+    group_names: Sequence[str] | None = None,
+    log_y: bool = False,
+    bridge: bool = True,
+) -> bytes:
+    """Lines [line step] over steps; NaN is a step without a measurement: bridged by a straight line, or a break."""
+    x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
+    if y.shape != (len(labels), x.size):
+        raise ValueError(f"values have shape {y.shape}; there are {len(labels)} labels and {x.size} steps")
+    if len(set(labels)) != len(labels):
+        raise ValueError("curve labels repeat; a click could not tell them apart")
+    y = np.where(np.isfinite(y) & ((y > 0) | (not log_y)), y, np.nan)
+    y = np.log10(y) if log_y else y
+    lo, hi = (float(np.nanmin(y)), float(np.nanmax(y))) if np.isfinite(y).any() else (0.0, 1.0)
+    hi = hi if hi > lo else lo + (abs(lo) or 1.0) * 1e-3
+    header = {
+        "labels": list(labels),
+        "groups": list(groups) if groups is not None else list(range(len(labels))),
+        "group_names": list(group_names or []),
+        "log_y": log_y,
+        "bridge": bridge,
+        "lo": lo,
+        "hi": hi,
+    }
+    return payload.pack(header, steps=x, lines=payload.quantise_linear(y, lo, hi))
+
+
+def pack_heads(steps: ArrayLike, values: ArrayLike, **options: Any) -> bytes:
+    """pack() of a measure [step layer head]: one line a head, coloured by layer."""
+    y = np.asarray(values, np.float64)
+    n_steps, n_layers, n_heads = y.shape
+    heads = [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    return pack(
+        steps,
+        y.reshape(n_steps, -1).T,
+        [head_label(layer, head) for layer, head in heads],
+        groups=[layer for layer, _ in heads],
+        group_names=[f"layer {layer}" for layer in range(n_layers)],
+        **options,
+    )

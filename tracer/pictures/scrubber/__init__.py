@@ -1,0 +1,116 @@
+"""The scrubber: a run's snapshots as a timeline; play or drag draws in the browser, letting go chooses the step.
+
+Its film is every head's pattern at every step, with the loss and the measures.
+
+Frames are uint8 codes of sqrt(share), pooled until all of them fit a budget: 4 x 4 heads at 100 snapshots and 64 tokens
+are 6.6 MB and stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tracer.pictures import payload
+from tracer.pictures.payload import quantise_linear, quantise_sqrt
+from tracer.pictures.picture import Head, Picture
+from tracer.pictures.scales import Scale
+
+BUDGET = 8_000_000
+"""Bytes of all frames in the browser, before they are deflated for the way there."""
+REEL = 8
+"""Frames of a film that is still being shot, in one piece: a new snapshot sends only the piece it is in again."""
+NONE = 65535
+"""Stands for a step that was not filmed."""
+
+
+def picture(
+    blob: bytes,
+    *,
+    step: int | None,
+    head: Head | None = None,
+    measure: str | None = None,
+    scale: Scale | None = None,
+    live: bool = False,
+) -> Picture:
+    """`pack(...)`, drawn; picks a step.
+
+    What it shows meanwhile it tells the other parts of the page (topic `frame`), which draw it; `head` and `measure`
+    choose the second curve. `live`: the run goes on, so its last snapshot is only the newest; its frames come as
+    `reel(...)`, of which a new snapshot sends only the last one again.
+    """
+    cue = {"head": head, "measure": measure, "scale": scale.payload() if scale else None, "live": live}
+    return Picture("scrubber", cue, blob, step, int, 134)
+
+
+def resolution(n: int, heads: int, frames: int, budget: int = BUDGET) -> int:
+    """Cells a side of a pattern of n tokens: n, or as many as whole tokens in a cell allow within the budget."""
+    for factor in range(1, n + 1):
+        size = -(-n // factor)
+        if heads * frames * size * size <= budget:
+            return size
+    return 1
+
+
+def codes(thumbs: ArrayLike) -> NDArray[np.uint8]:
+    """A frame [layer head rows cols] as the browser holds it; a head that does not exist is dark."""
+    return quantise_sqrt(thumbs)
+
+
+def pack(
+    steps: Sequence[int],
+    frames: Mapping[int, NDArray[np.uint8]],
+    loss: ArrayLike,
+    measures: Mapping[str, ArrayLike],
+    *,
+    n: tuple[int, int],
+    factors: tuple[int, int] = (1, 1),
+    causal: Sequence[bool] = (),
+    loss_label: str = "loss",
+    reel: str = "",
+) -> bytes:
+    """All steps of a timeline, with the frames of those that were filmed, unless they come in pieces named `reel`.
+
+    `loss` [step] and each measure [step layer head] are nan where nothing was measured.
+    """
+    shapes = {frame.shape for frame in frames.values()}
+    if len(shapes) > 1:
+        raise ValueError(f"frames differ in shape: {sorted(shapes)}")
+    for name, values in {"loss": loss, **measures}.items():
+        if len(np.asarray(values)) != len(steps):
+            raise ValueError(f"{name!r} has {len(np.asarray(values))} rows, there are {len(steps)} steps")
+    filmed = [step for step in steps if step in frames]
+    index = {step: i for i, step in enumerate(filmed)}
+    arrays: dict[str, NDArray[Any]] = {
+        "steps": np.asarray(steps, np.float64),
+        "loss": np.asarray(loss, np.float32),
+        "film": np.array([index.get(step, NONE) for step in steps], np.uint16),
+    }
+    ranges = []
+    for i, values in enumerate(measures.values()):
+        lo, hi = _ends(values)
+        ranges.append([lo, hi])
+        arrays[f"measure{i}"] = quantise_linear(values, lo, hi)
+    if filmed and not reel:
+        arrays["frames"] = np.stack([frames[step] for step in filmed])
+    header = {"measures": list(measures), "ranges": ranges, "n": list(n), "factors": list(factors),
+              "causal": [bool(c) for c in causal], "loss": loss_label,
+              "reel": reel, "every": REEL, "cells": list(*shapes)}  # fmt: skip
+    return payload.pack(header, **arrays)
+
+
+def reel(frames: Sequence[NDArray[np.uint8]], first: int, name: str) -> bytes:
+    """Frames of a film from its `first`, which is a multiple of REEL, on."""
+    return payload.pack({"reel": name, "first": first}, frames=np.stack(frames))
+
+
+def _ends(values: ArrayLike) -> tuple[float, float]:
+    """The range of what was measured, never empty."""
+    v = np.asarray(values, np.float64)
+    if not np.isfinite(v).any():
+        return 0.0, 1.0
+    lo, hi = float(np.nanmin(v)), float(np.nanmax(v))
+    return lo, hi if hi > lo else lo + 1.0

@@ -146,11 +146,9 @@ def words(key: Key, head: Head) -> Words:
     with torch.no_grad():
         who, whom, left, right = halves(key, head)
         moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
-        first = token_circuits.diagonal_rank(left, right) == 0
-        own = (left * right.T).sum(1).where(first, -torch.inf)
-        best, ids = own.topk(min(TOP, int(first.sum())))
-    copies = list(zip(ids.tolist(), best.tolist(), strict=True))
-    return Words(_triples(moves), copies, float(first.float().mean()), _triples(looks))
+        share, best = token_circuits.copied(left, right, TOP)
+    copies = list(zip(best.rows.tolist(), best.values.tolist(), strict=True))
+    return Words(_triples(moves), copies, share, _triples(looks))
 
 
 def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:

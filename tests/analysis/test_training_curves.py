@@ -203,6 +203,7 @@ def test_shapes_are_refused(call) -> None:
 
 
 def test_perplexity_of_an_exploded_loss_is_infinite_without_a_warning():
+    assert training_curves.perplexity(0.0) == 1
     np.testing.assert_allclose(training_curves.perplexity([0.0, np.log(65), 1e8]), [1.0, 65.0, np.inf])
 
 

@@ -202,7 +202,7 @@ def by_chance(run: Run) -> float:
 def perplexity(loss: ArrayLike) -> NDArray[np.float64]:
     """exp of a loss in nats; inf, without a warning, beyond what a float holds."""
     with np.errstate(over="ignore"):
-        return np.exp(np.asarray(loss, float))
+        return np.asarray(np.exp(np.asarray(loss, float)))
 
 
 def total_norm(norms: ArrayLike) -> NDArray[np.float64]:

@@ -91,7 +91,6 @@ def circuit(
         choices = [(s.head, s.taken, s.share) for s in found.steps]
         everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
         off = [head for head in everything if head not in found.heads]
-        assert probe.period is not None
         with loading.as_trained(run, step):
             both = losses(model, probe.tokens, [(), off], mode, frozen=frozen)
         repeated, new = (

@@ -227,4 +227,4 @@ def stripes(key: Key) -> tuple[ByDistance, int]:
 
     model, probe = loading.model(open_run(key[0]), key[2]), ablation.batches(*key[:2]).repeat
     with loading.as_trained(key[0], key[2]):
-        return by_distance(model, probe.tokens), probe.period or 0
+        return by_distance(model, probe.tokens), probe.period

@@ -229,3 +229,13 @@ def test_cheap_to_import(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({{'torch', 'transformer_lens'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""
+
+
+def test_the_dashboard_holds_no_statistics() -> None:
+    """What a page says is computed by tracer, so that the lines beside it compute it again."""
+    mathematics = {"erfc", "erf", "svd", "eig", "norm", "percentile", "quantile", "cumsum", "einsum", "softmax"}
+    palette = {"dashboard.pages.gradients.norms"}  # where the colours end, on a scale of powers of ten
+    found = {name: {c.rpartition(".")[2] for c in calls(path.read_text())} & mathematics
+             for name, path in SOURCES.items() if within(name, "dashboard") and name not in palette}  # fmt: skip
+    assert {name: names for name, names in found.items() if names} == {}
+    assert breaches(("dashboard",), ("scipy", "statistics", "numpy.linalg", "torch.nn", "einops")) == []

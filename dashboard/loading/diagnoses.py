@@ -10,6 +10,8 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading.prompt_attention import Head
 from tracer.diagnosis import Diagnosis, examine
+from tracer.measures.chance import uniform_entropy
+from tracer.measures.setting import Setting
 from tracer.store import Run, open_run
 
 MOST_SNAPSHOTS = 60
@@ -42,7 +44,7 @@ class Bounds:
     @property
     def uniform(self) -> float:
         """The mean entropy of rows that spread over every key, on the same rows."""
-        return float(np.mean(np.log(np.arange(2, self.tokens + 1))))
+        return uniform_entropy(Setting(self.tokens, 0, 0))
 
 
 def bounds(run: Run, head: Head) -> Bounds | None:

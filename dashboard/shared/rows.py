@@ -42,17 +42,6 @@ def merge(series: Sequence[tuple[ArrayLike, ArrayLike]]) -> tuple[Floats, Floats
     return union, merged
 
 
-def perplexity(loss: ArrayLike) -> Floats:
-    """exp of a loss in nats; inf, without a warning, beyond what a float holds."""
-    with np.errstate(over="ignore"):
-        return np.exp(np.asarray(loss, float))
-
-
-def total_norm(norms: ArrayLike) -> Floats:
-    """The l2 norm of all tensors together [step], from that of each [step param]; clipping limits it."""
-    return np.sqrt(np.square(np.asarray(norms, float)).sum(axis=1))
-
-
 def wide_range(values: ArrayLike, factor: float = 100.0) -> bool:
     """Do the values, all positive, span more than `factor`, so that only a logarithmic axis shows them all?"""
     values = np.asarray(values, float)

@@ -100,4 +100,4 @@ def test_nothing_to_keep_and_nothing_to_copy(model: Transformer) -> None:
     with pytest.raises(ValueError, match="amounts to -1: there is nothing to keep or to kill"):
         build_up(model, PROBE.tokens, behaviour=lambda loss: -torch.ones(len(loss)))
     with pytest.raises(ValueError, match=r"not a start token and a block twice \(probes.repeated\): give a behaviour="):
-        build_up(model, probes.distinct(V, T).tokens)
+        build_up(model, torch.arange(T)[None])

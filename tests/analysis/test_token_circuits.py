@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tracer.analysis import token_circuits
-from tracer.analysis.token_circuits import diagonal_rank, largest, ov, qk
+from tracer.analysis.token_circuits import copied, diagonal_rank, largest, ov, qk
 
 
 @pytest.mark.parametrize("block", [1, 40, 2**22])
@@ -45,3 +45,10 @@ def test_a_previous_token_head_by_positions() -> None:
     W_pos = torch.eye(8)
     left, right = qk(W_pos, torch.eye(8), torch.eye(8).roll(1, 1))  # k of position i is q of position i + 1
     assert (left @ right)[1:].argmax(-1).tolist() == list(range(7))
+
+
+def test_tokens_that_raise_themselves() -> None:
+    table = torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 4.0], [0.0, 5.0, 7.0]])  # the second raises the third more
+    share, best = copied(table, torch.eye(3), 5)
+    assert share == pytest.approx(2 / 3)
+    assert best.rows.tolist() == best.cols.tolist() == [2, 0] and best.values.tolist() == [7, 3]

@@ -183,6 +183,12 @@ def test_path_keeps_distances_of_a_plane_and_points_right_and_up() -> None:
     assert points[np.abs(points[:, 1]).argmax(), 1] > 0
 
 
+def test_breadth_is_a_share_of_the_first_component() -> None:
+    on_a_line = np.outer([0, 1, 2, 5], [3.0, 4.0])
+    assert change_points.breadth(on_a_line, np.array([False, True, True, False])) == pytest.approx(0.2)
+    assert change_points.breadth(on_a_line, np.zeros(4, bool)) == 0
+
+
 def test_before_and_after() -> None:
     d = change_points.before_and_after([1, 1, 1], [1, 4, 5])
     np.testing.assert_allclose(d, [0, 0.6, 0.8])
@@ -194,3 +200,12 @@ def test_before_and_after() -> None:
 def test_shapes_are_refused(call) -> None:
     with pytest.raises(ValueError, match="got shape"):
         call()
+
+
+def test_perplexity_of_an_exploded_loss_is_infinite_without_a_warning():
+    assert training_curves.perplexity(0.0) == 1
+    np.testing.assert_allclose(training_curves.perplexity([0.0, np.log(65), 1e8]), [1.0, 65.0, np.inf])
+
+
+def test_total_norm_is_the_norm_of_all_tensors_beyond_float32():
+    assert training_curves.total_norm(np.array([[3.0, 4.0], [3e30, 4e30]], np.float32)) == pytest.approx([5.0, 5e30])

@@ -61,14 +61,6 @@ def test_merge_keeps_each_lines_own_steps():
     np.testing.assert_array_equal(values, [[1.0, NAN, 2.0], [3.0, 4.0, 5.0]])
 
 
-def test_perplexity_of_an_exploded_loss_is_infinite_without_a_warning():
-    np.testing.assert_allclose(rows.perplexity([0.0, np.log(65), 1e8]), [1.0, 65.0, np.inf])
-
-
-def test_total_norm_is_the_norm_of_all_tensors_beyond_float32():
-    assert rows.total_norm(np.array([[3.0, 4.0], [3e30, 4e30]], np.float32)) == pytest.approx([5.0, 5e30])
-
-
 @pytest.mark.parametrize(
     ("values", "wide"),
     [

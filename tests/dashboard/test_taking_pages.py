@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xarray as xr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
@@ -102,7 +101,7 @@ def test_find_again(workplace: object, looks: str) -> None:
 
 @pytest.mark.parametrize("off", [(), ((0, 1), (1, 2))])
 def test_ablate_again(workplace: object, off: tuple[tuple[int, int], ...]) -> None:
-    from dashboard.loading.ablation import Setup, costs
+    from dashboard.loading.ablation import Setup, costs, sweep
 
     found, run = ran("ablate", Selection(off=off, mode="mean")), open_run("tiny")
     if off:
@@ -111,10 +110,13 @@ def test_ablate_again(workplace: object, off: tuple[tuple[int, int], ...]) -> No
             (expected.mean, expected.low, expected.high), abs=1e-6
         )
     else:
-        assert isinstance(found, xr.DataArray) and found.dims == ("layer", "head")
-        for layer, head in np.ndindex(found.shape):
+        shown = sweep(str(run.dir.resolve()), run.meta["created"], STEP, "mean", False)["repeat"]
+        for name, values in (("effect", shown.effect), ("low", shown.low), ("high", shown.high)):
+            np.testing.assert_array_equal(found[name], values)
+        assert np.array_equal(found.p_holm < 0.05, shown.corrected)
+        for layer, head in np.ndindex(found.effect.shape):
             alone = costs(Setup.of(run, STEP, ((layer, head),), "mean", False))["repeat"].change
-            assert float(found[layer, head]) == pytest.approx(alone.mean, abs=1e-5)
+            assert float(found.effect[layer, head]) == pytest.approx(alone.mean, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["gpt", "patches"])

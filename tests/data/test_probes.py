@@ -66,15 +66,6 @@ def test_probes_are_fixed_and_seeded() -> None:
     assert not torch.equal(probes.repeated(100, 64).tokens[0], probes.repeated(100, 64).tokens[1])
 
 
-@pytest.mark.parametrize(("d_vocab", "n_ctx", "length"), [(100, 64, 64), (30, 64, 30)])
-def test_distinct_probe_never_repeats(d_vocab: int, n_ctx: int, length: int) -> None:
-    probe = probes.distinct(d_vocab, n_ctx, bos=3)
-    assert probe.tokens.shape == (32, length)
-    assert (probe.tokens[:, 0] == 3).all()
-    assert all(len(set(row)) == length for row in probe.tokens.tolist())
-    assert probe.period is None
-
-
 @pytest.mark.parametrize(("d_vocab", "n_ctx"), [(100, 2), (1, 64)])
 def test_no_room_for_a_repeat(d_vocab: int, n_ctx: int) -> None:
     with pytest.raises(ValueError, match=f"n_ctx={n_ctx} and d_vocab={d_vocab}"):

@@ -151,33 +151,3 @@ def test_fetch_keeps_names_shapes_and_values() -> None:
     for name, value in results.items():
         assert fetched[name].dtype == np.float32
         np.testing.assert_array_equal(fetched[name], value.numpy())
-
-
-def test_noise_of_identical_micro_batches_is_zero() -> None:
-    norm_sq = torch.tensor([2.0, 5.0])
-    noise, signal = gradients.noise_scale(norm_sq, norm_sq, 4, 32)
-    assert noise.tolist() == [0, 0]
-    assert signal.tolist() == [2, 5]
-
-
-def test_noise_scale_by_hand() -> None:
-    """E |G_B|^2 = |G|^2 + S / B, with |G|^2 = 3 and S = 12."""
-    noise, signal = gradients.noise_scale(torch.tensor(3 + 12 / 2), torch.tensor(3 + 12 / 8), 2, 8)
-    assert (noise.item(), signal.item()) == pytest.approx((12, 3))
-
-
-def test_noise_scale_is_unbiased() -> None:
-    generator = torch.Generator().manual_seed(0)
-    trials, dims, small, big, spread = 4000, 5, 4, 16, 2.0
-    true = torch.tensor([1.0, -1.0, 0.5, 0.0, 2.0])
-    examples = true + spread * torch.randn(trials, big, dims, generator=generator)
-    micro = examples.reshape(trials, big // small, small, dims).mean(2)
-    noise, signal = gradients.noise_scale(micro.square().sum(-1).mean(1), examples.mean(1).square().sum(-1), small, big)
-    assert noise.mean().item() == pytest.approx(dims * spread**2, rel=0.05)
-    assert signal.mean().item() == pytest.approx(true.square().sum().item(), rel=0.05)
-
-
-@pytest.mark.parametrize(("small", "big"), [(8, 8), (16, 8), (0, 8)])
-def test_noise_scale_needs_two_sizes(small: int, big: int) -> None:
-    with pytest.raises(ValueError, match=f"small_batch={small}.*big_batch={big}"):
-        gradients.noise_scale(torch.tensor(1.0), torch.tensor(1.0), small, big)

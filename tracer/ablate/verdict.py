@@ -171,7 +171,7 @@ def verdict(
 
 def _prefix_matching(model: HeadModel, probe: Probe, per_sequence: Float[Tensor, " batch"]) -> Finding:
     found = estimate(per_sequence.cpu().numpy())
-    chance = MEASURES["induction"].at_chance(Setting(model.n_ctx, probe.period or 0, model.d_vocab)) or 0.0
+    chance = MEASURES["induction"].at_chance(Setting(model.n_ctx, probe.period, model.d_vocab)) or 0.0
     passed = found.mean >= STRONG and not found.low <= chance
     return Finding(
         "prefix matching", found.mean, found.low, found.high, chance, passed,

@@ -103,6 +103,13 @@ def path(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return points, strength[:2] ** 2 / total if total else np.zeros(2)
 
 
+def breadth(vectors: ArrayLike, inside: NDArray[np.bool_]) -> float:
+    """The share of the whole path's width, its first component, that these rows of vectors span."""
+    across = path(vectors)[0][:, 0]
+    part, whole = across[inside], np.ptp(across)
+    return float(np.ptp(part) / whole) if part.size and whole else 0.0
+
+
 def before_and_after(start: ArrayLike, end: ArrayLike) -> NDArray[np.float64]:
     """(end - start) / |end - start|: the direction in which a phase change moved the losses.
 

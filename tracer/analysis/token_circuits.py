@@ -57,6 +57,15 @@ def diagonal_rank(
     return torch.cat(ranks)
 
 
+def copied(
+    left: Float[Tensor, "d_vocab d_head"], right: Float[Tensor, "d_head d_vocab"], k: int
+) -> tuple[float, Entries]:
+    """The share of tokens that raise themselves more than any other, and the k of them that do it most."""
+    first = diagonal_rank(left, right) == 0
+    values, ids = (left * right.T).sum(1).where(first, -torch.inf).topk(min(k, int(first.sum())))
+    return float(first.float().mean()), Entries(ids, ids, values)
+
+
 def ov(
     W_E: Float[Tensor, "d_vocab d_model"],
     W_V: Float[Tensor, "d_model d_head"],

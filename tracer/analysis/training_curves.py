@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tracer.analysis.change_points import MIN_PLATEAU, SHARE, PhaseChange, phase_change
 
@@ -186,3 +186,14 @@ def by_chance(run: Run) -> float:
 
     model = run.config.model
     return random_composition(model.d_model, model.head_width)[0]
+
+
+def perplexity(loss: ArrayLike) -> NDArray[np.float64]:
+    """exp of a loss in nats; inf, without a warning, beyond what a float holds."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(np.asarray(loss, float)))
+
+
+def total_norm(norms: ArrayLike) -> NDArray[np.float64]:
+    """The l2 norm of all tensors together [step], from that of each [step param]; clipping limits it."""
+    return np.sqrt(np.square(np.asarray(norms, float)).sum(axis=1))

@@ -1,7 +1,7 @@
-"""In-context Markov chains and what one could predict about them (Edelman et al. 2024, arXiv 2402.11004).
+"""In-context Markov chains (Edelman et al. 2024, arXiv 2402.11004).
 
-Every sequence has its own transition matrix, so nothing can be learned but the way to read it off the context. Models
-pass from `uniform` to `unigram` to `bigram`. Symbols are 0 .. n_states - 1 here.
+Every sequence has its own transition matrix, so nothing can be learned but the way to read it off the context. Symbols
+are 0 .. n_states - 1 here.
 """
 
 from __future__ import annotations
@@ -39,38 +39,3 @@ def stationary(transitions: Float[np.ndarray, "batch n_states n_states"]) -> Flo
     n_states = transitions.shape[-1]
     system = np.eye(n_states) - transitions + 1
     return np.linalg.solve(system.swapaxes(-1, -2), np.ones((len(transitions), n_states, 1)))[..., 0]
-
-
-def uniform(symbols: Int[np.ndarray, "batch pos"], n_states: int) -> Float[np.ndarray, "batch pos n_states"]:
-    """Every symbol is as likely: 1 / n_states."""
-    return np.full((*symbols.shape, n_states), 1 / n_states)
-
-
-def unigram(
-    symbols: Int[np.ndarray, "batch pos"], n_states: int, alpha: float = 1.0
-) -> Float[np.ndarray, "batch pos n_states"]:
-    """In-context frequency: (count of x up to and with t + alpha) / (t + 1 + alpha n_states), for the symbol after t.
-
-    alpha = 0 is the plain frequency, which is never zero for what was seen but is for what was not.
-    """
-    counts = _one_hot(symbols, n_states).cumsum(1) + alpha
-    return counts / counts.sum(-1, keepdims=True)
-
-
-def bigram(
-    symbols: Int[np.ndarray, "batch pos"], n_states: int, alpha: float = 1.0
-) -> Float[np.ndarray, "batch pos n_states"]:
-    """In-context transitions: (count of x_t -> x + alpha) / (count of x_t before t + alpha n_states), after t.
-
-    With alpha = 1 this is the mean of the posterior under the prior of `chains`, given the transitions: the best one
-    can do, but for what the first symbol tells about the chain.
-    """
-    one_hot = _one_hot(symbols, n_states)
-    moves = np.zeros((*symbols.shape, n_states, n_states))
-    moves[:, 1:] = (one_hot[:, :-1, :, None] * one_hot[:, 1:, None, :]).cumsum(1)
-    counts = np.take_along_axis(moves, symbols[:, :, None, None], axis=2)[:, :, 0] + alpha
-    return counts / counts.sum(-1, keepdims=True)
-
-
-def _one_hot(symbols: Int[np.ndarray, "batch pos"], n_states: int) -> Float[np.ndarray, "batch pos n_states"]:
-    return np.eye(n_states)[symbols]

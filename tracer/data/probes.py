@@ -22,26 +22,20 @@ Loss = Float[Tensor, "batch loss_pos"]
 
 @dataclass(frozen=True)
 class Probe:
-    """A fixed batch of tokens; `period` is the length L of the repeated block, if there is one."""
+    """A fixed batch of tokens; `period` is the length L of the repeated block."""
 
-    name: str
     tokens: Int[Tensor, "batch pos"]
-    period: int | None = None
+    period: int
 
     @property
     def second_copy(self) -> slice:
         """The query rows L+1 .. 2L, whose tokens were all seen before; an induction head attends to key q - L + 1."""
-        return second_copy(self._repeats)
+        return second_copy(self.period)
 
     @property
     def predictable(self) -> slice:
         """The loss positions L+1 .. 2L-1, which an induction head gets right (L itself has a random target)."""
-        return predictable(self._repeats)
-
-    @property
-    def _repeats(self) -> int:
-        assert self.period is not None, f"probe {self.name} repeats nothing"
-        return self.period
+        return predictable(self.period)
 
 
 def repeated(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32) -> Probe:
@@ -52,19 +46,9 @@ def repeated(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, 
     length = period(d_vocab, n_ctx)
     if length < 1:
         raise ValueError(f"n_ctx={n_ctx} and d_vocab={d_vocab} leave no room for a repeat: n_ctx >= 3, d_vocab >= 2")
-    block = _distinct(d_vocab, length, bos, seed, batch)
-    start = torch.full((batch, 1), bos)
-    return Probe("repeat", torch.cat([start, block, block], 1), length)
-
-
-def distinct(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32) -> Probe:
-    """Probe N: a start token and distinct random tokens, so that nothing repeats and nothing can be copied.
-
-    Source: ours, the control of Probe R. As long as the context, or as the vocabulary if that is smaller.
-    """
-    length = min(n_ctx, d_vocab) - 1
-    block = _distinct(d_vocab, length, bos, seed, batch)
-    return Probe("distinct", torch.cat([torch.full((batch, 1), bos), block], 1))
+    others, rng = np.delete(np.arange(d_vocab), bos), np.random.default_rng(seed)
+    block = torch.from_numpy(np.stack([rng.choice(others, length, replace=False) for _ in range(batch)]))
+    return Probe(torch.cat([torch.full((batch, 1), bos), block, block], 1), length)
 
 
 def second_copy(period: int) -> slice:
@@ -123,9 +107,3 @@ def icl_score(loss: Loss, n_ctx: int) -> Float[Tensor, ""]:
     """
     early, late = icl_positions(n_ctx)
     return loss[:, late - 2].mean() - loss[:, early - 2].mean()
-
-
-def _distinct(d_vocab: int, length: int, bos: int, seed: int, batch: int) -> Int[Tensor, "batch length"]:
-    others = np.delete(np.arange(d_vocab), bos)
-    rng = np.random.default_rng(seed)
-    return torch.from_numpy(np.stack([rng.choice(others, length, replace=False) for _ in range(batch)]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -87,32 +86,6 @@ def fetch(results: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     ends = np.cumsum([value.numel() for value in results.values()])[:-1]
     pieces = np.split(flat, ends)
     return {name: piece.reshape(value.shape) for (name, value), piece in zip(results.items(), pieces, strict=True)}
-
-
-class NoiseScale(NamedTuple):
-    """Unbiased estimates from one step; smooth each over steps, then divide."""
-
-    noise: Tensor
-    """S, the trace of the covariance of one example's gradient."""
-    signal: Tensor
-    """|G|^2, the squared norm of the true gradient; single estimates may be negative."""
-
-
-def noise_scale(
-    small_norm_sq: Float[Tensor, "*shape"],
-    big_norm_sq: Float[Tensor, "*shape"],
-    small_batch: int,
-    big_batch: int,
-) -> NoiseScale:
-    """S and |G|^2 from the mean squared gradient norms of micro-batches and the squared norm of the whole batch.
-
-    Source: McCandlish et al. 2018 (1812.06162), appendix A.1. B_simple = mean(noise) / mean(signal).
-    """
-    if not 0 < small_batch < big_batch:
-        raise ValueError(f"small_batch={small_batch} must be positive and smaller than big_batch={big_batch}")
-    signal = (big_batch * big_norm_sq - small_batch * small_norm_sq) / (big_batch - small_batch)
-    noise = (small_norm_sq - big_norm_sq) / (1 / small_batch - 1 / big_batch)
-    return NoiseScale(noise, signal)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:

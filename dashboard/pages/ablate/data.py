@@ -90,7 +90,6 @@ def circuit(
         choices = [(s.head, s.taken, s.share) for s in found.steps]
         everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
         off = [head for head in everything if head not in found.heads]
-        assert probe.period is not None
         both = losses(model, probe.tokens, [(), off], mode, frozen=frozen)
         repeated, new = (
             (float(of(both[0], probe.period)), float(of(both[1], probe.period)))

@@ -210,7 +210,7 @@ def _draw_doubts(run: Run, setup: Setup) -> None:
 
 
 def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
-    period = ablation.batches(setup.run, setup.created).repeat.period or 0
+    period = ablation.batches(setup.run, setup.created).repeat.period
     positions = np.arange(1, len(cost.before_by_position) + 1)
     blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
     draw(

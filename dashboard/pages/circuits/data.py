@@ -133,11 +133,9 @@ def words(key: Key, head: Head) -> Words:
     with torch.no_grad():
         who, whom, left, right = halves(key, head)
         moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
-        first = token_circuits.diagonal_rank(left, right) == 0
-        own = (left * right.T).sum(1).where(first, -torch.inf)
-        best, ids = own.topk(min(TOP, int(first.sum())))
-    copies = list(zip(ids.tolist(), best.tolist(), strict=True))
-    return Words(_triples(moves), copies, float(first.float().mean()), _triples(looks))
+        share, best = token_circuits.copied(left, right, TOP)
+    copies = list(zip(best.rows.tolist(), best.values.tolist(), strict=True))
+    return Words(_triples(moves), copies, share, _triples(looks))
 
 
 def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -216,4 +214,4 @@ def stripes(key: Key) -> tuple[ByDistance, int]:
     from tracer.analysis.by_distance import by_distance
 
     model, probe = loading.model(open_run(key[0]), key[2]), ablation.batches(*key[:2]).repeat
-    return by_distance(model, probe.tokens), probe.period or 0
+    return by_distance(model, probe.tokens), probe.period

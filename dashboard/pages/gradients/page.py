@@ -16,6 +16,7 @@ from dashboard.shared import choosers, head_scores, rows
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.health_panel import draw_health
 from dashboard.shared.mount import draw
+from tracer.analysis import training_curves
 from tracer.measures import MEASURES
 from tracer.pictures import curves
 from tracer.store import Run
@@ -216,7 +217,7 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     st.header("All gradients together", anchor=False)
     known = not run.why_not("recipe")
     limit = run.config.optim.clip if known else None
-    steps, total = trace["step"].values, rows.total_norm(trace["grad_norm"].values)
+    steps, total = trace["step"].values, training_curves.total_norm(trace["grad_norm"].values)
     row, clipped = int(np.searchsorted(steps, step)), False
     if limit is None:
         clips = " This run does not clip, so a spike goes straight into the weights." if known else ""

@@ -124,9 +124,7 @@ def _breadth(directory: str, stamp: str, window: tuple[int, int]) -> float:
     found = losses(open_run(directory))
     if found is None:
         return 0.0
-    across = change_points.path(found.values)[0][:, 0]
-    inside = across[(found.steps >= window[0]) & (found.steps <= window[1])]
-    return float(np.ptp(inside) / np.ptp(across)) if inside.size and np.ptp(across) else 0.0
+    return change_points.breadth(found.values, (found.steps >= window[0]) & (found.steps <= window[1]))
 
 
 @dataclass(frozen=True)

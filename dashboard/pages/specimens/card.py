@@ -23,6 +23,8 @@ from dashboard.shared.health_panel import marked, sentence
 from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop
+from tracer.measures.chance import uniform_one_key
+from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves
 from tracer.presets import PRESETS
 from tracer.specimens.claims import Outcome
@@ -271,7 +273,7 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
     """The heads at both ends of training and their entropy; below it where they look, and the loss."""
     known, n_ctx, several = reading.published_entropy(specimen), run.config.model.n_ctx, packed.n_heads > 1
     entropy = theme.Scale("Entropy", "nats", digits=3, chance=known, mark="published end")
-    share = theme.Scale("Attention", digits=2, chance=float(np.mean(1 / np.arange(2, n_ctx + 1))), mark="even")
+    share = theme.Scale("Attention", digits=2, chance=uniform_one_key(Setting(n_ctx, 0, 0)), mark="even")
     top = st.columns(2 if several else [5, 5, 6], gap="medium")
     _draw_ends(specimen, run, top)
     with st.container(key=f"{'three' if several else 'two'}-{specimen.name}"):

@@ -15,6 +15,8 @@ from dashboard import loading
 from dashboard.loading import prompt_attention, recorded_prompts
 from dashboard.shared import head_scores, rows
 from tracer.config import TrainConfig
+from tracer.measures.chance import uniform_entropy
+from tracer.measures.setting import Setting as ChanceSetting
 from tracer.pictures import curves
 from tracer.presets import PRESETS
 from tracer.specimens.claims import CLAIMS, Outcome, judge, outcome
@@ -202,7 +204,7 @@ def _lines(directory: str, stamp: str) -> Lines:
     n_layers, n_heads = entropy.shape[1:]
     labels = [f"L{layer}H{head}" for layer in range(n_layers) for head in range(n_heads)]
     layers = [f"layer {layer}" for layer in range(n_layers)] if n_layers > 1 else ["heads" if n_heads > 1 else "head"]
-    uniform = np.full(len(steps), _uniform(run.config.model.n_ctx))
+    uniform = np.full(len(steps), uniform_entropy(ChanceSetting(run.config.model.n_ctx, 0, 0)))
     packed = curves.pack(
         steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, UNIFORM],
         groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, UNIFORM],
@@ -239,11 +241,6 @@ def _ends(directory: str, stamp: str) -> list[End]:
         sight = recorded_prompts.of_prompt(run, step, prompts.names[0])
         found.append(End(step, sight.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(sight, f"{stamp} {step}", {})))
     return found
-
-
-def _uniform(n: int) -> float:
-    """Mean entropy of rows 1 to n - 1 that look at all their keys alike."""
-    return float(np.log(np.arange(2, n + 1)).mean())
 
 
 def published_entropy(specimen: Specimen) -> float | None:

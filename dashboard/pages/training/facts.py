@@ -10,7 +10,8 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.loading.run_summaries import recent_ms
-from dashboard.shared import head_scores, rows
+from dashboard.shared import head_scores
+from tracer.analysis import training_curves
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.store import About, Run
 
@@ -36,7 +37,7 @@ def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
             if head_scores.holds(trace, name):
                 of = _latest(trace, name, row)
                 loss = float(trace[name][of])
-                perplexity = float(rows.perplexity(loss))
+                perplexity = float(training_curves.perplexity(loss))
                 said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
                 earlier = f"at step {int(trace['step'][of]):,}" if trace["step"][of] != trace["step"][row] else ""
                 _fact(label, _loss(loss), earlier or (said if nats else None))

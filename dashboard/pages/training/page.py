@@ -14,6 +14,7 @@ from dashboard.shared import choosers, head_scores, rows
 from dashboard.shared.health_panel import draw_health
 from dashboard.shared.history import choose_view, draw_measure
 from dashboard.shared.mount import draw
+from tracer.analysis import training_curves
 from tracer.measures import MEASURES
 from tracer.pictures import curves
 from tracer.store import Run
@@ -164,7 +165,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
             )
     own = "" if nats else " The loss is the one that its own training loop computes."
     st.caption(f"{_measured_on(run, traces)}{own}", help=UNITS if nats else None)
-    lift = rows.perplexity if shown == "perplexity" else np.asarray
+    lift = training_curves.perplexity if shown == "perplexity" else np.asarray
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""
     known = choosers.scale("val_loss", run).chance if nats else None

@@ -120,7 +120,7 @@ def _ablate(view: View) -> str:
     if off:
         done = f"effect(run.model({view.step}), repeat.tokens, {list(off)}, {rest}).over(repeat.predictable)"
     else:
-        done = f"sweep(run.model({view.step}), repeat.tokens, {rest}, positions=repeat.predictable)"
+        done = f"sweep(run.model({view.step}), repeat.tokens, {rest}, positions=repeat.predictable, interval=True)"
     name = "effect" if off else "sweep"
     imports = f"from tracer.ablate import {name}", "from tracer.analysis.eval_sequences import batches"
     return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", f"found = {done}", "found"])

@@ -16,6 +16,7 @@ from tracer.pictures import colours
 
 PARTS = Path(__file__).parent / "parts"
 NOT_MOUNTED = ("shared", "host")
+SHARED = ("hub", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ def palettes() -> str:
 
 def common() -> str:
     """What every part's script uses."""
-    files = ("shared/hub.js", "shared/topics.js", "shared/shared.js")
-    return f"const PALETTES = {palettes()};\n" + "".join(map(text, files))
+    return f"const PALETTES = {palettes()};\n" + "".join(text(f"shared/{name}.js") for name in SHARED)
 
 
 def script(name: str) -> str:

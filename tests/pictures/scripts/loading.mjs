@@ -4,13 +4,13 @@ import { globSync, readFileSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 const PYTHON = `${ROOT}.venv/bin/python`;
 
 /** What Python says. */
 export const python = (code) => execFileSync(PYTHON, ["-c", code], { cwd: ROOT, maxBuffer: 1 << 24 });
 
-const COMMON = `${python("from tracer.pictures.sources import common; print(common(), end='')")}`;
+export const COMMON = `${python("from tracer.pictures.sources import common; print(common(), end='')")}`;
 
 /** These names of the scripts that every picture shares, and of one picture's own. */
 export function load(names, picture = "") {

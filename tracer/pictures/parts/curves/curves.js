@@ -220,14 +220,19 @@ function makeCurves(part) {
     spoken.textContent = same ? "nothing selected" : describe(line);
     drawOver();
   }
+  function describeRanges() {
+    const { x, y } = looked;
+    const steps = x && `${part.cue.x_label} ${exactStep(x[0])} to ${exactStep(x[1])}`;
+    const values = y && `${text(plain(y[0]))} to ${text(plain(y[1]))}`;
+    return [steps, values].filter(Boolean).join(", ");
+  }
   function look(x, y) {
     // closer at these ranges, or at all
     looked = { x, y };
     hover = null;
     tip.hidden = true;
     if (!x && !y && reset.matches(":focus")) axes.focus();
-    const [from, to] = x ?? [];
-    spoken.textContent = x ? `${part.cue.x_label} ${exactStep(from)} to ${exactStep(to)}` : y ? "closer" : "all shown";
+    spoken.textContent = describeRanges() || "all shown";
     part.draw();
   }
   function narrow(times) {
@@ -456,7 +461,8 @@ function makeCurves(part) {
       writeTitle();
       const keys = cue.selectable ? " Arrow keys choose a line, Escape clears." : "";
       const chosenNow = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
-      const zoom = " Plus and minus look closer, 0 shows all.";
+      const ranges = describeRanges();
+      const zoom = ` Plus and minus look closer, 0 shows all.${ranges ? ` Shown: ${ranges}.` : ""}`;
       axes.setAttribute("role", "application");
       axes.tabIndex = 0;
       const what = `${cue.scale.label} over ${cue.x_label}, ${labels.length} lines.`;

@@ -13,7 +13,7 @@ SHOWN = re.compile(r"Shown: step ([\d,]+) to ([\d,]+)")
 LINE = """canvas => { // where a line runs: the first coloured pixel from above, a third of the way to the right
   const x = Math.round(canvas.width / 3), ctx = canvas.parentElement.querySelector(".base").getContext("2d");
   const { data } = ctx.getImageData(x, 0, 1, canvas.height), ratio = canvas.width / canvas.clientWidth;
-  const y = Array.from({ length: canvas.height }, (_, y) => y).find((y) => data[4 * y + 3] > 200);
+  const y = Array.from({ length: canvas.height }, (_, y) => y).find((y) => data[4 * y + 3] > 60);
   return [x / ratio, y / ratio];
 }"""
 

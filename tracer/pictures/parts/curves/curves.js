@@ -106,7 +106,7 @@ function makeCurves(part) {
   const yOf = (value) => layout.top + (1 - (value - layout.lo) / (layout.hi - layout.lo)) * layout.height;
   /** @param {number[]} spot */
   const isInside = ([x, y]) =>
-    x >= layout.left && x <= layout.left + layout.width && y >= layout.top && y <= layout.top + layout.height;
+    x >= layout.left && x <= layout.right && y >= layout.top && y <= layout.top + layout.height;
   const lastStep = (line) => points[line].findLast((step) => step >= 0 && layout.xs[step] <= layout.right + 0.5);
 
   function drawLine(ctx, line) {
@@ -171,8 +171,8 @@ function makeCurves(part) {
     const taken = [];
     for (const line of lines) {
       const last = lastStep(line);
-      if (last === undefined || !layout.named) continue;
-      const at = clamp(yOf(coded(line, last)), layout.top, layout.top + layout.height);
+      const at = last === undefined ? Number.NaN : yOf(coded(line, last));
+      if (!layout.named || !isInside([layout.right, at])) continue;
       const y = taken.some((other) => Math.abs(at - other) < 14) ? taken[0] + (at < taken[0] ? -14 : 14) : at;
       taken.push(y);
       ctx.font = font;
@@ -376,11 +376,11 @@ function makeCurves(part) {
   }
   function drawEnds(ctx) {
     // every name at the end of its line
-    const ends = head.labels.map((_, line) => line).filter((line) => lastStep(line) !== undefined);
-    const foot = layout.top + layout.height;
-    const heights = ends.map((line) => clamp(yOf(coded(line, lastStep(line))), layout.top, foot));
-    const spread = spreadNames(heights, 14, foot);
-    ends.forEach((line, i) => {
+    const all = head.labels.map((_, line) => ({ line, y: yOf(coded(line, lastStep(line) ?? 0)) }));
+    const ends = all.filter(({ y }) => isInside([layout.right, y]));
+    const heights = ends.map(({ y }) => y);
+    const spread = spreadNames(heights, 14, layout.top + layout.height);
+    ends.forEach(({ line }, i) => {
       const look = { colour: colourOf(line), font: `500 11px ${part.theme.mono}` };
       writeText(ctx, head.labels[line], layout.right + 8, spread[i], { ...look, align: "left", baseline: "middle" });
     });

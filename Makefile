@@ -18,10 +18,13 @@ test: $(VENV)/installed-dev ## install what is missing (Chromium too), then chec
 	scripts/install-chromium
 	@$(MAKE) --no-print-directory check
 
-check: $(VENV)/installed-dev ## format, lint, types, tests: the lines that CI runs
+check: $(VENV)/installed-dev node_modules/installed ## format, lint, types, tests: the lines that CI runs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+	scripts/node biome ci --error-on-warnings tracer/pictures tests/pictures
+	scripts/node tsc
+	scripts/node node --test "tests/pictures/scripts/*.test.mjs"
 	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/installed-dev ## measure every speed and memory claim
@@ -38,4 +41,8 @@ $(VENV)/installed: requirements.lock pyproject.toml
 
 $(VENV)/installed-dev: $(VENV)/installed requirements-dev.lock
 	$(INSTALL) -q --no-deps -r requirements-dev.lock
+	@touch $@
+
+node_modules/installed: package-lock.json $(VENV)/installed-dev
+	scripts/node npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@

@@ -212,7 +212,7 @@ def test_many_heads_show_one_layer_and_every_strongest_link(visit):
 
 TELL = """([topic, value]) => {
   if (value?.thumbs) value.thumbs = Uint8Array.from(value.thumbs);
-  for (const ear of manyeyes.topics.get(topic).ears) ear(value);
+  for (const listener of manyeyes.topics.get(topic).listeners) listener(value);
 }"""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from tracer.pictures import colours
 
 HERE = Path(__file__).parent
+SHARED = ("hub", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared")
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,7 @@ def palettes() -> str:
 
 def common() -> str:
     """What every part's script uses."""
-    files = ("hub.js", "topics.js", "shared.js")
-    return f"const PALETTES = {palettes()};\n" + "".join(map(text, files))
+    return f"const PALETTES = {palettes()};\n" + "".join(text(f"{name}.js") for name in SHARED)
 
 
 def script(name: str) -> str:

@@ -1,170 +1,332 @@
 // All heads on one canvas: a strip coloured by the measure (label and value when they fit) over the pooled pattern.
-// While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host has caught up.
-export default function (args) { return live(args, makeAtlas); }
+// While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host caught up.
 
-function makeAtlas(me) {
-  const { root } = me;
-  const stage = el("div", "stage", null, root), canvas = el("canvas", "", null, stage);
-  const over = el("div", "ring hover", null, stage), ring = el("div", "ring chosen", null, stage);
-  const legends = el("div", "legends", null, root), scoreKey = el("div", "legend", null, legends), shareKey = el("div", "legend", null, legends);
-  const alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root), tip = el("div", "tip", null, stage);
+/**
+ * As tracer.pictures.payload.atlas_thumbs packs it.
+ * @typedef {Header & { measures: string[], causal: boolean[], factors: number[], layers: string[] }} AtlasHeader
+ */
+
+const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
+
+export default function (args) {
+  return live(args, makeAtlas);
+}
+
+/** The heads of a layer from left to right, the largest value first; what was not measured comes after, then gaps. */
+function strongestFirst(values) {
+  const strength = values.map((value) => (value == null ? -Infinity : Number.isNaN(value) ? -Number.MAX_VALUE : value));
+  const order = values.map((_, i) => i);
+  return order.sort((a, b) => (strength[a] === strength[b] ? a - b : strength[b] - strength[a]));
+}
+
+/** The brightest of every pool of cells of one head. @param {Uint8Array} thumbs */
+function pooled(thumbs, start, [rows, cols], [poolQ, poolK], into) {
+  const wide = Math.ceil(cols / poolK);
+  const block = Uint16Array.from({ length: cols }, (_, k) => k / poolK); // dividing for every cell would take long
+  into.fill(0);
+  for (let q = 0, i = start; q < rows; q++) {
+    const row = Math.floor(q / poolQ) * wide;
+    for (let k = 0; k < cols; k++, i++) if (thumbs[i] > into[row + block[k]]) into[row + block[k]] = thumbs[i];
+  }
+  return into;
+}
+
+/** @param {Part} part @returns {View} */
+function makeAtlas(part) {
+  const { root } = part;
+  const stage = element("div", "stage", null, root);
+  const canvas = element("canvas", "", null, stage);
+  const over = element("div", "ring hover", null, stage);
+  const ring = element("div", "ring chosen", null, stage);
+  const legends = element("div", "legends", null, root);
+  const scoreKey = element("div", "legend", null, legends);
+  const shareKey = element("div", "legend", null, legends);
+  const alt = element("details", "alt", null, root);
+  const spoken = element("div", "sr", null, root);
+  const tip = element("div", "tip", null, stage);
   spoken.setAttribute("aria-live", "polite");
-  tip.hidden = true; canvas.tabIndex = 0;
-  let head, arrays, layers, heads, geo, sheet, sheetKey, pixels, tile, seats, lit, frame = null, ending = false, waiting = 0;
+  tip.hidden = true;
+  canvas.tabIndex = 0;
+  /** @type {AtlasHeader} */
+  let head;
+  let arrays;
+  let layers;
+  let heads;
+  let layout;
+  let sheet; // every pattern at once
+  let sheetKey;
+  let pixels;
+  let tile; // rows and columns of one pattern on the sheet
+  let seats; // of a layer, its heads from left to right
+  let lit; // the heads that fit what is looked for
 
-  const scaleOf = (name) => me.cue.scales[name] ?? { label: name, unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" };
-  const measure = () => Math.max(0, head.measures.indexOf(me.cue.measure));
-  const luts = new Map(), lutFor = (name) => { // a table takes longer to make than a frame to draw
-    const key = `${name} ${me.theme.mode}`;
-    return luts.get(key) ?? luts.set(key, lutOf(PALETTES[name][me.theme.mode])).get(key);
-  };
-  const film = () => (frame && frame.layers === layers && frame.heads === heads ? frame : null);
-  const own = (m, l, h) => arrays.values[(m * layers + l) * heads + h];
-  const value = (m, l, h) => (film() ? film().value(head.measures[m], l, h) : own(m, l, h));
-  const fits = ([l, h]) => !lit || lit.has(`${l},${h}`);
+  const playing = followFilm(() => layout && paint(canvas.getContext("2d")));
+  const unnamed = { unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" };
+  /** @returns {Scale} */
+  const scaleOf = (name) => part.cue.scales[name] ?? { label: name, ...unnamed };
+  const measure = () => Math.max(0, head.measures.indexOf(part.cue.measure));
+  const ramps = new Map(); // one takes longer to make than a frame to draw
+  function rampOf(name) {
+    const key = `${name} ${part.theme.mode}`;
+    if (!ramps.has(key)) ramps.set(key, lutOf(PALETTES[name][part.theme.mode]));
+    return ramps.get(key);
+  }
+  function film() {
+    const frame = playing.frame();
+    return frame?.layers === layers && frame?.heads === heads ? frame : null;
+  }
+  const own = (m, layer, one) => arrays.values[(m * layers + layer) * heads + one];
+  const value = (m, layer, one) => (film() ? film().value(head.measures[m], layer, one) : own(m, layer, one));
+  const fits = (one) => !lit || lit.has(String(one));
+  const exists = (one) => hasHead(arrays.there, layers, heads, one); // layers differ in their number of heads
+  const held = () => (part.cue.value && exists(part.cue.value) ? part.cue.value : null);
+  const allHeads = () => Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]);
+  const isByMeasure = () => part.cue.order === "measure";
 
-  const there = ([l, h]) => l >= 0 && h >= 0 && l < layers && h < heads && arrays.there[l * heads + h] > 0; // layers differ in their number of heads
-  const held = () => (me.cue.value && there(me.cue.value) ? me.cue.value : null);
-
-  function paintSheet(lut, { thumbs: t, rows, cols, factors, causal }, [fq, fk], levels) { // every pattern once, the brightest of fq x fk; keys the query cannot see stay transparent
-    const h0 = Math.ceil(rows / fq), w0 = Math.ceil(cols / fk), px = pixels?.width === heads * w0 && pixels.height === layers * h0 ? pixels : new ImageData(heads * w0, layers * h0), words = new Uint32Array(px.data.buffer), top = new Uint8Array(h0 * w0);
-    const block = Uint16Array.from({ length: cols }, (_, k) => k / fk); // dividing for every cell takes most of the time
-    words.fill(0);
-    const code = (c) => Math.round((Math.round((c * levels) / 255) * 255) / levels), table = lut.table;
-    const ink = Uint32Array.from({ length: 256 }, (_, at) => { const c = 3 * code(at); return (255 << 24) | (table[c + 2] << 16) | (table[c + 1] << 8) | table[c]; });
-    const [tall, wide] = [fq * factors[0], fk * factors[1]]; // tokens in a pixel of the sheet
-    for (let l = 0, i = 0; l < layers; l++) for (let h = 0; h < heads; h++, i += rows * cols) {
-      if (!there([l, h])) continue;
-      let from = t, at = i;
-      if (fq * fk > 1) {
-        top.fill(0); from = top; at = 0;
-        for (let q = 0, j = i; q < rows; q++) for (let k = 0, row = Math.floor(q / fq) * w0; k < cols; k++, j++) if (t[j] > top[row + block[k]]) top[row + block[k]] = t[j];
-      }
-      for (let q = 0; q < h0; q++) for (let k = 0, to = (l * h0 + q) * heads * w0 + h * w0, end = causal[l] ? Math.min(w0, Math.ceil(((q + 1) * tall) / wide)) : w0; k < end; k++) words[to + k] = ink[from[at + q * w0 + k]];
+  /** Paints every pattern once; keys that the query cannot see stay transparent. */
+  function paintSheet(lut, { thumbs, rows, cols, factors, causal }, /** @type {number[]} */ [poolQ, poolK], levels) {
+    const [high, wide] = [Math.ceil(rows / poolQ), Math.ceil(cols / poolK)];
+    const [full, tall] = [heads * wide, layers * high];
+    if (pixels?.width !== full || pixels.height !== tall) {
+      pixels = new ImageData(full, tall);
+      sheet = new OffscreenCanvas(full, tall);
     }
-    tile = [h0, w0];
-    if (px !== pixels) { pixels = px; sheet = new OffscreenCanvas(px.width, px.height); }
-    sheet.getContext("2d").putImageData(px, 0, 0);
+    const words = new Uint32Array(pixels.data.buffer);
+    const inks = inksOf(lut, (code) => Math.round((Math.round((code * levels) / 255) * 255) / levels));
+    const top = new Uint8Array(high * wide);
+    const [tokensQ, tokensK] = [poolQ * factors[0], poolK * factors[1]]; // in a pixel of the sheet
+    words.fill(0);
+    allHeads().forEach(([layer, one], i) => {
+      if (!exists([layer, one])) return;
+      const start = i * rows * cols;
+      const alone = poolQ * poolK === 1;
+      const from = alone ? thumbs : pooled(thumbs, start, [rows, cols], [poolQ, poolK], top);
+      for (let q = 0; q < high; q++) {
+        const at = (alone ? start : 0) + q * wide;
+        const to = (layer * high + q) * full + one * wide;
+        const end = causal[layer] ? Math.min(wide, Math.ceil(((q + 1) * tokensQ) / tokensK)) : wide;
+        for (let k = 0; k < end; k++) words[to + k] = inks[from[at + k]];
+      }
+    });
+    tile = [high, wide];
+    sheet.getContext("2d").putImageData(pixels, 0, 0);
   }
-  function layout(width) {
-    const roomy = Math.min(me.cue.max_cell, Math.floor((width - (heads - 1) * 10) / heads));
-    if (roomy >= 72) return { cell: roomy, gap: 10, left: 2, top: 2, strip: 22, tail: 2, labels: true };
-    const cell = Math.max(14, Math.floor((width - 30 - (heads - 1) * 4) / heads)), strip = cell >= 34 ? 15 : me.cue.order === "measure" ? 12 : 6;
-    return { cell, gap: 4, left: 28, top: 18, strip, tail: 2, labels: false };
+  function layOut(width) {
+    const roomy = Math.min(part.cue.max_cell, Math.floor((width - (heads - 1) * 10) / heads));
+    const labels = roomy >= 72;
+    const cell = labels ? roomy : Math.max(14, Math.floor((width - 30 - (heads - 1) * 4) / heads));
+    const narrow = cell >= 34 ? 15 : isByMeasure() ? 12 : 6;
+    const [left, top, gap, strip] = labels ? [2, 2, 10, 22] : [28, 18, 4, narrow];
+    layout = { labels, cell, left, top, gap, strip, high: cell + strip };
+    layout.width = left + heads * (cell + gap) - gap + 2;
+    layout.height = top + layers * (cell + strip + gap) - gap + 2;
   }
-  function sorted(l, m) { // the heads of a layer from left to right
-    const all = Array.from({ length: heads }, (_, h) => h), rank = (h) => (arrays.there[l * heads + h] ? own(m, l, h) : -Infinity);
-    const strength = (h) => (Number.isNaN(rank(h)) ? -Number.MAX_VALUE : rank(h));
-    return me.cue.order === "measure" && head.measures.length ? all.sort((a, b) => (strength(b) === strength(a) ? a - b : strength(b) - strength(a))) : all;
+  function corner(/** @type {number[]} */ [layer, one]) {
+    const { left, top, cell, gap, high } = layout;
+    return [left + seats[layer].indexOf(one) * (cell + gap), top + layer * (high + gap)];
   }
-  const corner = (l, h) => [geo.left + seats[l].indexOf(h) * (geo.cell + geo.gap), geo.top + l * (geo.cell + geo.strip + geo.gap)];
-  function place(node, at) {
-    node.style.display = at ? "block" : "none";
-    if (!at) return;
-    const [x, y] = corner(...at);
-    Object.assign(node.style, { left: `${x}px`, top: `${y}px`, width: `${geo.cell}px`, height: `${geo.cell + geo.strip}px` });
+  function place(node, one) {
+    node.style.display = one ? "block" : "none";
+    if (!one) return;
+    const [x, y] = corner(one);
+    const box = { left: x, top: y, width: layout.cell, height: layout.high };
+    for (const [side, size] of Object.entries(box)) node.style[side] = `${size}px`;
   }
-  function under(e) {
-    const box = canvas.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
-    const seat = Math.floor((x - geo.left + geo.gap / 2) / (geo.cell + geo.gap)), l = Math.floor((y - geo.top + geo.gap / 2) / (geo.cell + geo.strip + geo.gap));
-    const at = [l, seats[l]?.[seat] ?? -1];
-    return there(at) ? { at, x, y } : null;
+  function under(event) {
+    const { left, top, cell, gap, high } = layout;
+    const [x, y] = pointIn(canvas, event);
+    const seat = Math.floor((x - left + gap / 2) / (cell + gap));
+    const layer = Math.floor((y - top + gap / 2) / (high + gap));
+    const one = [layer, seats[layer]?.[seat] ?? -1];
+    return exists(one) ? { one, x, y } : null;
   }
-  const say = ([l, h]) => `L${l}H${h}: ` + head.measures.map((n, m) => `${scaleOf(n).label} ${numberOf(value(m, l, h), scaleOf(n))}`).join(", ") + (fits([l, h]) ? "" : ", does not fit what is looked for");
-  function choose(at, wait) {
-    me.send(at, wait); place(ring, at); spoken.textContent = say(at);
+  function describe(one) {
+    const values = head.measures.map((name, m) => {
+      const scale = scaleOf(name);
+      return `${scale.label} ${numberOf(value(m, one[0], one[1]), scale)}`;
+    });
+    return `${headName(one)}: ${values.join(", ")}${fits(one) ? "" : ", does not fit what is looked for"}`;
+  }
+  function choose(one, wait) {
+    part.send(one, wait);
+    place(ring, one);
+    spoken.textContent = describe(one);
   }
 
-  canvas.onpointermove = (e) => {
-    const hit = geo && under(e);
-    place(over, hit?.at);
-    if (!hit) { tip.hidden = true; return; }
+  canvas.onpointermove = (event) => {
+    const hit = layout && under(event);
+    place(over, hit?.one);
+    tip.hidden = !hit;
+    if (!hit) return;
+    const [layer, one] = hit.one;
     showTip(tip, stage, hit.x, hit.y, (node) => {
-      el("b", "num", `L${hit.at[0]}H${hit.at[1]}`, node);
-      if (head.layers.length) el("div", "path", head.layers[hit.at[0]], node);
-      const list = el("dl", "", null, node);
-      head.measures.forEach((n, m) => {
-        const s = scaleOf(n), on = m === measure() ? "on" : "";
-        el("dt", on, s.label, list); el("dd", on, numberOf(value(m, ...hit.at), s) + (s.unit ? ` ${s.unit}` : ""), list);
+      element("b", "num", headName(hit.one), node);
+      if (head.layers.length) element("div", "path", head.layers[layer], node);
+      const facts = head.measures.map((name, m) => {
+        const scale = scaleOf(name);
+        const text = numberOf(value(m, layer, one), scale) + (scale.unit ? ` ${scale.unit}` : "");
+        return [scale.label, text, m === measure() ? "on" : ""];
       });
+      factsIn(node, facts);
     });
   };
-  canvas.onpointerleave = () => { tip.hidden = true; place(over, null); };
-  canvas.onclick = (e) => { const hit = geo && under(e); if (hit) choose(hit.at, 0); };
-  canvas.onkeydown = (e) => {
-    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, 1], End: [0, -1] }[e.key], now = held();
-    if (!step || e.altKey || e.ctrlKey || e.metaKey) return;
-    e.preventDefault(); tip.hidden = true; place(over, null);
-    if (!now) { const i = arrays.there.indexOf(1); if (i >= 0) choose([Math.floor(i / heads), i % heads], 140); return; }
-    let [l, seat] = [now[0], e.key === "Home" ? -1 : e.key === "End" ? heads : seats[now[0]].indexOf(now[1])]; // as it is seen
-    const next = () => [l, seats[l]?.[seat] ?? -1];
-    do { l += step[0]; seat += step[1]; } while (seat >= 0 && l >= 0 && seat < heads && l < layers && !there(next()));
-    if (there(next())) choose(next(), 140);
+  canvas.onpointerleave = () => {
+    tip.hidden = true;
+    place(over, null);
+  };
+  canvas.onclick = (event) => {
+    const hit = layout && under(event);
+    if (hit) choose(hit.one, 0);
+  };
+  canvas.onkeydown = (event) => {
+    const ends = isModified(event) ? {} : { Home: [0, 1], End: [0, -1] };
+    const way = arrowOf(event) ?? ends[event.key];
+    if (!way) return;
+    event.preventDefault();
+    tip.hidden = true;
+    place(over, null);
+    if (!held()) {
+      const first = allHeads().find(exists);
+      if (first) choose(first, 140);
+      return;
+    }
+    let [layer, seat] = [held()[0], seats[held()[0]].indexOf(held()[1])]; // as it is seen
+    if (ends[event.key]) seat = way[1] > 0 ? -1 : heads;
+    const next = () => [layer, seats[layer]?.[seat] ?? -1];
+    do {
+      layer += way[0];
+      seat += way[1];
+    } while (seat >= 0 && layer >= 0 && seat < heads && layer < layers && !exists(next()));
+    if (exists(next())) choose(next(), 140);
   };
 
   function paint(ctx) {
-    if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; }
-    const { theme } = me, m = measure(), scale = head.measures[m] ? scaleOf(head.measures[m]) : null, [, , rows, cols] = arrays.thumbs.shape, source = film() ?? { thumbs: arrays.thumbs, rows, cols, factors: head.factors, causal: head.causal };
-    const shares = lutFor("attention"), scores = scale && lutFor(scale.palette);
-    const pool = [source.rows, source.cols].map((n) => Math.ceil(n / (geo.cell * devicePixelRatio))), want = `${film() ? `${frame.version} ${frame.index}` : head.version} ${theme.mode} ${pool}`;
-    if (sheetKey !== want) { paintSheet(shares, source, pool, film() ? 39 : 255); sheetKey = want; } // a payload has 39 levels too
-    const zoom = (geo.cell * devicePixelRatio) / Math.max(...tile);
-    const named = geo.labels || me.cue.order === "measure", font = geo.labels ? 11.5 : 9.5, side = geo.labels ? 6 : 3, numbers = [];
-    const line = css(theme.line), faint = css(theme.faint, 0.6), page = css(theme.page), veil = css(theme.page, 0.75), muted = css(theme.muted), unknown = css(theme.faint), onUnknown = inkOn(theme.faint);
-    ctx.clearRect(0, 0, geo.width, geo.height);
-    ctx.imageSmoothingEnabled = zoom < 2; ctx.imageSmoothingQuality = "low"; ctx.textBaseline = "middle"; ctx.textAlign = "left";
+    playing.settle(head.version === (part.cue.version ?? head.version));
+    const { theme } = part;
+    const { cell } = layout;
+    const [, , rows, cols] = arrays.thumbs.shape;
+    const frame = film();
+    const source = frame ?? { ...head, thumbs: arrays.thumbs, rows, cols };
+    const pool = [source.rows, source.cols].map((size) => Math.ceil(size / (cell * devicePixelRatio)));
+    const want = `${frame ? `${frame.version} ${frame.index}` : head.version} ${theme.mode} ${pool}`;
+    if (sheetKey !== want) paintSheet(rampOf("attention"), source, pool, frame ? LEVELS : 255);
+    sheetKey = want;
+    ctx.clearRect(0, 0, layout.width, layout.height);
+    ctx.imageSmoothingEnabled = (cell * devicePixelRatio) / Math.max(...tile) < 2;
+    ctx.imageSmoothingQuality = "low";
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    const font = layout.labels ? 11.5 : 9.5;
     ctx.font = `600 ${font}px ${theme.mono}`;
     const letter = ctx.measureText("0").width; // all are as wide, and measuring takes long
-    for (let l = 0; l < layers; l++) for (let h = 0; h < heads; h++) {
-      const [x, y] = corner(l, h), v = scale ? value(m, l, h) : NaN;
-      const code = Number.isFinite(v) ? Math.round(255 * Math.min(1, Math.max(0, (v - scale.lo) / (scale.hi - scale.lo)))) : -1, mid = y + geo.strip / 2 + 0.5, label = geo.labels ? `L${l}H${h}` : `${h}`;
-      if (!there([l, h])) { ctx.fillStyle = faint; ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill(); continue; }
-      ctx.fillStyle = line; ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.cell + geo.strip, 4); ctx.fill();
-      ctx.fillStyle = page; ctx.fillRect(x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
-      ctx.fillStyle = code < 0 ? unknown : scores.tints[code]; ctx.beginPath(); ctx.roundRect(x, y, geo.cell, geo.strip, [4, 4, 0, 0]); ctx.fill();
-      ctx.drawImage(sheet, h * tile[1], l * tile[0], tile[1], tile[0], x + 1, y + geo.strip, geo.cell - 2, geo.cell - 1);
-      const dim = !fits([l, h]), ink = dim ? muted : code < 0 ? onUnknown : scores.inks[code];
-      if (dim) { ctx.fillStyle = veil; ctx.beginPath(); ctx.roundRect(x - 1, y - 1, geo.cell + 2, geo.cell + geo.strip + 2, 4); ctx.fill(); }
-      const room = named ? label.length * letter + 2 * side + (geo.labels ? 2 : 0) : 0, text = numberOf(v, { ...scale, plain: true });
-      if (named) { ctx.fillStyle = ink; ctx.fillText(label, x + side, mid); }
-      if (scale && geo.strip > 6 && text.length * letter <= geo.cell - room - (geo.labels ? 0 : side)) numbers.push([ink, text, named ? x + geo.cell - side : x + geo.cell / 2, mid]);
-    }
-    ctx.font = `400 ${font}px ${theme.mono}`; ctx.textAlign = named ? "right" : "center"; // a change of font takes longer than a word
-    for (const [ink, text, x, y] of numbers) { ctx.fillStyle = ink; ctx.fillText(text, x, y); }
-    if (geo.labels) return;
-    ctx.fillStyle = css(theme.muted); ctx.font = `400 10.5px ${theme.mono}`; ctx.textAlign = "center";
-    if (me.cue.order === "measure") { ctx.textAlign = "left"; ctx.font = `400 10.5px ${theme.sans}`; ctx.fillText("strongest first", geo.left, 9); }
-    else for (let h = 0; h < heads; h++) ctx.fillText(geo.cell >= 24 ? `H${h}` : `${h}`, corner(0, h)[0] + geo.cell / 2, 9);
-    ctx.textAlign = "right"; ctx.font = `400 10.5px ${theme.mono}`;
-    for (let l = 0; l < layers; l++) ctx.fillText(`L${l}`, geo.left - 6, geo.top + l * (geo.cell + geo.strip + geo.gap) + (geo.cell + geo.strip) / 2);
+    const name = head.measures[measure()];
+    const scale = name ? scaleOf(name) : null;
+    // a change of font takes longer than a word
+    const numbers = allHeads().map((one) => drawHead(ctx, one, scale, letter));
+    const named = layout.labels || isByMeasure();
+    const look = { font: `400 ${font}px ${theme.mono}`, align: named ? "right" : "center" };
+    for (const number of numbers.filter(Boolean))
+      writeText(ctx, number.text, number.x, number.y, { ...look, colour: number.ink });
+    if (!layout.labels) drawNames(ctx);
   }
-  const stopHearing = hear("frame", (told) => {
-    ending = !told && frame != null; frame = told ?? frame;
-    waiting ||= requestAnimationFrame(() => { waiting = 0; if (geo) paint(canvas.getContext("2d")); });
-  });
+  function drawHead(ctx, one, scale, letter) {
+    // returns the number that it has room for
+    const { theme } = part;
+    const { cell, strip, high, labels } = layout;
+    const [layer, index] = one;
+    const [x, y] = corner(one);
+    const scores = scale && rampOf(scale.palette);
+    if (!exists(one)) {
+      fillRound(ctx, css(theme.faint, 0.6), x, y, cell, high, 4);
+      return null;
+    }
+    const number = scale ? value(measure(), layer, index) : Number.NaN;
+    const isMeasured = Number.isFinite(number);
+    const code = isMeasured ? Math.round(255 * clamp((number - scale.lo) / (scale.hi - scale.lo), 0, 1)) : 0;
+    fillRound(ctx, theme.line, x, y, cell, high, 4);
+    fillBox(ctx, theme.page, x + 1, y + strip, cell - 2, cell - 1);
+    fillRound(ctx, isMeasured ? scores.tints[code] : theme.faint, x, y, cell, strip, [4, 4, 0, 0]);
+    const [tall, wide] = tile;
+    ctx.drawImage(sheet, index * wide, layer * tall, wide, tall, x + 1, y + strip, cell - 2, cell - 1);
+    const dim = !fits(one);
+    if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
+    const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
+    const named = labels || isByMeasure();
+    const label = labels ? headName(one) : `${index}`;
+    const margin = labels ? 6 : 3;
+    const middle = y + strip / 2 + 0.5;
+    if (named) writeText(ctx, label, x + margin, middle, { colour: ink });
+    const text = numberOf(number, { ...scale, plain: true });
+    const taken = (named ? label.length * letter + 2 * margin + (labels ? 2 : 0) : 0) + (labels ? 0 : margin);
+    if (!scale || strip <= 6 || text.length * letter > cell - taken) return null;
+    return { ink, text, x: named ? x + cell - margin : x + cell / 2, y: middle };
+  }
+  function drawNames(ctx) {
+    // of columns and rows, where the strips have no room for them
+    const { theme } = part;
+    const { left, cell, high } = layout;
+    const look = { colour: theme.muted, font: `400 10.5px ${theme.mono}`, align: "center" };
+    if (isByMeasure())
+      writeText(ctx, "strongest first", left, 9, { ...look, font: `400 10.5px ${theme.sans}`, align: "left" });
+    else
+      for (let one = 0; one < heads; one++)
+        writeText(ctx, cell >= 24 ? `H${one}` : `${one}`, corner([0, one])[0] + cell / 2, 9, look);
+    for (let layer = 0; layer < layers; layer++) {
+      const [, y] = corner([layer, seats[layer][0]]);
+      writeText(ctx, `L${layer}`, left - 6, y + high / 2, { ...look, align: "right" });
+    }
+  }
+
+  function seatsOf(layer) {
+    const all = Array.from({ length: heads }, (_, one) => one);
+    if (!isByMeasure() || !head.measures.length) return all;
+    return strongestFirst(all.map((one) => (exists([layer, one]) ? own(measure(), layer, one) : null)));
+  }
+  function nameAll(scale) {
+    // for a screen reader
+    const every = allHeads().filter(exists);
+    const found = every.filter(fits);
+    const names = found.length && found.length <= 12 ? `: ${found.map(headName).join(", ")}` : "";
+    const looked = lit ? ` ${found.length} of them fit what is looked for${names}.` : "";
+    const order = isByMeasure() && scale ? `, the strongest by ${scale.label.toLowerCase()} first` : "";
+    const now = held() ? `Selected ${describe(held())}` : "Nothing selected";
+    const what = `${every.length} attention heads in ${layers} layers${order}.${looked}`;
+    canvas.setAttribute("role", "application");
+    canvas.setAttribute("aria-label", `${what} Arrow keys move the selection. ${now}`);
+  }
+  function writeTable() {
+    const columns = ["head", ...(lit ? ["fits"] : []), ...head.measures.map((name) => scaleOf(name).label)];
+    const row = (one) => {
+      const values = head.measures.map((_, m) => numberOf(own(m, one[0], one[1]), { digits: 3 }));
+      return [headName(one), ...(lit ? [fits(one) ? "yes" : "no"] : []), ...values];
+    };
+    const seated = () => seats.flatMap((line, layer) => line.map((one) => [layer, one]));
+    tableOf(alt, "Show as table", columns, () => seated().filter(exists).map(row));
+  }
 
   return {
-    load(newHead, newArrays) { head = newHead; arrays = newArrays; [layers, heads] = arrays.thumbs.shape; sheetKey = ""; },
-    draw() {
-      const { theme, cue } = me, m = measure(), name = head.measures[m], scale = name ? scaleOf(name) : null;
-      const shares = lutFor("attention"), scores = scale && lutFor(scale.palette);
-      lit = cue.lit && new Set(cue.lit.map(String));
-      seats = Array.from({ length: layers }, (_, l) => sorted(l, m));
-      geo = layout(root.clientWidth);
-      geo.width = geo.left + heads * (geo.cell + geo.gap) - geo.gap + geo.tail; geo.height = geo.top + layers * (geo.cell + geo.strip + geo.gap) - geo.gap + geo.tail;
-      paint(sized(canvas, geo.width, geo.height));
-      place(ring, held());
-      canvas.setAttribute("role", "application");
-      const every = Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]).filter(there), found = lit && every.filter(fits);
-      const now = held() ? `Selected ${say(held())}` : "Nothing selected", looked = found ? ` ${found.length} of them fit what is looked for${found.length && found.length <= 12 ? `: ${found.map(([l, h]) => `L${l}H${h}`).join(", ")}` : ""}.` : "";
-      canvas.setAttribute("aria-label", `${every.length} attention heads in ${layers} layers${cue.order === "measure" && scale ? `, the strongest by ${scale.label.toLowerCase()} first` : ""}.${looked} Arrow keys move the selection. ${now}`);
-      scoreKey.hidden = !scale;
-      if (scale) legend(scoreKey, scale, scores, { note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
-      const [fq, fk] = head.factors, note = fq * fk > 1 ? `brightest of ${fq} × ${fk} tokens` : "";
-      legend(shareKey, { label: "Attention", unit: "", lo: 0, hi: 1, digits: 2 }, shares, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1], note });
-      tableOf(alt, "Show as table", ["head", ...(lit ? ["fits"] : []), ...head.measures.map((n) => scaleOf(n).label)], () => seats.flatMap((row, l) => row.map((h) => [l, h])).filter(there).map(([l, h]) =>
-        [`L${l}H${h}`, ...(lit ? [fits([l, h]) ? "yes" : "no"] : []), ...head.measures.map((n, j) => numberOf(own(j, l, h), { digits: 3 }))]));
+    load(newHead, newArrays) {
+      head = newHead;
+      arrays = newArrays;
+      [layers, heads] = arrays.thumbs.shape;
+      sheetKey = "";
     },
-    end() { stopHearing(); cancelAnimationFrame(waiting); },
+    draw() {
+      const name = head.measures[measure()];
+      const scale = name ? scaleOf(name) : null;
+      lit = part.cue.lit && new Set(part.cue.lit.map(String));
+      seats = Array.from({ length: layers }, (_, layer) => seatsOf(layer));
+      layOut(root.clientWidth);
+      paint(sized(canvas, layout.width, layout.height));
+      place(ring, held());
+      nameAll(scale);
+      scoreKey.hidden = !scale;
+      if (scale) legend(scoreKey, scale, rampOf(scale.palette), { note: chanceNote({ chance: scale.chance }) });
+      const [factorQ, factorK] = head.factors;
+      const note = factorQ * factorK > 1 ? `brightest of ${factorQ} × ${factorK} tokens` : "";
+      attentionLegend(shareKey, rampOf("attention"), { note });
+      writeTable();
+    },
+    end: playing.stop
   };
 }

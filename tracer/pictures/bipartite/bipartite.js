@@ -1,131 +1,257 @@
-// Heads in a column a layer, joined by what later ones read of earlier ones. Heads are buttons, so that a keyboard reaches
-// them; edges are a canvas below: the excess over random heads is their width, what is within their spread stays faint.
-export default function (args) { return live(args, makeBipartite); }
+// Heads in a column a layer, joined by what later ones read of earlier ones. Heads are buttons, so that a keyboard
+// reaches them; edges are a canvas below: the excess over random heads is their width, what is within their spread
+// stays faint.
 
-const SURE = 2, FULL = 12; // standard deviations of random heads: where an edge begins to stand out, where it may be widest
-function makeBipartite(me) {
-  const { root } = me;
-  const stage = el("div", "stage", null, root), base = el("canvas", "", null, stage), over = el("canvas", "", null, stage), nodes = el("div", "heads", null, stage), tip = el("div", "tip", null, stage);
-  const alt = el("details", "alt", null, root), NAMES = { k: "keys", q: "queries", v: "values" };
-  tip.hidden = true; base.setAttribute("role", "img"); over.ariaHidden = "true";
-  let head, edges, scores, geo, buttons = [], hover = -1, built = "";
+/**
+ * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads.
+ * @typedef {Header & { layers: number, heads: number, kinds: string[], mean: number, sd: number }} BipartiteHeader
+ */
 
-  const count = () => edges.length / 4, ends = (i) => [[edges[4 * i], edges[4 * i + 1]], [edges[4 * i + 2], edges[4 * i + 3]]];
-  const kind = () => Math.max(0, head.kinds.indexOf(me.cue.into)), score = (i) => scores[kind() * count() + i], above = (i) => score(i) - head.mean;
-  const sds = (i) => above(i) / head.sd, sure = (i) => sds(i) > SURE, name = ([l, h]) => `L${l}H${h}`, signed = (v, digits) => (v > 0 ? "+" : "") + numberOf(v, { digits, plain: true });
-  const is = (a, b) => a && b && a[0] === b[0] && a[1] === b[1], touches = (i) => ends(i).some((end) => is(end, me.cue.value));
-  const shown = (i) => count() <= 120 || touches(i); // of the faint ones
-  const at = ([l, h]) => [geo.x(l), geo.y(h)];
+const SURE = 2; // standard deviations of random heads where an edge begins to stand out,
+const FULL = 12; // and where it may be widest
+const FEW_EDGES = 120; // so many are all shown, also the faint ones
+const INPUT_NAMES = { k: "keys", q: "queries", v: "values" };
 
-  function curve(i) { // from the right side of one head to the left side of the other
-    const [a, b] = ends(i), [x0, y0] = at(a), [x1, y1] = at(b), from = x0 + geo.w / 2, to = x1 - geo.w / 2, bend = (to - from) * 0.5;
-    return [from, y0, from + bend, y0, to - bend, y1, to, y1];
+export default function (args) {
+  return live(args, makeBipartite);
+}
+
+/** Where along a curve of `drawEdge` it has gone this share of its way across. */
+function alongCurve(share) {
+  let from = 0;
+  let to = 1;
+  for (let i = 0; i < 20; i++) {
+    const t = (from + to) / 2;
+    const across = 1.5 * (1 - t) ** 2 * t + 1.5 * (1 - t) * t * t + t ** 3;
+    if (across < share) from = t;
+    else to = t;
   }
-  function stroke(ctx, i, colour, width) {
-    const [x0, y0, ...rest] = curve(i);
-    ctx.strokeStyle = colour; ctx.lineWidth = width; ctx.beginPath(); ctx.moveTo(x0, y0); ctx.bezierCurveTo(...rest); ctx.stroke();
+  return from;
+}
+
+/** @param {Part} part @returns {View} */
+function makeBipartite(part) {
+  const { root } = part;
+  const stage = element("div", "stage", null, root);
+  const base = element("canvas", "", null, stage);
+  const over = element("canvas", "", null, stage);
+  const nodes = element("div", "heads", null, stage);
+  const tip = element("div", "tip", null, stage);
+  const alt = element("details", "alt", null, root);
+  tip.hidden = true;
+  base.setAttribute("role", "img");
+  over.ariaHidden = "true";
+  /** @type {BipartiteHeader} */
+  let head;
+  let edges; // [edge, (read layer, read head, reader layer, reader head)]
+  let scores; // [kind, edge]
+  let layout;
+  let buttons = [];
+  let hover = -1;
+  let built = "";
+
+  const count = () => edges.length / 4;
+  const allEdges = () => Array.from({ length: count() }, (_, i) => i);
+  const readOf = (i) => [edges[4 * i], edges[4 * i + 1]];
+  const readerOf = (i) => [edges[4 * i + 2], edges[4 * i + 3]];
+  const score = (i) => scores[Math.max(0, head.kinds.indexOf(part.cue.into)) * count() + i];
+  const above = (i) => score(i) - head.mean;
+  const deviations = (i) => above(i) / head.sd;
+  const isSure = (i) => deviations(i) > SURE;
+  const isSame = (a, b) => !!a && !!b && a[0] === b[0] && a[1] === b[1];
+  const touches = (i) => isSame(readOf(i), part.cue.value) || isSame(readerOf(i), part.cue.value);
+  const isFaintShown = (i) => count() <= FEW_EDGES || touches(i);
+  const signed = (value, digits) => (value > 0 ? "+" : "") + numberOf(value, { digits, plain: true });
+  const roleOf = ([layer, one]) => part.cue.roles[layer][one];
+  const named = (one) => (roleOf(one) ? `${headName(one)}, ${roleOf(one)}` : headName(one));
+  const widthOf = (i) => 1.25 + Math.max(0, above(i) / layout.most) * layout.thick;
+  function endsOf(i) {
+    // the right side of one head and the left side of the other
+    const [read, reader] = [readOf(i), readerOf(i)];
+    const [from, to] = [layout.x(read[0]) + layout.w / 2, layout.x(reader[0]) - layout.w / 2];
+    return [from, layout.y(read[1]), to, layout.y(reader[1])];
   }
-  const width = (i) => 1.25 + Math.max(0, above(i) / geo.most) * geo.thick;
+  function drawEdge(ctx, i, colour, width) {
+    const [x0, y0, x1, y1] = endsOf(i);
+    const middle = (x0 + x1) / 2;
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = width;
+    ctx.beginPath();
+    ctx.moveTo(x0, y0);
+    ctx.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+    ctx.stroke();
+  }
   function drawEdges() {
-    const ctx = sized(base, geo.width, geo.height), { theme } = me, lut = lutOf(PALETTES.score[theme.mode]), order = Array.from({ length: count() }, (_, i) => i).sort((a, b) => above(a) - above(b));
-    const all = order.filter(sure), strong = all.filter((i) => touches(i) || all.length - all.indexOf(i) <= me.cue.most), faint = order.filter((i) => !sure(i) && shown(i)), tint = (i) => lut.at(0.45 + 0.4 * Math.min(1, above(i) / geo.most));
-    for (const i of faint) stroke(ctx, i, css(theme.line, touches(i) ? 1 : 0.75), touches(i) ? 1.25 : 0.75);
-    for (const own of [false, true]) for (const i of strong) if (touches(i) === own) stroke(ctx, i, css(tint(i), own ? 1 : 0.38), width(i));
-  }
-  function drawOver() {
-    const ctx = sized(over, geo.width, geo.height);
-    if (hover < 0) return;
-    stroke(ctx, hover, css(me.theme.page, 0.9), width(hover) + 4); stroke(ctx, hover, css(me.theme.accent), Math.max(2, width(hover)));
-  }
-  function nearest(x, y) {
-    let found = -1, least = 8;
-    for (let i = 0; i < count(); i++) {
-      if (!sure(i) && !shown(i)) continue;
-      const [x0, y0, , , , , x1, y1] = curve(i);
-      if (x < x0 || x > x1) continue;
-      const t = half((x - x0) / (x1 - x0)), s = t * t * (3 - 2 * t), far = Math.abs(y0 + (y1 - y0) * s - y) - (sure(i) ? width(i) / 2 : 0);
-      if (far < least) { least = far; found = i; }
-    }
-    return found;
-  }
-  function half(share) { // where along the curve it has gone this share of its way across
-    let a = 0, b = 1;
-    for (let n = 0; n < 20; n++) { const t = (a + b) / 2, u = 1 - t; if (1.5 * u * u * t + 1.5 * u * t * t + t ** 3 < share) a = t; else b = t; }
-    return a;
-  }
-  function tell(x, y, title, pairs) {
-    showTip(tip, stage, x, y, (box) => {
-      el("b", "", title, box);
-      const list = el("dl", "", null, box);
-      for (const [label, value] of pairs) { el("dt", "", label, list); el("dd", "", value, list); }
-    });
-  }
-  const said = (i) => [["score", numberOf(score(i), { digits: 3 })], ["above random heads", signed(above(i), 3)], ["in their sd", signed(sds(i), 1)]];
-  const quiet = () => { tip.hidden = true; if (hover >= 0) { hover = -1; drawOver(); } };
-  stage.onpointermove = (e) => {
-    if (!geo || e.target.closest?.(".head")) return;
-    const box = stage.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top, i = nearest(x, y);
-    stage.style.cursor = i < 0 ? "" : "pointer";
-    if (i < 0) { quiet(); return; }
-    if (i !== hover) { hover = i; drawOver(); }
-    const [a, b] = ends(i);
-    tell(x, y, `${name(b)} reads ${name(a)}`, said(i));
-  };
-  stage.onpointerleave = quiet;
-  stage.onclick = (e) => { if (!e.target.closest?.(".head") && hover >= 0) take(ends(hover)[1]); };
-
-  function take(value) { me.send(value); me.draw(); }
-  const best = (value, side) => { // the strongest edge of a head, as the reader (1) or the read (0)
-    let found = -1;
-    for (let i = 0; i < count(); i++) if (is(ends(i)[side], value) && (found < 0 || score(i) > score(found))) found = i;
-    return found;
-  };
-  function build() {
-    nodes.replaceChildren(); buttons = [];
-    for (let l = 0; l < head.layers; l++) {
-      el("span", "layer", geo.w < 30 ? `${l}` : geo.w < 60 ? `L${l}` : `layer ${l}`, nodes).style.left = `${geo.x(l)}px`;
-      for (let h = 0; h < head.heads; h++) {
-        const value = [l, h], node = Object.assign(el("button", geo.w < 40 ? "head dot" : "head", geo.w < 40 ? null : name(value), nodes), { type: "button" }), role = me.cue.roles[l][h];
-        node.style.cssText = `left:${geo.x(l)}px;top:${geo.y(h)}px;width:${geo.w}px;height:${geo.h}px`;
-        if (role && geo.w >= 96 && geo.h >= 34) el("small", "", role, node);
-        node.onclick = () => take(value);
-        node.onpointerenter = node.onfocus = () => {
-          const reads = best(value, 1), read = best(value, 0), pairs = [];
-          if (reads >= 0) pairs.push([`reads most of ${name(ends(reads)[0])}`, signed(above(reads), 3)]);
-          if (read >= 0) pairs.push([`read most by ${name(ends(read)[1])}`, signed(above(read), 3)]);
-          tell(geo.x(l), geo.y(h) - geo.h / 2, role ? `${name(value)}, ${role}` : name(value), pairs);
-        };
-        node.onpointerleave = node.onblur = () => { tip.hidden = true; };
-        node.onkeydown = (e) => {
-          const way = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[e.key], to = way && buttons.find((b) => is(b.value, [l + way[0], h + way[1]]));
-          if (e.key === "Escape") tip.hidden = true;
-          if (!way || e.altKey || e.ctrlKey || e.metaKey) return;
-          e.preventDefault(); to?.node.focus();
-        };
-        buttons.push({ value, node });
+    const ctx = sized(base, root.clientWidth, layout.height);
+    const { theme } = part;
+    const lut = lutOf(PALETTES.score[theme.mode]);
+    const order = allEdges().sort((a, b) => above(a) - above(b));
+    const sure = order.filter(isSure);
+    const strong = sure.filter((i, rank) => touches(i) || sure.length - rank <= part.cue.most);
+    for (const i of order.filter((i) => !isSure(i) && isFaintShown(i)))
+      drawEdge(ctx, i, css(theme.line, touches(i) ? 1 : 0.75), touches(i) ? 1.25 : 0.75);
+    for (const own of [false, true]) {
+      for (const i of strong.filter((i) => touches(i) === own)) {
+        const tint = lut.at(0.45 + 0.4 * Math.min(1, above(i) / layout.most));
+        drawEdge(ctx, i, css(tint, own ? 1 : 0.38), widthOf(i));
       }
     }
+  }
+  function drawOver() {
+    const ctx = sized(over, root.clientWidth, layout.height);
+    if (hover < 0) return;
+    drawEdge(ctx, hover, css(part.theme.page, 0.9), widthOf(hover) + 4);
+    drawEdge(ctx, hover, css(part.theme.accent), Math.max(2, widthOf(hover)));
+  }
+  function nearest([x, y]) {
+    let found = -1;
+    let least = 8;
+    for (const i of allEdges()) {
+      if (!isSure(i) && !isFaintShown(i)) continue;
+      const [x0, y0, x1, y1] = endsOf(i);
+      if (x < x0 || x > x1) continue;
+      const t = alongCurve((x - x0) / (x1 - x0));
+      const onCurve = y0 + (y1 - y0) * t * t * (3 - 2 * t);
+      const far = Math.abs(onCurve - y) - (isSure(i) ? widthOf(i) / 2 : 0);
+      if (far >= least) continue;
+      least = far;
+      found = i;
+    }
+    return found;
+  }
+  function showFacts(x, y, title, facts) {
+    showTip(tip, stage, x, y, (node) => {
+      element("b", "", title, node);
+      factsIn(node, facts);
+    });
+  }
+  function quiet() {
+    tip.hidden = true;
+    if (hover < 0) return;
+    hover = -1;
+    drawOver();
+  }
+  const isHead = (event) => !!event.target.closest?.(".head");
+  stage.onpointermove = (event) => {
+    if (!layout || isHead(event)) return;
+    const [x, y] = pointIn(stage, event);
+    const i = nearest([x, y]);
+    stage.style.cursor = i < 0 ? "" : "pointer";
+    if (i < 0) {
+      quiet();
+      return;
+    }
+    if (i !== hover) {
+      hover = i;
+      drawOver();
+    }
+    showFacts(x, y, `${headName(readerOf(i))} reads ${headName(readOf(i))}`, [
+      ["score", numberOf(score(i), { digits: 3 })],
+      ["above random heads", signed(above(i), 3)],
+      ["in their sd", signed(deviations(i), 1)]
+    ]);
+  };
+  stage.onpointerleave = quiet;
+  stage.onclick = (event) => {
+    if (!isHead(event) && hover >= 0) take(readerOf(hover));
+  };
+
+  function take(one) {
+    part.send(one);
+    part.draw();
+  }
+  function strongest(one, endOf) {
+    // edge of a head as the reader, or as the read
+    const own = allEdges().filter((i) => isSame(endOf(i), one));
+    return own.length ? own.reduce((best, i) => (score(i) > score(best) ? i : best)) : -1;
+  }
+  function showHead(one) {
+    const [reads, read] = [strongest(one, readerOf), strongest(one, readOf)];
+    const facts = [];
+    if (reads >= 0) facts.push([`reads most of ${headName(readOf(reads))}`, signed(above(reads), 3)]);
+    if (read >= 0) facts.push([`read most by ${headName(readerOf(read))}`, signed(above(read), 3)]);
+    showFacts(layout.x(one[0]), layout.y(one[1]) - layout.h / 2, named(one), facts);
+  }
+  function buildHead(one) {
+    const { w, h, x, y } = layout;
+    const node = button(w < 40 ? "head dot" : "head", w < 40 ? null : headName(one), nodes, () => take(one));
+    node.style.cssText = `left:${x(one[0])}px;top:${y(one[1])}px;width:${w}px;height:${h}px`;
+    if (roleOf(one) && w >= 96 && h >= 34) element("small", "", roleOf(one), node);
+    node.onpointerenter = node.onfocus = () => showHead(one);
+    node.onpointerleave = node.onblur = () => {
+      tip.hidden = true;
+    };
+    node.onkeydown = (event) => {
+      if (event.key === "Escape") tip.hidden = true;
+      const way = arrowOf(event);
+      if (!way) return;
+      event.preventDefault();
+      const [down, right] = way;
+      buttons.find((other) => isSame(other.one, [one[0] + right, one[1] + down]))?.node.focus();
+    };
+    buttons.push({ one, node });
+  }
+  function build() {
+    nodes.replaceChildren();
+    buttons = [];
+    for (let layer = 0; layer < head.layers; layer++) {
+      const name = layout.w < 30 ? `${layer}` : layout.w < 60 ? `L${layer}` : `layer ${layer}`;
+      element("span", "layer", name, nodes).style.left = `${layout.x(layer)}px`;
+      for (let one = 0; one < head.heads; one++) buildHead([layer, one]);
+    }
+  }
+  function layOut() {
+    const width = root.clientWidth;
+    const column = Math.floor((width / head.layers) * (head.layers > 2 ? 0.5 : 0.34));
+    const wide = clamp(column, 14, 140);
+    const row = Math.min(width < 480 ? 60 : 84, Math.max(20, Math.floor(440 / head.heads)));
+    const h = wide < 40 ? Math.min(wide, row - 4) : Math.min(46, row - 6);
+    const edge = Math.max(wide / 2 + 3, 16);
+    const top = 26;
+    const most = Math.max(...Array.from(scores, (value) => value - head.mean), FULL * head.sd);
+    const x = (layer) => (head.layers > 1 ? edge + ((width - 2 * edge) * layer) / (head.layers - 1) : width / 2);
+    const y = (one) => top + row * (one + 0.5);
+    layout = { w: wide < 40 ? h : wide, h, height: top + row * head.heads, thick: Math.min(11, row * 0.3), most, x, y };
+    stage.style.height = `${layout.height}px`;
+  }
+  function markHeads() {
+    const isChosen = buttons.some(({ one }) => isSame(one, part.cue.value));
+    buttons.forEach(({ one, node }, i) => {
+      const on = isSame(one, part.cue.value);
+      node.ariaPressed = `${on}`;
+      node.ariaLabel = named(one);
+      node.tabIndex = on || (!isChosen && i === 0) ? 0 : -1;
+    });
+  }
+  function writeTable() {
+    const order = allEdges().sort((a, b) => score(b) - score(a));
+    const sure = order.filter(isSure);
+    const names = (i) => [headName(readerOf(i)), headName(readOf(i))];
+    const first = sure.slice(0, 3).map((i) => names(i).join(" reads "));
+    const what = `What heads read of earlier ones for their ${INPUT_NAMES[part.cue.into] ?? part.cue.into}`;
+    const many = `${sure.length} of ${count()} pairs stand more than ${SURE} standard deviations above random heads`;
+    base.setAttribute("aria-label", `${what}: ${many}${first.length ? `, first ${first.join(", ")}` : ""}.`);
+    const figures = (i) => [numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(deviations(i), 1)];
+    const columns = ["reader", "read", "score", "above random heads", "in their sd"];
+    tableOf(alt, "Show as table", columns, () => order.map((i) => [...names(i), ...figures(i)]));
   }
 
   return {
-    load(newHead, arrays) { head = newHead; ({ edges, scores } = arrays); hover = -1; built = ""; },
-    draw() {
-      const wide = root.clientWidth, n = head.layers, w = Math.min(140, Math.max(14, Math.floor((wide / n) * (n > 2 ? 0.5 : 0.34)))), top = 26;
-      const row = Math.min(wide < 480 ? 60 : 84, Math.max(20, Math.floor(440 / head.heads))), h = w < 40 ? Math.min(w, row - 4) : Math.min(46, row - 6), edge = Math.max(w / 2 + 3, 16), all = Array.from(scores);
-      geo = { width: wide, w: w < 40 ? h : w, h, height: top + row * head.heads, thick: Math.min(11, row * 0.3), most: Math.max(...all.map((s) => s - head.mean), FULL * head.sd),
-        x: (l) => (n > 1 ? edge + ((wide - 2 * edge) * l) / (n - 1) : wide / 2), y: (h) => top + row * (h + 0.5) };
-      stage.style.height = `${geo.height}px`;
-      const now = JSON.stringify([wide, me.cue.roles, head.version]);
-      if (now !== built) { build(); built = now; }
-      for (const { value, node } of buttons) {
-        const on = is(value, me.cue.value), role = me.cue.roles[value[0]][value[1]];
-        node.ariaPressed = on ? "true" : "false"; node.ariaLabel = role ? `${name(value)}, ${role}` : name(value);
-        node.tabIndex = on || (!buttons.some((b) => is(b.value, me.cue.value)) && value[0] + value[1] === 0) ? 0 : -1;
-      }
-      drawEdges(); drawOver();
-      const rows = Array.from({ length: count() }, (_, i) => i).sort((a, b) => score(b) - score(a)), what = NAMES[me.cue.into] ?? me.cue.into, clear = rows.filter(sure);
-      base.setAttribute("aria-label", `What heads read of earlier ones for their ${what}: ${clear.length} of ${count()} pairs stand more than ${SURE} standard deviations above random heads${clear.length ? `, first ${clear.slice(0, 3).map((i) => `${name(ends(i)[1])} reads ${name(ends(i)[0])}`).join(", ")}` : ""}.`);
-      tableOf(alt, "Show as table", ["reader", "read", "score", "above random heads", "in their sd"], () => rows.map((i) => [name(ends(i)[1]), name(ends(i)[0]), numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(sds(i), 1)]));
+    load(newHead, arrays) {
+      head = newHead;
+      ({ edges, scores } = arrays);
+      hover = -1;
+      built = "";
     },
+    draw() {
+      layOut();
+      const now = JSON.stringify([root.clientWidth, part.cue.roles, head.version]);
+      if (now !== built) build();
+      built = now;
+      markHeads();
+      drawEdges();
+      drawOver();
+      writeTable();
+    }
   };
 }

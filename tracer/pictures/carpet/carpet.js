@@ -1,126 +1,254 @@
 // Heads x steps as one picture, a row a head; the row under the mouse, the chosen one and the step on an overlay.
-export default function (args) { return live(args, makeCarpet); }
 
-function makeCarpet(me) {
-  const { root } = me;
-  const top = el("div", "top", null, root), name = el("span", "name", null, top), sort = el("span", "sort", null, top);
-  const stage = el("div", "stage", null, root), base = el("canvas", "", null, stage), over = el("canvas", "", null, stage), tip = el("div", "tip", null, stage);
-  const key = el("div", "legend", null, el("div", "legends", null, root)), alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root);
-  spoken.setAttribute("aria-live", "polite"); tip.hidden = true; base.tabIndex = 0; base.setAttribute("role", "application");
-  sort.setAttribute("role", "group"); sort.setAttribute("aria-label", "Order of the rows");
-  const ways = ["by change", "by layer"].map((text, i) => Object.assign(el("button", "", text, sort), { type: "button", onclick: () => { way = i; me.draw(); } }));
-  ways[0].title = "Earliest change first: the step halfway from a head's first level to its last. Heads that never change come last.";
-  let head, steps, cells, count, rows, shown = [], place = [], way = 0, geo, hover = null, film = null;
+/**
+ * As tracer.pictures.carpets packs it. `turns`: the step halfway from a head's first level to its last, or -1.
+ * @typedef {Header & { labels: string[], groups: number[], order: number[], turns: number[], lo: number,
+ *   hi: number }} CarpetHeader
+ */
 
-  const at = (i, j) => { const c = cells[i * count + j]; return c === 65535 ? NaN : head.lo + (c / 65534) * (head.hi - head.lo); };
-  const chosen = () => head.labels.indexOf(me.cue.value);
-  const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 });
-  const px = (s) => geo.axis.px(s), nearest = (step) => geo.axis.nearest(step);
-  const turn = (i) => (head.turns[i] < 0 ? "no lasting change" : `changed at step ${head.turns[i]}`);
-  const describe = (i) => `${head.labels[i]}: ${text(at(i, nearest(me.cue.step ?? steps[count - 1])))}, ${turn(i)}`;
+export default function (args) {
+  return live(args, makeCarpet);
+}
 
-  function paint(lut, scale) { // a column of pixels each, of the step nearest to it
-    const ratio = HUB.press ? 1 : devicePixelRatio || 1, wide = Math.max(1, Math.round(geo.w * ratio)), image = new OffscreenCanvas(wide, rows), px = new ImageData(wide, rows);
-    const ink = Uint32Array.from({ length: 256 }, (_, c) => (255 << 24) | (lut.table[3 * c + 2] << 16) | (lut.table[3 * c + 1] << 8) | lut.table[3 * c]);
-    const words = new Uint32Array(px.data.buffer), from = new Uint16Array(wide), span = scale.hi - scale.lo || 1;
-    const tone = new Uint8Array(65536); // of every code
-    for (let c = 0; c < 65535; c++) tone[c] = Math.round(255 * Math.min(1, Math.max(0, (head.lo + (c / 65534) * (head.hi - head.lo) - scale.lo) / span)));
-    for (let x = 0; x < wide; x++) from[x] = geo.axis.under(geo.left + ((x + 0.5) / wide) * geo.w);
-    for (let r = 0; r < rows; r++) for (let x = 0, line = shown[r] * count; x < wide; x++) { const c = cells[line + from[x]]; if (c !== 65535) words[r * wide + x] = ink[tone[c]]; }
-    image.getContext("2d").putImageData(px, 0, 0);
-    return image;
+/** @param {Part} part @returns {View} */
+function makeCarpet(part) {
+  const { root } = part;
+  const top = element("div", "top", null, root);
+  const name = element("span", "name", null, top);
+  const sort = element("span", "sort", null, top);
+  const stage = element("div", "stage", null, root);
+  const base = element("canvas", "", null, stage);
+  const over = element("canvas", "", null, stage);
+  const tip = element("div", "tip", null, stage);
+  const key = element("div", "legend", null, element("div", "legends", null, root));
+  const alt = element("details", "alt", null, root);
+  const spoken = element("div", "sr", null, root);
+  spoken.setAttribute("aria-live", "polite");
+  tip.hidden = true;
+  base.tabIndex = 0;
+  base.setAttribute("role", "application");
+  sort.setAttribute("role", "group");
+  sort.setAttribute("aria-label", "Order of the rows");
+  const ways = ["by change", "by layer"].map((text, i) =>
+    button("", text, sort, () => {
+      way = i;
+      part.draw();
+    })
+  );
+  ways[0].title =
+    "Earliest change first: the step halfway from a head's first level to its last. Heads that never change come last.";
+  /** @type {CarpetHeader} */
+  let head;
+  let steps;
+  let cells; // [head step]
+  let count; // of steps
+  let rows;
+  let shown = []; // the head of each row
+  let place = []; // the row of each head
+  let way = 0;
+  let layout;
+  let hover = null; // { i, step, x, y }
+  let film = null;
+
+  const valueAt = (i, step) => valueOfCode(cells[i * count + step], head.lo, head.hi);
+  const chosen = () => head.labels.indexOf(part.cue.value);
+  const text = (value) => numberOf(value, { digits: Math.abs(value) >= 100 ? 1 : 3 });
+  const rowTop = (row) => layout.top + (row / rows) * layout.height;
+  function describe(i) {
+    const now = layout.axis.nearest(part.cue.step ?? steps[count - 1]);
+    const turn = head.turns[i] < 0 ? "no lasting change" : `changed at step ${head.turns[i]}`;
+    return `${head.labels[i]}: ${text(valueAt(i, now))}, ${turn}`;
   }
-  const y = (r) => geo.top + (r / rows) * geo.h;
 
+  function imageOfRows(lut, scale) {
+    // a column of pixels each, of the step nearest to it
+    const ratio = HUB.press ? 1 : devicePixelRatio || 1;
+    const wide = Math.max(1, Math.round(layout.width * ratio));
+    const pixels = new ImageData(wide, rows);
+    const words = new Uint32Array(pixels.data.buffer);
+    const inks = inksOf(lut);
+    const span = scale.hi - scale.lo || 1;
+    const tone = Uint8Array.from({ length: MISSING }, (_, code) =>
+      Math.round(255 * clamp((valueOfCode(code, head.lo, head.hi) - scale.lo) / span, 0, 1))
+    );
+    const from = Uint16Array.from({ length: wide }, (_, x) =>
+      layout.axis.under(layout.left + ((x + 0.5) / wide) * layout.width)
+    );
+    for (let row = 0; row < rows; row++) {
+      for (let x = 0; x < wide; x++) {
+        const code = cells[shown[row] * count + from[x]];
+        if (code !== MISSING) words[row * wide + x] = inks[tone[code]];
+      }
+    }
+    return imageOf(pixels);
+  }
+
+  function ring(ctx, i, colour, wide) {
+    const high = Math.max(layout.row, 3);
+    const y = rowTop(place[i]) + layout.row / 2 - high / 2 - 1;
+    strokeBox(ctx, part.theme.page, wide + 2, layout.left - 1, y, layout.width + 2, high + 2);
+    strokeBox(ctx, colour, wide, layout.left - 1, y, layout.width + 2, high + 2);
+  }
   function drawOver() {
-    const { theme, cue } = me, ctx = sized(over, geo.width, geo.height), bold = `600 11px ${theme.mono}`, now = film ?? cue.step;
-    const ring = (i, colour, wide) => {
-      const high = Math.max(geo.row, 3), mid = y(place[i]) + geo.row / 2;
-      for (const [c, w] of [[theme.page, wide + 2], [colour, wide]]) { ctx.strokeStyle = css(c); ctx.lineWidth = w; ctx.strokeRect(geo.left - 1, mid - high / 2 - 1, geo.w + 2, high + 2); }
-    };
-    if (hover && hover.i !== chosen()) ring(hover.i, theme.text, 1);
-    if (chosen() >= 0) ring(chosen(), theme.accent, 2);
-    if (chosen() >= 0 && geo.row < 10) { ctx.font = bold; ctx.textAlign = "right"; ctx.textBaseline = "middle"; ctx.fillStyle = css(theme.page); ctx.fillRect(0, y(place[chosen()]) + geo.row / 2 - 8, geo.left - 4, 16); ctx.fillStyle = css(theme.accent); ctx.fillText(head.labels[chosen()], geo.left - 6, y(place[chosen()]) + geo.row / 2); }
+    const { theme, cue } = part;
+    const ctx = sized(over, root.clientWidth, layout.full);
+    if (hover && hover.i !== chosen()) ring(ctx, hover.i, theme.text, 1);
+    if (chosen() >= 0) ring(ctx, chosen(), theme.accent, 2);
+    if (chosen() >= 0 && layout.row < 10) {
+      // its row is too thin for a name: on a plate over the others
+      const y = rowTop(place[chosen()]) + layout.row / 2;
+      fillBox(ctx, theme.page, 0, y - 8, layout.left - 4, 16);
+      const look = { colour: theme.accent, font: `600 11px ${theme.mono}`, align: "right", baseline: "middle" };
+      writeText(ctx, head.labels[chosen()], layout.left - 6, y, look);
+    }
+    const now = film ?? cue.step;
     if (now == null || now < steps[0] || now > steps[count - 1]) return;
-    const x = Math.round(px(now)), late = x > geo.left + geo.w - 60;
-    ctx.fillStyle = css(theme.page, 0.85); ctx.fillRect(x - 2, geo.top, 4.5, geo.h);
-    ctx.fillStyle = css(theme.accent); ctx.fillRect(x - 0.5, geo.top - 4, 1.5, geo.h + 4);
-    ctx.font = bold; ctx.textAlign = late ? "right" : "left"; ctx.textBaseline = "bottom"; ctx.fillText(stepText(now), x + (late ? -4 : 4), geo.top - 2);
+    drawStepMark(ctx, theme, now, layout.axis.px(now), layout, 2);
   }
-  function under(e) {
-    const box = base.getBoundingClientRect(), x = e.clientX - box.left, r = Math.floor(((e.clientY - box.top - geo.top) / geo.h) * rows);
-    if (x < geo.left || x > geo.left + geo.w || r < 0 || r >= rows) return null;
-    return { i: shown[r], j: geo.axis.under(x), x, y: y(r) };
+  function under(event) {
+    const [x, y] = pointIn(base, event);
+    const row = Math.floor(((y - layout.top) / layout.height) * rows);
+    if (x < layout.left || x > layout.left + layout.width || row < 0 || row >= rows) return null;
+    return { i: shown[row], step: layout.axis.under(x), x, y: rowTop(row) };
   }
-  function pick(i, wait) { // a second click on the chosen row lets it go
-    const same = !wait && head.labels[i] === me.cue.value;
-    me.send(same ? "" : head.labels[i], wait);
+  function pick(i, wait) {
+    // a second click on the chosen row lets it go
+    const same = !wait && head.labels[i] === part.cue.value;
+    part.send(same ? "" : head.labels[i], wait);
     spoken.textContent = same ? "nothing selected" : describe(i);
     drawOver();
   }
-  base.onpointermove = (e) => {
-    if (!geo || !rows) return;
-    hover = under(e); base.style.cursor = hover ? "pointer" : "default"; drawOver();
-    if (!hover) { tip.hidden = true; return; }
-    showTip(tip, stage, hover.x, hover.y, (node) => {
-      el("b", "num", head.labels[hover.i], node);
-      const list = el("dl", "", null, node), { label, unit } = me.cue.scale, v = at(hover.i, hover.j);
-      el("dt", "", "step", list); el("dd", "", exactStep(steps[hover.j]), list);
-      el("dt", "", label, list); el("dd", "", text(v) + (unit && Number.isFinite(v) ? ` ${unit}` : ""), list);
-      el("dt", "", "halfway", list); el("dd", "", head.turns[hover.i] < 0 ? "no change" : `step ${head.turns[hover.i]}`, list);
+  base.onpointermove = (event) => {
+    if (!layout || !rows) return;
+    hover = under(event);
+    base.style.cursor = hover ? "pointer" : "default";
+    drawOver();
+    tip.hidden = !hover;
+    if (!hover) return;
+    const { i, step, x, y } = hover;
+    showTip(tip, stage, x, y, (node) => {
+      const { label, unit } = part.cue.scale;
+      const value = valueAt(i, step);
+      element("b", "num", head.labels[i], node);
+      factsIn(node, [
+        ["step", exactStep(steps[step])],
+        [label, text(value) + (unit && Number.isFinite(value) ? ` ${unit}` : "")],
+        ["halfway", head.turns[i] < 0 ? "no change" : `step ${head.turns[i]}`]
+      ]);
     });
   };
-  base.onpointerleave = () => { hover = null; tip.hidden = true; if (geo) drawOver(); };
-  base.onclick = (e) => { base.onpointermove(e); if (hover) pick(hover.i, 0); };
-  base.onkeydown = (e) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
-    if (!geo || !rows || e.altKey || e.ctrlKey || e.metaKey) return;
-    if (e.key === "Escape") { me.send(""); drawOver(); return; }
-    if (!step && e.key !== "Home" && e.key !== "End") return;
-    e.preventDefault();
-    const now = chosen() < 0 ? (step > 0 ? -1 : rows) : place[chosen()];
-    pick(shown[e.key === "Home" ? 0 : e.key === "End" ? rows - 1 : Math.min(rows - 1, Math.max(0, now + step))], 140);
+  base.onpointerleave = () => {
+    hover = null;
+    tip.hidden = true;
+    if (layout) drawOver();
   };
-  const deaf = hear("frame", (frame) => { // a film plays: the line follows it
+  base.onclick = (event) => {
+    base.onpointermove(event);
+    if (hover) pick(hover.i, 0);
+  };
+  base.onkeydown = (event) => {
+    if (!layout || !rows || isModified(event)) return;
+    if (event.key === "Escape") {
+      part.send("");
+      drawOver();
+      return;
+    }
+    const down = arrowOf(event)?.[0];
+    const now = chosen() < 0 ? (down > 0 ? -1 : rows) : place[chosen()];
+    const row = down ? now + down : { Home: 0, End: rows - 1 }[event.key];
+    if (row === undefined) return;
+    event.preventDefault();
+    pick(shown[clamp(row, 0, rows - 1)], 140);
+  };
+  const stopHearing = hear("frame", (frame) => {
+    // a film plays: the line follows it
     film = frame?.step ?? null;
-    if (geo && rows) drawOver();
+    if (layout && rows) drawOver();
   });
 
-  return {
-    load(newHead, arrays) { head = newHead; ({ steps, cells } = arrays); [rows, count] = cells.shape; hover = null; tip.hidden = true; },
-    draw() {
-      const { theme, cue } = me, width = root.clientWidth, lut = lutOf(PALETTES[cue.scale.palette][theme.mode]);
-      shown = way ? head.labels.map((_, i) => i) : head.order; place = []; shown.forEach((i, r) => { place[i] = r; });
-      const room = (cue.height - 62) / Math.max(rows, 1), row = room < 8 ? Math.max(1, Math.round(room)) : Math.min(26, room), h = Math.round(row * rows); // thin rows are whole pixels
-      geo = { width, left: 52, top: 18, w: width - 52 - 12, h, row: h / Math.max(rows, 1), height: 18 + h + 44 };
-      geo.axis = stepAxis(steps, cue.log_x, geo.left, geo.w);
-      const ctx = sized(base, width, geo.height), foot = geo.top + h, end = geo.left + geo.w;
-      ctx.fillStyle = css(theme.faint); ctx.fillRect(geo.left, geo.top, geo.w, h);
-      if (rows) { ctx.imageSmoothingEnabled = geo.row < 1; ctx.drawImage(paint(lut, cue.scale), geo.left, geo.top, geo.w, h); }
-      ctx.fillStyle = css(theme.page); // a hair between rows that are high enough
-      if (geo.row >= 7) for (let r = 1; r < rows; r++) ctx.fillRect(geo.left, Math.round(y(r)) - 0.5, geo.w, 1);
-      ctx.font = `400 ${Math.min(11, Math.max(9, geo.row))}px ${theme.mono}`; ctx.textAlign = "right"; ctx.textBaseline = "middle"; ctx.fillStyle = css(theme.muted);
-      const first = (r) => !r || head.groups[shown[r]] !== head.groups[shown[r - 1]];
-      for (let r = 0, last = -99; r < rows; r++) {
-        if (geo.row >= 10) ctx.fillText(head.labels[shown[r]], geo.left - 8, y(r) + geo.row / 2);
-        else if (way && first(r) && y(r) - last >= 12) { last = y(r); ctx.fillText(`L${head.groups[shown[r]]}`, geo.left - 8, Math.max(y(r) + 5, geo.top + 5)); ctx.fillRect(geo.left - 5, Math.round(y(r)), 4, 1); }
+  function layOut() {
+    const { cue } = part;
+    const room = (cue.height - 62) / Math.max(rows, 1);
+    const row = room < 8 ? Math.max(1, Math.round(room)) : Math.min(26, room); // thin rows are whole pixels
+    const height = Math.round(row * rows);
+    const width = root.clientWidth - 52 - 12;
+    layout = { left: 52, top: 18, width, height, row: height / Math.max(rows, 1), full: 18 + height + 44 };
+    layout.axis = stepAxis(steps, cue.log_x, layout.left, width);
+  }
+  function drawNames(ctx) {
+    // of the rows, of their layers, or of the ends of their order
+    const { theme } = part;
+    const size = clamp(layout.row, 9, 11);
+    const left = layout.left - 8;
+    const look = { colour: theme.muted, font: `400 ${size}px ${theme.mono}`, align: "right", baseline: "middle" };
+    const isFirst = (row) => !row || head.groups[shown[row]] !== head.groups[shown[row - 1]];
+    let last = -99;
+    for (let row = 0; row < rows; row++) {
+      const y = rowTop(row);
+      if (layout.row >= 10) writeText(ctx, head.labels[shown[row]], left, y + layout.row / 2, look);
+      else if (way && isFirst(row) && y - last >= 12) {
+        last = y;
+        writeText(ctx, `L${head.groups[shown[row]]}`, left, Math.max(y, layout.top) + 5, look);
+        ctx.fillRect(layout.left - 5, Math.round(y), 4, 1);
       }
-      if (!way && geo.row < 10 && rows) { ctx.font = `400 10.5px ${theme.sans}`; ctx.fillText("early", geo.left - 8, geo.top + 6); ctx.fillText(head.turns.includes(-1) ? "never" : "late", geo.left - 8, foot - 6); }
-      ctx.font = `400 11px ${theme.mono}`; ctx.textAlign = "center"; ctx.textBaseline = "top";
-      for (const s of geo.axis.ticks()) { ctx.fillRect(Math.round(px(s)), foot + 1, 1, 4); ctx.fillText(stepText(s), Math.min(px(s), width - ctx.measureText(stepText(s)).width / 2 - 1), foot + 8); }
-      ctx.font = `400 11px ${theme.sans}`; ctx.textAlign = "right"; ctx.fillText(`step${cue.log_x ? " (log)" : ""}`, end, foot + 24);
-      name.textContent = cue.scale.label + (cue.scale.unit ? ` (${cue.scale.unit})` : "");
-      ways.forEach((button, i) => button.setAttribute("aria-pressed", i === way));
+    }
+    if (way || layout.row >= 10 || !rows) return;
+    const ends = { ...look, font: `400 10.5px ${theme.sans}` };
+    writeText(ctx, "early", left, layout.top + 6, ends);
+    writeText(ctx, head.turns.includes(-1) ? "never" : "late", left, layout.top + layout.height - 6, ends);
+  }
+  function writeTable() {
+    const row = (i) => {
+      const values = Array.from({ length: count }, (_, step) => valueAt(i, step)).filter(Number.isFinite);
+      const turn = head.turns[i] < 0 ? "–" : `step ${head.turns[i]}`;
+      const figures = [values[0], Math.min(...values), Math.max(...values), values.at(-1)];
+      return [head.labels[i], turn, ...figures.map(text)];
+    };
+    tableOf(alt, "Show as table", ["head", "changed at", "first", "lowest", "highest", "last"], () => shown.map(row));
+  }
+
+  return {
+    load(newHead, arrays) {
+      head = newHead;
+      ({ steps, cells } = arrays);
+      [rows, count] = cells.shape;
+      hover = null;
+      tip.hidden = true;
+    },
+    draw() {
+      const { theme, cue } = part;
+      const { scale } = cue;
+      const lut = lutOf(PALETTES[scale.palette][theme.mode]);
+      shown = way ? head.labels.map((_, i) => i) : head.order;
+      place = head.labels.map((_, i) => shown.indexOf(i));
+      layOut();
+      const { left, width, height } = layout;
+      const ctx = sized(base, root.clientWidth, layout.full);
+      fillBox(ctx, theme.faint, left, layout.top, width, height);
+      if (rows) {
+        ctx.imageSmoothingEnabled = layout.row < 1;
+        ctx.drawImage(imageOfRows(lut, scale), left, layout.top, width, height);
+      }
+      if (layout.row >= 7)
+        // a hair between rows that are high enough
+        for (let row = 1; row < rows; row++) fillBox(ctx, theme.page, left, Math.round(rowTop(row)) - 0.5, width, 1);
+      drawNames(ctx);
+      const label = `step${cue.log_x ? " (log)" : ""}`;
+      const ends = { right: left + width, foot: layout.top + height, width: root.clientWidth, label };
+      drawStepAxis(ctx, theme, layout.axis, ends);
+      name.textContent = titleOf(scale);
+      ways.forEach((one, i) => {
+        one.setAttribute("aria-pressed", `${i === way}`);
+      });
+      const order = `a row a head, ${ways[way].textContent}`;
       const now = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
-      base.setAttribute("aria-label", `${cue.scale.label} of ${rows} heads over ${count} steps, a row a head, ${ways[way].textContent}. Up and down choose a head, Escape clears.${now}`);
-      legend(key, { ...cue.scale, label: "", unit: "" }, lut, { note: cue.scale.chance == null ? "" : `${cue.scale.mark === "chance" ? "at chance" : cue.scale.mark} ${numberOf(cue.scale.chance, { digits: 3 })}` });
-      const columns = ["head", "changed at", "first", "lowest", "highest", "last"];
-      tableOf(alt, "Show as table", columns, () => shown.map((i) => {
-        const v = Array.from({ length: count }, (_, j) => at(i, j)).filter(Number.isFinite);
-        return [head.labels[i], head.turns[i] < 0 ? "–" : `step ${head.turns[i]}`, ...[v[0], Math.min(...v), Math.max(...v), v.at(-1)].map(text)];
-      }));
+      const keys = "Up and down choose a head, Escape clears.";
+      const what = `${scale.label} of ${rows} heads over ${count} steps`;
+      base.setAttribute("aria-label", `${what}, ${order}. ${keys}${now}`);
+      legend(key, { ...scale, label: "", unit: "" }, lut, { note: chanceNote(scale) });
+      writeTable();
       if (rows) drawOver();
     },
-    end() { deaf(); },
+    end: stopHearing
   };
 }

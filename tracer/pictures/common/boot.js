@@ -1,2 +1,5 @@
-const hub = (globalThis.manyeyes ??= {});
-hub.opened ??= new Promise((open) => { hub.open = open; });
+globalThis.manyeyes ??= {};
+const hub = globalThis.manyeyes;
+hub.opened ??= new Promise((open) => {
+  hub.open = open;
+});

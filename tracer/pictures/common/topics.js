@@ -1,5 +1,61 @@
-// What one part tells all others on the page at once, without the host: `frame`, the step that a film shows now; `cursor`,
-// the cell of the prompt under the mouse. Who asks later hears the last word.
-const topicOf = (name) => HUB.topics.get(name) ?? HUB.topics.set(name, { value: null, ears: new Set() }).get(name);
-const tell = (name, value) => { const topic = topicOf(name); topic.value = value; for (const ear of topic.ears) ear(value); };
-const hear = (name, ear) => { const topic = topicOf(name); topic.ears.add(ear); if (topic.value != null) ear(topic.value); return () => topic.ears.delete(ear); };
+// What one part tells all others on the page at once, without the host: `frame`, the step that a film shows now;
+// `cursor`, the cell of the prompt under the mouse. Who asks later hears the last word.
+
+function topicOf(name) {
+  if (!HUB.topics.has(name)) HUB.topics.set(name, { value: null, listeners: new Set() });
+  return HUB.topics.get(name);
+}
+
+function tell(name, value) {
+  const topic = topicOf(name);
+  topic.value = value;
+  for (const listener of topic.listeners) listener(value);
+}
+
+/** Calls `listener` with every word on a topic; returns what stops it. */
+function hear(name, listener) {
+  const topic = topicOf(name);
+  topic.listeners.add(listener);
+  if (topic.value != null) listener(topic.value);
+  return () => topic.listeners.delete(listener);
+}
+
+/** The frame of a film that plays; its own payload again once the host has drawn the step: then `settle` drops it. */
+function followFilm(repaint) {
+  /** @type {Frame | null} */
+  let frame = null;
+  let ending = false;
+  let waiting = 0;
+  const stop = hear("frame", (told) => {
+    ending = !told && frame != null;
+    frame = told ?? frame;
+    waiting ||= requestAnimationFrame(() => {
+      waiting = 0;
+      repaint();
+    });
+  });
+  return {
+    frame: () => frame,
+    /** @param {boolean} arrived @returns {boolean} whether a frame was dropped */
+    settle(arrived) {
+      if (!ending || !arrived) return false;
+      frame = null;
+      ending = false;
+      return true;
+    },
+    stop() {
+      stop();
+      cancelAnimationFrame(waiting);
+    }
+  };
+}
+
+/**
+ * Reads the bytes of one head's pattern in a frame by positions in the prompt.
+ * @param {Frame} frame
+ * @param {Head} head
+ */
+function frameCodes({ thumbs, heads, rows, cols, factors }, [layer, head]) {
+  const start = (layer * heads + head) * rows * cols;
+  return (query, key) => thumbs[start + Math.floor(query / factors[0]) * cols + Math.floor(key / factors[1])];
+}

@@ -1,204 +1,475 @@
 // Lines on a base canvas, drawn once; the line in focus and the marks on an overlay, so a mouse move redraws one line.
-export default function (args) { return live(args, makeCurves); }
+// A drag chooses what the axes show, a double click shows all again; only a click that is no drag chooses a line.
 
-function makeCurves(me) {
-  const { root } = me;
-  const title = el("div", "title", null, root), stage = el("div", "stage", null, root);
-  const axes = el("canvas", "", null, stage), base = el("canvas", "base", null, stage), over = el("canvas", "", null, stage), tip = el("div", "tip", null, stage);
-  const alt = el("details", "alt", null, root), spoken = el("div", "sr", null, root);
-  spoken.setAttribute("aria-live", "polite"); tip.hidden = true; axes.tabIndex = 0;
-  let head, steps, lines, count, points, geo, hover = null, film = null;
+/**
+ * As tracer.pictures.payload.curves packs it.
+ * @typedef {Header & { labels: string[], groups: number[], group_names: string[], log_y: boolean, bridge: boolean,
+ *   lo: number, hi: number }} CurvesHeader
+ */
 
-  const lift = (v) => (head.log_y ? 10 ** v : v);
-  const coded = (i, j) => { const c = lines[i * count + j]; return c === 65535 ? NaN : head.lo + (c / 65534) * (head.hi - head.lo); };
-  const chosen = () => head.labels.indexOf(me.cue.value);
-  const colour = (i) => { const p = me.cue.colours[me.theme.mode]; return p[head.groups[i] % p.length]; };
-  const text = (v) => numberOf(v, { digits: Math.abs(v) >= 100 ? 1 : 3 }), brief = (v) => numberOf(v, { digits: 3 }).replace(/\.0+$|(\.\d*?[1-9])0+$/, "$1");
-  const px = (s) => geo.axis.px(s);
-  const py = (v) => geo.top + (1 - (v - geo.y0) / (geo.y1 - geo.y0)) * geo.h;
+export default function (args) {
+  return live(args, makeCurves);
+}
 
-  function nice(lo, hi, want) {
-    const raw = (hi - lo) / want, unit = 10 ** Math.floor(Math.log10(raw)), stride = [1, 2, 2.5, 5, 10].find((m) => m * unit >= raw) * unit, out = [];
-    for (let v = Math.ceil(lo / stride - 1e-9) * stride; v <= hi + stride * 1e-6; v += stride) out.push(Math.abs(v) < stride * 1e-6 ? 0 : v);
-    return out;
+/** The measured steps of a line; -step - 1 where it breaks. @param {ArrayLike<number>} codes */
+function measuredSteps(codes, bridge) {
+  const found = [];
+  for (let j = 0; j < codes.length; j++) {
+    if (codes[j] !== MISSING) found.push(j);
+    else if (!bridge && found.at(-1) >= 0) found.push(-j - 1);
   }
-  function decades(lo, hi) { // exponents of 1, 10, 100 ... thinned; of 1, 2, 5 where the span is short
-    const a = Math.ceil(lo - 1e-9), b = Math.floor(hi + 1e-9), every = Math.ceil((b - a + 1) / 7), out = [];
-    if (b - a >= 2) for (let d = a; d <= b; d += every) out.push(d);
-    else for (let d = Math.floor(lo); d <= b + 1; d++) for (const m of [1, 2, 5]) out.push(d + Math.log10(m));
-    return out.filter((v) => v >= lo - 1e-9 && v <= hi + 1e-9);
-  }
-  function axisText(v) { // as many digits as tell two ticks apart
-    const stride = head.log_y ? 0 : geo.ticks.length > 1 ? geo.ticks[1] - geo.ticks[0] : 0, size = (x) => Math.floor(Math.log10(Math.abs(x)));
-    const places = stride && [0, 1, 2, 3, 4, 5, 6, 7, 8].find((d) => Math.abs(stride - +stride.toFixed(d)) < stride * 1e-6), far = v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3);
-    const text = far ? v.toExponential(stride ? Math.min(6, Math.max(0, size(v) - size(stride))) : 0).replace(/\.0+e/, "e") : `${stride ? +v.toFixed(places ?? 8) : +v.toPrecision(4)}`;
-    return text.replace("-", "−");
-  }
-  function rule(ctx, x0, y0, x1, y1, colour) { ctx.strokeStyle = css(colour); ctx.beginPath(); ctx.moveTo(x0, y0); ctx.lineTo(x1, y1); ctx.stroke(); }
-  function type(ctx, text, x, y, colour, align, baseline, font = `400 11px ${me.theme.mono}`) {
-    ctx.font = font; ctx.textAlign = align; ctx.textBaseline = baseline; ctx.fillStyle = typeof colour === "string" ? colour : css(colour); ctx.fillText(text, x, y);
-  }
+  return found;
+}
 
-  function path(ctx, i) { // hundreds of thousands of points: no call but the canvas's own
-    const { xs, foot, rise } = geo, at = i * count;
+/**
+ * The line, and the step of it, that is nearest to a place, if any is within `reach`: by the distance to the segment,
+ * so that a steep or sparse line is still found.
+ * @param {number[][]} points of each line, as `measuredSteps` has them
+ * @param {(line: number, step: number) => number} yOf
+ */
+function nearestLine(points, xs, yOf, [x, y], reach = 40) {
+  let found = null;
+  let least = reach;
+  points.forEach((line, i) => {
+    let before = 0;
+    let after = line.length - 1;
+    while (after - before > 1) {
+      const middle = (before + after) >> 1;
+      const step = line[middle] >= 0 ? line[middle] : -line[middle] - 1;
+      if (xs[step] < x) before = middle;
+      else after = middle;
+    }
+    for (let at = Math.max(0, before - 1); at < Math.min(line.length, after + 2); at++) {
+      const step = line[at];
+      const next = line[at + 1] ?? -1;
+      if (step < 0) continue;
+      const [startX, startY] = [xs[step], yOf(i, step)];
+      const [dx, dy] = next < 0 ? [0, 0] : [xs[next] - startX, yOf(i, next) - startY];
+      const along = clamp(((x - startX) * dx + (y - startY) * dy) / (dx * dx + dy * dy || 1), 0, 1);
+      const far = Math.hypot(x - startX - along * dx, y - startY - along * dy);
+      if (far >= least) continue;
+      least = far;
+      found = { line: i, step: along > 0.5 ? next : step };
+    }
+  });
+  return found;
+}
+
+/** Heights of names pushed down until none overlaps, and all up again by what would hang over the foot. */
+function spreadNames(heights, apart, foot) {
+  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
+  const spread = [...heights];
+  order.forEach((i, rank) => {
+    if (rank) spread[i] = Math.max(spread[i], spread[order[rank - 1]] + apart);
+  });
+  const over = Math.max(0, Math.max(...spread) - foot);
+  return spread.map((height) => height - over);
+}
+
+/** @param {Part} part @returns {View} */
+function makeCurves(part) {
+  const { root } = part;
+  const title = element("div", "title", null, root);
+  const stage = element("div", "stage", null, root);
+  const axes = element("canvas", "", null, stage);
+  const base = element("canvas", "base", null, stage);
+  const over = element("canvas", "", null, stage);
+  const tip = element("div", "tip", null, stage);
+  const reset = button("reset", "Show all", stage, () => look(null, null));
+  const alt = element("details", "alt", null, root);
+  const spoken = element("div", "sr", null, root);
+  spoken.setAttribute("aria-live", "polite");
+  tip.hidden = reset.hidden = true;
+  /** @type {CurvesHeader} */
+  let head;
+  let steps;
+  let codes; // [line step]
+  let count;
+  let points;
+  let layout;
+  let hover = null; // { line, step }
+  let film = null;
+  let drag = null; // { from, to, only, moved }
+  let dragged = false; // was what ends with this click a drag?
+  let looked = { x: null, y: null }; // the ranges that a reader looks at closer: steps, and values as they are coded
+  let before; // what was chosen before a click that may be the first of two
+  let shown = "";
+
+  const plain = (value) => (head.log_y ? 10 ** value : value);
+  const coded = (line, step) => valueOfCode(codes[line * count + step], head.lo, head.hi);
+  const chosen = () => head.labels.indexOf(part.cue.value);
+  const colourOf = (line) => {
+    const colours = part.cue.colours[part.theme.mode];
+    return colours[head.groups[line] % colours.length];
+  };
+  const text = (value) => numberOf(value, { digits: Math.abs(value) >= 100 ? 1 : 3 });
+  const yOf = (value) => layout.top + (1 - (value - layout.lo) / (layout.hi - layout.lo)) * layout.height;
+  /** @param {number[]} spot */
+  const isInside = ([x, y]) =>
+    x >= layout.left && x <= layout.right && y >= layout.top && y <= layout.top + layout.height;
+  const lastStep = (line) => points[line].findLast((step) => step >= 0 && layout.xs[step] <= layout.right + 0.5);
+
+  function drawLine(ctx, line) {
+    // hundreds of thousands of points: no call but the canvas's own
+    const { xs, foot, rise } = layout;
+    const start = line * count;
     let open = false;
     ctx.beginPath();
-    for (const j of points[i]) {
-      if (j < 0) { open = false; continue; }
-      const x = xs[j], y = foot - rise * lines[at + j];
-      if (open) ctx.lineTo(x, y); else { ctx.moveTo(x, y); ctx.lineTo(x + 0.01, y); }
+    for (const step of points[line]) {
+      if (step < 0) {
+        open = false;
+        continue;
+      }
+      const x = xs[step];
+      const y = foot - rise * codes[start + step];
+      if (!open) ctx.moveTo(x, y);
+      ctx.lineTo(open ? x : x + 0.01, y);
       open = true;
     }
     ctx.stroke();
   }
-  function frame(ctx) {
-    const { theme, cue } = me, { left, top, w, h } = geo, end = left + w, foot = top + h;
+  function clipToPlot(ctx) {
+    // lines, when they are looked at closer, run on beyond the plot
+    if (!looked.x && !looked.y) return;
+    ctx.beginPath();
+    ctx.rect(layout.left, layout.top - 2, layout.width, layout.height + 4);
+    ctx.clip();
+  }
+  function drawFrame(ctx) {
+    const { theme, cue } = part;
+    const { left, right, top, height, ticks, stride } = layout;
+    const foot = top + height;
+    const look = { colour: theme.muted, font: `400 11px ${theme.mono}`, align: "right", baseline: "middle" };
     ctx.lineWidth = 1;
-    for (const v of geo.ticks) {
-      const at = Math.round(py(v)) + 0.5;
-      rule(ctx, left, at, end, at, theme.faint);
-      type(ctx, axisText(lift(v)), left - 8, at, theme.muted, "right", "middle");
+    for (const tick of ticks) {
+      const y = Math.round(yOf(tick)) + 0.5;
+      strokeLine(ctx, theme.faint, left, y, right, y);
+      writeText(ctx, tickText(plain(tick), stride), left - 8, y, look);
     }
-    rule(ctx, left, foot + 0.5, end, foot + 0.5, theme.line);
-    for (const s of geo.axis.ticks()) {
-      const room = end + geo.right - ctx.measureText(stepText(s)).width / 2 - 1;
-      type(ctx, stepText(s), Math.min(px(s), room), foot + 8, theme.muted, "center", "top");
-      rule(ctx, Math.round(px(s)) + 0.5, foot, Math.round(px(s)) + 0.5, foot + 4, theme.line);
+    strokeLine(ctx, theme.line, left, foot + 0.5, right, foot + 0.5);
+    const label = cue.x_label + (cue.log_x ? " (log)" : "");
+    drawStepAxis(ctx, theme, layout.axis, { right, foot, width: root.clientWidth, label });
+    const { chance } = cue.scale;
+    const y = chance == null ? Number.NaN : yOf(head.log_y ? Math.log10(chance) : chance);
+    if (!(y >= top && y <= foot)) return;
+    ctx.setLineDash([4, 4]);
+    strokeLine(ctx, theme.muted, left, y, right, y);
+    ctx.setLineDash([]);
+  }
+  function drawBand(ctx) {
+    // what a drag would choose
+    const range = draggedRange(drag.from, drag.to, drag.only);
+    if (!range) return;
+    const [x0, x1] = range.x ?? [layout.left, layout.right];
+    const [y0, y1] = range.y ?? [layout.top, layout.top + layout.height];
+    fillBox(ctx, css(part.theme.accent, 0.12), x0, y0, x1 - x0, y1 - y0);
+    strokeBox(ctx, part.theme.accent, 1, x0 + 0.5, y0 + 0.5, x1 - x0 - 1, y1 - y0 - 1);
+  }
+  function drawNames(ctx, lines) {
+    // of the lines in focus, beside their last point
+    const font = `600 11px ${part.theme.mono}`;
+    const taken = [];
+    for (const line of lines) {
+      const last = lastStep(line);
+      const at = last === undefined ? Number.NaN : yOf(coded(line, last));
+      if (!layout.named || !isInside([layout.right, at])) continue;
+      const y = taken.some((other) => Math.abs(at - other) < 14) ? taken[0] + (at < taken[0] ? -14 : 14) : at;
+      taken.push(y);
+      ctx.font = font;
+      const name = clipped(ctx, head.labels[line], root.clientWidth - layout.right - 8);
+      writeText(ctx, name, layout.right + 6, y, { colour: colourOf(line), align: "left", baseline: "middle" });
     }
-    type(ctx, cue.x_label + (cue.log_x ? " (log)" : ""), end, foot + 24, theme.muted, "right", "top", `400 11px ${theme.sans}`);
-    const chance = cue.scale.chance, at = chance == null ? NaN : py(head.log_y ? Math.log10(chance) : chance);
-    if (at >= top && at <= foot) { ctx.setLineDash([4, 4]); rule(ctx, left, at, end, at, theme.muted); ctx.setLineDash([]); }
   }
   function drawOver() {
-    const { theme, cue } = me, ctx = sized(over, geo.width, geo.height), main = hover?.i ?? chosen(), bold = `600 11px ${theme.mono}`;
+    const { theme, cue } = part;
+    const ctx = sized(over, root.clientWidth, cue.height);
+    const main = hover?.line ?? chosen();
+    const lines = [...new Set([main, chosen()])].filter((line) => line >= 0);
     base.classList.toggle("dim", main >= 0 && head.labels.length > 1);
-    ctx.lineJoin = "round";
     const now = film ?? cue.step;
-    if (now != null && now >= steps[0] && now <= steps[count - 1]) {
-      const x = Math.round(px(now)), late = x > geo.left + geo.w - 60;
-      ctx.fillStyle = css(theme.accent); ctx.fillRect(x - 0.5, geo.top, 1.5, geo.h);
-      type(ctx, stepText(now), x + (late ? -4 : 4), geo.top - 2, theme.accent, late ? "right" : "left", "bottom", bold);
+    const x = now == null || now < steps[0] || now > steps[count - 1] ? -1 : layout.axis.px(now);
+    if (x >= layout.left - 0.5 && x <= layout.right + 0.5) drawStepMark(ctx, theme, now, x, layout);
+    ctx.save();
+    clipToPlot(ctx);
+    ctx.lineJoin = "round";
+    for (const line of lines) {
+      ctx.strokeStyle = css(theme.page, 0.9);
+      ctx.lineWidth = 5;
+      drawLine(ctx, line);
+      ctx.strokeStyle = colourOf(line);
+      ctx.lineWidth = 2.5;
+      drawLine(ctx, line);
     }
-    const names = [];
-    for (const i of new Set([main, chosen()])) if (i >= 0) {
-      ctx.strokeStyle = css(theme.page, 0.9); ctx.lineWidth = 5; path(ctx, i);
-      ctx.strokeStyle = colour(i); ctx.lineWidth = 2.5; path(ctx, i);
-      const last = points[i].findLast((j) => j >= 0);
-      if (geo.direct || geo.keyed || last === undefined || head.labels.length < 2) continue; // a lone line has the title's name
-      const at = py(coded(i, last)), y = names.some((b) => Math.abs(at - b) < 14) ? names[0] + (at < names[0] ? -14 : 14) : at;
-      ctx.font = bold; names.push(y);
-      type(ctx, clipped(ctx, head.labels[i], geo.right - 8), geo.left + geo.w + 6, y, colour(i), "left", "middle", bold);
-    }
+    ctx.restore();
+    drawNames(ctx, lines);
+    if (drag?.moved) drawBand(ctx);
     if (!hover) return;
-    ctx.fillStyle = colour(hover.i); ctx.strokeStyle = css(theme.page); ctx.lineWidth = 2;
-    ctx.beginPath(); ctx.arc(px(steps[hover.j]), py(coded(hover.i, hover.j)), 4.5, 0, 7); ctx.fill(); ctx.stroke();
+    const [spotX, spotY] = [layout.xs[hover.step], yOf(coded(hover.line, hover.step))];
+    if (!isInside([spotX, spotY])) return;
+    fillDisc(ctx, theme.page, spotX, spotY, 5.5);
+    fillDisc(ctx, colourOf(hover.line), spotX, spotY, 3.5);
   }
-  function nearest(x, y) { // distance to the segment under the mouse, so that a steep or sparse line is still found
-    let found = null, least = 40;
-    for (let i = 0; i < head.labels.length; i++) {
-      const p = points[i];
-      let a = 0, b = p.length - 1;
-      while (b - a > 1) { const m = (a + b) >> 1; if (p[m] >= 0 ? geo.xs[p[m]] < x : geo.xs[-p[m] - 1] < x) a = m; else b = m; }
-      for (let s = Math.max(0, a - 1); s < Math.min(p.length, b + 2); s++) {
-        const j = p[s], k = p[s + 1] ?? -1;
-        if (j < 0) continue;
-        const xj = geo.xs[j], yj = geo.foot - geo.rise * lines[i * count + j], dx = k < 0 ? 0 : geo.xs[k] - xj, dy = k < 0 ? 0 : geo.foot - geo.rise * lines[i * count + k] - yj;
-        const t = Math.max(0, Math.min(1, ((x - xj) * dx + (y - yj) * dy) / (dx * dx + dy * dy || 1)));
-        const d = Math.hypot(x - xj - t * dx, y - yj - t * dy);
-        if (d < least) { least = d; found = { i, j: t > 0.5 ? k : j }; }
-      }
-    }
-    return found;
+  function describe(line) {
+    const last = points[line].findLast((step) => step >= 0);
+    return `${head.labels[line]}: ${last >= 0 ? text(plain(coded(line, last))) : "no value"}`;
   }
-  const describe = (i) => { const j = points[i].findLast((p) => p >= 0); return `${head.labels[i]}: ${j >= 0 ? text(lift(coded(i, j))) : "no value"}`; };
-  function pick(i, wait) { // a second click on the chosen line lets it go
-    const same = !wait && head.labels[i] === me.cue.value;
-    me.send(same ? "" : head.labels[i], wait);
-    spoken.textContent = same ? "nothing selected" : describe(i);
+  function pick(line, wait) {
+    // a second click on the chosen line lets it go
+    const same = !wait && head.labels[line] === part.cue.value;
+    part.send(same ? "" : head.labels[line], wait);
+    spoken.textContent = same ? "nothing selected" : describe(line);
     drawOver();
   }
-  axes.onpointermove = (e) => {
-    if (!geo) return;
-    const box = axes.getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
-    hover = nearest(x, y); axes.style.cursor = hover && me.cue.selectable ? "pointer" : "default"; drawOver();
-    if (!hover) { tip.hidden = true; return; }
-    showTip(tip, stage, px(steps[hover.j]), py(coded(hover.i, hover.j)), (node) => {
-      el("b", "", head.labels[hover.i], node).style.color = colour(hover.i);
-      const list = el("dl", "", null, node), { label, unit } = me.cue.scale;
-      el("dt", "", me.cue.x_label, list); el("dd", "", exactStep(steps[hover.j]), list);
-      el("dt", "", label, list); el("dd", "", text(lift(coded(hover.i, hover.j))) + (unit ? ` ${unit}` : ""), list);
+  function describeRanges() {
+    const { x, y } = looked;
+    const steps = x && `${part.cue.x_label} ${exactStep(x[0])} to ${exactStep(x[1])}`;
+    const values = y && `${text(plain(y[0]))} to ${text(plain(y[1]))}`;
+    return [steps, values].filter(Boolean).join(", ");
+  }
+  function look(x, y) {
+    // closer at these ranges, or at all
+    looked = { x, y };
+    hover = null;
+    tip.hidden = true;
+    if (!x && !y && reset.matches(":focus")) axes.focus();
+    spoken.textContent = describeRanges() || "all shown";
+    part.draw();
+  }
+  function narrow(times) {
+    // around the step that is shown, if it is in sight
+    const range = looked.x ?? [steps[0], steps[count - 1]];
+    const now = film ?? part.cue.step ?? Number.NaN;
+    const middle = now >= range[0] && now <= range[1] ? now : (range[0] + range[1]) / 2;
+    look(scaledRange(range, times, middle, [steps[0], steps[count - 1]]), looked.y);
+  }
+  function point(spot) {
+    const inPlot = spot[0] >= layout.left - 8 && spot[1] <= layout.top + layout.height + 8;
+    const yAt = (line, step) => layout.foot - layout.rise * codes[line * count + step];
+    hover = inPlot ? nearestLine(points, layout.xs, yAt, spot) : null;
+    axes.style.cursor = hover && part.cue.selectable ? "pointer" : "crosshair";
+    drawOver();
+    tip.hidden = !hover;
+    if (!hover) return;
+    const { line, step } = hover;
+    const [x, y] = [layout.xs[step], yOf(coded(line, step))];
+    const [tipX, tipY] = isInside([x, y]) ? [x, y] : spot;
+    showTip(tip, stage, tipX, tipY, (node) => {
+      const { label, unit } = part.cue.scale;
+      element("b", "", head.labels[line], node).style.color = colourOf(line);
+      const value = text(plain(coded(line, step))) + (unit ? ` ${unit}` : "");
+      factsIn(node, [
+        [part.cue.x_label, exactStep(steps[step])],
+        [label, value]
+      ]);
     });
+  }
+  function drop() {
+    dragged ||= !!drag?.moved;
+    drag = hover = null;
+    tip.hidden = true;
+    if (layout) drawOver();
+  }
+
+  axes.onpointerdown = (event) => {
+    if (!layout || event.button || !event.isPrimary || count < 2) return;
+    const from = pointIn(axes, event);
+    const only = from[1] > layout.top + layout.height ? "x" : from[0] < layout.left ? "y" : "";
+    drag = { from, to: from, only, moved: false };
+    dragged = false;
+    axes.setPointerCapture(event.pointerId);
   };
-  axes.onpointerleave = () => { hover = null; tip.hidden = true; if (geo) drawOver(); };
-  axes.onclick = (e) => { axes.onpointermove(e); if (hover && me.cue.selectable) pick(hover.i, 0); };
-  axes.onkeydown = (e) => {
-    const way = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[e.key];
-    if (!me.cue?.selectable || e.altKey || e.ctrlKey || e.metaKey) return;
-    if (e.key === "Escape") { me.send(""); drawOver(); } else if (way) { e.preventDefault(); pick((chosen() + way + head.labels.length) % head.labels.length, 140); }
+  axes.onpointermove = (event) => {
+    if (!layout) return;
+    const spot = pointIn(axes, event);
+    if (!drag) {
+      point(spot);
+      return;
+    }
+    drag.to = [clamp(spot[0], layout.left, layout.right), clamp(spot[1], layout.top, layout.top + layout.height)];
+    drag.moved ||= Math.hypot(spot[0] - drag.from[0], spot[1] - drag.from[1]) >= 4;
+    if (!drag.moved) return;
+    hover = null;
+    tip.hidden = true;
+    drawOver();
+  };
+  axes.onpointerup = () => {
+    if (!drag) return;
+    const range = draggedRange(drag.from, drag.to, drag.only);
+    dragged = drag.moved;
+    drag = null;
+    if (!dragged) return;
+    const valueAt = (y) => layout.lo + (1 - (y - layout.top) / layout.height) * (layout.hi - layout.lo);
+    const x = range?.x?.map((place) => layout.axis.stepAt(clamp(place, layout.left, layout.right)));
+    const y = range?.y?.map(valueAt).reverse();
+    look(x && x[1] > x[0] ? x : looked.x, y && y[1] > y[0] ? y : looked.y);
+  };
+  axes.onpointercancel = drop;
+  axes.onpointerleave = () => {
+    if (!drag) drop();
+  };
+  axes.onclick = (event) => {
+    if (dragged || !layout || event.detail > 1) return; // of two clicks only the first one chooses
+    point(pointIn(axes, event));
+    before = undefined;
+    if (!hover || !part.cue.selectable) return;
+    before = part.cue.value;
+    pick(hover.line, 0);
+  };
+  axes.ondblclick = () => {
+    // ... and both together choose nothing
+    if (part.cue.selectable && before !== undefined && before !== part.cue.value) part.send(before);
+    before = undefined;
+    look(null, null);
+  };
+  axes.onkeydown = (event) => {
+    if (!part.cue || isModified(event)) return;
+    const times = { "+": 0.5, "=": 0.5, "-": 2, _: 2 }[event.key];
+    const way = alongOf(event);
+    if (event.key === "Escape" && drag) drop();
+    else if (times && count > 1) narrow(times);
+    else if (event.key === "0") look(null, null);
+    else if (!part.cue.selectable) return;
+    else if (event.key === "Escape") {
+      part.send("");
+      drawOver();
+    } else if (way) pick((chosen() + way + head.labels.length) % head.labels.length, 140);
+    else return;
+    if (event.key !== "Escape") event.preventDefault();
   };
 
-  const deaf = hear("frame", (frame) => { // a film plays: the line of the step follows it
-    film = me.cue?.x_label === "step" ? frame?.step ?? null : null;
-    if (geo) drawOver();
+  const stopHearing = hear("frame", (frame) => {
+    // a film plays: the line of the step follows it
+    film = part.cue?.x_label === "step" ? (frame?.step ?? null) : null;
+    if (layout) drawOver();
   });
+
+  function layOut(ctx) {
+    const { theme, cue } = part;
+    const { labels } = head;
+    const width = root.clientWidth;
+    const few = labels.length <= 6;
+    const direct = few && labels.length > 1 && width >= 560; // named at their ends, or above
+    const keyed = few && !direct && !head.group_names.length && !cue.selectable;
+    const widest = (weight) => {
+      ctx.font = `${weight} 11px ${theme.mono}`;
+      return Math.max(...labels.map((label) => ctx.measureText(label).width));
+    };
+    const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
+    const margin = direct ? 14 + widest(400) : forFocus; // room for the name in focus
+    const pad = (head.hi - head.lo) * 0.08;
+    const fromZero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // where that costs little
+    const [lo, hi] = looked.y ?? [fromZero ? 0 : head.lo - pad, head.hi + pad];
+    const height = cue.height - 18 - 44;
+    const decades = head.log_y && hi - lo > 0.3;
+    const ticks = decades ? decadeTicks(lo, hi) : roundTicks(lo, hi, Math.max(2, height / 56));
+    const stride = !head.log_y && ticks.length > 1 ? ticks[1] - ticks[0] : 0;
+    ctx.font = `400 11px ${theme.mono}`;
+    const texts = ticks.map((tick) => ctx.measureText(tickText(plain(tick), stride)).width);
+    const left = Math.max(52, 14 + Math.ceil(Math.max(0, ...texts)));
+    layout = { left, top: 18, width: width - left - margin, height, right: width - margin, lo, hi, ticks, stride };
+    layout.axis = stepAxis(steps, cue.log_x, left, layout.width, looked.x);
+    layout.xs = Array.from(steps, layout.axis.px);
+    layout.foot = yOf(head.lo);
+    layout.rise = (layout.foot - yOf(head.hi)) / (MISSING - 1);
+    // a lone line has the title's name
+    Object.assign(layout, { few, direct, named: !direct && !keyed && labels.length > 1 });
+  }
+  function drawEnds(ctx) {
+    // every name at the end of its line
+    const all = head.labels.map((_, line) => ({ line, y: yOf(coded(line, lastStep(line) ?? 0)) }));
+    const ends = all.filter(({ y }) => isInside([layout.right, y]));
+    const heights = ends.map(({ y }) => y);
+    const spread = spreadNames(heights, 14, layout.top + layout.height);
+    ends.forEach(({ line }, i) => {
+      const look = { colour: colourOf(line), font: `500 11px ${part.theme.mono}` };
+      writeText(ctx, head.labels[line], layout.right + 8, spread[i], { ...look, align: "left", baseline: "middle" });
+    });
+  }
+  function writeTitle() {
+    const { theme, cue } = part;
+    title.replaceChildren();
+    element("span", "name", titleOf(cue.scale) + (head.log_y ? ", log scale" : ""), title);
+    /** @type {[string, number][]} */
+    const grouped = head.group_names.map((name, group) => [name, head.groups.indexOf(group)]);
+    const single = layout.few && !layout.direct && head.labels.length > 1;
+    /** @type {[string, number][]} */
+    const names = grouped.length || !single ? grouped : head.labels.map((name, line) => [name, line]);
+    if (grouped.length > 6) {
+      // too many names to read: the ramp from first to last
+      const swatch = element("span", "swatch ramp", names[0][0], title);
+      element("i", "", null, swatch).style.background = `linear-gradient(90deg, ${cue.colours[theme.mode].join(",")})`;
+      swatch.append(names.at(-1)[0]);
+    } else {
+      for (const [name, line] of names.filter(([, line]) => line >= 0)) {
+        const swatch = element("span", "swatch", null, title);
+        element("i", "", null, swatch).style.background = colourOf(line);
+        element("span", "", name, swatch);
+      }
+    }
+    if (cue.scale.chance == null) return;
+    const brief = numberOf(cue.scale.chance, { digits: 3 }).replace(/\.0+$|(\.\d*?[1-9])0+$/, "$1");
+    element("span", "swatch chance", `${cue.scale.mark} ${brief}`, title).prepend(element("i"));
+  }
+  function writeTable() {
+    const { cue } = part;
+    const rows = () =>
+      head.labels.map((name, line) => {
+        const values = points[line].filter((step) => step >= 0).map((step) => plain(coded(line, step)));
+        return [name, ...[values[0], Math.min(...values), Math.max(...values), values.at(-1)].map(text)];
+      });
+    const exact = (line, step) => exactOf(plain(coded(line, step)));
+    tableOf(alt, "Show as table", ["line", "first", "lowest", "highest", "last"], rows, {
+      columns: [cue.x_label, ...head.labels],
+      rows: () => Array.from(steps, (step, j) => [step, ...points.map((_, line) => exact(line, j))])
+    });
+  }
 
   return {
     load(newHead, arrays) {
-      head = newHead; steps = arrays.steps; lines = arrays.lines; count = steps.length; hover = null;
-      const every = Array.from(steps.keys());
-      points = head.labels.map((_, i) => { // measured steps of a line; -step - 1 where it breaks
-        if (!lines.subarray(i * count, (i + 1) * count).includes(65535)) return every;
-        const p = [];
-        for (let j = 0; j < count; j++) if (lines[i * count + j] !== 65535) p.push(j); else if (!head.bridge && p.at(-1) >= 0) p.push(-j - 1);
-        return p;
+      head = newHead;
+      ({ steps, lines: codes } = arrays);
+      count = steps.length;
+      hover = null;
+      const every = [...steps.keys()];
+      points = head.labels.map((_, line) => {
+        const own = codes.subarray(line * count, (line + 1) * count);
+        return own.includes(MISSING) ? measuredSteps(own, head.bridge) : every;
       });
     },
     draw() {
-      const { theme, cue } = me, width = root.clientWidth, few = head.labels.length <= 6, probe = base.getContext("2d"), pad = (head.hi - head.lo) * 0.08;
-      probe.font = `400 11px ${theme.mono}`;
-      const direct = few && head.labels.length > 1 && width >= 560, keyed = few && !direct && !head.group_names.length && !cue.selectable; // named at their ends, or above
-      const widest = (font) => { probe.font = `${font} 11px ${theme.mono}`; return Math.max(...head.labels.map((l) => probe.measureText(l).width)); };
-      const right = direct ? 14 + widest(400) : head.labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12; // room for the name in focus
-      probe.font = `400 11px ${theme.mono}`;
-      const zero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // start the axis at 0 where that costs little
-      geo = { width, height: cue.height, right, top: 18, h: cue.height - 18 - 44, direct, keyed };
-      geo.y0 = zero ? 0 : head.lo - pad; geo.y1 = head.hi + pad;
-      geo.ticks = head.log_y ? decades(geo.y0, geo.y1) : nice(geo.y0, geo.y1, Math.max(2, geo.h / 56));
-      geo.left = Math.max(52, 14 + Math.ceil(Math.max(0, ...geo.ticks.map((v) => probe.measureText(axisText(lift(v))).width))));
-      geo.w = width - geo.left - right; geo.axis = stepAxis(steps, cue.log_x, geo.left, geo.w); geo.xs = Array.from(steps, px);
-      geo.foot = py(head.lo); geo.rise = (geo.foot - py(head.hi)) / 65534;
-      const ctx = sized(base, width, cue.height);
-      frame(sized(axes, width, cue.height)); ctx.lineJoin = "round"; ctx.lineWidth = few ? 2 : head.labels.length > 40 ? 1 : 1.5; ctx.globalAlpha = few ? 1 : 0.75;
-      head.labels.forEach((_, i) => { ctx.strokeStyle = colour(i); path(ctx, i); });
-      ctx.globalAlpha = 1;
-      if (direct) { // names at the line ends, pushed apart until none overlaps
-        const last = (i) => points[i].findLast((p) => p >= 0);
-        const ends = head.labels.map((name, i) => ({ name, i, y: py(coded(i, last(i) ?? 0)) })).filter((end) => Number.isFinite(end.y)).sort((a, b) => a.y - b.y);
-        ends.forEach((end, i) => { if (i) end.y = Math.max(end.y, ends[i - 1].y + 14); });
-        const spill = Math.max(0, (ends.at(-1)?.y ?? 0) - (geo.top + geo.h));
-        ctx.textAlign = "left"; ctx.textBaseline = "middle"; ctx.font = `500 11px ${theme.mono}`;
-        for (const end of ends) { ctx.fillStyle = colour(end.i); ctx.fillText(end.name, geo.left + geo.w + 8, end.y - spill); }
-      }
-      title.replaceChildren(); el("span", "name", cue.scale.label + (cue.scale.unit ? ` (${cue.scale.unit})` : "") + (head.log_y ? ", log scale" : ""), title);
-      const grouped = head.group_names.map((name, g) => [name, head.groups.indexOf(g)]), many = grouped.length > 6;
-      const names = grouped.length ? grouped : few && !direct && head.labels.length > 1 ? head.labels.map((name, i) => [name, i]) : [];
-      if (many) { // too many names to read: the ramp from first to last
-        const swatch = el("span", "swatch ramp", names[0][0], title);
-        el("i", "", null, swatch).style.background = `linear-gradient(90deg, ${cue.colours[theme.mode].join(",")})`; swatch.append(names.at(-1)[0]);
-      } else for (const [name, i] of names) if (i >= 0) {
-        const swatch = el("span", "swatch", null, title);
-        el("i", "", null, swatch).style.background = colour(i); el("span", "", name, swatch);
-      }
-      if (cue.scale.chance != null) el("span", "swatch chance", `${cue.scale.mark} ${brief(cue.scale.chance)}`, title).prepend(el("i"));
-      const keys = cue.selectable ? " Arrow keys choose a line, Escape clears." : "", now = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
-      axes.setAttribute("role", cue.selectable ? "application" : "img"); axes.tabIndex = cue.selectable ? 0 : -1;
-      axes.setAttribute("aria-label", `${cue.scale.label} over ${cue.x_label}, ${head.labels.length} lines.${keys}${now}`);
-      tableOf(alt, "Show as table", ["line", "first", "lowest", "highest", "last"], () => head.labels.map((name, i) => {
-        const v = points[i].filter((j) => j >= 0).map((j) => lift(coded(i, j)));
-        return [name, ...[v[0], Math.min(...v), Math.max(...v), v.at(-1)].map(text)];
-      }), { columns: [cue.x_label, ...head.labels], rows: () => Array.from(steps, (step, j) => [step, ...points.map((_, i) => exactOf(lift(coded(i, j))))]) });
+      const { cue } = part;
+      const { labels } = head;
+      const axis = `${cue.x_label} ${cue.log_x}`;
+      const now = `${axis} ${cue.scale.label} ${head.log_y}`;
+      if (now !== shown) looked = { x: shown.startsWith(axis) ? looked.x : null, y: null }; // another measure
+      shown = now;
+      reset.hidden = !looked.x && !looked.y;
+      layOut(base.getContext("2d"));
+      drawFrame(sized(axes, root.clientWidth, cue.height));
+      const ctx = sized(base, root.clientWidth, cue.height);
+      ctx.save();
+      clipToPlot(ctx);
+      ctx.lineJoin = "round";
+      ctx.lineWidth = layout.few ? 2 : labels.length > 40 ? 1 : 1.5;
+      ctx.globalAlpha = layout.few ? 1 : 0.75;
+      labels.forEach((_, line) => {
+        ctx.strokeStyle = colourOf(line);
+        drawLine(ctx, line);
+      });
+      ctx.restore();
+      if (layout.direct) drawEnds(ctx);
+      writeTitle();
+      const keys = cue.selectable ? " Arrow keys choose a line, Escape clears." : "";
+      const chosenNow = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
+      const ranges = describeRanges();
+      const zoom = ` Plus and minus look closer, 0 shows all.${ranges ? ` Shown: ${ranges}.` : ""}`;
+      axes.setAttribute("role", "application");
+      axes.tabIndex = 0;
+      const what = `${cue.scale.label} over ${cue.x_label}, ${labels.length} lines.`;
+      axes.setAttribute("aria-label", what + keys + zoom + chosenNow);
+      writeTable();
       drawOver();
     },
-    end() { deaf(); },
+    end: stopHearing
   };
 }

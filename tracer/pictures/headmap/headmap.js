@@ -1,45 +1,81 @@
 // A table whose cells are coloured by their number, so that a screen reader reads the picture itself.
-export default function (args) { return live(args, makeHeadmap); }
 
-function makeHeadmap(me) {
-  const { root } = me;
-  const scroll = el("div", "fit", null, root), key = el("div", "legend", null, el("div", "legends", null, root));
+export default function (args) {
+  return live(args, makeHeadmap);
+}
+
+/** @param {Part} part @returns {View} */
+function makeHeadmap(part) {
+  const { root } = part;
+  const scroll = element("div", "fit", null, root);
+  const key = element("div", "legend", null, element("div", "legends", null, root));
+
+  function textOf(value) {
+    const { scale, log } = part.cue;
+    if (value == null) return "–";
+    if (log && value) return value.toExponential(1).replace("-", "−").replace("+", "");
+    const text = numberOf(value, { ...scale, plain: true });
+    return scale.palette === "change" && !log && value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text;
+  }
+  function buildCell(line, layer, one, { cell, small, fill }) {
+    const { values, scale, off, marked, notes, pick } = part.cue;
+    const value = values[layer][one];
+    const isGone = off.some((head) => head[0] === layer && head[1] === one);
+    const isMarked = !!marked?.[layer][one];
+    const node = element("td", `cell${isGone ? " off" : ""}${isMarked ? " dot" : ""}`, null, line);
+    node.style.cssText = `background:${css(fill)};color:${inkOn(fill)};width:${cell}px;min-width:${cell}px`;
+    const name = `${headName([layer, one])}${isGone ? ", off" : ""}`;
+    node.title = `${name} · ${scale.label} ${textOf(value)}${notes ? ` · ${notes[layer][one]}` : ""}`;
+    /** @type {HTMLElement} */
+    let into = node;
+    if (pick && value != null) {
+      into = button("pick", null, node, () => {
+        part.send([layer, one]);
+        part.draw();
+      });
+      into.dataset.head = `${layer},${one}`;
+      into.ariaPressed = `${String(part.cue.value) === into.dataset.head}`;
+      into.ariaLabel = node.title;
+    }
+    element("span", small ? "sr" : "", textOf(value), into);
+    if (isMarked) element("span", "sr", ", marked", node);
+  }
+
   return {
     load() {},
     draw() {
-      const { values, title, scale, off, marked, notes, log } = me.cue, n = values[0].length, cell = Math.min(112, Math.floor((root.clientWidth - 34) / n) - 3);
-      const pick = me.cue.pick, held = root.getRootNode().activeElement?.dataset.head;
-      const lut = lutOf(scale.stops[me.theme.mode]), small = cell < (log ? 54 : 44), out = new Set(off.map(String));
-      const span = Math.log(scale.hi / scale.lo), share = (v) => (log ? Math.log(v / scale.lo) / span : (v - scale.lo) / (scale.hi - scale.lo));
-      const textOf = (v) => (log && v ? v.toExponential(1).replace("-", "−").replace("+", "") : numberOf(v, { ...scale, plain: true }));
-      const table = el("table"), top = el("tr", "", null, el("thead", "", null, table)), body = el("tbody", "", null, table);
-      el("caption", "", title, table); el("td", "", null, top);
-      for (let h = 0; h < n; h++) el("th", "", small && n > 8 && h % 2 ? "" : `H${h}`, top).scope = "col";
-      values.forEach((row, l) => {
-        const tr = el("tr", "", null, body);
-        el("th", "", `L${l}`, tr).scope = "row";
-        row.forEach((v, h) => {
-          const fill = v == null ? me.theme.faint : lut.at(share(v)), text = v == null ? "–" : textOf(v);
-          const signed = scale.palette === "change" && !log && v > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text, gone = out.has(`${l},${h}`);
-          const dot = marked?.[l][h];
-          const td = el("td", `cell${gone ? " off" : ""}${dot ? " dot" : ""}`, null, tr);
-          td.style.cssText = `background:${css(fill)};color:${inkOn(fill)};width:${cell}px;min-width:${cell}px`;
-          td.title = `L${l}H${h}${gone ? ", off" : ""} · ${scale.label} ${signed}${notes ? ` · ${notes[l][h]}` : ""}`;
-          let into = td;
-          if (pick && v != null) {
-            into = Object.assign(el("button", "pick", null, td), { type: "button", onclick: () => { me.send([l, h]); me.draw(); } });
-            into.dataset.head = `${l},${h}`; into.ariaPressed = String(me.cue.value) === `${l},${h}`; into.ariaLabel = td.title;
-          }
-          el("span", small ? "sr" : "", signed, into);
-          if (dot) el("span", "sr", ", marked", td);
+      const { values, title, scale, log } = part.cue;
+      const columns = values[0].length;
+      const cell = Math.min(112, Math.floor((root.clientWidth - 34) / columns) - 3);
+      const small = cell < (log ? 54 : 44);
+      const focused = /** @type {ShadowRoot} */ (root.getRootNode()).activeElement;
+      const held = /** @type {HTMLElement} */ (focused)?.dataset.head;
+      const lut = lutOf(scale.stops[part.theme.mode]);
+      const span = Math.log(scale.hi / scale.lo);
+      const share = (v) => (log ? Math.log(v / scale.lo) / span : (v - scale.lo) / (scale.hi - scale.lo));
+      const table = element("table");
+      element("caption", "", title, table);
+      const top = element("tr", "", null, element("thead", "", null, table));
+      const body = element("tbody", "", null, table);
+      element("td", "", null, top);
+      for (let one = 0; one < columns; one++)
+        element("th", "", small && columns > 8 && one % 2 ? "" : `H${one}`, top).scope = "col";
+      values.forEach((row, layer) => {
+        const line = element("tr", "", null, body);
+        element("th", "", `L${layer}`, line).scope = "row";
+        row.forEach((value, one) => {
+          const fill = value == null ? part.theme.faint : lut.at(share(value));
+          buildCell(line, layer, one, { cell, small, fill });
         });
       });
       table.classList.toggle("small", small);
       scroll.replaceChildren(table);
-      if (held) table.querySelector(`[data-head="${held}"]`)?.focus();
-      key.parentElement.hidden = me.cue.bare; // the one beside it has the colours
-      const bent = (at) => (log ? Math.log(1 + at * (scale.hi / scale.lo - 1)) / span : at), middle = log ? [Math.sqrt(scale.lo * scale.hi)] : scale.lo < 0 ? [0] : [];
-      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note: scale.chance == null ? "" : `at chance ${numberOf(scale.chance, { digits: 3 })}` });
-    },
+      if (held) /** @type {HTMLElement} */ (table.querySelector(`[data-head="${held}"]`))?.focus();
+      key.parentElement.hidden = part.cue.bare; // the one beside it has the colours
+      const bent = (at) => (log ? Math.log(1 + at * (scale.hi / scale.lo - 1)) / span : at);
+      const middle = log ? [Math.sqrt(scale.lo * scale.hi)] : scale.lo < 0 ? [0] : [];
+      const note = chanceNote({ chance: scale.chance });
+      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note });
+    }
   };
 }

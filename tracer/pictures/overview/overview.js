@@ -1,179 +1,342 @@
 // A whole pattern in pooled blocks, drawn once; the window on a second canvas, so a drag redraws one rectangle.
 // While a scrubber tells frames, the blocks are those of its frame.
-export default function (args) { return live(args, makeOverview); }
 
-function makeOverview(me) {
-  const { root } = me;
-  const chosen = el("p", "chosen", null, root), readout = el("p", "readout", null, root), stage = el("div", "stage", null, root);
-  const base = el("canvas", "", null, stage), over = el("canvas", "", null, stage), key = el("div", "legend", null, el("div", "legends", null, root));
-  chosen.setAttribute("aria-live", "polite"); base.setAttribute("role", "application"); base.tabIndex = 0;
-  const TOP = 20, FOOT = 38, LEAST = 8; // room above and below the picture; the fewest tokens a side of a window
-  let head, blocks, rows, cols, geo, baseKey, drag = null, hover = null, frame = null, ending = false, waiting = 0;
+/**
+ * As tracer.pictures.payload.overview packs it.
+ * @typedef {Header & { label: string, causal: boolean, pool: "max" | "mean", sizes: number[], factors: number[],
+ *   top: number }} OverviewHeader
+ */
 
-  const film = () => (frame && me.cue.head ? frame : null);
-  function filmed({ thumbs, heads, rows: r, cols: c }, q, k) { const [l, h] = me.cue.head; return thumbs[((l * heads + h) * r + q) * c + k]; }
-  function value(q, k) {
-    const f = film();
-    return f ? (filmed(f, Math.floor((q * head.factors[0]) / f.factors[0]), Math.floor((k * head.factors[1]) / f.factors[1])) / 255) ** 2 : head.top * (blocks[q * cols + k] / 255) ** 2;
+const OVERVIEW_TOP = 20; // room above the picture,
+const OVERVIEW_FOOT = 38; // and below it
+const LEAST_SIDE = 8; // the fewest tokens a side of a window
+
+export default function (args) {
+  return live(args, makeOverview);
+}
+
+/**
+ * A window [first query, end, first key, end] moved inside the pattern, neither too large nor too small; of a causal
+ * pattern mostly what is not masked.
+ */
+function settleWindow([q0, q1, k0, k1], { sizes, causal }, largest) {
+  const [queries, keys] = [
+    [q0, q1],
+    [k0, k1]
+  ].map(([from, to], axis) => {
+    const most = Math.min(largest, sizes[axis]);
+    const size = clamp(to - from, Math.min(LEAST_SIDE, most), most);
+    const start = clamp(from, 0, sizes[axis] - size);
+    return [start, start + size];
+  });
+  const late = causal ? Math.max(0, keys[0] - Math.floor((queries[0] + queries[1]) / 2)) : 0;
+  return [...queries, keys[0] - late, keys[1] - late];
+}
+
+/** A drag from one token to another as a window; one at its largest is pulled along by the pointer. */
+function draggedWindow(anchor, at, most) {
+  const pulled = anchor.map((token, axis) => clamp(token, at[axis] - most[axis] + 1, at[axis] + most[axis] - 1));
+  const sides = at.flatMap((token, axis) => [Math.min(token, pulled[axis]), Math.max(token, pulled[axis]) + 1]);
+  return { anchor: pulled, window: sides };
+}
+
+/** @param {Part} part @returns {View} */
+function makeOverview(part) {
+  const { root } = part;
+  const chosen = element("p", "chosen", null, root);
+  const readout = element("p", "readout", null, root);
+  const stage = element("div", "stage", null, root);
+  const base = element("canvas", "", null, stage);
+  const over = element("canvas", "", null, stage);
+  const key = element("div", "legend", null, element("div", "legends", null, root));
+  chosen.setAttribute("aria-live", "polite");
+  base.setAttribute("role", "application");
+  base.tabIndex = 0;
+  /** @type {OverviewHeader} */
+  let head;
+  let blocks;
+  let rows;
+  let cols;
+  let layout;
+  let baseKey;
+  let drag = null;
+  let hover = null;
+
+  const playing = followFilm(() => {
+    if (!layout || !part.cue.head) return;
+    settleFilm();
+    paint();
+    drawOver();
+    say();
+  });
+  const settleFilm = () => playing.settle(head.version === (part.cue.version ?? head.version));
+  const film = () => (part.cue.head ? playing.frame() : null);
+  function value(row, col) {
+    // of a block
+    if (!film()) return head.top * shareOfCode(blocks[row * cols + col]);
+    return shareOfCode(frameCodes(film(), part.cue.head)(row * head.factors[0], col * head.factors[1]));
   }
-  const range = (a, b) => (b - a > 1 ? `${a}–${b - 1}` : `${a}`);
+  const range = (from, to) => (to - from > 1 ? `${from}–${to - 1}` : `${from}`);
   const words = ([q0, q1, k0, k1]) => `queries ${range(q0, q1)}, keys ${range(k0, k1)}`;
-  const most = (axis) => Math.min(me.cue.largest, head.sizes[axis]);
-  const clamp = (v, lo, hi) => Math.max(lo, Math.min(v, hi));
-  const current = () => drag?.window ?? (me.cue.value ? settle(me.cue.value) : null);
-  function settle([q0, q1, k0, k1]) { // inside the pattern, not too large; of a causal one mostly what is not masked
-    const [q, k] = [[q0, q1], [k0, k1]].map(([a, b], axis) => {
-      const size = clamp(b - a, Math.min(LEAST, most(axis)), most(axis)), start = clamp(a, 0, head.sizes[axis] - size);
-      return [start, start + size];
-    });
-    const late = head.causal ? Math.max(0, k[0] - Math.floor((q[0] + q[1]) / 2)) : 0;
-    return [...q, k[0] - late, k[1] - late];
+  const most = () => head.sizes.map((size) => Math.min(part.cue.largest, size));
+  const settle = (window) => settleWindow(window, head, part.cue.largest);
+  const current = () => drag?.window ?? (part.cue.value ? settle(part.cue.value) : null);
+  function around(middle, sides) {
+    const starts = middle.map((at, axis) => Math.round(at - sides[axis] / 2));
+    return settle(starts.flatMap((start, axis) => [start, start + sides[axis]]));
   }
-  const around = (middle, sides) => settle(middle.flatMap((m, axis) => { const a = Math.round(m - sides[axis] / 2); return [a, a + sides[axis]]; }));
-  function spot(e) { // the token under the pointer, on both axes
-    const box = base.getBoundingClientRect(), at = [(e.clientY - box.top - TOP) / geo.zoom[0], (e.clientX - box.left - geo.left) / geo.zoom[1]].map(Math.floor);
-    const inside = at.every((v, axis) => v >= 0 && v < head.sizes[axis]);
-    return { at: at.map((v, axis) => clamp(v, 0, head.sizes[axis] - 1)), inside, masked: head.causal && at[1] > at[0] };
+  function spotOf(event) {
+    // the token under the pointer, on both axes
+    const [x, y] = pointIn(base, event);
+    const at = [(y - OVERVIEW_TOP) / layout.zoom[0], (x - layout.left) / layout.zoom[1]].map(Math.floor);
+    const inside = at.every((token, axis) => token >= 0 && token < head.sizes[axis]);
+    const token = at.map((place, axis) => clamp(place, 0, head.sizes[axis] - 1));
+    return { at: token, inside, masked: head.causal && at[1] > at[0] };
   }
-  const centred = ([q, k]) => around([q + 0.5, (head.causal ? Math.min(q, k) : k) + 0.5], [most(0), most(1)]); // what a click chooses; the future is taken as the present
+  // what a click chooses; the future is taken as the present
+  const centred = ([q, k]) => around([q + 0.5, (head.causal ? Math.min(q, k) : k) + 0.5], most());
 
   function drawOver() {
-    const ctx = sized(over, geo.width, geo.height), { theme } = me, window = current();
-    const box = ([q0, q1, k0, k1]) => { // at least 7 pixels a side, else nobody finds it
-      const [w, h] = [Math.max(7, (k1 - k0) * geo.zoom[1]), Math.max(7, (q1 - q0) * geo.zoom[0])];
-      return [geo.left + ((k0 + k1) / 2) * geo.zoom[1] - w / 2, TOP + ((q0 + q1) / 2) * geo.zoom[0] - h / 2, w, h];
+    const ctx = sized(over, layout.width, layout.height);
+    const { theme } = part;
+    const window = current();
+    const boxOf = (/** @type {number[]} */ [q0, q1, k0, k1]) => {
+      // at least 7 pixels a side, else nobody finds it
+      const wide = Math.max(7, (k1 - k0) * layout.zoom[1]);
+      const high = Math.max(7, (q1 - q0) * layout.zoom[0]);
+      const x = layout.left + ((k0 + k1) / 2) * layout.zoom[1] - wide / 2;
+      return { x, y: OVERVIEW_TOP + ((q0 + q1) / 2) * layout.zoom[0] - high / 2, wide, high };
     };
-    if (hover && !drag) { // what a click would choose
-      ctx.setLineDash([3, 3]); ctx.lineWidth = 1; ctx.strokeStyle = css(theme.text, 0.6); ctx.strokeRect(...box(centred(hover.at))); ctx.setLineDash([]);
+    if (hover && !drag) {
+      // what a click would choose
+      const { x, y, wide, high } = boxOf(centred(hover.at));
+      ctx.setLineDash([3, 3]);
+      strokeBox(ctx, css(theme.text, 0.6), 1, x, y, wide, high);
+      ctx.setLineDash([]);
     }
     if (!window) return;
-    const [x, y, w, h] = box(window), foot = TOP + geo.h;
-    ctx.lineWidth = 4; ctx.strokeStyle = css(theme.page, 0.9); ctx.strokeRect(x, y, w, h);
-    ctx.lineWidth = 2; ctx.strokeStyle = css(theme.accent); ctx.strokeRect(x, y, w, h);
-    ctx.fillStyle = css(theme.accent); ctx.fillRect(geo.left - 6, y - 1, 3, h + 2); ctx.fillRect(x - 1, foot + 3, w + 2, 3);
+    const { x, y, wide, high } = boxOf(window);
+    strokeBox(ctx, css(theme.page, 0.9), 4, x, y, wide, high);
+    strokeBox(ctx, theme.accent, 2, x, y, wide, high);
+    fillBox(ctx, theme.accent, layout.left - 6, y - 1, 3, high + 2);
+    fillBox(ctx, theme.accent, x - 1, OVERVIEW_TOP + layout.high + 3, wide + 2, 3);
   }
   function say() {
-    readout.replaceChildren();
-    if (drag?.moved) { readout.append(`New window: ${words(drag.window)}`); return; }
-    if (!hover) { readout.append("Drag across the picture for a window, click to centre one."); return; }
-    if (hover.masked) { readout.append("masked, later tokens"); return; }
-    const at = hover.at.map((v, axis) => Math.floor(v / head.factors[axis])), [q, k] = at.map((b, axis) => range(b * head.factors[axis], Math.min(head.sizes[axis], (b + 1) * head.factors[axis])));
-    const one = head.factors[0] * head.factors[1] === 1, v = value(...at), num = numberOf(v, { digits: v < 0.1 ? 3 : 2, plain: head.pool === "max" });
-    readout.append(`${q.includes("–") ? "queries" : "query"} ${q} → ${k.includes("–") ? "keys" : "key"} ${k}: ${one || head.pool === "mean" ? "" : "at most "}`);
-    el("span", "num", num, readout); if (!one && head.pool === "mean") readout.append(" on average");
+    if (drag?.moved) readout.replaceChildren(`New window: ${words(drag.window)}`);
+    else if (!hover) readout.replaceChildren("Drag across the picture for a window, click to centre one.");
+    else if (hover.masked) readout.replaceChildren("masked, later tokens");
+    else sayBlock(hover.at);
   }
-  function tell() { // the window in words, beside the picture and in its name
-    const window = current(), [nq, nk] = head.sizes;
+  function sayBlock(token) {
+    const single = head.factors[0] * head.factors[1] === 1;
+    const block = token.map((place, axis) => Math.floor(place / head.factors[axis]));
+    const named = (axis, name, plural) => {
+      const [factor, size] = [head.factors[axis], head.sizes[axis]];
+      const [from, to] = [block[axis] * factor, Math.min(size, (block[axis] + 1) * factor)];
+      return `${to - from > 1 ? plural : name} ${range(from, to)}`;
+    };
+    const share = value(block[0], block[1]);
+    const bound = single || head.pool === "mean" ? "" : "at most ";
+    readout.replaceChildren(`${named(0, "query", "queries")} → ${named(1, "key", "keys")}: ${bound}`);
+    const digits = share < 0.1 ? 3 : 2;
+    element("span", "num", numberOf(share, { digits, plain: head.pool === "max" }), readout);
+    if (!single && head.pool === "mean") readout.append(" on average");
+  }
+  function nameWindow() {
+    // in words, beside the picture and in its name
+    const window = current();
     const now = window ? `Window: ${words(window)}` : "No window chosen";
-    if (chosen.textContent !== now) { chosen.replaceChildren(); if (window) { el("b", "", "Window", chosen); chosen.append(`: ${words(window)}`); } else chosen.append(now); }
-    base.setAttribute("aria-label", `Overview of the attention pattern of ${head.label || "a head"}: ${nq} queries, ${nk} keys. ` +
-      `Arrow keys move the window by half, plus and minus zoom it, Home and End go to the ends of the diagonal. ${now}`);
+    if (chosen.textContent !== now) {
+      chosen.replaceChildren(window ? element("b", "", "Window") : now);
+      if (window) chosen.append(`: ${words(window)}`);
+    }
+    const [queries, keys] = head.sizes;
+    base.setAttribute(
+      "aria-label",
+      `Overview of the attention pattern of ${head.label || "a head"}: ${queries} queries, ${keys} keys. ` +
+        "Arrow keys move the window by half, plus and minus zoom it, Home and End go to the ends of the diagonal. " +
+        now
+    );
   }
   function choose(window, wait = 0) {
-    if (String(window) !== String(me.cue.value)) me.send(window, wait);
-    drawOver(); say(); tell();
+    if (String(window) !== String(part.cue.value)) part.send(window, wait);
+    drawOver();
+    say();
+    nameWindow();
   }
 
-  base.onpointerdown = (e) => {
-    if (!geo || e.button || !e.isPrimary) return;
-    const here = spot(e);
+  base.onpointerdown = (event) => {
+    if (!layout || event.button || !event.isPrimary) return;
+    const here = spotOf(event);
     if (!here.inside) return;
-    drag = { id: e.pointerId, x: e.clientX, y: e.clientY, anchor: here.at, moved: false, window: null };
-    base.setPointerCapture(e.pointerId);
+    drag = { x: event.clientX, y: event.clientY, anchor: here.at, moved: false, window: null };
+    base.setPointerCapture(event.pointerId);
   };
-  base.onpointermove = (e) => {
-    if (!geo) return;
-    const here = spot(e);
-    if (!drag) { hover = here.inside ? here : null; drawOver(); say(); return; }
-    if (!drag.moved && Math.hypot(e.clientX - drag.x, e.clientY - drag.y) < 4) return;
-    drag.moved = true; hover = null;
-    const sides = here.at.map((v, axis) => { // a window at its largest is pulled along by the pointer
-      drag.anchor[axis] = clamp(drag.anchor[axis], v - most(axis) + 1, v + most(axis) - 1);
-      return [Math.min(v, drag.anchor[axis]), Math.max(v, drag.anchor[axis]) + 1];
-    });
-    drag.window = settle(sides.flat()); drawOver(); say();
+  base.onpointermove = (event) => {
+    if (!layout) return;
+    const here = spotOf(event);
+    if (!drag) hover = here.inside ? here : null;
+    else {
+      if (!drag.moved && Math.hypot(event.clientX - drag.x, event.clientY - drag.y) < 4) return;
+      hover = null;
+      const { anchor, window } = draggedWindow(drag.anchor, here.at, most());
+      Object.assign(drag, { moved: true, anchor, window: settle(window) });
+    }
+    drawOver();
+    say();
   };
-  base.onpointerup = (e) => {
+  base.onpointerup = (event) => {
     if (!drag) return;
     const { moved, window, anchor } = drag;
-    drag = null; hover = e.pointerType === "mouse" ? spot(e) : null;
+    drag = null;
+    hover = event.pointerType === "mouse" ? spotOf(event) : null;
     choose(moved ? window : centred(anchor));
   };
-  const drop = () => { drag = null; hover = null; if (geo) { drawOver(); say(); } };
+  function drop() {
+    drag = hover = null;
+    if (!layout) return;
+    drawOver();
+    say();
+  }
   base.onpointercancel = drop;
-  base.onpointerleave = () => { if (!drag) drop(); };
-  base.onkeydown = (e) => {
-    if (!geo || e.altKey || e.ctrlKey || e.metaKey) return;
-    if (e.key === "Escape") { drop(); return; }
-    const [q0, q1, k0, k1] = current() ?? around([0, 0], [most(0), most(1)]), sides = [q1 - q0, k1 - k0], middle = [(q0 + q1) / 2, (k0 + k1) / 2];
-    const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[e.key], zoom = { "+": 0.5, "=": 0.5, "-": 2, _: 2 }[e.key];
-    const half = sides.map((s) => Math.max(1, Math.floor(s / 2))), scaled = (axis) => clamp(Math.round(sides[axis] * zoom), Math.min(LEAST, most(axis)), most(axis));
-    const next = way ? [q0 + way[0] * half[0], q1 + way[0] * half[0], k0 + way[1] * half[1], k1 + way[1] * half[1]]
-      : zoom ? around(middle, [scaled(0), scaled(1)]) : e.key === "Home" ? [0, sides[0], 0, sides[1]]
-      : e.key === "End" ? [head.sizes[0] - sides[0], head.sizes[0], head.sizes[1] - sides[1], head.sizes[1]] : null;
+  base.onpointerleave = () => {
+    if (!drag) drop();
+  };
+  base.onkeydown = (event) => {
+    if (!layout || isModified(event)) return;
+    if (event.key === "Escape") drop();
+    const [q0, q1, k0, k1] = current() ?? around([0, 0], most());
+    const sides = [q1 - q0, k1 - k0];
+    const [queries, keys] = head.sizes;
+    const way = arrowOf(event);
+    const zoom = { "+": 0.5, "=": 0.5, "-": 2, _: 2 }[event.key];
+    let next = null;
+    if (way) {
+      const [down, right] = way.map((to, axis) => to * Math.max(1, Math.floor(sides[axis] / 2)));
+      next = [q0 + down, q1 + down, k0 + right, k1 + right];
+    } else if (zoom) {
+      const scaled = sides.map((side, axis) =>
+        clamp(Math.round(side * zoom), Math.min(LEAST_SIDE, most()[axis]), most()[axis])
+      );
+      next = around([(q0 + q1) / 2, (k0 + k1) / 2], scaled);
+    } else if (event.key === "Home") next = [0, sides[0], 0, sides[1]];
+    else if (event.key === "End") next = [queries - sides[0], queries, keys - sides[1], keys];
     if (!next) return;
-    e.preventDefault(); hover = null; choose(settle(next), 140);
+    event.preventDefault();
+    hover = null;
+    choose(settle(next), 140);
   };
 
-  function layout(ctx) {
-    const [nq, nk] = head.sizes, { cue, theme } = me, ratio = devicePixelRatio || 1;
-    ctx.font = `400 11px ${theme.mono}`;
-    const left = Math.ceil(ctx.measureText(`${nq}`).width) + 18, room = Math.min(cue.max_size, root.clientWidth - left - 2), shape = clamp(nq / nk, 0.25, 4);
-    const snap = (v) => Math.round(v * ratio) / ratio, w = snap(Math.min(room, room / shape)), h = snap(Math.min(room, room * shape));
-    return { left, w, h, width: left + w + 2, height: TOP + h + FOOT, zoom: [h / nq, w / nk] };
+  function layOut(ctx) {
+    const [queries, keys] = head.sizes;
+    const ratio = devicePixelRatio || 1;
+    ctx.font = `400 11px ${part.theme.mono}`;
+    const left = Math.ceil(ctx.measureText(`${queries}`).width) + 18;
+    const room = Math.min(part.cue.max_size, root.clientWidth - left - 2);
+    const shape = clamp(queries / keys, 0.25, 4);
+    const [wide, high] = [room / shape, room * shape].map((side) => Math.round(Math.min(room, side) * ratio) / ratio);
+    const height = OVERVIEW_TOP + high + OVERVIEW_FOOT;
+    layout = { left, wide, high, width: left + wide + 2, height, zoom: [high / queries, wide / keys] };
   }
-  function axes(ctx) {
-    const { left, w, h } = geo, { theme } = me, foot = TOP + h, size = [h, w];
-    ctx.strokeStyle = css(theme.line); ctx.lineWidth = 1; ctx.beginPath();
-    if (head.causal) { // where the future begins
-      const n = Math.min(...head.sizes), end = n * geo.zoom[1];
-      ctx.moveTo(left, TOP); ctx.lineTo(left + end, TOP + n * geo.zoom[0]); if (end < w - 0.5) ctx.lineTo(left + end, foot); else ctx.lineTo(left + w, foot);
-      ctx.lineTo(left, foot); ctx.closePath();
-    } else ctx.rect(left - 0.5, TOP - 0.5, w + 1, h + 1);
+  function outline(ctx) {
+    // of a causal pattern where the future begins
+    const { left, wide, high } = layout;
+    const foot = OVERVIEW_TOP + high;
+    ctx.strokeStyle = css(part.theme.line);
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    if (head.causal) {
+      const square = Math.min(...head.sizes);
+      const end = square * layout.zoom[1];
+      ctx.moveTo(left, OVERVIEW_TOP);
+      ctx.lineTo(left + end, OVERVIEW_TOP + square * layout.zoom[0]);
+      ctx.lineTo(left + (end < wide - 0.5 ? end : wide), foot);
+      ctx.lineTo(left, foot);
+      ctx.closePath();
+    } else ctx.rect(left - 0.5, OVERVIEW_TOP - 0.5, wide + 1, high + 1);
     ctx.stroke();
-    ctx.font = `400 11px ${theme.mono}`; ctx.fillStyle = css(theme.muted);
-    head.sizes.forEach((n, axis) => {
-      const step = [1, 2, 5].flatMap((m) => [1, 10, 100, 1000, 1e4].map((d) => m * d)).sort((a, b) => a - b).find((s) => s * geo.zoom[axis] >= (axis ? 56 : 40)) ?? n;
-      for (let v = 0; v < n; v += step) {
-        const at = (v + 0.5) * geo.zoom[axis];
-        ctx.textAlign = axis ? "center" : "right"; ctx.textBaseline = axis ? "top" : "middle";
-        const half = ctx.measureText(`${v}`).width / 2;
-        if (axis) ctx.fillText(`${v}`, clamp(left + at, left + half, left + w - half), foot + 9); else ctx.fillText(`${v}`, left - 10, TOP + clamp(at, 5, size[0] - 5));
+  }
+  function drawAxes(ctx) {
+    const { left, wide, high, zoom } = layout;
+    const { theme } = part;
+    const foot = OVERVIEW_TOP + high;
+    outline(ctx);
+    ctx.font = `400 11px ${theme.mono}`;
+    const strides = [1, 10, 100, 1000, 1e4].flatMap((ten) => [1, 2, 5].map((times) => times * ten));
+    head.sizes.forEach((size, axis) => {
+      const stride = strides.find((tokens) => tokens * zoom[axis] >= (axis ? 56 : 40)) ?? size;
+      for (let token = 0; token < size; token += stride) {
+        const at = (token + 0.5) * zoom[axis];
+        const half = ctx.measureText(`${token}`).width / 2;
+        const look = { colour: theme.muted, align: axis ? "center" : "right", baseline: axis ? "top" : "middle" };
+        if (axis) writeText(ctx, `${token}`, clamp(left + at, left + half, left + wide - half), foot + 9, look);
+        else writeText(ctx, `${token}`, left - 10, OVERVIEW_TOP + clamp(at, 5, high - 5), look);
       }
     });
-    ctx.font = `400 11px ${theme.sans}`; ctx.textBaseline = "top";
-    ctx.textAlign = "right"; ctx.fillText("key position →", left + w, foot + 24);
-    ctx.textAlign = "left"; ctx.textBaseline = "alphabetic"; ctx.fillText("query position ↓", 0, TOP - 8);
-    if (head.causal && w > 180) { ctx.textAlign = "right"; ctx.textBaseline = "top"; ctx.fillText("later tokens, masked", left + w, TOP + 2); }
+    const look = { colour: theme.muted, font: `400 11px ${theme.sans}`, align: "right", baseline: "top" };
+    writeText(ctx, "key position →", left + wide, foot + 24, look);
+    if (head.causal && wide > 180) writeText(ctx, "later tokens, masked", left + wide, OVERVIEW_TOP + 2, look);
+    writeText(ctx, "query position ↓", 0, OVERVIEW_TOP - 8, { align: "left", baseline: "alphabetic" });
   }
-
-  const settled = () => { if (ending && head.version === (me.cue.version ?? head.version)) { frame = null; ending = false; } };
-  const deaf = hear("frame", (told) => {
-    ending = !told && frame != null; frame = told ?? frame;
-    waiting ||= requestAnimationFrame(() => { waiting = 0; if (geo && me.cue.head) { settled(); paint(); drawOver(); say(); } });
-  });
-  function paint() { // the picture under the window
-    const lut = lutOf(PALETTES.attention[me.theme.mode]), ratio = devicePixelRatio || 1, now = film(), factors = now ? now.factors : head.factors, [fq, fk] = factors, [r, c] = now ? [now.rows, now.cols] : [rows, cols];
-    const f = Math.max(1, Math.ceil(Math.max(r / (geo.h * ratio), c / (geo.w * ratio)) - 1e-6)), lift = 1 / Math.sqrt(head.top || 1);
-    const image = heat(r, c, f, (q, k) => (head.causal && k * fk >= (q + 1) * fq ? -1 : now ? Math.min(255, Math.round(filmed(now, q, k) * lift)) : blocks[q * cols + k]), lut);
-    const ctx = sized(base, geo.width, geo.height);
-    ctx.save(); ctx.beginPath(); ctx.rect(geo.left, TOP, geo.w, geo.h); ctx.clip(); // the last blocks may be short of tokens
-    drawHeat(ctx, image, geo.left, TOP, image.width * f * fk * geo.zoom[1], image.height * f * fq * geo.zoom[0]);
-    ctx.restore(); axes(ctx);
-    const pooled = now || head.pool === "max" ? "brightest" : "mean", note = fq * fk === 1 ? "" : `${pooled} of ${fq} × ${fk} tokens${now ? " while it moves" : ""}`;
-    legend(key, { label: "Attention", unit: "", lo: 0, hi: head.top, digits: 2 }, lut, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1].map((t) => t * head.top), note });
+  function paint() {
+    // the picture under the window
+    const lut = lutOf(PALETTES.attention[part.theme.mode]);
+    const frame = film();
+    const [factorQ, factorK] = (frame ?? head).factors;
+    const size = frame ? [frame.rows, frame.cols] : [rows, cols];
+    const pool = Math.max(poolFor(size[0], layout.high), poolFor(size[1], layout.wide));
+    const lift = 1 / Math.sqrt(head.top || 1);
+    const played = frame && frameCodes({ ...frame, factors: [1, 1] }, part.cue.head);
+    const code = (q, k) => {
+      if (head.causal && k * factorK >= (q + 1) * factorQ) return -1;
+      return played ? Math.min(255, Math.round(played(q, k) * lift)) : blocks[q * cols + k];
+    };
+    const image = heat(size[0], size[1], pool, code, lut);
+    const ctx = sized(base, layout.width, layout.height);
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(layout.left, OVERVIEW_TOP, layout.wide, layout.high); // the last blocks may be short of tokens
+    ctx.clip();
+    const [wide, high] = [image.width * factorK * layout.zoom[1], image.height * factorQ * layout.zoom[0]];
+    drawHeat(ctx, image, layout.left, OVERVIEW_TOP, pool * wide, pool * high);
+    ctx.restore();
+    drawAxes(ctx);
+    const pooled = frame || head.pool === "max" ? "brightest" : "mean";
+    const blockNote = `${pooled} of ${factorQ} × ${factorK} tokens${frame ? " while it moves" : ""}`;
+    attentionLegend(key, lut, { top: head.top, note: factorQ * factorK === 1 ? "" : blockNote });
   }
 
   return {
-    load(newHead, arrays) { head = newHead; blocks = arrays.blocks; [rows, cols] = blocks.shape; baseKey = ""; drag = hover = null; if (ending) { frame = null; ending = false; } },
-    draw() {
-      const { theme } = me, ratio = devicePixelRatio || 1;
-      settled(); geo = layout(base.getContext("2d"));
-      const want = [head.version, theme.mode, geo.w, geo.h, ratio, document.fonts?.status, film()?.index, String(film() && me.cue.head)].join(" ");
-      if (baseKey !== want) { baseKey = want; paint(); }
-      me.table = { columns: ["first query", "first key", head.pool === "max" ? "largest share" : "mean share"], rows: () => Array.from(blocks, (_, i) => [Math.floor(i / cols), i % cols]).map(([q, k]) => [q * head.factors[0], k * head.factors[1], exactOf(value(q, k))]) };
-      drawOver(); say(); tell();
+    load(newHead, arrays) {
+      head = newHead;
+      blocks = arrays.blocks;
+      [rows, cols] = blocks.shape;
+      baseKey = "";
+      drag = hover = null;
+      playing.settle(true);
     },
-    end() { deaf(); cancelAnimationFrame(waiting); },
+    draw() {
+      settleFilm();
+      layOut(base.getContext("2d"));
+      const { wide, high } = layout;
+      const screen = [part.theme.mode, wide, high, devicePixelRatio, document.fonts?.status];
+      const want = [head.version, ...screen, film()?.index, String(film() && part.cue.head)].join(" ");
+      if (baseKey !== want) {
+        baseKey = want;
+        paint();
+      }
+      part.table = {
+        columns: ["first query", "first key", head.pool === "max" ? "largest share" : "mean share"],
+        rows: () =>
+          Array.from(blocks, (_, i) => {
+            const [row, col] = [Math.floor(i / cols), i % cols];
+            return [row * head.factors[0], col * head.factors[1], exactOf(value(row, col))];
+          })
+      };
+      drawOver();
+      say();
+      nameWindow();
+    },
+    end: playing.stop
   };
 }

@@ -1,90 +1,191 @@
 // Passages in which a head looks sharply: text shaded by the attention from one token, that token and its key marked.
-export default function (args) { return live(args, makePassages); }
 
-function makePassages(me) {
-  const { root } = me;
-  const legends = el("div", "legends", null, root), lists = el("div", "", null, root), tip = el("div", "tip", null, root), alt = el("details", "alt", null, root);
-  for (const [kind, words] of [["query", "the token that looks"], ["key", "where it looks"]]) { const one = el("span", "name", null, legends); el("i", `swatch ${kind}`, null, one); one.append(words); }
-  const key = el("div", "legend", null, legends);
-  tip.hidden = true; tip.setAttribute("role", "status");
-  let head, lit, spans = [], seen = "";
-  const share = (p) => numberOf(p, { digits: 3 });
-  const way = (d) => (d === 0 ? "the token itself" : `${Math.abs(d)} token${Math.abs(d) === 1 ? "" : "s"} ${d > 0 ? "back" : "ahead"}`);
+/**
+ * As tracer.pictures.finding packs it. A passage is in pieces, each of which starts somewhere in its sequence.
+ * @typedef {{ group: string, query: number, key: number, query_token: string, key_token: string, score: number,
+ *   p: number, quantile: number, sequence: number, starts: number[], tokens: string[][] }} Passage
+ * @typedef {Header & { passages: Passage[], apart: boolean, causal: boolean }} PassagesHeader
+ */
 
-  function point(one, card, box) { // what one token gets
-    lit?.classList.remove("at"); lit = null;
+export default function (args) {
+  return live(args, makePassages);
+}
+
+/** How far a key is from its query, in words. */
+function distanceText(distance) {
+  if (distance === 0) return "the token itself";
+  return `${Math.abs(distance)} token${Math.abs(distance) === 1 ? "" : "s"} ${distance > 0 ? "back" : "ahead"}`;
+}
+
+/** @param {Part} part @returns {View} */
+function makePassages(part) {
+  const { root } = part;
+  const legends = element("div", "legends", null, root);
+  const lists = element("div", "", null, root);
+  const tip = element("div", "tip", null, root);
+  const alt = element("details", "alt", null, root);
+  for (const [kind, words] of [
+    ["query", "the token that looks"],
+    ["key", "where it looks"]
+  ]) {
+    const name = element("span", "name", null, legends);
+    element("i", `swatch ${kind}`, null, name);
+    name.append(words);
+  }
+  const key = element("div", "legend", null, legends);
+  tip.hidden = true;
+  tip.setAttribute("role", "status");
+  /** @type {PassagesHeader} */
+  let head;
+  let shares;
+  let lit; // the token that the arrow keys are at
+  let spans = [];
+  let shown = "";
+  const shareText = (share) => numberOf(share, { digits: 3 });
+
+  function point(one, passage) {
+    // what one token gets
+    lit?.classList.remove("at");
+    lit = null;
     tip.hidden = !one;
     if (!one) return;
-    const base = root.getBoundingClientRect(), at = (box ?? one.node.getClientRects()[0]);
+    const base = root.getBoundingClientRect();
+    const [at] = one.node.getClientRects();
     showTip(tip, root, at.left - base.left, at.top - base.top, (node) => {
-      el("bdi", "", one.token.replaceAll("\n", ""), el("b", "", null, node));
-      const list = el("dl", "", null, node), line = (name, text) => { el("dt", "", name, list); el("dd", "", text, list); };
-      line("attention", one.position > card.query && head.causal ? "masked" : share(one.p)); line("position", `${one.position}`); line("from the query", way(card.query - one.position));
+      element("bdi", "", one.token.replaceAll("\n", ""), element("b", "", null, node));
+      factsIn(node, [
+        ["attention", one.position > passage.query && head.causal ? "masked" : shareText(one.share)],
+        ["position", `${one.position}`],
+        ["from the query", distanceText(passage.query - one.position)]
+      ]);
     });
   }
-  function write(card, list, share) { // the text of a passage: each piece after the gap before it
-    const text = el("div", `text${head.apart ? " apart" : ""}`, null, list), mine = [];
+  function writeToken(text, passage, token, position, share) {
+    const { query } = passage;
+    const kinds = [position === query && "query", position === passage.key && "key", position > query && "after"];
+    const node = element("span", kinds.filter(Boolean).join(" "), null, text);
+    const one = { node, token, position, share };
+    element("bdi", "", token, node);
+    node.onpointerenter = () => point(one, passage);
+    node.onpointerleave = () => point(null);
+    return one;
+  }
+  function write(passage, list, nextShare) {
+    // the text of a passage: each piece after the gap before it
+    const text = element("div", `text${head.apart ? " apart" : ""}`, null, list);
+    const own = [];
     let last = 0;
-    text.tabIndex = 0; text.setAttribute("role", "application");
-    text.setAttribute("aria-label", `Query ${card.query_token} looks at ${card.key_token}, ${way(card.query - card.key)}. Arrow keys move over the tokens.`);
-    card.tokens.forEach((tokens, piece) => {
-      const gap = card.starts[piece] - last;
-      if (gap > 0) el("span", piece ? "gap" : "after", piece ? `… ${gap} token${gap === 1 ? "" : "s"} …` : "… ", text);
+    text.tabIndex = 0;
+    text.setAttribute("role", "application");
+    const looks = `Query ${passage.query_token} looks at ${passage.key_token}`;
+    const far = distanceText(passage.query - passage.key);
+    text.setAttribute("aria-label", `${looks}, ${far}. Arrow keys move over the tokens.`);
+    passage.tokens.forEach((tokens, piece) => {
+      const gap = passage.starts[piece] - last;
+      const words = piece ? `… ${gap} token${gap === 1 ? "" : "s"} …` : "… ";
+      if (gap > 0) element("span", piece ? "gap" : "after", words, text);
       tokens.forEach((token, i) => {
-        const position = card.starts[piece] + i, kinds = [position === card.query && "query", position === card.key && "key", position > card.query && "after"].filter(Boolean);
-        const node = el("span", kinds.join(" "), null, text), one = { node, token, position, p: share() };
-        el("bdi", "", token, node);
-        node.onpointerenter = () => point(one, card); node.onpointerleave = () => point(null);
-        mine.push(one);
+        own.push(writeToken(text, passage, token, passage.starts[piece] + i, nextShare()));
       });
-      last = card.starts[piece] + tokens.length;
+      last = passage.starts[piece] + tokens.length;
     });
     let at = null;
-    const move = (i) => { at = Math.min(mine.length - 1, Math.max(0, i)); point(mine[at], card); lit = mine[at].node; lit.classList.add("at"); };
-    text.onkeydown = (e) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
-      if (e.key === "Escape") { at = null; point(null); }
-      if (!step || e.altKey || e.ctrlKey || e.metaKey) return;
-      e.preventDefault();
-      move(at == null ? mine.findIndex((one) => one.position === card.query) : at + step);
+    function leave() {
+      at = null;
+      point(null);
+    }
+    text.onkeydown = (event) => {
+      if (event.key === "Escape") leave();
+      const way = alongOf(event);
+      if (!way) return;
+      event.preventDefault();
+      const next = at == null ? own.findIndex(({ position }) => position === passage.query) : at + way;
+      at = clamp(next, 0, own.length - 1);
+      point(own[at], passage);
+      lit = own[at].node;
+      lit.classList.add("at");
     };
-    text.onblur = () => { at = null; point(null); };
-    spans.push(...mine);
+    text.onblur = leave;
+    spans.push(...own);
+  }
+  function writeTop(top, passage, index) {
+    // what is said above a passage
+    const { cue } = part;
+    element("span", "num", numberOf(passage.score, { digits: cue.digits }), top);
+    const who = element("span", "who", null, top);
+    element("bdi", "", passage.query_token, who);
+    who.append(" → ");
+    element("bdi", "", passage.key_token, who);
+    const said = [
+      distanceText(passage.query - passage.key),
+      cue.named && `share ${shareText(passage.p)}`,
+      cue.groups[passage.group].quantile && `more than ${Math.round(100 * passage.quantile)} % of its looks`,
+      cue.rows[passage.sequence]
+    ];
+    element("span", "", said.filter(Boolean).join(" · "), top);
+    const open = button("", "Open", top, () => part.send(index));
+    element("span", "where", " on Heads", open);
+    const name = `Open this passage on Heads: ${passage.query_token} looks at ${passage.key_token}`;
+    open.setAttribute("aria-label", name);
   }
   function build() {
-    lists.replaceChildren(); spans = [];
-    let at = 0, group = null, list;
-    head.passages.forEach((card, index) => {
-      if (card.group !== group) {
-        group = card.group;
-        el("h4", "", me.cue.groups[group].title, lists); el("p", "about", me.cue.groups[group].about, lists);
-        list = el("ol", "", null, lists);
+    const { groups } = part.cue;
+    let at = 0;
+    let group = null;
+    let list;
+    lists.replaceChildren();
+    spans = [];
+    head.passages.forEach((passage, index) => {
+      if (passage.group !== group) {
+        group = passage.group;
+        element("h4", "", groups[group].title, lists);
+        element("p", "about", groups[group].about, lists);
+        list = element("ol", "", null, lists);
       }
-      const item = el("li", "", null, list), top = el("div", "top", null, item);
-      el("span", "num", numberOf(card.score, { digits: me.cue.digits }), top);
-      const who = el("span", "who", null, top);
-      el("bdi", "", card.query_token, who); who.append(" → "); el("bdi", "", card.key_token, who);
-      const said = [way(card.query - card.key), me.cue.named && `share ${share(card.p)}`, me.cue.groups[group].quantile && `more than ${Math.round(100 * card.quantile)} % of its looks`, me.cue.rows[card.sequence]];
-      el("span", "", said.filter(Boolean).join(" · "), top);
-      const open = Object.assign(el("button", "", "Open", top), { type: "button", onclick: () => me.send(index) });
-      el("span", "where", " on Heads", open);
-      open.setAttribute("aria-label", `Open this passage on Heads: ${card.query_token} looks at ${card.key_token}`);
-      write(card, item, () => me.shares[at++] / 65534);
+      const item = element("li", "", null, list);
+      writeTop(element("div", "top", null, item), passage, index);
+      write(passage, item, () => shares[at++] / (MISSING - 1));
     });
+  }
+  function writeTable() {
+    const { rows, groups } = part.cue;
+    const columns = ["query", "key", "score", "share", "distance", "where", "kind", "text"];
+    const row = (passage) => [
+      passage.query_token,
+      passage.key_token,
+      numberOf(passage.score, { digits: 3 }),
+      shareText(passage.p),
+      `${passage.query - passage.key}`,
+      rows[passage.sequence],
+      groups[passage.group].title,
+      passage.tokens.flat().join("").replaceAll("\n", "")
+    ];
+    tableOf(alt, "Show as table", columns, () => head.passages.map(row));
   }
 
   return {
-    load(newHead, arrays) { head = newHead; me.shares = arrays.shares; seen = ""; },
-    draw() {
-      const lut = lutOf(PALETTES.attention[me.theme.mode]), now = `${me.version} ${JSON.stringify([me.cue.groups, me.cue.rows, me.cue.digits])}`;
-      if (now !== seen) { tip.hidden = true; build(); seen = now; }
-      for (const { node, p } of spans) { // what is hardly looked at stays clear, so that the text reads as text
-        const code = p < 0.01 ? -1 : Math.round(255 * Math.sqrt(p));
-        node.style.background = lut.tints[code] ?? ""; node.style.color = lut.inks[code] ?? "";
-      }
-      legend(key, { label: "Attention", unit: "", lo: 0, hi: 1, digits: 2 }, lut, { root: Math.sqrt, ticks: [0, 0.05, 0.25, 1] });
-      tableOf(alt, "Show as table", ["query", "key", "score", "share", "distance", "where", "kind", "text"], () => head.passages.map((card) => [card.query_token, card.key_token,
-        numberOf(card.score, { digits: 3 }), share(card.p), `${card.query - card.key}`, me.cue.rows[card.sequence], me.cue.groups[card.group].title, card.tokens.flat().join("").replaceAll("\n", "")]));
+    load(newHead, arrays) {
+      head = newHead;
+      shares = arrays.shares;
+      shown = "";
     },
+    draw() {
+      const { groups, rows, digits } = part.cue;
+      const lut = lutOf(PALETTES.attention[part.theme.mode]);
+      const now = `${part.version} ${JSON.stringify([groups, rows, digits])}`;
+      if (now !== shown) {
+        tip.hidden = true;
+        build();
+      }
+      shown = now;
+      for (const { node, share } of spans) {
+        // what is hardly looked at stays clear, so that the text reads as text
+        const code = share < 0.01 ? -1 : tintOf(share);
+        node.style.background = lut.tints[code] ?? "";
+        node.style.color = lut.inks[code] ?? "";
+      }
+      attentionLegend(key, lut);
+      writeTable();
+    }
   };
 }

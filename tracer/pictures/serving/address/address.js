@@ -6,8 +6,11 @@ export default function () {
   const push = history.pushState.bind(history);
   let bare = "";
   history.pushState = (state, unused, url) => {
-    const from = new URL(location.href), to = new URL(url ?? "", from), moved = from.pathname !== to.pathname;
-    if (!moved && bare === from.href) history.replaceState(state, unused, url); else push(state, unused, url);
+    const from = new URL(location.href);
+    const to = new URL(url ?? "", from);
+    const moved = from.pathname !== to.pathname;
+    if (!moved && bare === from.href) history.replaceState(state, unused, url);
+    else push(state, unused, url);
     bare = moved && !to.search ? to.href : "";
   };
 }

@@ -2,6 +2,6 @@
 export default function ({ data, parentElement }) {
   const key = keyOf(parentElement).replace(/-cue$/, "");
   HUB.cues.set(key, data);
-  HUB.parts.get(key)?.forEach((take) => take(data));
+  for (const take of HUB.parts.get(key) ?? []) take(data);
   return () => {};
 }

@@ -1,64 +1,102 @@
 // The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `[` and `]`
 // move the slider of the step where no timeline does; `n` goes on with the tour, whose card may be many tabs away.
-export default function (args) { return live(args, makeKeys, { saves: false }); }
+export default function (args) {
+  return live(args, makeKeys, { saves: false });
+}
 
-const FIELDS = ["Find heads", "Prompt"];
+const FIELD_NAMES = ["Find heads", "Prompt"];
+/** @type {{ keys: string[], does: string, where?: () => string }[]} */
 const LIST = [
-  [["←", "→", "↑", "↓"], "move over heads, tokens and cells"],
-  [["Enter"], "choose, hold, or switch off what is in focus"],
-  [["[", "]"], "one snapshot back or on", () => timeline() || slider() ? "" : ", where a page has a step"],
-  [["Space"], "play training, or stop it", () => timeline() ? "" : ", on Heads"],
-  [["/"], "find heads, or write a prompt"],
-  [["n"], "the tour's next step", () => card() ? "" : ", while you take it"],
-  [["Esc"], "let go of what is held"],
-  [["?"], "show or hide these keys"],
+  { keys: ["←", "→", "↑", "↓"], does: "move over heads, tokens and cells" },
+  { keys: ["Enter"], does: "choose, hold, or switch off what is in focus" },
+  {
+    keys: ["[", "]"],
+    does: "one snapshot back or on",
+    where: () => (timeline() || slider() ? "" : ", where a page has a step")
+  },
+  { keys: ["Space"], does: "play training, or stop it", where: () => (timeline() ? "" : ", on Heads") },
+  { keys: ["/"], does: "find heads, or write a prompt" },
+  { keys: ["n"], does: "the tour's next step", where: () => (card() ? "" : ", while you take it") },
+  { keys: ["Esc"], does: "let go of what is held" },
+  { keys: ["?"], does: "show or hide these keys" }
 ];
+/** @returns {HTMLElement | null} */
 const timeline = () => document.querySelector(".st-key-me-scrubber");
+/** @returns {HTMLElement | null} */
 const slider = () => document.querySelector('.st-key-step_box input[type="range"]');
+/** @returns {HTMLElement | null} */
 const card = () => document.querySelector(".st-key-tour");
 const isTyping = (event) => {
   const target = event.composedPath()[0];
-  return target instanceof HTMLElement && (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName)) && target.type !== "range";
+  return (
+    target instanceof HTMLElement &&
+    (target.isContentEditable || target.matches("input:not([type=range]), textarea, select"))
+  );
 };
-function move(way) { // as its own arrow keys do
+function move(way) {
+  // as its own arrow keys do
   const init = { key: `Arrow${way}`, code: `Arrow${way}`, bubbles: true, cancelable: true };
   for (const kind of ["keydown", "keyup"]) slider().dispatchEvent(new KeyboardEvent(kind, init));
 }
 
-function makeKeys(me) {
-  const { root } = me;
-  const opener = el("button", "", null, root);
-  el("span", "", "Keys ", opener); el("kbd", "", "?", opener);
-  opener.type = "button"; opener.ariaLabel = "Keyboard help"; opener.ariaHasPopup = "dialog"; opener.ariaKeyShortcuts = "?";
-  const panel = el("dialog", "", null, root), top = el("header", "", null, panel);
-  const title = el("h2", "", "Keys", top), close = el("button", "", "✕", top), list = el("dl", "", null, panel);
-  title.id = "keys-title"; panel.setAttribute("aria-labelledby", title.id);
-  close.type = "button"; close.ariaLabel = "Close";
+/** @param {Part} part @returns {View} */
+function makeKeys(part) {
+  const { root } = part;
+  const opener = button("", null, root, () => toggle());
+  element("span", "", "Keys ", opener);
+  element("kbd", "", "?", opener);
+  opener.ariaLabel = "Keyboard help";
+  opener.ariaHasPopup = "dialog";
+  opener.ariaKeyShortcuts = "?";
+  const panel = element("dialog", "", null, root);
+  const top = element("header", "", null, panel);
+  const title = element("h2", "", "Keys", top);
+  const close = button("", "✕", top, () => panel.close());
+  const list = element("dl", "", null, panel);
+  title.id = "keys-title";
+  panel.setAttribute("aria-labelledby", title.id);
+  close.ariaLabel = "Close";
   const write = () => {
     list.replaceChildren();
-    for (const [keys, does, where] of LIST) {
-      const term = el("dt", "", null, list);
-      for (const key of keys) el("kbd", "", key, term);
-      el("dd", "", does + (where?.() ?? ""), list);
+    for (const { keys, does, where } of LIST) {
+      const term = element("dt", "", null, list);
+      for (const key of keys) element("kbd", "", key, term);
+      element("dd", "", does + (where?.() ?? ""), list);
     }
   };
-  const toggle = () => { if (panel.open) panel.close(); else { write(); panel.showModal(); } };
-  opener.onclick = toggle;
-  close.onclick = () => panel.close();
-  panel.onclick = (event) => { if (event.target === panel) panel.close(); };  // beside it, on the backdrop
+  const toggle = () => {
+    if (panel.open) panel.close();
+    else {
+      write();
+      panel.showModal();
+    }
+  };
+  panel.onclick = (event) => {
+    // beside it, on the backdrop
+    if (event.target === panel) panel.close();
+  };
   const pressed = (event) => {
     if (!root.isConnected) return document.removeEventListener("keydown", pressed);
     if (event.defaultPrevented || event.metaKey || isTyping(event)) return;
-    const way = { "[": "Left", "]": "Right" }[event.key]; // on some keyboards typed with Alt, or with AltGr: Ctrl and Alt
-    if (way && !panel.open && !timeline() && slider() && event.altKey >= event.ctrlKey) { event.preventDefault(); move(way); return; }
+    // on some keyboards these are typed with Alt, or with AltGr: Ctrl and Alt
+    const way = { "[": "Left", "]": "Right" }[event.key];
+    if (way && !panel.open && !timeline() && slider() && event.altKey >= event.ctrlKey) {
+      event.preventDefault();
+      move(way);
+      return;
+    }
     if (event.ctrlKey || event.altKey) return;
     if (event.key === "?") toggle();
     else if (event.key === "/" && !panel.open) {
-      const field = FIELDS.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`)).find(Boolean);
+      const fields = FIELD_NAMES.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`));
+      const field = /** @type {HTMLInputElement | undefined} */ (fields.find(Boolean));
       if (!field) return;
-      field.focus(); field.select();
-    } else if (event.key === "n" && card() && !panel.open) card().querySelector(":is(.st-key-tour_next, .st-key-tour_there, .st-key-tour_finish) button")?.click();
-    else return;
+      field.focus();
+      field.select();
+    } else if (event.key === "n" && card() && !panel.open) {
+      const next = ":is(.st-key-tour_next, .st-key-tour_there, .st-key-tour_finish) button";
+      /** @type {HTMLElement | null} */ (card().querySelector(next))?.click();
+    } else return;
     event.preventDefault();
   };
   document.addEventListener("keydown", pressed);
@@ -66,8 +104,8 @@ function makeKeys(me) {
   return {
     load() {},
     draw() {
-      if (was !== null && me.cue.top !== was) document.querySelector('[data-testid="stMain"]')?.scrollTo({ top: 0 });
-      was = me.cue.top;
-    },
+      if (was !== null && part.cue.top !== was) document.querySelector('[data-testid="stMain"]')?.scrollTo({ top: 0 });
+      was = part.cue.top;
+    }
   };
 }

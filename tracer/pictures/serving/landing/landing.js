@@ -3,21 +3,34 @@
 export default function () {
   if (HUB.landing) return;
   HUB.landing = true;
-  const hands = ["wheel", "touchstart", "pointerdown", "keydown"], app = document.querySelector("[data-testid=stApp]");
+  const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
+  /** @type {HTMLElement} */
+  const app = document.querySelector("[data-testid=stApp]");
   let timer = 0;
-  const leave = () => { clearInterval(timer); for (const hand of hands) removeEventListener(hand, leave, true); };
+  const leave = () => {
+    clearInterval(timer);
+    for (const hand of hands) removeEventListener(hand, leave, true);
+  };
   const land = () => {
     leave();
     const id = decodeURIComponent(location.hash.slice(1)) || new URLSearchParams(location.search).get("cards");
-    let still = 0, top = NaN, pressed = false;
+    let still = 0;
+    let top = Number.NaN;
+    let pressed = false;
     if (!id) return;
     for (const hand of hands) addEventListener(hand, leave, { capture: true, passive: true });
     timer = setInterval(() => {
-      const place = document.getElementById(id), fold = place?.closest('[class*="st-key-specimen-"]')?.querySelector("details:not([open]) > summary");
-      if (fold && !pressed) { pressed = true; fold.click(); }
+      const place = document.getElementById(id);
+      const card = place?.closest('[class*="st-key-specimen-"]');
+      const fold = /** @type {HTMLElement} */ (card?.querySelector("details:not([open]) > summary"));
+      if (fold && !pressed) {
+        pressed = true;
+        fold.click();
+      }
       place?.scrollIntoView();
       const now = place?.getBoundingClientRect().top;
-      still = now === top && app.dataset.testScriptState !== "running" ? still + 1 : 0; top = now;
+      still = now === top && app.dataset.testScriptState !== "running" ? still + 1 : 0;
+      top = now;
       if (still > 20) leave();
     }, 100);
   };

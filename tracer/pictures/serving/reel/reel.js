@@ -1,21 +1,32 @@
-// Some frames of a film that is still being shot, where the scrubber finds them by the film's name and their first place.
-export default function (args) { return live(args, makeReel, { saves: false }); }
+// Some frames of a film that is still being shot, where the scrubber finds them by the film's name and their place.
 
+export default function (args) {
+  return live(args, makeReel, { saves: false });
+}
+
+/** @returns {View} */
 function makeReel() {
-  const reels = (HUB.reels ??= new Map());
-  let name, first, codes;
-  const drop = () => { // unless another part has taken the place
+  HUB.reels ??= new Map();
+  const { reels } = HUB;
+  let name;
+  let first;
+  let codes;
+  function drop() {
+    // unless another part has taken the place
     if (reels.get(name)?.get(first) === codes) reels.get(name)?.delete(first);
     if (!reels.get(name)?.size) reels.delete(name);
-  };
+  }
   return {
     load(head, { frames }) {
       drop();
-      name = head.reel; first = head.first; codes = frames;
+      name = head.reel;
+      first = head.first;
+      codes = frames;
       if (!reels.has(name)) reels.set(name, new Map());
-      reels.get(name).set(first, codes); tell("reel", name);
+      reels.get(name).set(first, codes);
+      tell("reel", name);
     },
     draw() {},
-    end() { drop(); },
+    end: drop
   };
 }

@@ -6,7 +6,7 @@ export default function () {
   HUB.waiting.clear();
 }
 
-const ASIDE = ".tip, .sr, .save, .play, .keys, details, [hidden], script, style"; // what belongs to the page, not to the picture
+const ASIDE = ".tip, .sr, .save, .play, .keys, .reset, details, [hidden], script, style"; // what belongs to the page, not to the picture
 const MARGIN = 16;
 
 function csvOf({ columns, rows }) { // a cell that a spreadsheet would compute is told apart by an apostrophe

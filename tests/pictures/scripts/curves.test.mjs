@@ -1,0 +1,35 @@
+// Head curves: which line is under the mouse, and where names stand.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { load } from "./loading.mjs";
+
+const { nearestLine, spreadNames } = load(["nearestLine", "spreadNames"], "curves");
+const XS = [0, 100, 200];
+const HEIGHTS = [
+  [0, 0, 0],
+  [50, 150, 50]
+];
+const yOf = (line, step) => HEIGHTS[line][step];
+const EVERY = [
+  [0, 1, 2],
+  [0, 1, 2]
+];
+
+for (const [name, spot, found] of [
+  ["on the flat line", [90, 2], { line: 0, step: 1 }],
+  ["on the slope, near its start", [20, 72], { line: 1, step: 0 }],
+  ["on the slope, near its top", [90, 140], { line: 1, step: 1 }],
+  ["too far from any", [100, 75], null],
+  ["past the end", [230, 50], { line: 1, step: 2 }]
+])
+  test(`the line ${name}`, () => assert.deepEqual(nearestLine(EVERY, XS, yOf, spot), found));
+
+test("a line that breaks is not found in its gap", () => {
+  assert.deepEqual(nearestLine([[0, -2, 2]], XS, yOf, [100, 0]), null);
+  assert.deepEqual(nearestLine([[0, 2]], XS, yOf, [100, 0]), { line: 0, step: 0 });
+});
+test("names are pushed apart and kept above the foot", () => {
+  assert.deepEqual(spreadNames([10, 100], 14, 200), [10, 100]);
+  assert.deepEqual(spreadNames([12, 10], 14, 200), [24, 10]);
+  assert.deepEqual(spreadNames([200, 198, 10], 14, 200), [200, 186, -2]);
+});

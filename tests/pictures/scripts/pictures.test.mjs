@@ -1,0 +1,119 @@
+// What single pictures work out for themselves: windows, orders, links, snapshots.
+import assert from "node:assert/strict";
+import { globSync, readFileSync } from "node:fs";
+import { suite, test } from "node:test";
+import { COMMON, load, ROOT } from "./loading.mjs";
+
+suite("overview", () => {
+  const { settleWindow, draggedWindow } = load(["settleWindow", "draggedWindow"], "overview");
+  const square = { sizes: [100, 100], causal: false };
+  for (const [name, window, pattern, settled] of [
+    ["inside", [10, 30, 40, 60], square, [10, 30, 40, 60]],
+    ["beyond the start", [-5, 15, -7, 13], square, [0, 20, 0, 20]],
+    ["beyond the end", [95, 115, 90, 110], square, [80, 100, 80, 100]],
+    ["too large", [0, 90, 10, 100], square, [0, 50, 10, 60]],
+    ["too small", [50, 51, 60, 62], square, [50, 58, 60, 68]],
+    ["of a short prompt", [0, 90, 0, 90], { sizes: [5, 6], causal: false }, [0, 5, 0, 6]],
+    ["masked, moved to the diagonal", [10, 30, 60, 80], { sizes: [100, 100], causal: true }, [10, 30, 20, 40]],
+    ["below the diagonal", [60, 80, 10, 30], { sizes: [100, 100], causal: true }, [60, 80, 10, 30]]
+  ])
+    test(`a window ${name}`, () => assert.deepEqual(settleWindow(window, pattern, 50), settled));
+  test("a drag either way is a window, and the largest one is pulled along", () => {
+    assert.deepEqual(draggedWindow([10, 20], [14, 18], [50, 50]), { anchor: [10, 20], window: [10, 15, 18, 21] });
+    assert.deepEqual(draggedWindow([10, 20], [70, 20], [50, 50]), { anchor: [21, 20], window: [21, 71, 20, 21] });
+  });
+});
+
+suite("atlas", () => {
+  const { strongestFirst, pooled } = load(["strongestFirst", "pooled"], "atlas");
+  test("the strongest first; what was not measured, then what does not exist, at the end", () => {
+    assert.deepEqual(strongestFirst([0.1, 0.9, 0.5]), [1, 2, 0]);
+    assert.deepEqual(strongestFirst([0.5, 0.5, 0.9]), [2, 0, 1]);
+    assert.deepEqual(strongestFirst([null, Number.NaN, -1]), [2, 1, 0]);
+  });
+  test("the brightest cell of a pool, of a pattern that lies after another", () => {
+    const thumbs = Uint8Array.of(9, 9, 9, 9, 9, 9, 1, 2, 3, 4, 5, 6);
+    assert.deepEqual([...pooled(thumbs, 6, [2, 3], [2, 2], new Uint8Array(2))], [5, 6]);
+    assert.deepEqual([...pooled(thumbs, 6, [2, 3], [1, 2], new Uint8Array(4))], [2, 3, 5, 6]);
+  });
+});
+
+suite("token view", () => {
+  const { largestLinks, tokenBeside } = load(["largestLinks", "tokenBeside"], "token_view");
+  test("the largest links, the first of equals, and none of nothing", () => {
+    const links = [
+      [0.1, 0],
+      [0.4, 1],
+      [0, 2],
+      [0.4, 3],
+      [0.2, 4]
+    ];
+    assert.deepEqual(largestLinks(links, 3), [
+      [0.4, 1],
+      [0.4, 3],
+      [0.2, 4]
+    ]);
+    assert.deepEqual(largestLinks(links, 1), [[0.4, 1]]);
+    assert.deepEqual(largestLinks([[0, 0]], 3), []);
+  });
+  test("the token above and below, the nearest to the left edge of this one", () => {
+    const spans = [
+      [0, 0],
+      [40, 0],
+      [80, 0],
+      [0, 20],
+      [50, 20],
+      [0, 40]
+    ];
+    const nodes = spans.map(([offsetLeft, offsetTop]) => ({ offsetLeft, offsetTop }));
+    assert.deepEqual([tokenBeside(nodes, 1, 1), tokenBeside(nodes, 4, -1), tokenBeside(nodes, 4, 1)], [4, 1, 5]);
+    assert.deepEqual([tokenBeside(nodes, 2, -1), tokenBeside(nodes, 5, 1)], [2, 5]);
+  });
+});
+
+suite("scrubber", () => {
+  const { nearestStep, spanOf } = load(["nearestStep", "spanOf"], "scrubber");
+  test("the snapshot nearest to a step, the later of two that are as near", () =>
+    assert.deepEqual(
+      [0, 7, 15, 99].map((step) => nearestStep([0, 10, 20], step)),
+      [0, 1, 2, 2]
+    ));
+  test("the span of what was measured is never empty", () => {
+    assert.deepEqual(spanOf([3, Number.NaN, 1]), [1, 3]);
+    assert.deepEqual(spanOf([2, 2]), [2, 3]);
+  });
+});
+
+suite("who reads whom", () => {
+  const { alongCurve } = load(["alongCurve"], "bipartite");
+  test("a curve is at its middle halfway, and its ends are its ends", () => {
+    for (const [share, along] of [
+      [0, 0],
+      [0.5, 0.5],
+      [1, 1]
+    ])
+      assert.ok(Math.abs(alongCurve(share) - along) < 1e-5);
+    // x(t) of the control points 0, 1/2, 1/2, 1 is 3/2 (1-t) t + t^3 = 0.28125 + 0.015625 for t = 1/4
+    assert.ok(Math.abs(alongCurve(0.296875) - 0.25) < 1e-5);
+  });
+});
+
+suite("passages", () => {
+  const { distanceText } = load(["distanceText"], "passages");
+  test("distances in words", () => {
+    const texts = [0, 1, 24, -1, -3].map(distanceText);
+    assert.deepEqual(texts, ["the token itself", "1 token back", "24 tokens back", "1 token ahead", "3 tokens ahead"]);
+  });
+});
+
+test("no name of the shared scripts is without use", () => {
+  const names = [...COMMON.matchAll(/^(?:const|function|async function) (\w+)/gm)].map(([, name]) => name);
+  const scripts = globSync("tracer/pictures/**/*.js", { cwd: ROOT }).map((path) => readFileSync(ROOT + path, "utf-8"));
+  const all = scripts.join("\n");
+  const uses = (name) => all.match(new RegExp(`\\b${name}\\b`, "g"))?.length ?? 0;
+  assert.ok(names.length > 50);
+  assert.deepEqual(
+    names.filter((name) => name !== "PALETTES" && uses(name) < 2),
+    []
+  );
+});

@@ -1,0 +1,102 @@
+// Where values stand on an axis, and which of them it names.
+
+/** The first of 1, 2, 2.5, 5, 10 times a power of ten that is at least `least`. */
+function roundStride(least) {
+  const unit = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 2.5, 5, 10].find((times) => times * unit >= least) * unit;
+}
+
+/** About `want` round values from lo to hi. */
+function roundTicks(lo, hi, want) {
+  const stride = roundStride((hi - lo) / want);
+  const ticks = [];
+  for (let v = Math.ceil(lo / stride - 1e-9) * stride; v <= hi + stride * 1e-6; v += stride)
+    ticks.push(Math.abs(v) < stride * 1e-6 ? 0 : v);
+  return ticks;
+}
+
+/** Exponents of 1, 10, 100 ... between lo and hi, thinned; of 1, 2, 5 ... where the span is short. */
+function decadeTicks(lo, hi, want = 7) {
+  const from = Math.ceil(lo - 1e-9);
+  const to = Math.floor(hi + 1e-9);
+  const every = Math.ceil((to - from + 1) / want);
+  const ticks = [];
+  if (to - from >= 2) for (let d = from; d <= to; d += every) ticks.push(d);
+  else for (let d = Math.floor(lo); d <= to + 1; d++) for (const times of [1, 2, 5]) ticks.push(d + Math.log10(times));
+  return ticks.filter((v) => v >= lo - 1e-9 && v <= hi + 1e-9);
+}
+
+/** A tick in as many digits as tell it from the next one, `stride` away; 0: in a few. */
+function tickText(value, stride) {
+  const size = (v) => Math.floor(Math.log10(Math.abs(v)));
+  const exact = (digits) => Math.abs(stride - +stride.toFixed(digits)) < stride * 1e-6;
+  if (value && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)) {
+    const digits = stride ? clamp(size(value) - size(stride), 0, 6) : 0;
+    return value.toExponential(digits).replace(/\.0+e/, "e").replace("-", "−");
+  }
+  const places = [0, 1, 2, 3, 4, 5, 6, 7].find(exact) ?? 8;
+  return `${stride ? +value.toFixed(places) : +value.toPrecision(4)}`.replace("-", "−");
+}
+
+/**
+ * The axis of pictures over training, linear or logarithmic.
+ * @param {ArrayLike<number> & Iterable<number>} steps every step that was measured
+ * @param {number[] | null} range the first and the last step on the axis, of a reader who looks closer
+ */
+function stepAxis(steps, log, left, width, range = null) {
+  const first = Array.prototype.find.call(steps, (step) => step > 0) ?? 1;
+  const scaled = (step) => (log ? Math.log10(Math.max(step, first)) : step);
+  const [from, to] = (range ?? [steps[0] ?? 0, steps[steps.length - 1] ?? 1]).map(scaled);
+  const span = to - from || 1;
+  const closest = (want) => {
+    // on a log axis nearness is that of the eye
+    let before = 0;
+    let after = steps.length - 1;
+    while (after - before > 1) {
+      const middle = (before + after) >> 1;
+      if (scaled(steps[middle]) < want) before = middle;
+      else after = middle;
+    }
+    return want - scaled(steps[before]) <= scaled(steps[after]) - want ? before : after;
+  };
+  const placed = (x) => from + ((x - left) / width) * span;
+  return {
+    px: (step) => left + ((scaled(step) - from) / span) * width,
+    nearest: (step) => closest(scaled(step)), // of a step, the index of the one in `steps`
+    under: (x) => closest(placed(x)), // of a place
+    stepAt: (x) => (log ? 10 ** placed(x) : placed(x)),
+    ticks() {
+      if (!log) {
+        const stride = Math.max(1, roundStride(span / Math.max(2, width / 92)));
+        const ticks = [];
+        for (let v = Math.ceil(from / stride) * stride; v <= to; v += stride) if (Number.isInteger(v)) ticks.push(v);
+        return ticks;
+      }
+      const ticks = [];
+      for (let d = Math.floor(from); d <= to; d++)
+        for (const times of to - from < 2 ? [1, 2, 5] : [1]) ticks.push(d + Math.log10(times));
+      return ticks.filter((v) => v >= from - 1e-9 && v <= to + 1e-9).map((v) => 10 ** v);
+    }
+  };
+}
+
+/**
+ * What a drag over a plot chooses, in its pixels: a range of x, of y, or of both; null when it was a click.
+ * A drag that is thin in one direction means the other axis alone; `only` names the axis it began on.
+ */
+function draggedRange([x0, y0], [x1, y1], only = "") {
+  const [wide, high] = [Math.abs(x1 - x0), Math.abs(y1 - y0)];
+  if (Math.hypot(wide, high) < 4) return null;
+  const sorted = (a, b) => (a < b ? [a, b] : [b, a]);
+  const x = only !== "y" && (only === "x" || wide >= 16 || wide >= high);
+  const y = only !== "x" && (only === "y" || high >= 16 || high > wide);
+  return { x: x ? sorted(x0, x1) : null, y: y ? sorted(y0, y1) : null };
+}
+
+/** A range `times` as wide around `middle`, inside the whole one; null when it would be all of it. */
+function scaledRange([from, to], times, middle, [first, last]) {
+  const width = (to - from) * times;
+  if (width >= last - first) return null;
+  const start = clamp(middle - (middle - from) * times, first, last - width);
+  return [start, start + width];
+}

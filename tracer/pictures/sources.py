@@ -39,7 +39,7 @@ def palettes() -> str:
 
 def common() -> str:
     """What every part's script uses."""
-    files = ("shared/hub.js", "shared/topics.js", "shared/shared.js")
+    files = ("shared/streamlit.js", "shared/hub.js", "shared/topics.js", "shared/shared.js")
     return f"const PALETTES = {palettes()};\n" + "".join(map(text, files))
 
 

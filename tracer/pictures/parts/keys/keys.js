@@ -66,7 +66,7 @@ function makeKeys(me) {
   return {
     load() {},
     draw() {
-      if (was !== null && me.cue.top !== was) document.querySelector('[data-testid="stMain"]')?.scrollTo({ top: 0 });
+      if (was !== null && me.cue.top !== was) root.scrollIntoView({ block: "end" }); // it stands on top
       was = me.cue.top;
     },
   };

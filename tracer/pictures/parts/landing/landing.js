@@ -3,7 +3,7 @@
 export default function () {
   if (HUB.landing) return;
   HUB.landing = true;
-  const hands = ["wheel", "touchstart", "pointerdown", "keydown"], app = document.querySelector("[data-testid=stApp]");
+  const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
   let timer = 0;
   const leave = () => { clearInterval(timer); for (const hand of hands) removeEventListener(hand, leave, true); };
   const land = () => {
@@ -17,7 +17,7 @@ export default function () {
       if (fold && !pressed) { pressed = true; fold.click(); }
       place?.scrollIntoView();
       const now = place?.getBoundingClientRect().top;
-      still = now === top && app.dataset.testScriptState !== "running" ? still + 1 : 0; top = now;
+      still = now === top && !isScriptRunning() ? still + 1 : 0; top = now;
       if (still > 20) leave();
     }, 100);
   };

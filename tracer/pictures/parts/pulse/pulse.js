@@ -1,12 +1,12 @@
 // Not while the host works, nor soon after a click: it may be changing the page. A beat that falls there comes as soon
 // as it may, or of two pulses in step the second would never be heard.
 export default function ({ data, parentElement, setTriggerValue }) {
-  const app = document.querySelector("[data-testid=stApp]"), kinds = ["pointerdown", "click"];
+  const kinds = ["pointerdown", "click"];
   let touched = 0, due = Date.now() + data;
   const touch = () => { touched = Date.now(); };
   parentElement.stop?.();
   const timer = setInterval(() => {
-    if (Date.now() < due || document.hidden || Date.now() - touched <= 3000 || app.dataset.testScriptState === "running") return;
+    if (Date.now() < due || document.hidden || Date.now() - touched <= 3000 || isScriptRunning()) return;
     due = Date.now() + data;
     setTriggerValue("tick", due);
   }, 150);

@@ -11,7 +11,7 @@ from tracer.pictures.sources import PARTS
 SCRIPT = PARTS / "shared" / "streamlit.js"
 NAMES = re.compile(r"data-test|dataset\.test|\bst(?:[A-Z][a-z]+)+\b|emotion-cache|element-container|block-container")
 CODE = [path for folder in ("dashboard", "tracer/pictures") for kind in ("py", "js", "css")
-        for path in (ROOT / folder).rglob(f"*.{kind}") if path not in (STYLES, SCRIPT) and path.name != "taker.js"]  # fmt: skip
+        for path in (ROOT / folder).rglob(f"*.{kind}") if path not in (STYLES, SCRIPT)]  # fmt: skip
 PYTHON = "\n".join(path.read_text("utf-8") for path in CODE if path.suffix == ".py")
 KEYS = set(re.findall(r"st-key-([\w-]+)", STYLES.read_text("utf-8"))) - {"NAME"}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.loading import prompt_film, recorded_prompts, token_reading
 from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.shared import head_scores
+from dashboard.shared.export.drawing import css_name
 from tracer.measures import MEASURES, Setting, probe_words
 from tracer.pictures import notebook
 from tracer.pictures.portable import Told, heads_file, notes
@@ -82,9 +82,7 @@ def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Drawn]:
     found = {}
     for key, (part, data) in given.items():
         cue = given.get(f"{key}:cue", ("", {}))[1]
-        found[re.sub(r"[^\w-]", "-", key.strip(), flags=re.ASCII)] = Drawn(
-            part, data if isinstance(data, bytes) else None, cue
-        )
+        found[css_name(key)] = Drawn(part, data if isinstance(data, bytes) else None, cue)
     return found
 
 

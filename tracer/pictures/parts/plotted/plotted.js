@@ -2,16 +2,8 @@
 export default function (args) { return live(args, makePlotted); }
 
 function makePlotted(me) {
-  const chart = () => document.querySelector(`.st-key-${me.cue.of} .js-plotly-plot`);
-  function svg() {
-    const layers = [...chart().querySelectorAll(".svg-container > .main-svg")], whole = document.createElementNS("http://www.w3.org/2000/svg", "svg"), page = layers[0].cloneNode();
-    const [width, height] = ["width", "height"].map((side) => layers[0].getAttribute(side));
-    for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) whole.setAttribute(name, value);
-    page.style.background = css(me.theme.page); // beneath all layers, which are clear
-    whole.setAttribute("style", page.getAttribute("style"));
-    for (const layer of layers) whole.append(layer.cloneNode(true));
-    return new XMLSerializer().serializeToString(whole);
-  }
+  const chart = () => document.querySelector(`.st-key-${me.cue.of} ${CHART}`);
+  const svg = () => chartSvg(chart(), css(me.theme.page));
   async function png() {
     const image = Object.assign(new Image(), { src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg())}` });
     await image.decode();

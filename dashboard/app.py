@@ -31,5 +31,5 @@ draw_tour(page.url_path)
 with recorded() as messages:
     page.run()
 draw_page_taking(page.url_path, page.title)
-draw_taker(messages)
+draw_taker(page.url_path, messages)
 state.arrived()

@@ -10,13 +10,13 @@ from dashboard.components.host import Part
 
 _PART = Part("taker")
 ASKED = "taking"
-"""Where the session keeps what a press said until the page is drawn: its time, and each chart as SVG by its key."""
+"""Where the session keeps the key of a pressed button and what it said: the time, and each chart as SVG by its key."""
 
 
 def taker(label: str, *, key: str, file: Mapping[str, str] | None = None) -> None:
     """Draw the button; `file` is what the last press asked for: its name, its HTML, and the time of the press."""
 
     def take() -> None:
-        st.session_state[ASKED] = st.session_state[key]["take"]
+        st.session_state[ASKED] = key, st.session_state[key]["take"]
 
     _PART(key=key, data={"label": label, **(file or {})}, on_take_change=take)

@@ -43,14 +43,14 @@ def _offer(label: str, make: Make) -> None:
     st.session_state[OFFERED] = st.container(), label, make
 
 
-def draw_taker(messages: Iterable[Any]) -> None:
+def draw_taker(page: str, messages: Iterable[Any]) -> None:
     """The button, and after a press the file of what `messages` drew; last of all."""
-    asked = st.session_state.pop(ASKED, None)
+    key, (pressed, asked) = f"taker_{page}", st.session_state.pop(ASKED, ("", {}))
     if OFFERED not in st.session_state:
         return
     place, label, make = st.session_state[OFFERED]
     file = None
-    if asked:
+    if pressed == key:  # not on a page that was turned to meanwhile
         drawn = drawing.blocks(messages)
         for block in drawn:
             if block["kind"] == "still":
@@ -58,7 +58,7 @@ def draw_taker(messages: Iterable[Any]) -> None:
         name, text = make(drawn)
         file = {"time": asked["time"], "name": name, "html": text}
     with place:
-        taker(label, key="taker", file=file)
+        taker(label, key=key, file=file)
 
 
 def draw_page_taking(page: str, title: str) -> None:

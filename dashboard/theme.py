@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +85,7 @@ def apply() -> None:
     """What the theme's settings cannot say; first on a page and not a style alone, it fetches what styles wait for."""
     import streamlit as st
 
-    st.html(_styles())
-
-
-@functools.cache
-def _styles() -> str:
-    return f"<style>{STYLES.read_text('utf-8')}{rooms.css()}</style><i></i>"
+    st.html(f"<style>{STYLES.read_text('utf-8')}{rooms.css()}</style><i></i>")
 
 
 def plotly_template(dark: bool) -> Any:

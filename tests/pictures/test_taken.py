@@ -63,8 +63,6 @@ def test_a_picture_goes_in_as_it_was_drawn() -> None:
          '<dl class="facts"><div><dt>Loss</dt><dd>2.1</dd></div></dl>'),
         ({"kind": "table", "rows": [["a", "w"], ["b", "0.00619500083848834"]], "more": 0},
          '<td class="number">0.006195</td>'),
-        ({"kind": "table", "rows": [["a"], ["50\n50 to 75"], ["7"]], "more": 0},
-         '<td class="lines">50\n50 to 75</td></tr><tr><td>7</td>'),
         ({"kind": "table", "rows": [["a"], ["1.2.3.4.5.6.7"]], "more": 4}, "<td>1.2.3.4.5.6.7</td>"),
         ({"kind": "table", "rows": [["a"], ["1517412348329984"]], "more": 0}, ">1.517e+15</td>"),
         ({"kind": "table", "rows": [["a"], ["6,500,608"]], "more": 0}, ">6,500,608</td>"),

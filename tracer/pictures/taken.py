@@ -188,18 +188,14 @@ def _part(key: str, drawn: Mapping[str, Drawn]) -> str:
 
 def _table(rows: Sequence[Sequence[str]], more: int) -> str:
     top, *body = rows
-    right = {i for i in range(len(top)) if body and all(i < len(row) and _is_number(row[i]) for row in body)}
-    look = [' class="number"' if i in right else "" for i in range(max(map(len, rows)))]
-    head = "".join(f'<th scope="col"{of}>{html.escape(cell)}</th>' for cell, of in zip(top, look, strict=False))
-    lines = "".join(f"<tr>{''.join(map(_cell, row, look))}</tr>" for row in body)
+    columns = list(zip(*body, strict=True)) or [("",)] * len(top)
+    look = [' class="number"' if all(map(_is_number, column)) else "" for column in columns]
+    head = "".join(f'<th scope="col"{of}>{html.escape(cell)}</th>' for cell, of in zip(top, look, strict=True))
+    cells = [[f"<td{of}>{html.escape(_short(cell))}</td>" for cell, of in zip(row, look, strict=True)] for row in body]
+    lines = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     left = f'<p class="left">And {more:,} more rows, which the bar of the table on the page saves as CSV.</p>'
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>{left if more else ""}'
-
-
-def _cell(cell: str, look: str) -> str:
-    look = ' class="lines"' if "\n" in cell else look
-    return f"<td{look}>{html.escape(_short(cell))}</td>"
 
 
 def _is_number(cell: str) -> bool:

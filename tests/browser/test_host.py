@@ -32,7 +32,7 @@ WATCH = """(css, script) => { // `met`: what has matched something on this page,
 def test_every_selector_meets_something(browser, server, folder):
     told = story(Run(folder / "checkpoints" / "toy"))
     assert told
-    addresses = [f"{name}?run=toy" for name in TITLES]
+    addresses = ["", *(f"{name}?run=toy" for name in TITLES)]
     addresses += [f"ablate?run=toy&tour=5&off={told.label}", "heads?run=none-such"]  # a deed that is done; a refusal
     files = ", ".join(json.dumps(path.read_text("utf-8")) for path in (STYLES, SCRIPT))
     with tab(browser, server) as page:

@@ -11,7 +11,8 @@ import streamlit as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dashboard import navigation, state, theme  # noqa: E402
-from dashboard.shared.export.page_file import draw_page_taking, forget  # noqa: E402
+from dashboard.shared.export.drawing import recorded  # noqa: E402
+from dashboard.shared.export.page_file import draw_page_taking, draw_taker, forget  # noqa: E402
 from dashboard.shared.keys import draw_keys  # noqa: E402
 from dashboard.shared.mount import all_parts  # noqa: E402
 from dashboard.shared.tour.steps import draw_tour  # noqa: E402
@@ -27,6 +28,8 @@ with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or 
     all_parts()
     draw_keys()
 draw_tour(page.url_path)
-page.run()
+with recorded() as messages:
+    page.run()
 draw_page_taking(page.url_path, page.title)
+draw_taker(page.url_path, messages)
 state.arrived()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tracer.pictures.colours import ANCHORS, LINES, contrast, layer_colours, lightness, palette, ramp
@@ -15,6 +16,7 @@ __all__ = [
     "signed", "status",
 ]  # fmt: skip
 
+STYLES = Path(__file__).parent / "styles.css"
 _STATUS = {
     "training": ("◐", "#1d56c4", "#8db4ff"),
     "finished": ("✓", "#0a6b4e", "#4fd1a5"),
@@ -78,40 +80,11 @@ def is_dark() -> bool:
     return st.context.theme.type == "dark"
 
 
-_CHROME = """
-[data-testid="stButtonGroup"] [data-selected="true"] { color: inherit !important; font-weight: 550; }
-[data-testid="stSliderThumbValue"] { color: inherit !important; font-weight: 550; }
-[data-testid="stWidgetLabel"] > div:has([data-testid="stTooltipIcon"]) { flex-grow: 0; margin-left: .4rem; }
-[data-testid="stCaptionContainer"] {
-  opacity: 1; color: color-mix(in srgb, currentColor 68%, transparent) !important;
-}
-[data-testid="stCaptionContainer"] code { font-size: 0.95em; }
-[data-testid="stHeading"] h2 { padding: 0; line-height: 1.35; }
-[data-testid="stHeading"] [data-testid="stMarkdownContainer"]:has(h2) { margin-bottom: 0; }
-[data-testid="stVerticalBlock"] > [data-testid="stElementContainer"]:has(> [data-testid="stHeading"] h2),
-[data-testid="stLayoutWrapper"]:has(> [data-testid="stHorizontalBlock"] > [data-testid="stElementContainer"] h2) {
-  display: flex; flex-direction: column; justify-content: flex-end; min-height: 2.25rem; margin-top: .75rem;
-}
-:is([data-testid="stElementContainer"], [data-testid="stLayoutWrapper"]):has(h2)
-  + [data-testid="stElementContainer"]:has([data-testid="stCaptionContainer"]) { margin-top: -.6rem; }
-[class*=st-key-me-] [data-testid=stElementContainer]:has([data-drawn]) {
-  height: auto !important; overflow: visible !important;
-}
-[class*=st-key-me-] [data-testid=stSkeleton] { display: none; }
-[data-testid=stSkeleton] { height: 4rem; }
-@media (max-width: 640px) { [data-testid="stHorizontalBlock"] { row-gap: 1rem; } }
-"""
-"""Where Streamlit's own colours are too faint to read (WCAG AA): its accent as text, badges and code in a caption; a
-section stands further from the one before than from its own words, and sections side by side begin on one line; and
-where columns stack, they stand no further apart than what belongs together. A picture keeps its room until it
-is drawn, a widget that of most with their labels."""
-
-
 def apply() -> None:
     """What the theme's settings cannot say; first on a page and not a style alone, it fetches what styles wait for."""
     import streamlit as st
 
-    st.html(f"<style>{_CHROME}</style><i></i>")
+    st.html(f"<style>{STYLES.read_text('utf-8')}</style><i></i>")
 
 
 @dataclass(frozen=True)

@@ -22,27 +22,9 @@ if TYPE_CHECKING:
 
     from tracer.store import Run
 
-STYLE = """<style>
-[data-testid="stMainBlockContainer"] { padding-top: 5rem; padding-bottom: 4rem; }
-.st-key-heading, .st-key-heading > :first-child > * { row-gap: 0; }
-.st-key-heading h1 { padding: 0; }
-[data-testid="stLayoutWrapper"]:has(> .st-key-tour_place:empty) { display: none; }
-.st-key-heading [data-testid="stCaptionContainer"] p { line-height: 1.9; }
-[data-testid="stLayoutWrapper"]:has(> [class*="st-key-pulse_"]) { display: none; }
-@media (max-width: 640px) {
-  [data-testid="stMainBlockContainer"] { padding-top: 4.25rem; }
-  .st-key-run_bar { margin-top: .4rem; }
-  .st-key-choosers [data-testid="stColumn"]:nth-child(-n + 2) { flex: 1 1 40%; min-width: 0; }
-}
-.st-key-run_bar { font-variant-numeric: tabular-nums; }
-.st-key-refused { padding: .9rem 1rem; border-radius: 6px; border: 1px solid #b3261e66; background: #b3261e0d; }
-.st-key-refused [data-testid="stAlertContainer"] { padding: 0; background: none; }
-</style>"""
-
 
 def heading(title: str, question: str) -> None:
     """The page's name, the question it answers, and room for how the chosen run stands."""
-    st.html(STYLE)
     with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         with st.container(width="content", horizontal=True, vertical_alignment="bottom", gap="medium"):
             st.title(title, anchor=False, width="content")

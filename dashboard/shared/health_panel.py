@@ -18,13 +18,6 @@ SHOWN_HEADS = 8
 OF_ENTROPY: tuple[Kind, ...] = ("collapse", "one-hot", "vanishing", "stands-in", "scores")
 """Findings beside which the lower bound of entropy is offered, the most telling first."""
 COLOURS: dict[Severity, Literal["red", "orange"]] = {"bad": "red", "watch": "orange"}
-STYLE = """<style>
-.st-key-health [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
-[class*="st-key-health-finding-"] { padding-top: .4rem; }
-[class*="st-key-health-finding-"] button { min-height: 1.75rem; padding-block: 0; }
-.st-key-health button[aria-expanded="true"] { color: inherit; }
-[class*="st-key-health-source-"] [data-testid="stText"] { font-size: .8rem; opacity: .72; }
-</style>"""
 
 
 def marked(severity: Severity, text: str = "") -> str:
@@ -47,7 +40,6 @@ def draw_health(run: Run, told: Collection[str] = (), bound: bool = True) -> Non
         _draw_silence(diagnosis)
     if not found:
         return
-    st.html(STYLE)
     with st.container(border=True, key="health", gap="small"):
         bad = sum(one.severity == "bad" for one in found)
         badges = [marked("bad", f"{bad} bad")] if bad else []

@@ -15,9 +15,6 @@ Window = tuple[int, int, int, int]
 """query_start, query_stop, key_start, key_stop."""
 SIZE = 620
 FIRST_WINDOW = 128
-STYLE = (
-    '<style>:is(.st-key-module, .st-key-exact) [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
-)
 POOLS: dict[Pool, str] = {"max": "largest", "mean": "average"}
 
 
@@ -80,7 +77,6 @@ def _draw(sight: Sight, head: Head, window: Window) -> None:
         key="pattern", on_change=lambda cell: _hold(sight, cell),
     )  # fmt: skip
     with st.container(key="exact"):
-        st.html(STYLE)
         st.text(_exactly(sight, head, locked))
 
 
@@ -113,7 +109,6 @@ def _hold(sight: Sight, cell: Cell | None) -> None:
 def _draw_name(sight: Sight, head: Head) -> None:
     """The module that holds this head, as text: a path is whatever its author called it."""
     if sight.names:
-        st.html(STYLE)
         with st.container(key="module"):
             st.text(f"{theme.head_label(*head)} · {sight.names[head[0]]}")
 

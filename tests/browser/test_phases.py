@@ -37,7 +37,8 @@ def test_a_click_goes_to_the_nearest_step(page, server, toy, key, lane):
     visit(page, f"{server}/phases?run=toy")
     page.mouse.move(*spot(page, key, 0.6, 0.4, lane))
     expect(tip(page, key).first).to_contain_text("step")
-    shown = int(number(re.search(r"step ([\d,]+)", "".join(tip(page, key).all_text_contents()))[1]))
+    (said,) = re.findall(r"step ([\d,]+)", "".join(tip(page, key).all_text_contents()))
+    shown = int(number(said))
     page.mouse.click(*spot(page, key, 0.6, 0.4, lane))
     assert stepped(page) == shown and shown in toy.trace.step.values
 

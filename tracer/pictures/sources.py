@@ -18,7 +18,9 @@ from pathlib import Path
 from tracer.pictures import colours
 
 HERE = Path(__file__).parent
-SHARED = ("hub", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared")
+SHARED = (
+    "streamlit", "hub", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

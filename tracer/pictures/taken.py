@@ -4,20 +4,25 @@
    in, and which of them; None is the whole width.
 2. A picture goes in as its own bytes and its own cue; a chart that is not ours goes in as it stood.
 3. What a picture asks of the model only the page can answer: there it says so.
+4. Markdown and markup go in as the plain tags of text: no attribute, no link, no style, no script.
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html.parser import HTMLParser
 from itertools import groupby
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from tracer.pictures.page import Mount, Note, document, notes_html
 from tracer.pictures.picture import Picture
 
-Block = Mapping[str, Any]
+Block = dict[str, Any]
 UNSEEN = ("address", "all_parts", "cue", "keys", "landing", "pulse", "reel", "saver", "taker")
 """Parts that serve a page and show nothing."""
 ASKING = {
@@ -29,9 +34,12 @@ SHOWING = ("part", "table", "still", "fact")
 LONG = 9
 """Letters of a number that nobody reads to its end."""
 END: Block = {"kind": "heading"}
-GONE = "A picture of the page that had not come yet when the file was made. Take it again once the page stands still."
 STILL = "A still picture: on the page it can be zoomed, read point by point, and saved by the camera in its corner."
-UNREAD = "A table that only the page can draw: its own bar there saves it as CSV."
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
+DIRECTIVE = re.compile(r":material/\w+:|:[a-z]+(?:-[a-z]+)*\[([^\]]*)\]")
+"""Streamlit's own in Markdown: an icon, or coloured words."""
+TAGS = {"p", "b", "strong", "i", "em", "small", "br", "code", "pre", "ul", "ol", "li", "h3", "h4"}
+TAGS |= {"table", "thead", "tbody", "tr", "th", "td"}
 ONLY_THERE = "A chart that only the page can draw: the camera in its corner there saves it."
 
 
@@ -50,7 +58,7 @@ def taken(
     # isolated: a name that is written from right to left turns nothing else around
     chosen = [f"{block['label']}: \u2068{block['value']}\u2069" for block in seen if block["kind"] == "choice"]
     shown = list(_without_tools(block for block in seen if block["kind"] not in ("choice", "prompt")))
-    keys = dict.fromkeys(block["key"] for block in shown if block["kind"] == "part" and block["key"] in drawn)
+    keys = dict.fromkeys(block["key"] for block in shown if block["kind"] == "part")
     reels = [key for key, one in drawn.items() if one.part == "reel" and any(drawn[k].part == "scrubber" for k in keys)]
     mounts = [Mount(key, drawn[key]) for key in (*keys, *reels)]
     films = "".join(f"<div hidden>{_part(key, drawn)}</div>" for key in reels)
@@ -61,7 +69,7 @@ def taken(
 
 
 def _unseen(block: Block, drawn: Mapping[str, Picture]) -> bool:
-    return block["kind"] == "part" and block["key"] in drawn and drawn[block["key"]].part in UNSEEN
+    return block["kind"] == "part" and drawn[block["key"]].part in UNSEEN
 
 
 def _without_tools(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -91,7 +99,7 @@ def _column(blocks: list[Block], drawn: Mapping[str, Picture]) -> str:
     parts = []
     for kind, group in groupby(blocks, key=lambda block: block["kind"]):
         if kind == "place":
-            parts.append(f'<p class="place">{html.escape(" · ".join(block["text"] for block in group))}</p>')
+            parts.append(f'<p class="place">{" · ".join(_inline(block["text"]) for block in group)}</p>')
         else:
             told = "".join(_block(block, drawn) for block in group)
             parts.append(f'<dl class="facts">{told}</dl>' if kind == "fact" else told)
@@ -104,26 +112,65 @@ def _block(block: Block, drawn: Mapping[str, Picture]) -> str:
             return _part(block["key"], drawn)
         case "heading":
             level = min(max(int(block["level"]), 2), 4)
-            return f"<h{level}>{html.escape(block['text'])}</h{level}>"
-        case "title" | "note" | "text" | "point" as kind:
-            return f'<p class="{kind}">{html.escape(block["text"])}</p>'
+            return f"<h{level}>{_inline(block['text'])}</h{level}>"
+        case "markdown":
+            return plain(_markdown(block["text"]))
+        case "note":
+            return f'<div class="note">{plain(_markdown(block["text"]))}</div>'
+        case "markup":
+            return plain(block["text"])
+        case "text":
+            return f'<p class="text">{html.escape(block["text"])}</p>'
         case "code":
             return f'<pre tabindex="0">\n<code>{html.escape(block["text"])}</code></pre>'
         case "fact":
-            note = f'<dd class="note">{html.escape(block["note"])}</dd>' if block["note"] else ""
-            return f"<div><dt>{html.escape(block['label'])}</dt><dd>{html.escape(block['text'])}</dd>{note}</div>"
+            note = f'<dd class="note">{_inline(block["note"])}</dd>' if block["note"] else ""
+            return f"<div><dt>{_inline(block['label'])}</dt><dd>{html.escape(block['text'])}</dd>{note}</div>"
         case "button":
-            return f'<p class="left">Not asked for. On the page: “{html.escape(block["text"])}”.</p>'
+            return f'<p class="left">Not asked for. On the page: “{_inline(block["text"])}”.</p>'
         case "table":
             return _table(block["rows"], int(block["more"]))
         case "still":
-            return _still(block["svg"], block["alt"])
+            return _still(block.get("svg"), block["alt"])
     return ""
 
 
+def _markdown(text: str) -> str:
+    return MARKDOWN.render(DIRECTIVE.sub(r"\1", text))
+
+
+def _inline(text: str) -> str:
+    return plain(MARKDOWN.renderInline(DIRECTIVE.sub(r"\1", text))).strip()
+
+
+def plain(markup: str) -> str:
+    """Its text, with the tags of text and no other."""
+    reader = _Plain()
+    reader.feed(markup)
+    reader.close()
+    return "".join(reader.out)
+
+
+class _Plain(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out: list[str] = []
+        self.silent = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.silent += tag in ("style", "script")
+        open_table = '<div class="scroll" tabindex="0" role="region" aria-label="Table">' if tag == "table" else ""
+        self.out.append(f"{open_table}<{tag}>" if tag in TAGS else " ")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.silent -= tag in ("style", "script")
+        self.out.append((f"</{tag}>" if tag in TAGS else " ") * (tag != "br") + ("</div>" if tag == "table" else ""))
+
+    def handle_data(self, data: str) -> None:
+        self.out.append("" if self.silent else html.escape(data))
+
+
 def _part(key: str, drawn: Mapping[str, Picture]) -> str:
-    if key not in drawn:
-        return f'<p class="left">{GONE}</p>'
     part = drawn[key].part
     held = f'<div class="mount st-key-{html.escape(key)}"{" inert" if part in ASKING else ""}>'
     left = f'<p class="left">{ASKING[part]}</p>' if part in ASKING else ""
@@ -131,21 +178,15 @@ def _part(key: str, drawn: Mapping[str, Picture]) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], more: int) -> str:
-    if not rows:
-        return f'<p class="left">{UNREAD}</p>'
     top, *body = rows
-    right = {i for i in range(len(top)) if body and all(i < len(row) and _is_number(row[i]) for row in body)}
-    look = [' class="number"' if i in right else "" for i in range(max(map(len, rows)))]
-    head = "".join(f'<th scope="col"{of}>{html.escape(cell)}</th>' for cell, of in zip(top, look, strict=False))
-    lines = "".join(f"<tr>{''.join(map(_cell, row, look))}</tr>" for row in body)
+    columns = list(zip(*body, strict=True)) or [("",)] * len(top)
+    look = [' class="number"' if all(map(_is_number, column)) else "" for column in columns]
+    head = "".join(f'<th scope="col"{of}>{html.escape(cell)}</th>' for cell, of in zip(top, look, strict=True))
+    cells = [[f"<td{of}>{html.escape(_short(cell))}</td>" for cell, of in zip(row, look, strict=True)] for row in body]
+    lines = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     left = f'<p class="left">And {more:,} more rows, which the bar of the table on the page saves as CSV.</p>'
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return f'<div class="scroll" tabindex="0" role="region" aria-label="Table">{table}</div>{left if more else ""}'
-
-
-def _cell(cell: str, look: str) -> str:
-    look = ' class="lines"' if "\n" in cell else look
-    return f"<td{look}>{html.escape(_short(cell))}</td>"
 
 
 def _is_number(cell: str) -> bool:

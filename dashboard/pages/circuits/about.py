@@ -11,8 +11,6 @@ LINKS = {
     "olsson": "https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads/index.html",
     "lens": "https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens",
 }
-STYLE = '<style>[data-testid="stPopoverBody"] p a { text-decoration: underline !important; }</style>'
-"""A link within a sentence is told apart by more than its colour."""
 NORMS = "Norms, their gains and rotations are left out."
 COMPOSITION = """
 **Composition** of head 2 with an earlier head 1: |OV₁ M₂| / (|OV₁| |M₂|) in Frobenius norms, where OV = W_V W_O and

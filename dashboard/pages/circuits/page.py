@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation, prompt_tokens
-from dashboard.pages.circuits import about, data
+from dashboard.pages.circuits import data
 from dashboard.pages.circuits.composition import draw_layers
 from dashboard.pages.circuits.on_prompt import draw_prompt
 from dashboard.pages.circuits.positions import draw_positions, draw_stripes
@@ -17,7 +17,6 @@ from dashboard.shared import choosers, prompts
 
 def page() -> None:
     choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
-    st.html(about.STYLE)
     chooser, stepper = st.columns([2, 5])
     with chooser:
         run = choosers.choose_run()

@@ -21,9 +21,6 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
-STYLE = """<style>@media (min-width: 1100px) and (min-height: 840px) {
-[data-testid="stColumn"]:has(.st-key-find_left) { position: sticky; top: 4.5rem; align-self: flex-start; } }</style>"""
-"""Where there is room, the ranking stays while passages scroll by."""
 BESIDE = ("induction", "previous_token", "entropy_normalised", "first_token")
 """What stands beside the measure that heads are ranked by."""
 SHOWN = 3
@@ -73,7 +70,6 @@ def _draw(run: Run, measure: str, kind: str) -> None:
         step = choosers.choose_step(run, steps)
     read, focus = _reading(run, kind, step, choosers.focus(trace, step))
     left, right = st.columns([5, 6], gap="large")
-    st.html(STYLE)
     aside = left.container(key="find_left")
     with aside:
         _draw_ranking(run, trace, step, measure, focus)

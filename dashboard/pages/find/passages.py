@@ -37,9 +37,6 @@ STRONGEST = Group("The strongest", "One for each place: repeated passages and ne
 ORDINARY = Group(
     "Typical ones", "One from each quarter of all its looks, at random: maxima alone mislead.", quantile=True
 )
-STYLE = """<style>.st-key-passages_head { padding-top: .68rem; margin-bottom: -.08rem; }
-.st-key-passages_head .stButton button { min-height: 0; padding: 0; }</style>"""
-"""In a row a heading has no padding, and a button is higher than a heading."""
 READ = "find_read"
 """Where the session keeps what was asked, and the step and head that are read since."""
 AFTER = 8
@@ -59,7 +56,6 @@ def choose_kind() -> str:
 def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) -> None:
     """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
     label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.key[2]
-    st.html(STYLE)
     with st.container(
         key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
     ):  # fmt: skip

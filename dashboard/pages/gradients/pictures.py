@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 KEEP_SECONDS = 10.0
 ROOMY = 4
 """Up to so many heads a phone shows the numbers too, one table below the other."""
-STYLE = """<style>
-@media (max-width: 640px) {
-  .st-key-head_grids_narrow [data-testid="stColumn"] { flex: 1 1 40%; min-width: 0; }
-}
-</style>"""
 
 
 def draw_history(
@@ -62,7 +57,6 @@ def draw_heads(values: np.ndarray, matrices: list[str], *, label: str, ratio: bo
     scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if ratio else "score")
     narrow = values.shape[1] > ROOMY
     with st.container(key=f"head_grids{'_narrow' if narrow else ''}", gap="small"):
-        st.html(STYLE)
         for first in range(0, len(matrices), 2):
             for column, i in zip(st.columns(2), (first, first + 1), strict=True):
                 with column:

@@ -123,7 +123,6 @@ def _draw_atlas(
 ) -> None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
     state.show("order_box", state.read().order == "measure")
-    st.html("<style>.st-key-atlas_head { padding-top: 0.6rem; }</style>")  # in a row a heading has none
     with st.container(
         key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
     ):  # fmt: skip

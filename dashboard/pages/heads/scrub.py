@@ -19,20 +19,13 @@ if TYPE_CHECKING:
     import xarray as xr
     from streamlit.delta_generator import DeltaGenerator
 
-ROOM = """<style>
-.st-key-timeline { min-height: 134px; }
-[data-testid="stLayoutWrapper"]:has(> .st-key-reels_scrubber) { display: none; }
-@media (max-width: 640px) { .st-key-timeline { min-height: 144px; } }
-</style><div></div>"""
-"""With something to show, because an empty container takes no room."""
-
 
 def make_room(steps: list[int]) -> DeltaGenerator:
     """Where the timeline goes, as high as it will be: it is drawn last, and nothing should move then."""
     if len(steps) == 1:
         return st.container()
     room = st.container(key="timeline", gap=None)
-    room.html(ROOM)
+    room.html("<i></i>")  # an empty container takes no room
     return room
 
 

@@ -13,8 +13,6 @@ from tracer.pictures.payload import visible
 from tracer.pictures.token_view import Pick
 from tracer.store import Run
 
-STYLE = '<style>.st-key-exactly [data-testid="stText"] { font-size: 0.875rem; opacity: 0.8; }</style>'
-
 
 def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
     """The token view of this prompt, below the pattern."""
@@ -67,7 +65,6 @@ def _choose_page(sight: Sight, token: int | None) -> int:
 
 def _draw_exact(run: Run, sight: Sight, head: Head, token: int | None) -> None:
     """The held token's strongest link as a float; as text, because a token says whatever somebody typed."""
-    st.html(STYLE)
     if token is None:
         line = "Hold a token to read its exact value here."
     else:

@@ -26,9 +26,6 @@ COMING = (
 )
 """Of the demo: from which step, what, and on which page; the same within 100 steps for the seeds that were tried."""
 STYLE = """<style>
-.st-key-welcome { padding: 1.6rem 1.8rem; }
-.st-key-welcome h2 { font-size: 1.35rem; line-height: 1.3; }
-.st-key-welcome [data-testid="stElementContainer"]:has(h2) { margin-top: 0 !important; min-height: 0 !important; }
 ol.coming { list-style: none; margin: .2rem 0 .4rem; padding: 0; line-height: 1.5; }
 ol.coming li { display: grid; grid-template-columns: 5.4rem 1fr; gap: .8rem; margin: 0; padding: 0 0 .7rem; }
 ol.coming li > span { position: relative; padding: 0 0 0 1.3rem; }
@@ -37,7 +34,6 @@ ol.coming li > span::before { content: ""; position: absolute; left: 0; top: .42
 ol.coming li:not(:last-child) > span::after { content: ""; position: absolute; left: .22rem; top: 1.15rem;
   bottom: -.95rem; width: 1.5px; background: #3b6be055; }
 ol.coming b { font-weight: 500; text-align: right; opacity: .72; font-variant-numeric: tabular-nums; }
-@media (max-width: 640px) { .st-key-welcome { padding: 1.2rem 1rem; } }
 </style>"""
 
 

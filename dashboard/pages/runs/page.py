@@ -28,23 +28,10 @@ DOES = {
 """What a process does before there is a run to show, by its command."""
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
-STYLE = """<style>
-[class*="st-key-name-"] [data-testid="stText"] { font-weight: 600; font-size: 1.05rem; }
-[class*="st-key-parent-"] [data-testid="stText"] { font-size: .875rem; opacity: .7; }
-[class*="st-key-about-"] [data-testid="stCaptionContainer"] p { line-height: 1.5; }
-[class*="st-key-progress-"], [class*="st-key-best-"] { font-variant-numeric: tabular-nums; }
-@media (max-width: 640px) {
-  [class*="st-key-run-"] [data-testid="stColumn"]:nth-child(2) { flex: 1 1 34%; min-width: 0; align-self: start; }
-  [class*="st-key-run-"] [data-testid="stColumn"]:nth-child(4) { flex: 1 1 48%; min-width: 0; align-self: start; }
-  [class*="st-key-run-"] [data-testid="stColumn"]:nth-child(4) { order: 1; }
-  [class*="st-key-run-"] [data-testid="stColumn"]:is(:nth-child(3), :nth-child(5)) { order: 2; }
-}
-</style>"""
 
 
 def page() -> None:
     choosers.heading("Runs", "Which runs are there, and how do they stand?")
-    st.html(STYLE)
     state.read()
     if _is_empty():
         draw_welcome()

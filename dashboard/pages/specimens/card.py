@@ -44,16 +44,6 @@ ALONE, PICTURE = 176, 88
 """Width of a head's pattern, where there is one head and where there are several."""
 MOSTLY = 0.5
 """Share of its attention from which a head is said to look mostly there."""
-STYLE = """<style>
-[class*="st-key-specimen-"] [data-testid="stText"] { font-family: inherit; font-size: .9rem; white-space: pre-wrap; }
-[class*="st-key-specimen-"] table { font-variant-numeric: tabular-nums; }
-[class*="st-key-specimen-"] th, [class*="st-key-specimen-"] td { padding: .2rem .9rem .2rem 0; border-inline: 0; }
-[class*="st-key-specimen-"] :is(th, td):not(:first-child) { text-align: right; }
-[class*="st-key-specimen-"] thead th { border-top: 0; }
-[class*="st-key-tutorial-"] h2 { font-size: 1.3rem; padding-top: 1rem; }
-@media (min-width: 960px) { [class*="st-key-three-"] { --curves-title: 44px; } }
-.st-key-specimen-contents p a { white-space: nowrap; text-decoration: underline !important; }
-</style>"""
 
 
 @dataclass(frozen=True)

@@ -22,33 +22,6 @@ from tracer.specimens.systems import SPECIMENS, Specimen
 from tracer.store import Run
 
 WORST_FIRST = (False, None, True)
-STYLE = """<style>
-[data-testid="stLayoutWrapper"]:has(> .st-key-arrival) { display: none; }
-[class*="st-key-specimen-"] { position: relative; }
-[class*="st-key-card_"] details { border: 0; background: none; }
-[class*="st-key-card_"] summary { position: static; overflow: visible; padding: 0; background: none; }
-[class*="st-key-card_"] details[open] > summary { padding-bottom: .8rem; }
-[class*="st-key-card_"] summary:hover { background: none; }
-[class*="st-key-card_"] summary > span { align-items: flex-start; }
-[class*="st-key-card_"] summary p { font-size: .95rem; line-height: 1.55; }
-[class*="st-key-card_"] [data-testid="stExpanderDetails"] { padding: 1rem 0 0; }
-[class*="st-key-card_"] details:not([open]) [data-testid="stExpanderDetails"] { display: none; }
-[class*="st-key-card_"] details:not([open]) > summary::after { content: ""; position: absolute; inset: 0;
-  border-radius: 8px; }
-[class*="st-key-card_"] details:not([open]) > summary:focus-visible { outline: none; box-shadow: none; }
-[class*="st-key-card_"] details:not([open]) > summary:focus-visible::after { outline: 2px solid #3b6be0; }
-[class*="st-key-specimen-"]:has(> * > * > details:not([open]) > summary:hover) { border-color: #3b6be0;
-  background: #3b6be00d; }
-[class*="st-key-specimen-"]:has(h3:target) { box-shadow: 0 0 0 2px #3b6be0; }
-[class*="st-key-card_"] [class*="st-key-me-"]:not(:has([data-drawn])) { min-height: 282px; }
-[class*="st-key-card_"] p a { text-decoration: underline !important; }
-[class*="st-key-spark-"] { min-height: 49px; }
-@media (min-width: 641px) {
-  [data-testid="stLayoutWrapper"]:has(> [class*="st-key-spark-"]) { position: absolute; right: 1rem; top: 1.1rem;
-    width: 12rem; }
-  [class*="st-key-card_"] details:not([open]) > summary { padding-right: 14rem; }
-}
-</style>"""
 
 
 def line(specimen: Specimen, run: Run | None, readings: Sequence[Reading], found: Mapping[str, Outcome]) -> str | None:

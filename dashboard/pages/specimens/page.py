@@ -10,7 +10,7 @@ from dashboard import jobs, loading, state
 from dashboard.jobs import Started
 from dashboard.pages.specimens import data as reading
 from dashboard.pages.specimens import fold
-from dashboard.pages.specimens.card import MINUTES, STYLE, Place, draw_last_words, draw_specimen, folds, minutes
+from dashboard.pages.specimens.card import MINUTES, Place, draw_last_words, draw_specimen, folds, minutes
 from dashboard.pages.specimens.claims import draw_claim
 from dashboard.pages.specimens.data import Reading, Setting
 from dashboard.shared import choosers
@@ -39,7 +39,6 @@ FIGURES = (
 
 def page() -> None:
     choosers.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
-    st.html(STYLE + fold.STYLE)
     with st.container(key="arrival"):
         serve("landing", key="landing", data=0)
     found = reading.trained(loading.runs(), SERIES)

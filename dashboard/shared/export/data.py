@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.loading import prompt_film, recorded_prompts, token_reading
 from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.shared import head_scores
+from dashboard.shared.export.drawing import css_name
 from tracer.measures import MEASURES, Setting, probe_words
 from tracer.pictures import notebook
 from tracer.pictures.picture import Picture
@@ -83,9 +83,7 @@ def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Picture]:
     found = {}
     for key, (part, data) in given.items():
         cue = given.get(f"{key}:cue", ("", {}))[1]
-        found[re.sub(r"[^\w-]", "-", key.strip(), flags=re.ASCII)] = Picture(
-            part, cue, data if isinstance(data, bytes) else None
-        )
+        found[css_name(key)] = Picture(part, cue, data if isinstance(data, bytes) else None)
     return found
 
 

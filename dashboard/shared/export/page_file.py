@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -15,23 +15,52 @@ from dashboard.loading.prompt_attention import Head, Sight
 from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
+from dashboard.shared.export import drawing
 from dashboard.shared.export.snippets import PAGES, View, series, snippet
-from dashboard.shared.export.taker import Block, taker
+from dashboard.shared.export.taker import ASKED, taker
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.patterns import is_long
 from tracer.pictures import notebook
+from tracer.pictures.taken import Block
 from tracer.store import Run
 
 ON_SNAPSHOTS = ("ablate", "circuits", "find")
 """Pages whose steps are those of the snapshots, not of every record."""
+OFFERED = "taker_place"
+"""Where the session keeps the place of the button that takes this page, and what makes its file."""
+Make = Callable[[list[Block]], tuple[str, str]]
+"""The name and the text of a file, of what a page drew."""
 
 
 def forget() -> None:
     """What the parts of another page were given; before a page is drawn."""
     st.session_state[DRAWN] = {}
+    st.session_state.pop(OFFERED, None)
 
 
-@st.fragment
+def _offer(label: str, make: Make) -> None:
+    """Room for the button, which comes once all is drawn."""
+    st.session_state[OFFERED] = st.container(), label, make
+
+
+def draw_taker(page: str, messages: Iterable[Any]) -> None:
+    """The button, and after a press the file of what `messages` drew; last of all."""
+    key, (pressed, asked) = f"taker_{page}", st.session_state.pop(ASKED, ("", {}))
+    if OFFERED not in st.session_state:
+        return
+    place, label, make = st.session_state[OFFERED]
+    file = None
+    if pressed == key:  # not on a page that was turned to meanwhile
+        drawn = drawing.blocks(messages)
+        for block in drawn:
+            if block["kind"] == "still":
+                block["svg"] = asked["stills"].get(block["key"])
+        name, text = make(drawn)
+        file = {"time": asked["time"], "name": name, "html": text}
+    with place:
+        taker(label, key=key, file=file)
+
+
 def draw_page_taking(page: str, title: str) -> None:
     """The same button for a page that is taken as it stands; drawn last."""
     if page not in PAGES or (view := _view(page)) is None:
@@ -44,16 +73,15 @@ def draw_page_taking(page: str, title: str) -> None:
     with st.container(key="take_place"), _popover():
         st.markdown("**As a file**")
         st.caption("One HTML file of this page, its pictures to hover and click: it opens anywhere, without a network.")
-        taker("Download this view", key="taker", make=_maker(title, view.run, view.step, view.head, code, link))
+        _offer("Download this view", _maker(title, view.run, view.step, view.head, code, link))
         _draw_words(link, code)
 
 
-@st.fragment
 def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: str) -> None:
     """The same for a page about many runs, by name; `command` trains them again."""
     link, code = f"{st.context.url or ''}?{urlencode(state.to_query(state.read()))}", series(runs, command)
 
-    def make(blocks: Sequence[Block]) -> tuple[str, str]:
+    def make(blocks: list[Block]) -> tuple[str, str]:
         shared = next((run.about.setting for run in runs.values()), None)
         text = taking.story(
             title, line, blocks, st.session_state[DRAWN], setting=shared, code=code, link=link
@@ -64,19 +92,17 @@ def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: s
         st.markdown("**As a file**")
         st.caption("One HTML file of this page, its pictures to hover: it opens anywhere, without a network. A folded "
                    "card goes along as its line; open first what you want whole.")  # fmt: skip
-        taker("Download this view", key="taker", make=make)
+        _offer("Download this view", make)
         if command:
             st.markdown("**As a command**")
             st.code(command, language="bash", wrap_lines=True)
         _draw_words(link, code)
 
 
-def _maker(
-    title: str, run: Run, step: int, head: Head, code: str, link: str
-) -> Callable[[Sequence[Block]], tuple[str, str]]:
+def _maker(title: str, run: Run, step: int, head: Head, code: str, link: str) -> Make:
     """Name and text of a file of the page as it stands."""
 
-    def make(blocks: Sequence[Block]) -> tuple[str, str]:
+    def make(blocks: list[Block]) -> tuple[str, str]:
         text = taking.page(title, run, step, blocks, st.session_state[DRAWN], code=code, link=link, head=head)
         return f"{title.lower()}-{run.name}-step-{step}.html", text
 
@@ -118,7 +144,7 @@ def draw_taking(run: Run, sight: Sight, focus: Head, measure: str) -> None:
         if is_compared(run) or is_long(sight):
             st.caption("That file is of one prompt at one step, of a long one its end. The page as it stands, with all "
                        "that is compared:")  # fmt: skip
-            taker("Download the whole page", key="taker", make=_maker("Heads", run, sight.step, focus, code, link))
+            _offer("Download the whole page", _maker("Heads", run, sight.step, focus, code, link))
         _draw_words(link, code)
 
 

@@ -1,25 +1,21 @@
-"""A button that takes the whole page along: it says what stands there, and saves the file that it is then given."""
+"""A button that takes the whole page along: it says how its charts stand, and saves the file that it is then given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import streamlit as st
 
 from dashboard.shared.mount import serve
 
-Block = Mapping[str, Any]
-"""What stands at one place of the page, as taker.js tells it and tracer.pictures.taken writes it."""
+ASKED = "taking"
+"""Where the session keeps the key of a pressed button and what it said: the time, and each chart as SVG by its key."""
 
 
-def taker(label: str, *, key: str, make: Callable[[Sequence[Block]], tuple[str, str]]) -> None:
-    """Draw the button. A press gives `make` what stands on the page; its file name and its HTML go to the browser."""
-    ready = f"{key}:ready"
+def taker(label: str, *, key: str, file: Mapping[str, str] | None = None) -> None:
+    """Draw the button; `file` is what the last press asked for: its name, its HTML, and the time of the press."""
 
     def take() -> None:
-        asked = st.session_state[key]["take"]
-        name, html = make(asked["blocks"])
-        st.session_state[ready] = {"time": asked["time"], "name": name, "html": html}
+        st.session_state[ASKED] = key, st.session_state[key]["take"]
 
-    serve("taker", key=key, data={"label": label, **st.session_state.pop(ready, {})}, on_take_change=take)
+    serve("taker", key=key, data={"label": label, **(file or {})}, on_take_change=take)

@@ -25,27 +25,8 @@ TITLES = (
 LAST = len(TITLES)
 PREDICTION = 4
 ACCENT = "#3b6be0"
-"""Between the accents of the two themes, so that it stands out on both. Where there is room the card stays in view, on
-the page's own background: a deed may be done far below it."""
+"""Between the accents of the two themes, so that it stands out on both."""
 STYLE = f"""<style>
-.st-key-tour {{ padding: .7rem 1rem .8rem; border-color: {ACCENT}; background: {ACCENT}0d; }}
-.st-key-tour_words_{LAST} {{ min-height: 9.4rem; }}
-.st-key-tour_done > :first-child [data-testid="stText"] {{ font-weight: 550; }}
-.st-key-tour [data-testid="stText"] {{ font-size: 1rem; line-height: 1.5; white-space: normal;
-  overflow-wrap: anywhere; }}
-.st-key-tour_head {{ flex-wrap: nowrap; }}
-[data-testid="stToastContainer"] {{ top: auto; bottom: 1rem; }}
-@media (min-width: 641px) and (min-height: 700px) {{
-  :is([data-testid="stAppViewContainer"], :has(> [data-testid="stMain"]), [data-testid="stMain"],
-    [data-testid="stMainBlockContainer"], [data-testid="stMainBlockContainer"] > [data-testid="stVerticalBlock"]) {{
-    background-color: inherit; }}
-  [data-testid="stLayoutWrapper"]:has(> .st-key-tour_place) {{ position: sticky; top: 3.75rem; z-index: 99;
-    padding: .5rem 0; margin-bottom: -.5rem; background-color: inherit; }}
-  [data-testid="stMain"] {{ scroll-padding-top: 14rem; }}
-}}
-@media (max-width: 640px) {{
-  [data-testid="stLayoutWrapper"]:has(> [class*="st-key-tour_words_"]) {{ flex-basis: 100%; }}
-}}
 .tour-dots {{ display: flex; gap: 6px; align-items: center; height: 1.6rem; }}
 .tour-dots i {{ width: 8px; height: 8px; border-radius: 50%; border: 1.5px solid {ACCENT}; }}
 .tour-dots i.past, .tour-dots i.here {{ background: {ACCENT}; }}

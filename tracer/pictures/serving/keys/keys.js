@@ -104,7 +104,7 @@ function makeKeys(part) {
   return {
     load() {},
     draw() {
-      if (was !== null && part.cue.top !== was) document.querySelector('[data-testid="stMain"]')?.scrollTo({ top: 0 });
+      if (was !== null && part.cue.top !== was) root.scrollIntoView({ block: "end" }); // it stands on top
       was = part.cue.top;
     }
   };

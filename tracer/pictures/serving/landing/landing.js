@@ -4,8 +4,6 @@ export default function () {
   if (HUB.landing) return;
   HUB.landing = true;
   const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
-  /** @type {HTMLElement} */
-  const app = document.querySelector("[data-testid=stApp]");
   let timer = 0;
   const leave = () => {
     clearInterval(timer);
@@ -29,7 +27,7 @@ export default function () {
       }
       place?.scrollIntoView();
       const now = place?.getBoundingClientRect().top;
-      still = now === top && app.dataset.testScriptState !== "running" ? still + 1 : 0;
+      still = now === top && !isScriptRunning() ? still + 1 : 0;
       top = now;
       if (still > 20) leave();
     }, 100);

@@ -1,15 +1,13 @@
 // Not while the host works, nor soon after a click: it may be changing the page. A beat that falls there comes as soon
 // as it may, or of two pulses in step the second would never be heard.
 export default function ({ data, parentElement, setTriggerValue }) {
-  /** @type {HTMLElement} */
-  const app = document.querySelector("[data-testid=stApp]");
   const kinds = ["pointerdown", "click"];
   let touched = 0;
   let due = Date.now() + data;
   const touch = () => {
     touched = Date.now();
   };
-  const isBusy = () => document.hidden || Date.now() - touched <= 3000 || app.dataset.testScriptState === "running";
+  const isBusy = () => document.hidden || Date.now() - touched <= 3000 || isScriptRunning();
   parentElement.stop?.();
   const timer = setInterval(() => {
     if (Date.now() < due || isBusy()) return;

@@ -1,5 +1,7 @@
 // A drawing context that writes SVG: what the parts draw with and no more. Text stays text, lines stay lines; images go
 // along as PNG. Points are moved as they are drawn, so an element needs no transform unless it is text or an image.
+// Not a library: svgcanvas 2.6 (61 kB against 8 kB, in every file) smooths the cells of an enlarged image and sets text by
+// other lines: 2.6 % and 1.7 % off the canvas, where this is 0 and 0.04 %.
 const xml = (text) => `${text}`.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u2066-\u2069\ufffe\uffff]/g, "").replace(/[<>&"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const short = (v) => +v.toFixed(2);
 const PAINTS = new Map();

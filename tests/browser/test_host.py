@@ -1,0 +1,46 @@
+"""How Streamlit builds a page, as the rules and the scripts lean on it: each selector meets something."""
+
+import json
+
+import pytest
+
+from dashboard.navigation import TITLES
+from dashboard.shared.tour.deeds import story
+from dashboard.theme import STYLES
+from tests.browsing import settle, tab
+from tests.dashboard.test_host import SCRIPT
+from tracer.store import Run
+
+pytestmark = pytest.mark.slow
+WATCH = """(css, script) => { // `met`: what has matched something on this page, even for a moment
+  const sheet = new CSSStyleSheet(), found = script.match(/[[]data-testid=[^']*/g);
+  const visit = (rules) => {
+    for (const rule of rules) {
+      found.push(...(rule.selectorText?.split(/,(?![^(]*[)])/) ?? []));
+      visit(rule.cssRules ?? []);
+    }
+  };
+  sheet.replaceSync(css);
+  visit(sheet.cssRules);
+  window.wanted = [...new Set(found.map((one) => one.trim()).filter((one) => one.includes("data-testid")))];
+  window.met = new Set();
+  const look = () => { for (const one of wanted) if (!met.has(one) && document.querySelector(one)) met.add(one); };
+  new MutationObserver(look).observe(document, { subtree: true, childList: true });
+}"""
+
+
+def test_every_selector_meets_something(browser, server, folder):
+    told = story(Run(folder / "checkpoints" / "toy"))
+    assert told
+    addresses = ["", *(f"{name}?run=toy" for name in TITLES)]
+    addresses += [f"ablate?run=toy&tour=5&off={told.label}", "heads?run=none-such"]  # a deed that is done; a refusal
+    files = ", ".join(json.dumps(path.read_text("utf-8")) for path in (STYLES, SCRIPT))
+    with tab(browser, server) as page:
+        page.add_init_script(f"({WATCH})({files})")
+        met: set[str] = set()
+        for address in addresses:
+            page.goto(f"{server}/{address}")
+            settle(page)
+            met |= set(page.evaluate("[...met]"))
+        wanted = page.evaluate("wanted")
+    assert len(wanted) > 20 and [one for one in wanted if one not in met] == []

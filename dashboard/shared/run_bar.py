@@ -45,7 +45,7 @@ def draw_run_bar(run: Run) -> None:
         ticking(line, key="run_bar")
     else:
         line()
-    if run.meta.get("kind", "trained") != "trained":  # somebody's program: not ours to stop, resume or fork
+    if run.why_not("resume"):
         return
     draw_stop(run, quiet=True)
     draw_resume(run, quiet=True)

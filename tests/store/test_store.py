@@ -126,6 +126,7 @@ def test_about_a_run_of_another_model(tmp_path):
 def test_why_not(run, tmp_path):
     """Empty where it can be had; a model that cannot be made again, or whose weights are not kept, reads no prompt."""
     assert [run.why_not(what) for what in ("prompts", "recipe", "resume", "entropy_bound", "attribution")] == [""] * 5
+    assert "does not say what its layers are" in foreign(tmp_path / "c", layers=[{}]).why_not("resume")
     unknown = foreign(tmp_path / "a")
     assert unknown.why_not("prompts") == "The code of this model is not in the run" and not unknown.why_not("training")
     bare = foreign(tmp_path / "b", kind="opened", huggingface={"model_type": "gpt2"})

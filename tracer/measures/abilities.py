@@ -14,7 +14,7 @@ Asked = Literal[
     "vocabulary", "trigrams", "positions", "norm_scales", "value_norms", "attribution", "entropy_bound",
 ]  # fmt: skip
 """prompts: the model reads any text, and its heads can be switched off; recipe: its configuration and its optimiser's;
-training: it learned while it was recorded; resume: we may stop it and go on; held_out: text that it never trains on;
+training: it learned while recorded; resume: we may stop, resume and fork it; held_out: text that it never trains on;
 tokenizer: one is always there; composition: who reads whom, also over training (composition_curve); vocabulary: heads
 over tokens; norm_scales: norms are held at their mean scale; value_norms: ||v W_O||; attribution: parts of a logit."""
 Reasons = dict[Asked, str]

@@ -77,8 +77,11 @@ class Run:
             raise NotARun(f"{self.dir / 'run.json'} does not say what its layers are ({error!r})") from error
 
     def why_not(self, what: Asked) -> str:
-        """In words, why this cannot be had of the run and its model; empty where it can."""
-        why = self.about.why_not(what)
+        """In words, why this cannot be had of the run and its model; or how the run is damaged; empty where it can."""
+        try:
+            why = self.about.why_not(what)
+        except ValueError as error:
+            return str(error)
         if what == "prompts" and not why and not self.steps and not self.live:
             return "This run keeps no weights"
         return why

@@ -131,7 +131,7 @@ def draw_new() -> None:
 
 def draw_fork(runs: list[Run]) -> None:
     """A new run from any snapshot of a run of ours: with its settings, more steps, or an intervention held."""
-    parents = {run.name: run for run in runs if run.meta.get("kind", "trained") == "trained" and run.steps}
+    parents = {run.name: run for run in runs if run.steps and not run.why_not("resume")}
     if not parents:
         st.caption("No run here has a snapshot to begin from.")
         return

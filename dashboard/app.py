@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from dashboard import navigation, state, theme  # noqa: E402
 from dashboard.components.all_parts import all_parts  # noqa: E402
+from dashboard.components.scheme import scheme  # noqa: E402
 from dashboard.shared.export.page_file import draw_page_taking, forget  # noqa: E402
 from dashboard.shared.keys import draw_keys  # noqa: E402
 from dashboard.shared.tour.steps import draw_tour  # noqa: E402
@@ -25,6 +26,7 @@ forget()
 with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
     theme.apply()
     all_parts()
+    scheme()
     draw_keys()
 draw_tour(page.url_path)
 page.run()

@@ -14,7 +14,7 @@ from dashboard import navigation, state, theme  # noqa: E402
 from dashboard.shared.export.drawing import recorded  # noqa: E402
 from dashboard.shared.export.page_file import draw_page_taking, draw_taker, forget  # noqa: E402
 from dashboard.shared.keys import draw_keys  # noqa: E402
-from dashboard.shared.mount import all_parts  # noqa: E402
+from dashboard.shared.mount import all_parts, serve  # noqa: E402
 from dashboard.shared.tour.steps import draw_tour  # noqa: E402
 
 st.set_page_config(page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
@@ -26,6 +26,7 @@ forget()
 with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
     theme.apply()
     all_parts()
+    serve("scheme", key="scheme", data="dark" if theme.is_dark() else "light", on_turned_change=lambda: None)
     draw_keys()
 draw_tour(page.url_path)
 with recorded() as messages:

@@ -6,9 +6,9 @@ import pytest
 
 from dashboard.theme import STYLES
 from tests.browsing import ROOT
-from tracer.pictures.sources import PARTS
+from tracer.pictures.sources import HERE
 
-SCRIPT = PARTS / "shared" / "streamlit.js"
+SCRIPT = HERE / "common" / "streamlit.js"
 NAMES = re.compile(r"data-test|dataset\.test|\bst(?:[A-Z][a-z]+)+\b|emotion-cache|element-container|block-container")
 CODE = [path for folder in ("dashboard", "tracer/pictures") for kind in ("py", "js", "css")
         for path in (ROOT / folder).rglob(f"*.{kind}") if path not in (STYLES, SCRIPT)]  # fmt: skip

@@ -19,7 +19,9 @@ def was_drawn(app: AppTest) -> set[str]:
 
 def sparks(app: AppTest) -> list[str]:
     """What each small line is called, with its ends."""
-    return [body.split("aria-label='")[1].split("'")[0] for e in app.get("html") if "<svg" in (body := e.proto.body)]
+    return [
+        body.split("alt='")[1].split("'")[0] for e in app.get("html") if "class='spark'><img" in (body := e.proto.body)
+    ]
 
 
 def written(app: AppTest) -> str:

@@ -16,7 +16,6 @@ function element(tag, className, text, parent) {
   parent?.append(node);
   return node;
 }
-const el = element; // the name that parts outside of this check still use
 
 /** @type {(className: string, text: string | null, parent: any, onclick?: () => void) => HTMLButtonElement} */
 const button = (className, text, parent, onclick) =>

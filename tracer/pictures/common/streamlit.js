@@ -1,10 +1,14 @@
 // All that the scripts lean on of how Streamlit and Plotly build a page; the rules of style are in dashboard/styles.css.
 const APP = '[data-testid="stApp"]';
-const isScriptRunning = () => document.querySelector(APP).dataset.testScriptState === "running";
+/** @returns {HTMLElement} */
+const hostApp = () => document.querySelector(APP);
+const isScriptRunning = () => hostApp().dataset.testScriptState === "running";
 const CHART = ".js-plotly-plot";
-function chartSvg(chart, page) { // its layers as one, on the page's colour
+function chartSvg(chart, page) {
+  // its layers as one, on the page's colour
   const layers = [...chart.querySelectorAll(".svg-container > .main-svg")];
-  const whole = document.createElementNS("http://www.w3.org/2000/svg", "svg"), sheet = layers[0].cloneNode();
+  const whole = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const sheet = layers[0].cloneNode();
   const [width, height] = ["width", "height"].map((side) => layers[0].getAttribute(side));
   for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) {
     whole.setAttribute(name, value);

@@ -97,6 +97,7 @@ type Hub = {
   opening?: boolean;
   address?: boolean;
   landing?: boolean;
+  asked?: string | null;
   about?: Record<string, any>;
 };
 

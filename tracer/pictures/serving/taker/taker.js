@@ -4,8 +4,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".part");
   let me = TAKERS.get(root);
   if (!me) {
-    const button = Object.assign(el("button", "take", "", root), { type: "button" });
-    const said = el("p", "said", "", root);
+    const button = Object.assign(element("button", "take", "", root), { type: "button" });
+    const said = element("p", "said", "", root);
     said.setAttribute("role", "status");
     me = { button, said, saved: 0 };
     TAKERS.set(root, me);
@@ -20,7 +20,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
   if (!data.html) return () => {};
   if (data.time !== me.saved) {
-    const link = el("a");
+    const link = element("a");
     const url = URL.createObjectURL(new Blob([data.html], { type: "text/html" }));
     me.saved = data.time;
     Object.assign(link, { href: url, download: data.name }).click();

@@ -21,6 +21,7 @@ page = st.navigation(navigation.pages(), position="top")
 if page.url_path == "runs":  # the menu marks the page that it shows
     page = st.navigation(navigation.pages(shown="runs"), position="top")
 st.set_page_config(page_title=f"{page.title} · manyeyes")
+state.turn_to(page.url_path)
 forget()
 with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
     theme.apply()
@@ -29,4 +30,3 @@ with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or 
 draw_tour(page.url_path)
 page.run()
 draw_page_taking(page.url_path, page.title)
-state.arrived()

@@ -22,6 +22,7 @@ page = st.navigation(navigation.pages(), position="top")
 if page.url_path == "runs":  # the menu marks the page that it shows
     page = st.navigation(navigation.pages(shown="runs"), position="top")
 st.set_page_config(page_title=f"{page.title} · manyeyes")
+state.turn_to(page.url_path)
 forget()
 with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
     theme.apply()
@@ -33,4 +34,3 @@ with recorded() as messages:
     page.run()
 draw_page_taking(page.url_path, page.title)
 draw_taker(page.url_path, messages)
-state.arrived()

@@ -1,13 +1,22 @@
-"""What a person has chosen: one value for all pages, kept in the session and mirrored in the URL.
+"""What a person has chosen: one value for all pages, that the address says, the controls show, and pages compute from.
 
-A link reopens the same view elsewhere. Within a session the session's copy decides, because moving to another page
-clears the URL; a URL that was edited by hand, or came with a link, decides over it.
+1. The session holds it, and nothing else does: `read` gives it, `update` changes it.
+2. The address is written after every change, on every page, whole. It is read when a session begins (a link, a reload)
+   and when the browser goes Back or Forward; at any other time what a browser brings along may lag behind.
+3. A control shows it and hands a person's choice on (`control`). It is given its value when its page comes up
+   (`turn_to`) or the value changes; Streamlit's `persist_state` gives it again to a browser that missed it, because a
+   click cut that run short. What a page lacks is chosen no more (`among`).
+
+The controls are not bound to the address by `bind="query-params"`, which in Streamlit 1.67 can't do it (tried in
+Chromium): a parameter is gone on each page without its widget, and lost by a reload there; what a person chooses
+replaces the entry in the browser's history, so Back does not undo it; two values that change at once are two entries;
+a value stands as its label, so that `step=1000` is not "1,000" and opens the default; and a page that lacks the chosen
+step puts back the run as well. Half of what a link carries has no widget: heads, tokens, cards clicked in pictures.
 """
 
 from __future__ import annotations
 
-import math
-import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,8 +27,6 @@ from dashboard.theme import head_label, parse_head
 from tracer.analysis.training_curves import NAMES as CURVES
 
 Head = tuple[int, int]
-ECHO_SECONDS = 3.0
-KEPT_ADDRESSES = 50
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
 SWITCHES = ("frozen", "raw", "log", "since")
 KNOWN = {
@@ -158,42 +165,41 @@ def from_query(query: dict[str, str]) -> Selection:
 
 
 def read() -> Selection:
-    """The selection in force; also writes it to the URL."""
-    query = st.query_params.to_dict()
-    ours = {field.name for field in fields(Selection)}
-    query = {name: text for name, text in query.items() if name in ours}
-    if "selection" not in st.session_state or (query and query != st.session_state.get("written") and not _echo(query)):
-        st.session_state["selection"] = from_query(query)
-    _mirror(st.session_state["selection"])
+    """The selection in force; also writes it to the address."""
+    if "selection" not in st.session_state:
+        st.session_state["selection"] = from_query(st.query_params.to_dict())
+    elif _went_back():
+        st.session_state["selection"] = replace(from_query(st.query_params.to_dict()), **_too_long())
+    _write()
     return st.session_state["selection"]
 
 
-def _echo(query: dict[str, str]) -> bool:
-    """Is this an address of ours that the browser has not caught up from, rather than a person going back?
-
-    A rerun brings the browser's address along: for a moment after a choice that is still the one before it, and a
-    fragment that ticks by itself may bring any. Back and Forward are told by the browser.
-    """
+def _went_back() -> bool:
+    """Did the browser go Back or Forward? Streamlit itself asks this way, for the widgets that it binds."""
     context = get_script_run_ctx()
-    if context is not None and context.is_history_navigation:
-        return False
-    if _a_part_only():
-        return True
-    recent = time.monotonic() - st.session_state.get("updated_at", -math.inf) < ECHO_SECONDS
-    return recent and query in st.session_state.get("addresses", [])
+    return context is not None and context.is_history_navigation
 
 
-def _a_part_only() -> bool:
-    """Is this the run of one fragment, not of the page?"""
-    context = get_script_run_ctx()
-    return context is not None and bool(context.fragment_ids_this_run)
+def _too_long() -> dict[str, str]:
+    """What no entry of the browser's history can say, and so can't take back."""
+    chosen = vars(st.session_state["selection"])
+    return {name: value for name, value in chosen.items() if isinstance(value, str) and len(value) > LONGEST_PROMPT}
 
 
 def update(**changes: Any) -> None:
-    """Change a part of the selection, from a widget's callback or from a page."""
+    """Change a part of the selection, from a control's callback or from a page."""
     st.session_state["selection"] = replace(st.session_state.get("selection", Selection()), **changes)
-    st.session_state["updated_at"] = time.monotonic()
-    _mirror(st.session_state["selection"])
+    _write()
+
+
+def among(name: str, offered: Collection[str]) -> str | None:
+    """What is chosen, if the page has it; if not, it is chosen no more: no address says what is not shown."""
+    chosen, unchosen = getattr(read(), name), getattr(Selection(), name)
+    if chosen in offered:
+        return chosen
+    if chosen != unchosen:
+        update(**{name: unchosen})
+    return None
 
 
 def focus_on(head: Head | str | None) -> None:
@@ -203,20 +209,24 @@ def focus_on(head: Head | str | None) -> None:
         update(layer=layer, head=at)
 
 
+def control(key: str, value: Any, choose: Callable[[Any], None]) -> dict[str, Any]:
+    """What makes a widget a control: it shows `value`, on every page anew, and `choose` takes what a person picks."""
+    show(key, value)
+    return {"key": key, "on_change": lambda: choose(st.session_state[key]), "persist_state": "session"}
+
+
 def show(key: str, value: Any) -> None:
-    """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile.
-
-    What was given by a run that a click cut short is given again: browsers mount a widget late, as the last run has it.
-    """
-    given = st.session_state.setdefault("given", set())
-    if key not in st.session_state or st.session_state[key] != value or (key in given and not _a_part_only()):
-        given.add(key)
+    """Give a widget its value, unless it has it: writing it again would undo what a person is doing meanwhile."""
+    shown = st.session_state.setdefault("shown", set())
+    if key not in shown or key not in st.session_state or st.session_state[key] != value:
         st.session_state[key] = value
+        shown.add(key)
 
 
-def arrived() -> None:
-    """The page was drawn to its end: what `show` gave is with the browser."""
-    st.session_state["given"] = set()
+def turn_to(page: str) -> None:
+    """Begin a run of this page: the controls of another are other widgets, also under the same key."""
+    if st.session_state.get("page") != page:
+        st.session_state.update(page=page, shown=set())
 
 
 def open_run(run: str) -> None:
@@ -230,10 +240,7 @@ def not_verdicts() -> tuple[str, ...]:
     return tuple(card for card in st.session_state.get("selection", Selection()).cards if card[:8] != "verdict-")
 
 
-def _mirror(selection: Selection) -> None:
-    query = to_query(selection)
-    if query != st.session_state.get("written"):
-        st.session_state["written"] = query
-        st.session_state["addresses"] = [*st.session_state.get("addresses", []), query][-KEPT_ADDRESSES:]
+def _write() -> None:
+    query = to_query(st.session_state["selection"])
     if st.query_params.to_dict() != query:
         st.query_params.from_dict(query)

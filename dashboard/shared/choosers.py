@@ -55,8 +55,7 @@ def choose_run() -> Run:
     current = selection.run if selection.run in names else names[0]
     if selection.run != current:
         state.open_run(current)
-    state.show("run_box", current)
-    st.selectbox("Run", names, key="run_box", on_change=lambda: state.open_run(st.session_state["run_box"]))
+    st.selectbox("Run", names, **state.control("run_box", current, state.open_run))
     try:
         run = loading.run(current)
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
@@ -91,11 +90,9 @@ def _is_starting(name: str) -> bool:
 
 def choose_axis() -> None:
     """Whether steps stand on a linear or a logarithmic axis, on every page that draws over them."""
-    state.show("axis_box", "log" if state.read().log else "linear")
-    st.segmented_control(
-        "Axis of steps", ["linear", "log"], key="axis_box", required=True,
-        on_change=lambda: state.update(log=st.session_state["axis_box"] == "log"),
-    )  # fmt: skip
+    shown = "log" if state.read().log else "linear"
+    st.segmented_control("Axis of steps", ["linear", "log"], required=True,
+                         **state.control("axis_box", shown, lambda axis: state.update(log=axis == "log")))  # fmt: skip
 
 
 def choose_step(run: Run, steps: list[int] | None = None) -> int:
@@ -104,25 +101,33 @@ def choose_step(run: Run, steps: list[int] | None = None) -> int:
     if not steps:
         st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
         st.stop()
-    wanted = step_in_force(steps)
+    wanted = settle_step(steps)
     if len(steps) == 1:
-        return steps[0]
-    state.show("step_box", wanted)
-
-    def moved() -> None:
-        step = st.session_state["step_box"]
-        state.update(step=None if step == steps[-1] else step)
-
+        return wanted
     return st.select_slider(
-        "Step", steps, key="step_box", on_change=moved, help="Updates made when these weights were kept",
+        "Step", steps, help="Updates made when these weights were kept",
         format_func=lambda step: "newest" if run.live and step == steps[-1] else f"{step:,}",
+        **state.control("step_box", wanted, lambda step: state.update(step=None if step == steps[-1] else step)),
     )  # fmt: skip
+
+
+def settle_step(steps: list[int]) -> int:
+    """The step in force of those that the page has; where it lacks the chosen one, this one is chosen from now on."""
+    step = step_in_force(steps)
+    if state.read().step not in (None, step):
+        state.update(step=step)
+    return step
 
 
 def step_in_force(steps: list[int]) -> int:
     """The one of these steps that is nearest to the chosen one; the last until somebody chooses."""
     chosen = state.read().step
     return steps[-1] if chosen is None else min(steps, key=lambda step: abs(step - chosen))
+
+
+def measure_in_force(offered: list[str]) -> str:
+    """The measure of heads that is chosen, or induction, of those that the page has."""
+    return state.among("measure", offered) or next(name for name in ("induction", *offered) if name in offered)
 
 
 def choose_record(run: Run) -> None:
@@ -175,10 +180,11 @@ def refuse(message: str) -> None:
 
 def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
     """The head in focus, or the most striking one when none was chosen or it does not exist here."""
-    chosen, there = state.read().focus, head_scores.there(trace)
+    selection, there = state.read(), head_scores.there(trace)
+    chosen = selection.focus
     if chosen and chosen[0] < there.shape[0] and chosen[1] < there.shape[1] and there[chosen]:
         return chosen
-    return head_scores.default_head(trace, step)
+    return head_scores.default_head(trace, selection.step if step is None else step)
 
 
 def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:

@@ -94,14 +94,12 @@ def _choose_run(run: Run) -> Run | None:
     names = [run.name, *(name for name in names if name != run.name)]
     if chosen is not None and chosen not in names:
         names.append(chosen)
-    state.show("compare_run", chosen or run.name)
 
-    def moved() -> None:
-        name = st.session_state["compare_run"]
+    def moved(name: str) -> None:
         state.update(compare=None if name == run.name else name, other_step=None)
 
-    st.selectbox("Run", names, key="compare_run", on_change=moved,
-                 format_func=lambda name: f"{name} (this run)" if name == run.name else name)  # fmt: skip
+    st.selectbox("Run", names, format_func=lambda name: f"{name} (this run)" if name == run.name else name,
+                 **state.control("compare_run", chosen or run.name, moved))  # fmt: skip
     try:
         return other_run(run)
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
@@ -113,10 +111,9 @@ def _choose_step(run: Run, other: Run, step: int) -> None:
     steps = _steps(other, run)
     if len(steps) < 2:
         return
-    state.show("compare_step", other_step(steps, step))
     st.select_slider(
-        "Step", steps, key="compare_step", format_func=lambda one: f"{one:,}",
-        on_change=lambda: state.update(other_step=st.session_state["compare_step"]),
+        "Step", steps, format_func=lambda one: f"{one:,}",
+        **state.control("compare_step", other_step(steps, step), lambda one: state.update(other_step=one)),
     )  # fmt: skip
     if state.read().other_step is not None:
         st.button("The step of this page", key="same_step", type="tertiary", icon=":material/link:",
@@ -128,17 +125,16 @@ def _choose_step(run: Run, other: Run, step: int) -> None:
 def _choose_prompt(run: Run, other: Run) -> None:
     chosen = state.read().other_prompt
     if prompts.can_read(run):
-        state.show("compare_prompt", chosen)
         st.text_area(
-            "Prompt for B", key="compare_prompt", height=80, placeholder="The same prompt",
-            on_change=lambda: state.update(other_prompt=st.session_state["compare_prompt"].strip()),
+            "Prompt for B", height=80, placeholder="The same prompt",
+            **state.control("compare_prompt", chosen, lambda text: state.update(other_prompt=text.strip())),
         )  # fmt: skip
         return
     names = ["", *recorded_prompts.prompts(other).names]
-    state.show("compare_prompt", chosen if chosen in names else "")
     st.selectbox(
-        "Prompt for B", names, key="compare_prompt", format_func=lambda name: name or "The same prompt",
-        on_change=lambda: state.update(other_prompt=st.session_state["compare_prompt"]),
+        "Prompt for B", names, format_func=lambda name: name or "The same prompt",
+        **state.control("compare_prompt", chosen if chosen in names else "",
+                        lambda name: state.update(other_prompt=name)),
     )  # fmt: skip
 
 
@@ -229,10 +225,10 @@ def _unlikeness(run: Run, sight: Sight, other: Other) -> np.ndarray | None:
 
 
 def _match() -> str:
-    state.show("match_box", state.read().match)
     return st.segmented_control(
-        "The head of B", list(MATCHES), key="match_box", required=True, format_func=lambda one: MATCHES[one],
-        label_visibility="collapsed", on_change=lambda: state.update(match=st.session_state["match_box"]),
+        "The head of B", list(MATCHES), required=True, format_func=lambda one: MATCHES[one],
+        label_visibility="collapsed",
+        **state.control("match_box", state.read().match, lambda one: state.update(match=one)),
     ) or "label"  # fmt: skip
 
 

@@ -39,10 +39,10 @@ def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: i
 
 def choose_view(key: str) -> None:
     """Lines or carpet, for every picture of heads over training."""
-    state.show(key, state.read().view)
     st.segmented_control(
-        "Heads over training as", list(VIEWS), key=key, required=True, label_visibility="collapsed", help=HELP,
-        format_func=VIEWS.__getitem__, on_change=lambda: state.update(view=st.session_state[key]),
+        "Heads over training as", list(VIEWS), required=True, label_visibility="collapsed", help=HELP,
+        format_func=VIEWS.__getitem__,
+        **state.control(key, state.read().view, lambda view: state.update(view=view)),
     )  # fmt: skip
 
 

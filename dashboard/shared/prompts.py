@@ -27,13 +27,15 @@ def choose_text(run: Run, most: int | None = None) -> Encoded:
     _wait_for_a_record(run)
     selection = state.read()
     try:
-        state.show("prompt_box", selection.prompt or prompt_tokens.example(run))
+        shown = selection.prompt or prompt_tokens.example(run)
     except ValueError as error:
         choosers.refuse(str(error))
+        raise AssertionError from error
     text = st.text_area(
-        "Prompt", key="prompt_box", height=100, on_change=lambda: state.update(prompt=st.session_state["prompt_box"]),
+        "Prompt", height=100,
         help="Your own text. Heads that look for earlier copies show themselves when something repeats.",
-    )  # fmt: skip
+        **state.control("prompt_box", shown, lambda text: state.update(prompt=text)),
+    ) or shown  # fmt: skip
     if len(selection.prompt) > state.LONGEST_PROMPT:
         st.caption("This text is too long for a link: the address leaves it out.")
     try:
@@ -74,11 +76,10 @@ def choose_kept(run: Run) -> str | None:
         names = []
     if not names:
         return None
-    chosen = state.read().kept
-    state.show("kept_box", chosen if chosen in names else names[0])
+    chosen = state.among("kept", names) or names[0]
     name = st.selectbox(
-        "Prompt", names, key="kept_box", on_change=lambda: state.update(kept=st.session_state["kept_box"]),
-        help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
+        "Prompt", names, help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
+        **state.control("kept_box", chosen, lambda name: state.update(kept=name)),
     )  # fmt: skip
     why = run.why_not("prompts")
     st.caption(f"{why}: these are prompts that it kept. In Python, `tracer.watch(model)` shows any input.")

@@ -48,7 +48,8 @@ def test_a_click_on_the_path_goes_to_its_step(page, server, toy):
     page.locator(".st-key-loss_path").scroll_into_view_if_needed()
     first = page.locator(".st-key-loss_path .scatterlayer .point").first.bounding_box()
     page.mouse.move(first["x"] + first["width"] / 2, first["y"] + first["height"] / 2)
-    shown = int(number(re.search(r"step ([\d,]+)", tip(page, "loss_path").first.text_content())[1]))
+    (said,) = re.findall(r"step ([\d,]+)", tip(page, "loss_path").first.inner_text())
+    shown = int(number(said))
     page.mouse.click(first["x"] + first["width"] / 2, first["y"] + first["height"] / 2)
     assert stepped(page) == shown and shown in toy.trace.step.values
 

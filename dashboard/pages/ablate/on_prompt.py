@@ -78,10 +78,9 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
 
 def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], trace: xr.Dataset) -> None:
     heads = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
-    st.session_state["ablate_focus"] = choosers.focus(trace, setup.step)
     head = st.selectbox(
-        "Head", heads, key="ablate_focus", format_func=lambda h: theme.head_label(*h), width=160,
-        on_change=lambda: state.focus_on(st.session_state["ablate_focus"]),
+        "Head", heads, format_func=lambda h: theme.head_label(*h), width=160,
+        **state.control("ablate_focus", choosers.focus(trace, setup.step), state.focus_on),
     )  # fmt: skip
     start = max(0, len(prompt) - WINDOW)
     if start:

@@ -128,16 +128,14 @@ def _draw_switches(run: Run, off: tuple[head_sets.Head, ...], scores: np.ndarray
         _preset("As many other heads", control,
                 "A control: as many heads of the same layers, those with the lowest score",
                 "A control. Switch some heads off first, in layers that have as many others")  # fmt: skip
-    state.show("mode_box", state.read().mode)
     mode = st.segmented_control(
-        "Put in their place", list(MODES), key="mode_box", required=True, format_func=str.capitalize,
-        on_change=lambda: state.update(mode=st.session_state["mode_box"]),
+        "Put in their place", list(MODES), required=True, format_func=str.capitalize,
+        **state.control("mode_box", state.read().mode, lambda mode: state.update(mode=mode)),
     )  # fmt: skip
     st.caption(MODES[mode or "zero"])
-    state.show("frozen_box", state.read().frozen)
     st.toggle(
-        "Hold the other patterns as they were", key="frozen_box",
-        on_change=lambda: state.update(frozen=st.session_state["frozen_box"]),
+        "Hold the other patterns as they were",
+        **state.control("frozen_box", state.read().frozen, lambda frozen: state.update(frozen=frozen)),
         help="Every head attends as it did with nothing off (pattern-preserving, Olsson et al. 2022): only what these "
         "heads pass on as values goes missing. In the last layer it makes no difference.",
     )  # fmt: skip

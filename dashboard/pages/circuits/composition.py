@@ -51,10 +51,9 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         return
     found = circuits.composition(key)
     into = state.read().into
-    state.show("into_box", into)
     st.segmented_control(
-        "What is read becomes the later head’s", list(KINDS), key="into_box", required=True,
-        format_func=KINDS.__getitem__, on_change=lambda: state.update(into=st.session_state["into_box"]),
+        "What is read becomes the later head’s", list(KINDS), required=True, format_func=KINDS.__getitem__,
+        **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
     draw(
         bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST),

@@ -50,10 +50,9 @@ def normable(model: ModelConfig) -> bool:
 
 
 def _choose_norm() -> bool:
-    state.show("positions_normed", not state.read().raw)
     return st.toggle(
-        "Through the norm in front of the layer", key="positions_normed",
-        on_change=lambda: state.update(raw=not st.session_state["positions_normed"]),
+        "Through the norm in front of the layer",
+        **state.control("positions_normed", not state.read().raw, lambda normed: state.update(raw=not normed)),
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def page() -> None:
     offered = head_scores.head_measures(trace)
     with by:
         measure = _choose_measure(run, offered)
-    if "kind_box" not in st.session_state:  # one comes from another page, to what is newest now
+    if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
         st.session_state.pop(READ, None)
     with kinds:
         kind = choose_kind()
@@ -46,13 +46,11 @@ def page() -> None:
 
 
 def _choose_measure(run: Run, offered: list[str]) -> str:
-    wanted = [state.read().measure, "induction", *offered]
-    measure = next(name for name in wanted if name in offered)
-    state.show("measure_box", measure)
+    measure = choosers.measure_in_force(offered)
     return st.selectbox(
-        "Rank heads by", offered, key="measure_box", format_func=lambda name: MEASURES[name].label,
-        on_change=lambda: state.update(measure=st.session_state["measure_box"]),
+        "Rank heads by", offered, format_func=lambda name: MEASURES[name].label,
         help=choosers.explanation(measure, run),
+        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
     )  # fmt: skip
 
 

@@ -45,10 +45,9 @@ AFTER = 8
 
 def choose_kind() -> str:
     """What counts as a strong look."""
-    state.show("kind_box", state.read().looks)
     return st.selectbox(
-        "Look for", list(KINDS), key="kind_box", format_func=KINDS.__getitem__,
-        on_change=lambda: state.update(looks=st.session_state["kind_box"]),
+        "Look for", list(KINDS), format_func=KINDS.__getitem__,
+        **state.control("kind_box", state.read().looks, lambda kind: state.update(looks=kind)),
         help="How looks are ranked. The token itself and the first token, where heads rest, are left out.",
     )  # fmt: skip
 

@@ -51,15 +51,9 @@ def page() -> None:
 
 def _choose_quantity(offered: list[str]) -> str:
     """The first of those that the run holds, until somebody chooses."""
-    wanted = state.read().quantity
-    shown = wanted if wanted in offered else offered[0]
-    state.show("quantity_box", shown)
-
-    def chosen() -> None:
-        state.update(quantity=st.session_state["quantity_box"])
-
-    st.segmented_control("Show", offered, key="quantity_box", required=True, format_func=QUANTITIES.__getitem__,
-                         on_change=chosen)  # fmt: skip
+    shown = state.among("quantity", offered) or offered[0]
+    st.segmented_control("Show", offered, required=True, format_func=QUANTITIES.__getitem__,
+                         **state.control("quantity_box", shown, lambda name: state.update(quantity=name)))  # fmt: skip
     return shown
 
 
@@ -113,8 +107,7 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     step = int(trace["step"].values[row])
     st.header(f"Every tensor at step {step:,}", anchor=False)
     held = [(letter, name) for letter, name in LETTERS.items() if head_scores.holds(trace, name)]
-    wanted = state.read().tensor
-    chosen = wanted if wanted in names else _first(names)
+    chosen = state.among("tensor", names) or _first(names)
     asked = state.read().step
     newest = int(trace["step"].values[-1]) if asked is None else asked
     missing = f" No update has followed step {newest:,}." if newest > step else ""
@@ -128,12 +121,14 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
         config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=80)
     for letter, name in held:
         table[letter], config[letter] = _column(trace[name].values[row], MEASURES[name].formula)
-    state.show("tensor_table", {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}})
+    followed: Any = {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}}
+    state.show("tensor_table", followed)
     st.dataframe(
         table,
         hide_index=True,
         key="tensor_table",
         selection_mode="single-row",
+        selection_default=followed,
         on_select=lambda: _take_row(names),
         height=37 + 35 * min(len(names), 22),
         row_height=35,
@@ -271,9 +266,4 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
 
 def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
     every = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
-    state.show("head_box", theme.head_label(*focus))
-
-    def chosen() -> None:
-        state.focus_on(st.session_state["head_box"])
-
-    st.selectbox("Head", every, key="head_box", on_change=chosen)
+    st.selectbox("Head", every, **state.control("head_box", theme.head_label(*focus), state.focus_on))

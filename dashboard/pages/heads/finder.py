@@ -24,10 +24,9 @@ CHIPS = 8
 def choose_heads(trace: xr.Dataset | None) -> set[Head] | None:
     """A text box; returns the heads that fit, None while nothing is looked for."""
     ready = trace is not None and trace.sizes["step"] > 0
-    state.show("find_box", state.read().find)
     st.text_input(
-        "Find heads", key="find_box", placeholder="induction > 0.5, or L1H2", help=finding.HELP, max_chars=200,
-        disabled=not ready, on_change=_looked, args=(trace,),
+        "Find heads", placeholder="induction > 0.5, or L1H2", help=finding.HELP, max_chars=200, disabled=not ready,
+        **state.control("find_box", state.read().find, lambda line: _look(line, trace)),
     )  # fmt: skip
     line = state.read().find
     if trace is None or not ready or not line.strip():
@@ -44,10 +43,11 @@ def choose_heads(trace: xr.Dataset | None) -> set[Head] | None:
     return set(found.heads)
 
 
-def _looked(trace: xr.Dataset) -> None:
+def _look(line: str, trace: xr.Dataset | None) -> None:
     """The line is in force now; if it names one head, that comes into focus."""
-    line = st.session_state["find_box"]
     state.update(find=line)
+    if trace is None:
+        return
     try:
         heads = _find(line, trace).heads if line.strip() else ()
     except ValueError:  # said below the box
@@ -66,17 +66,13 @@ def _draw_chips(found: Found, trace: xr.Dataset) -> None:
     """The first of them with what they were found by, to take one into focus."""
     shown, focus = found.heads[:CHIPS], choosers.focus(trace, state.read().step)
     values = _values(found, trace)
-    state.show("found_box", focus if focus in shown else None)
     count = f"{len(found.heads)} of {int(head_scores.there(trace).sum())} heads"
     st.pills(
         count if len(found.heads) == len(shown) else f"{count}, the first {CHIPS}",
-        shown, key="found_box", on_change=_take, wrap=True,
+        shown, wrap=True,
         format_func=lambda head: " ".join(filter(None, (theme.head_label(*head), _said(values, head)))),
+        **state.control("found_box", focus if focus in shown else None, state.focus_on),
     )  # fmt: skip
-
-
-def _take() -> None:
-    state.focus_on(st.session_state["found_box"])
 
 
 def _values(found: Found, trace: xr.Dataset) -> np.ndarray | None:

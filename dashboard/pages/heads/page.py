@@ -71,7 +71,7 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
         return
     timeline = make_room(steps)
     try:
-        sight = see(choosers.step_in_force(steps))
+        sight = see(choosers.settle_step(steps))
     except ValueError as error:
         choosers.refuse(str(error))
         return
@@ -108,13 +108,11 @@ def _so_far(run: Run) -> xr.Dataset | None:
 
 def _choose_measure(run: Run, trace: xr.Dataset | None) -> str:
     offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
-    wanted = [state.read().measure, "induction", *offered]
-    measure = next(name for name in wanted if name in offered)
-    state.show("measure_box", measure)
+    measure = choosers.measure_in_force(offered)
     return st.selectbox(
-        "Colour heads by", offered, key="measure_box", format_func=lambda name: MEASURES[name].label,
-        on_change=lambda: state.update(measure=st.session_state["measure_box"]),
+        "Colour heads by", offered, format_func=lambda name: MEASURES[name].label,
         help=choosers.explanation(measure, run),
+        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
     )  # fmt: skip
 
 
@@ -122,14 +120,14 @@ def _draw_atlas(
     run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: Head, lit: set[Head] | None
 ) -> None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
-    state.show("order_box", state.read().order == "measure")
+    by_measure = state.read().order == "measure"
     with st.container(
         key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
     ):  # fmt: skip
         st.header("All heads on this prompt", anchor=False, width="content")
         st.toggle(
-            "Strongest first", key="order_box", help="Sorts the heads inside each layer",
-            on_change=lambda: state.update(order="measure" if st.session_state["order_box"] else "index"),
+            "Strongest first", help="Sorts the heads inside each layer",
+            **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
         )  # fmt: skip
     shown = MEASURES[measure]
     what = "token" if run.about.d_vocab is not None else "position"

@@ -51,13 +51,12 @@ def _choose_page(sight: Sight, token: int | None) -> int:
     if token is not None and token != last_token and not start <= token < start + page:
         start = next(s for s in starts if token < s + page)
     st.session_state["reading_at"] = (sight.key, token, start)
-    state.show("reading_page", start)
 
-    def turned() -> None:
-        st.session_state["reading_at"] = (sight.key, token, st.session_state["reading_page"])
+    def turned(start: int) -> None:
+        st.session_state["reading_at"] = (sight.key, token, start)
 
     return st.select_slider(
-        f"Tokens shown, of {n:,}", starts, key="reading_page", on_change=turned,
+        f"Tokens shown, of {n:,}", starts, **state.control("reading_page", start, turned),
         format_func=lambda s: f"{s:,} to {s + page - 1:,}",
         help="Shares count what a token pays to all of the prompt; what lies outside these tokens is not drawn.",
     )  # fmt: skip

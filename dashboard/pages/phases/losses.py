@@ -22,12 +22,11 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
     less = None
     if change is not None:
         since = state.read().since
-        state.show("surface_box", "since" if since else "as measured")
+        shown = "since" if since else "as measured"
         st.segmented_control(
-            "Loss by position", ["as measured", "since"], key="surface_box", required=True,
-            label_visibility="collapsed",
+            "Loss by position", ["as measured", "since"], required=True, label_visibility="collapsed",
             format_func=lambda one: one if one == "as measured" else f"change since step {change.onset:,}",
-            on_change=lambda: state.update(since=st.session_state["surface_box"] == "since"),
+            **state.control("surface_box", shown, lambda one: state.update(since=one == "since")),
         )  # fmt: skip
         less = change.onset if since else None
     stripes = "the change since a step takes it off."
@@ -95,11 +94,10 @@ def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:
     """All steps, or the late ones; opens where the phase can be seen."""
     small = ends is not None and ends[1] > end and data.breadth(run, ends) < SLIVER
     shown = state.read().path or ("late" if small else "all")
-    state.show("path_box", shown)
     st.segmented_control(
-        "Path of the losses", ["all", "late"], key="path_box", required=True, label_visibility="collapsed",
+        "Path of the losses", ["all", "late"], required=True, label_visibility="collapsed",
         format_func=lambda one: "every step" if one == "all" else f"from step {end:,}",
-        on_change=lambda: state.update(path=st.session_state["path_box"]),
+        **state.control("path_box", shown, lambda one: state.update(path=one)),
     )  # fmt: skip
     return shown
 

@@ -124,12 +124,12 @@ def _choose_phase(turned: list[Curve]) -> Curve | None:
     if not turned:
         return None
     by_name = {curve.name: curve for curve in turned}
-    wanted = [state.read().phase, *PREFERRED, turned[-1].name]
-    state.show("phase_box", next(name for name in wanted if name in by_name))
+    wanted = [state.among("phase", by_name), *PREFERRED, turned[-1].name]
+    shown = next(name for name in wanted if name in by_name)
     name = st.selectbox(
-        "The turn that is looked at below", list(by_name), key="phase_box", width=420,
+        "The turn that is looked at below", list(by_name), width=420,
         format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
-        on_change=lambda: state.update(phase=st.session_state["phase_box"]),
+        **state.control("phase_box", shown, lambda name: state.update(phase=name)),
     )  # fmt: skip
     return by_name[name]
 

@@ -38,10 +38,9 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
     )
     box, beside = f"phases beside {run.name}", state.read().beside
     chosen = [name for name in (alike(run, others) if beside is None else beside) if name in others]
-    state.show(box, chosen)
     st.multiselect(
-        "Runs beside this one", list(others), key=box, placeholder="no other run",
-        on_change=lambda: state.update(beside=tuple(st.session_state[box])),
+        "Runs beside this one", list(others), placeholder="no other run",
+        **state.control(box, chosen, lambda names: state.update(beside=tuple(names))),
     )  # fmt: skip
     courses = {run.name: found}
     for name in chosen:

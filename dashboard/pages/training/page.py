@@ -59,17 +59,15 @@ def page() -> None:
 def _choose_compared(run: Run) -> Run | None:
     """A second run whose curves are laid over this one's."""
     others = [other.name for other in loading.runs() if other.name != run.name]
-    selection = state.read()
-    if selection.compare is not None and selection.compare not in (run.name, *others):
-        others.append(selection.compare)
-    state.show("compare_box", selection.compare if selection.compare in others else None)
+    chosen = state.read().compare
+    if chosen is not None and chosen not in (run.name, *others):
+        others.append(chosen)
     name = st.selectbox(
         "Compare with",
         others,
-        key="compare_box",
         placeholder="no other run",
         disabled=not others,
-        on_change=_compare,
+        **state.control("compare_box", chosen if chosen in others else None, lambda name: state.update(compare=name)),
     )
     if name is None:
         return None
@@ -78,10 +76,6 @@ def _choose_compared(run: Run) -> Run | None:
     except (ValueError, OSError) as error:
         st.text(str(error))
         return None
-
-
-def _compare() -> None:
-    state.update(compare=st.session_state["compare_box"])
 
 
 def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
@@ -243,8 +237,8 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> N
         )
     first, *others = sorted(offered, key=lambda name: name != "entropy")
     with right:
-        measure = _choose_measure(others) if others else first
-    shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if others else [])
+        measure = _choose_measure([*others, first]) if others else first
+    shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if measure != first else [])
     for column, key, name in shown:
         with column:
             draw_measure(run, trace, name, focus, step, key=key, height=HEIGHT + 20, log_x=log_x)
@@ -255,19 +249,14 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> N
 
 
 def _choose_measure(names: list[str]) -> str:
-    wanted = [state.read().measure, "induction", *names]
-    state.show("training_measure_box", next(name for name in wanted if name in names))
     return st.selectbox(
         "Beside the entropy",
         names,
-        key="training_measure_box",
         format_func=lambda name: MEASURES[name].label,
-        on_change=_colour,
+        **state.control(
+            "training_measure_box", choosers.measure_in_force(names), lambda name: state.update(measure=name)
+        ),
     )
-
-
-def _colour() -> None:
-    state.update(measure=st.session_state["training_measure_box"])
 
 
 def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:

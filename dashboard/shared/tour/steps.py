@@ -110,11 +110,10 @@ def _draw_words(at: int, story: Story, there: bool) -> bool:
     guess = state.read().guess
     if at == PREDICTION:
         st.markdown(story.task(at))
-        state.show("tour_guess", guess or None)
         st.radio(
-            "Your prediction", list(GUESSES), key="tour_guess", label_visibility="collapsed", index=None,
+            "Your prediction", list(GUESSES), label_visibility="collapsed", index=None,
             format_func=GUESSES.__getitem__,
-            on_change=lambda: state.update(guess=st.session_state["tour_guess"] or ""),
+            **state.control("tour_guess", guess or None, lambda guess: state.update(guess=guess or "")),
         )  # fmt: skip
         return bool(guess)
     done = story.done(at, guess or None) if there else None

@@ -32,6 +32,6 @@ def pages(shown: str = "landing") -> list[Page]:
 
 
 def _page(name: str, url: str, shown: bool = True) -> Page:
-    view = importlib.import_module(f"dashboard.pages.{name}.page")
+    view = importlib.import_module(f"dashboard.views.{name}.page")
     return st.Page(view.page, title=TITLES[name], url_path=url, default=url == "landing",
                    visibility="visible" if shown else "hidden")  # fmt: skip

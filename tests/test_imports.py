@@ -102,7 +102,7 @@ def test_every_part_is_looked_at() -> None:
         "tracer.store",
         "tracer.data",
     }
-    parts |= {"dashboard.app", "dashboard.loading", "dashboard.shared", "dashboard.pages"}
+    parts |= {"dashboard.app", "dashboard.loading", "dashboard.shared", "dashboard.views"}
     assert parts <= set(SOURCES)
 
 
@@ -137,7 +137,7 @@ def test_arrows(importers: tuple[str, ...], forbidden: tuple[str, ...], except_i
     assert breaches(importers, forbidden, except_in) == []
 
 
-PAGES = sorted({".".join(name.split(".")[:3]) for name in SOURCES if name.startswith("dashboard.pages.")})
+PAGES = sorted({".".join(name.split(".")[:3]) for name in SOURCES if name.startswith("dashboard.views.")})
 
 
 def test_there_are_nine_pages() -> None:
@@ -150,7 +150,7 @@ def test_a_page_knows_no_other_page(page: str) -> None:
 
 
 def test_what_pages_share_knows_no_page() -> None:
-    assert breaches(("dashboard.shared", "dashboard.loading"), ("dashboard.pages",)) == []
+    assert breaches(("dashboard.shared", "dashboard.loading"), ("dashboard.views",)) == []
 
 
 def test_pages_paint_without_torch() -> None:
@@ -223,7 +223,7 @@ def test_every_named_shape_is_checked(shape_checked: list[str]) -> None:
         "dashboard.theme",
         "dashboard.state",
         "dashboard.loading",
-        "dashboard.pages.runs.page",
+        "dashboard.views.runs.page",
     ],
 )
 def test_cheap_to_import(module: str) -> None:
@@ -235,7 +235,7 @@ def test_cheap_to_import(module: str) -> None:
 def test_the_dashboard_holds_no_statistics() -> None:
     """What a page says is computed by tracer, so that the lines beside it compute it again."""
     mathematics = {"erfc", "erf", "svd", "eig", "norm", "percentile", "quantile", "cumsum", "einsum", "softmax"}
-    palette = {"dashboard.pages.gradients.norms"}  # where the colours end, on a scale of powers of ten
+    palette = {"dashboard.views.gradients.norms"}  # where the colours end, on a scale of powers of ten
     found = {name: {c.rpartition(".")[2] for c in calls(path.read_text())} & mathematics
              for name, path in SOURCES.items() if within(name, "dashboard") and name not in palette}  # fmt: skip
     assert {name: names for name, names in found.items() if names} == {}

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import tracer
-from dashboard.pages.phases.order import circuit
+from dashboard.views.phases.order import circuit
 from tests.browsing import number, photograph, query, settle, sideways, spot, tip, visit
 from tracer.analysis.training_curves import course
 

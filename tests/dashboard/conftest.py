@@ -93,7 +93,7 @@ def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
     def opened(page: str, **selection: Any) -> AppTest:
         script = (
             f"import sys; sys.path.insert(0, {str(APP.parents[1])!r})\n"
-            f"from dashboard.pages.{page}.page import page\npage()\n"
+            f"from dashboard.views.{page}.page import page\npage()\n"
         )
         app = AppTest.from_string(script, default_timeout=300)
         app.session_state["selection"] = Selection(**selection)

@@ -15,7 +15,7 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
-from dashboard.pages.circuits import data as circuits
+from dashboard.views.circuits import data as circuits
 from tests.dashboard.words import captions, shown, was_drawn
 from tracer.analysis.composition import random_composition
 from tracer.analysis.eval_sequences import batches

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard.pages.specimens import data as specimens
+from dashboard.views.specimens import data as specimens
 from tracer.store import Run
 
 

@@ -10,12 +10,12 @@ import torch
 
 from dashboard import loading
 from dashboard.loading import diagnoses, prompt_attention
-from dashboard.pages.circuits import data as circuits
-from dashboard.pages.circuits import logits_data, trigrams_data
-from dashboard.pages.find import data as finding_passages
-from dashboard.pages.phases import data as phases
 from dashboard.shared.export.snippets import View, snippet
 from dashboard.state import Selection
+from dashboard.views.circuits import data as circuits
+from dashboard.views.circuits import logits_data, trigrams_data
+from dashboard.views.find import data as finding_passages
+from dashboard.views.phases import data as phases
 from tracer.analysis.max_activating import search
 from tracer.analysis.prompt_over_steps import film
 from tracer.heads.definitions import entropy

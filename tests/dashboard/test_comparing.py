@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import state
 from dashboard.loading import ablation, comparison, prompt_tokens
 from dashboard.loading.ablation import Setup, Swept
-from dashboard.pages.ablate.beside import fitted, sentence
+from dashboard.views.ablate.beside import fitted, sentence
 from tests.dashboard.words import written
 from tracer.ablate import Estimate, effect, estimate
 from tracer.interventions.edits import recording

@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
-from dashboard.pages.specimens import data as reading
+from dashboard.views.specimens import data as reading
 from tests.dashboard.test_specimens import OPEN, arguments, narrow, written
 from tracer.presets import preset
 from tracer.specimens.claims import answers, outcome

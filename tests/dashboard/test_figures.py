@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.pages.ablate import figures as of_ablate
-from dashboard.pages.circuits import figures as of_circuits
-from dashboard.pages.find import figures as of_find
-from dashboard.pages.gradients import norms
-from dashboard.pages.phases import figures as of_phases
 from dashboard.shared import rows
 from dashboard.shared.figures import places, plain
+from dashboard.views.ablate import figures as of_ablate
+from dashboard.views.circuits import figures as of_circuits
+from dashboard.views.find import figures as of_find
+from dashboard.views.gradients import norms
+from dashboard.views.phases import figures as of_phases
 
 
 def traces(figure) -> list[Any]:

@@ -15,9 +15,9 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.loading import prompt_tokens
-from dashboard.pages.find import data as finding_passages
-from dashboard.pages.find import passages as section
-from dashboard.pages.find.page import ranked
+from dashboard.views.find import data as finding_passages
+from dashboard.views.find import passages as section
+from dashboard.views.find.page import ranked
 from tests.dashboard.words import captions, shown
 from tracer import data
 from tracer.interventions.edits import recording

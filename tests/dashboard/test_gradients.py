@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dashboard.pages.gradients.health import count, verdict
 from dashboard.shared.rows import short_names
+from dashboard.views.gradients.health import count, verdict
 from tracer.measures import UPDATE_BANDS
 
 

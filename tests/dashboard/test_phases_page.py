@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.pages.phases import data as loading
-from dashboard.pages.phases.order import agreement, basis, circuit, moved, sureness
-from dashboard.pages.phases.seeds import alike, said, table
-from dashboard.pages.phases.undoing import snapshots
+from dashboard.views.phases import data as loading
+from dashboard.views.phases.order import agreement, basis, circuit, moved, sureness
+from dashboard.views.phases.seeds import alike, said, table
+from dashboard.views.phases.undoing import snapshots
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown
 from tracer.analysis.change_points import PhaseChange

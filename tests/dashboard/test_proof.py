@@ -16,9 +16,9 @@ from streamlit.testing.v1 import AppTest
 from dashboard import jobs
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup, Swept
-from dashboard.pages.ablate import circuit, sweep, when
-from dashboard.pages.ablate import data as proving
 from dashboard.theme import signed
+from dashboard.views.ablate import circuit, sweep, when
+from dashboard.views.ablate import data as proving
 from tests.dashboard.words import shown, written
 from tests.waiting import wait
 from tracer import ablate
@@ -29,7 +29,7 @@ from tracer.training.loop import train
 Open = Callable[..., AppTest]
 PAGE = (
     f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-    "from dashboard.pages.ablate.page import page\npage()\n"
+    "from dashboard.views.ablate.page import page\npage()\n"
 )
 
 

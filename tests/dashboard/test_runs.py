@@ -387,7 +387,7 @@ def test_a_run_name_too_long_for_the_file_system_is_refused_in_words(view: str):
     def script(view: str) -> None:
         import importlib
 
-        importlib.import_module(f"dashboard.pages.{view}.page").page()
+        importlib.import_module(f"dashboard.views.{view}.page").page()
 
     app = AppTest.from_function(script, kwargs={"view": view})
     app.query_params["run"] = "a" * 300

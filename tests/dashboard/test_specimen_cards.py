@@ -12,14 +12,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading, state
-from dashboard.pages.specimens import data as reading
-from dashboard.pages.specimens.claims import claimed
-from dashboard.pages.specimens.data import Reading
-from dashboard.pages.specimens.fold import line
 from dashboard.shared.export import data as taking
 from dashboard.shared.export import snippets
 from dashboard.shared.mount import DRAWN
 from dashboard.state import Selection
+from dashboard.views.specimens import data as reading
+from dashboard.views.specimens.claims import claimed
+from dashboard.views.specimens.data import Reading
+from dashboard.views.specimens.fold import line
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
 from tests.dashboard.words import labels, sparks, written
 from tracer.specimens.claims import Outcome, outcome

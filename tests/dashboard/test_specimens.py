@@ -17,8 +17,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs, loading
-from dashboard.pages.specimens import data as reading
-from dashboard.pages.specimens.data import Setting
+from dashboard.views.specimens import data as reading
+from dashboard.views.specimens.data import Setting
 from tests.dashboard.words import labels, written
 from tracer.config import TrainConfig
 from tracer.presets import preset

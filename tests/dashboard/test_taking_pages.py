@@ -14,13 +14,13 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
 from dashboard.loading import prompt_tokens
-from dashboard.pages.circuits import data as circuits
-from dashboard.pages.find import data as finding_passages
 from dashboard.shared.export import data as taking
 from dashboard.shared.export.snippets import PAGES, View, snippet
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.plots import PLOTLY, TABLE
 from dashboard.state import Selection
+from dashboard.views.circuits import data as circuits
+from dashboard.views.find import data as finding_passages
 from tracer.analysis import training_curves
 from tracer.pictures.picture import Picture
 from tracer.pictures.taken import UNSEEN
@@ -83,7 +83,7 @@ def test_gradients_again(workplace: object) -> None:
 
 
 def test_phases_again(workplace: object) -> None:
-    from dashboard.pages.phases import data as phases
+    from dashboard.views.phases import data as phases
 
     run = open_run("tiny")
     assert ran("phases") == {curve.label: curve.change for curve in training_curves.events(phases.curves(run))}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dashboard import state
-from dashboard.pages.training.facts import _duration, printable
+from dashboard.views.training.facts import _duration, printable
 from tracer.store.layout import Lock
 
 BROKEN = {

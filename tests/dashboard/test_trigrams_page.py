@@ -11,8 +11,8 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.pages.circuits import trigrams_data as loading
-from dashboard.pages.circuits.trigrams import ignored
+from dashboard.views.circuits import trigrams_data as loading
+from dashboard.views.circuits.trigrams import ignored
 from tests.dashboard.words import captions, shown, was_drawn, written
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig

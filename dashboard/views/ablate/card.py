@@ -1,0 +1,113 @@
+"""The Ablate page's verdict on the head in focus: four tests with their numbers, and how to repeat them."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading.ablation import Setup
+from dashboard.shared import choosers
+from dashboard.views.ablate import data as proving
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from tracer.ablate import Finding, Verdict
+
+MARKS = {True: "✓ passed", False: "✕ failed", None: "– not measured"}
+STYLE = """<style>
+.verdict { width: 100%; border-collapse: collapse; font-size: .9rem; }
+.verdict th { text-align: left; font-weight: 400; opacity: .65; font-size: .8rem; }
+.verdict th, .verdict td { padding: .45rem .8rem .45rem 0; vertical-align: top;
+  border-bottom: 1px solid rgb(127 127 127 / .25); }
+.verdict .n { font-variant-numeric: tabular-nums; white-space: nowrap; }
+.verdict b { font-weight: 600; }
+.verdict .said { opacity: .75; font-size: .85rem; max-width: 60ch; }
+.verdict .false { font-weight: 600; }
+@media (max-width: 640px) {
+  .verdict thead { display: none; }
+  .verdict tr { display: block; border-bottom: 1px solid rgb(127 127 127 / .25); padding: .5rem 0; }
+  .verdict td { display: inline-block; border: 0; padding: .1rem .7rem .1rem 0; }
+  .verdict td.said { display: block; }
+  .verdict td.n[data-of]::before { content: attr(data-of) " "; opacity: .65; }
+  .verdict td:empty { display: none; }
+}
+</style>"""
+
+
+def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
+    """A button until it is asked for: it takes seconds."""
+    head = choosers.focus(trace, setup.step)
+    label = theme.head_label(*head)
+    st.header(f"Is {label} an induction head?", anchor=False)
+    asked = f"verdict-{label}-{setup.step}"
+    if asked not in state.read().cards:
+        st.caption("Four tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")
+        st.button(
+            f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
+            on_click=_ask, args=(asked,),
+        )  # fmt: skip
+        return
+    try:
+        found = proving.verdict(run, setup.step, head)
+    except ValueError as error:
+        st.text(str(error))
+        return
+    with st.container(border=True, key="verdict-card"):
+        _draw(found, _link(setup, head))
+
+
+def _ask(card: str) -> None:
+    """One verdict at a time; the link carries it."""
+    state.update(cards=(*state.not_verdicts(), card))
+
+
+def _draw(found: Verdict, link: str) -> None:
+    st.html(f"{STYLE}<p><b>{escape(found.headline)}.</b></p>{_table(found)}")
+    if found.repair:
+        st.caption(found.repair)
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        st.caption("In Python, this computes it again:")
+        st.code(found.snippet, language="python")
+    with right:
+        st.caption("This link opens this view again:")
+        st.code(link, language=None, wrap_lines=True)
+
+
+def _table(found: Verdict) -> str:
+    rows = "".join(_row(test) for test in found.tests)
+    heads = "".join(f"<th>{name}</th>" for name in ("Test", "", "Number", "95 % interval", "At chance", ""))
+    return f'<table class="verdict"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _row(test: Finding) -> str:
+    measured = not math.isnan(test.value)
+    value = _number(test, test.value) if measured else ""
+    interval = f"{_number(test, test.low)} to {_number(test, test.high)}" if not math.isnan(test.low) else ""
+    chance = theme.fmt(test.chance, "share") if measured else ""
+    mark = {True: "true", False: "false", None: "none"}[test.passed]
+    return (
+        f'<tr><td><b>{escape(test.name.capitalize())}</b></td><td class="n {mark}">{MARKS[test.passed]}</td>'
+        f'<td class="n">{value}</td><td class="n" data-of="interval">{interval}</td>'
+        f'<td class="n" data-of="chance">{chance}</td><td class="said">{escape(test.sentence)}</td></tr>'
+    )
+
+
+def _number(test: Finding, value: float) -> str:
+    return f"{theme.signed(value)}" if test.name == "ablation" else theme.fmt(value, "share")
+
+
+def _link(setup: Setup, head: tuple[int, int]) -> str:
+    """The address of this view, with the head and the step written out."""
+    selection = state.read()
+    query = {**state.to_query(selection), "step": setup.step, "layer": head[0], "head": head[1]}
+    here = urlsplit(st.context.url or "")
+    origin = f"{here.scheme}://{here.netloc}" if here.netloc else ""
+    return f"{origin}/ablate?{urlencode(query)}"

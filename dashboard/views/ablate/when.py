@@ -1,0 +1,167 @@
+"""The Ablate page over training: what each head costs at each snapshot, beside its score."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from dashboard import jobs, state, theme
+from dashboard.loading.ablation import Setup
+from dashboard.shared import choosers, head_scores
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import plot
+from dashboard.shared.pulse import ticking
+from dashboard.views.ablate import data, figures
+from tracer.analysis import when_causal
+from tracer.pictures import curves
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+HEIGHT = 260
+
+
+def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
+    """Curves over training once the run was swept; before, and while it is, the button and the progress."""
+    if len(run.steps) < 2:
+        return
+    st.header("When heads became causal", anchor=False)
+    st.caption(
+        "Each line is one head switched off by itself at every snapshot: what repeated tokens then cost more. Beside "
+        "it, how much that head looked like an induction head at the same step."
+    )
+    one = jobs.sweeping(run)
+    if one is not None and one.alive:
+        ticking(lambda: _draw_progress(run, one), key="sweep", seconds=1.0)
+    elif data.swept(run) < len(run.steps):
+        _draw_start(run, one)
+    found = data.effects(run)
+    if found is None:
+        return
+    mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])
+    name = "effect_frozen" if setup.frozen and "effect_frozen" in found else "effect"
+    chosen = found[name].sel(mode=mode, probe="repeat").dropna("step", how="all")
+    if not chosen.sizes["step"]:
+        return
+    notes = [f"{mode.capitalize()} ablation"] if mode != setup.mode else []
+    if setup.frozen and name == "effect":
+        notes.append("patterns are free here: hold them with `tracer sweep --frozen`")
+    if notes:
+        st.caption(f"{', '.join(notes)}.")
+    _draw_curves(run, setup, trace, chosen)
+
+
+def _draw_start(run: Run, one: jobs.Started | None) -> None:
+    done, of = data.swept(run), len(run.steps)
+    if one is not None and one.failed:
+        st.text("The sweep ended before it was done. Its last words:")
+        st.code(one.tail(), language=None, wrap_lines=True)
+    st.button(
+        f"Measure {of} snapshots" if not done else f"Measure the {of - done} snapshots that are missing",
+        key="sweep_run", icon=":material/play_arrow:", on_click=_sweep, args=(run,),
+        help="Every head, zero, mean and resample, in a process of its own; the numbers stay in the run.",
+    )  # fmt: skip
+
+
+def _sweep(run: Run) -> None:
+    jobs.sweep(run)
+
+
+def _draw_progress(run: Run, one: jobs.Started) -> None:
+    done, of = data.swept(run), len(run.steps)
+    if not one.alive:
+        st.rerun()
+    seen: dict[int, float] = st.session_state.setdefault(f"swept {one.began}", {})
+    left = seconds_left(seen, done, of, time.monotonic())
+    left = "" if left is None else f", about {left:.0f} s left"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(done / of, text=f"{done} of {of} snapshots{left}")
+        st.button("Cancel", key="cancel_sweep", icon=":material/stop:", on_click=lambda: jobs.cancel(one),
+                  help="What is done stays in the run; the rest can be measured later.")  # fmt: skip
+
+
+def seconds_left(seen: dict[int, float], done: int, of: int, now: float) -> float | None:
+    """From when each number of snapshots was first seen; None before the second of them: a process starts slowly."""
+    seen.setdefault(done, now)
+    moved = list(seen.items())[1:]
+    if len(moved) < 2:
+        return None
+    (first, began), (last, ended) = moved[0], moved[-1]
+    return (ended - began) / (last - first) * (of - done)
+
+
+def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray) -> None:
+    focus = choosers.focus(trace, setup.step)
+    label = theme.head_label(*focus)
+    steps, effect = chosen["step"].values, chosen.values
+    scored = head_scores.holds(trace, "induction")
+
+    def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
+        draw(
+            curves.picture(
+                curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
+                n_groups=values.shape[1],
+            ),
+            key=key, on_change=state.focus_on,
+        )  # fmt: skip
+
+    left, right = st.columns(2, gap="large")
+    with left:
+        lines(effect, steps, "when_effect", theme.Scale("Effect of the head", "nats", digits=3))
+    if not scored:
+        right.caption("This run has no induction scores to lay beside it.")
+        return
+    with right:
+        last = trace.sel(step=slice(None, int(steps[-1])))
+        lines(last["induction"].values, last["step"].values, "when_score", choosers.scale("induction", run))
+    score = trace["induction"].sel(step=steps, method="nearest").values
+    if steps[-1] < run.steps[-1]:  # what a head comes to is not known before its end
+        st.caption(
+            f"{len(steps)} of {len(run.steps)} snapshots so far: what became of {label} is said once all are in."
+        )
+    else:
+        st.markdown(when_causal.sentence(label, steps, score[(slice(None), *focus)], effect[(slice(None), *focus)]))
+        if run.live or len(steps) < len(run.steps):
+            st.caption(f"Of {len(steps)} snapshots so far.")
+    at = int(np.abs(steps - setup.step).argmin())
+    _draw_scatter(score[at], effect[at], focus, int(steps[at]))
+
+
+def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int], step: int) -> None:
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        figure = figures.scatter(
+            score, effect, x_label="Induction score", y_label="Effect of the head (nats)", selected=focus,
+            edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"), dark=theme.is_dark(),
+        )  # fmt: skip
+        plot(figure, key="when_scatter", alt=f"Score against effect of every head at step {step:,}",
+             on_pick=state.focus_on, numbers=lambda: _points(score, effect))  # fmt: skip
+    with right:
+        st.markdown(f"**Score against effect at step {step:,}**")
+        like, unseen = when_causal.lookalikes(score, effect), when_causal.hidden(score, effect)
+        st.markdown(
+            f"Look-alikes, with a score above {when_causal.STRONG} and an effect below {when_causal.COSTLY} nats: "
+            f"{_names(like)}." + (" Others may do the same work: switch them off together." if like else "")
+        )
+        st.markdown(
+            f"Hidden, with an effect that their score does not tell: {_names(unseen)}."
+            + (" Previous-token heads are often among them." if unseen else "")
+        )
+        if len(like) > 1:
+            st.button("Switch the look-alikes off together", key="off_lookalikes",
+                      on_click=lambda: state.update(off=tuple(like)))  # fmt: skip
+
+
+def _points(score: np.ndarray, effect: np.ndarray) -> dict[str, list[Any]]:
+    """A row a head that has both."""
+    at = np.argwhere(np.isfinite(score) & np.isfinite(effect))
+    heads = [theme.head_label(int(layer), int(head)) for layer, head in at]
+    return {"head": heads, "score": score[tuple(at.T)].tolist(), "effect": effect[tuple(at.T)].tolist()}
+
+
+def _names(heads: list[tuple[int, int]]) -> str:
+    return " ".join(theme.head_label(*h) for h in heads) or "none"

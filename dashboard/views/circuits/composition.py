@@ -1,0 +1,124 @@
+"""Whose output every head reads, by weights alone, and whether heads copy what they read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.shared import head_scores
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import plot
+from dashboard.views.circuits import about, figures
+from dashboard.views.circuits import data as circuits
+from dashboard.views.circuits.data import Head, Key
+from tracer.analysis.head_sets import THRESHOLD
+from tracer.pictures import bipartite, headmap
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
+SURE = 2
+"""Standard deviations of random heads from which on an edge stands out, as in the picture."""
+MOST = 60
+"""Edges of other heads that are drawn, so that something is seen."""
+ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
+         "first_token": "first token"}  # fmt: skip
+"""Measures that name a head where they are above the threshold, the first of them that is."""
+
+
+def draw_layers(key: Key, trace: xr.Dataset, head: Head, no_composition: str, no_copying: str) -> None:
+    """Composition and copying beside each other, or one below the other where nothing can be read of the first."""
+    if no_composition:
+        draw_composition(key, trace, head, no_composition)
+        draw_copying(key, head, no_copying, wide=True)
+        return
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        draw_composition(key, trace, head, "")
+    with right:
+        draw_copying(key, head, no_copying)
+
+
+def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> None:
+    """Edges from heads to later heads."""
+    about.heading("Who reads whom", about.COMPOSITION, "composition")
+    if why_not:
+        st.caption(why_not)
+        return
+    found = circuits.composition(key)
+    into = state.read().into
+    st.segmented_control(
+        "What is read becomes the later head’s", list(KINDS), required=True, format_func=KINDS.__getitem__,
+        **state.control("into_box", into, lambda kind: state.update(into=kind)),
+    )  # fmt: skip
+    draw(
+        bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST),
+        key="composition", on_change=state.focus_on,
+    )  # fmt: skip
+    st.caption(
+        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
+        f"{SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
+    )
+
+
+def _said(found: circuits.Composition, into: str, head: Head) -> str:
+    """The strongest edges of one head, in words."""
+    label, words = theme.head_label(*head), []
+    for best, clear, unclear in (
+        (found.sharpest(into, head), f"{label} reads most of", f"{label} reads no earlier head that clearly"),
+        (found.widest(into, head), f"{label} is read most by", f"no later head reads {label} that clearly"),
+    ):
+        if best is None:
+            continue
+        other, score = best
+        above = score - found.mean
+        edge = f"{theme.head_label(*other)} ({above:+.3f}, {above / found.sd:.0f} sd)"
+        words.append(f"{clear} {edge}" if above > SURE * found.sd else unclear)
+    said = "; ".join(words)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _left_out(found: circuits.Composition, into: str) -> str:
+    """What a crowded picture does not show."""
+    sure = int((found.scores[into] - found.mean > SURE * found.sd).sum())
+    return f" Drawn are its own edges and the {MOST} strongest of {sure:,} others." if sure > MOST else ""
+
+
+def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
+    """A word for each head that has a clear role at the record nearest to a step."""
+    found = np.full((trace.sizes["layer"], trace.sizes["head"]), "", object)
+    for name, word in reversed(ROLES.items()):
+        found[np.nan_to_num(head_scores.scores(trace, name, step)) > THRESHOLD] = word
+    return found.tolist()
+
+
+def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> None:
+    """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
+    about.heading("Who copies", about.COPYING, "copying")
+    if why_not:
+        st.caption(why_not)
+        return
+    found = circuits.copying(key)
+    scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
+    with scores:
+        draw(
+            headmap.picture(
+                found.scores, title="Copying score", selected=head,
+                scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
+            ),
+            key="copying_map", on_change=state.focus_on,
+        )  # fmt: skip
+    with own:
+        label, values = theme.head_label(*head), found.eigenvalues[head]
+        values = values[np.argsort(-np.abs(values))]
+        score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[head], found.mean, found.sd))
+        st.caption(
+            f"The eigenvalues of the OV circuit of {label}: copying score **{score}**, of random heads {mean} ± {sd}."
+        )
+        plot(figures.spectrum(values, dark=theme.is_dark()), key="spectrum", alt=f"Eigenvalues of {label}",
+             numbers=lambda: {"real part": values.real.tolist(), "imaginary part": values.imag.tolist(),
+                              "size": np.abs(values).tolist()})  # fmt: skip

@@ -1,0 +1,117 @@
+"""On a person's own text: what every part adds to the next token's logit, and what the model says after each layer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading import prompt_tokens
+from dashboard.shared import prompts
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import plot, table
+from dashboard.views.circuits import about, figures, logits_data
+from dashboard.views.circuits.data import Head, Key
+from tracer.pictures import headmap, tokens
+from tracer.pictures.payload import visible
+from tracer.store import Run
+
+LONGEST = 512
+"""Tokens of a prompt."""
+
+
+def draw_prompt(run: Run, key: Key, head: Head) -> None:
+    """Ends the page when the text cannot be read, so it is drawn last."""
+    about.heading("What made the next token", about.LOGIT, "logit")
+    encoded = prompts.choose_text(run, LONGEST)
+    prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
+    held = state.read().token
+    position = min(max(0, last - 1) if held is None else held, last)
+    label = theme.head_label(*head)
+    try:
+        found, why_not = logits_data.parts_of_logit(key, prompt), ""
+        shares = found.heads[head]
+    except ValueError as error:
+        found, why_not, shares = None, str(error), np.full(len(prompt), np.nan)
+    size = max(0.1, float(np.nanmax(np.abs(shares), initial=0.0)))
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        st.caption(f"Colour: what {label} adds to the logit of the token that comes after. Choose a token."
+                   if found else "Choose a token.")  # fmt: skip
+        draw(
+            tokens.picture(
+                encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, selected=position,
+                scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
+            ),
+            key="logit_tokens", on_change=lambda i: state.update(token=i),
+        )  # fmt: skip
+    with right:
+        _draw_lens(run, key, prompt, position)
+    if found is None:
+        st.caption(f"{why_not[0].upper()}{why_not[1:]}.")
+        return
+    _draw_parts(run, found, position, head)
+
+
+def _next(run: Run, target: int, position: int, last: int) -> str:
+    """The token that follows, in words; shown as text, never as Markdown."""
+    token = visible(prompt_tokens.strings(run, [target])[0], 24)
+    how = "which the model thinks likeliest" if position == last else "which comes"
+    return f"“{token}”, {how} after token {position}"
+
+
+def _draw_lens(run: Run, key: Key, prompt: tuple[int, ...], position: int) -> None:
+    log_p, ranks = logits_data.lens(key, prompt)
+    last, d_vocab = len(log_p) - 1, run.about.d_vocab
+    assert d_vocab is not None  # it read a prompt
+    at = log_p[:, position]
+    st.markdown("**If it stopped here**")
+    st.caption(
+        f"Logit lens at token {position}, for the token that comes after. "
+        f"At chance: {1 / d_vocab:.1g}, {-math.log(d_vocab):.2f}, {d_vocab // 2:,}".replace("-", "−")
+    )
+    config = {
+        "probability": st.column_config.ProgressColumn(format="%.3f", min_value=0, max_value=1),
+        "log p": st.column_config.NumberColumn(format="%.2f"),
+        "rank": st.column_config.NumberColumn(format="localized"),
+    }
+    table(
+        {"after": ["embedding", *(f"layer {i}" for i in range(last))], "probability": np.exp(at).tolist(),
+         "log p": at.tolist(), "rank": (ranks[:, position] + 1).tolist()},
+        key="lens", alt=f"The next token's probability after each layer, at token {position}", config=config,
+    )  # fmt: skip
+
+
+def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None:
+    last = len(found.targets) - 1
+    heads = found.heads[:, :, at]
+    parts = {"embedding": float(found.embed[at])}
+    for layer, row in enumerate(heads):
+        parts[f"heads of layer {layer}"] = float(row.sum())
+        if found.mlps.any():
+            parts[f"MLP of layer {layer}"] = float(found.mlps[layer, at])
+    if found.biases.any():
+        parts["biases"] = float(found.biases[at])
+    total = sum(parts.values())
+    left, right = st.columns([5, 4], gap="large")
+    size = max(0.1, float(np.nanmax(np.abs(heads))))
+    with left:
+        draw(
+            headmap.picture(
+                heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
+                scale=theme.Scale("Added", "logits", -size, size, "change", 2),
+            ),
+            key="logit_heads", on_change=state.focus_on,
+        )  # fmt: skip
+    with right:
+        st.markdown("**The sum of all parts**")
+        figure = figures.contributions(list(parts), list(parts.values()), "logits", dark=theme.is_dark())
+        plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {total:.2f}",
+             numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
+        logit = float(found.logit[at])
+        st.caption(
+            f"Its logit minus the mean logit is {theme.fmt(logit)}; the parts sum to that within "
+            f"{max(abs(total - logit), 1e-9):.0e}."
+        )

@@ -1,0 +1,59 @@
+"""Circuits: what do heads do by their weights alone, and whose output do they read?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import loading
+from dashboard.loading import ablation, prompt_tokens
+from dashboard.shared import choosers, prompts
+from dashboard.views.circuits import data
+from dashboard.views.circuits.composition import draw_layers
+from dashboard.views.circuits.on_prompt import draw_prompt
+from dashboard.views.circuits.positions import draw_positions, draw_stripes
+from dashboard.views.circuits.trigrams import draw_trigrams
+from dashboard.views.circuits.words import draw_words
+
+
+def page() -> None:
+    choosers.heading("Circuits", "What do heads do by their weights alone, and whose output do they read?")
+    chooser, stepper = st.columns([2, 5])
+    with chooser:
+        run = choosers.choose_run()
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    if not prompts.can_read(run):
+        st.info(f"{run.why_not('prompts')}, so there are no circuits to read here.", icon=":material/code_off:")
+        return
+    with stepper:
+        step = choosers.choose_step(run)
+    asked = f"circuits {run.dir}"
+    if ablation.is_large(run) and not st.session_state.get(asked):
+        st.caption("This model is large: reading the weights of every head takes its time.")
+        st.button("Read its weights", icon=":material/play_arrow:", key="read_weights",
+                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+        return
+    try:
+        loading.model(run, step)
+        prompt_tokens.tokenizer(run)
+    except ValueError as error:
+        choosers.refuse(str(error))
+    key, head = data.key_of(run, step), choosers.focus(trace, step)
+    if why_not := data.why_unknown(key):
+        st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
+                "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
+        st.text(why_not)
+    else:
+        draw_layers(key, trace, head, run.why_not("composition"), run.why_not("vocabulary"))
+        draw_words(run, key, head, run.why_not("vocabulary"))
+        draw_trigrams(run, key, head)
+    left, right = st.columns(2, gap="large")
+    with left:
+        draw_positions(run, key, head)
+    with right:
+        draw_stripes(key, head)
+    if why_not := run.why_not("attribution"):
+        st.caption(why_not)
+    else:
+        draw_prompt(run, key, head)

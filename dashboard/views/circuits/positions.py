@@ -1,0 +1,98 @@
+"""One head over distances: what it would attend to by positions alone, and what it does on repeated tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import navigation, state, theme
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import plot
+from dashboard.views.circuits import about, figures
+from dashboard.views.circuits import data as circuits
+from dashboard.views.circuits.data import Head, Key
+from tracer.pictures import curves
+
+if TYPE_CHECKING:
+    from tracer.config import ModelConfig
+    from tracer.store import Run
+
+LONGEST = 128
+"""Positions of the pattern that is drawn."""
+
+
+def draw_positions(run: Run, key: Key, head: Head) -> None:
+    """The pattern that the positions alone would make."""
+    label = theme.head_label(*head)
+    about.heading(f"{label} by positions", about.POSITIONS, "positions")
+    if why_not := run.why_not("positions"):
+        st.caption(why_not)
+        return
+    model = run.config.model
+    normed = normable(model) and _choose_norm()
+    n = min(model.n_ctx, LONGEST)
+    found, means = circuits.positions(key, head, n, normed), circuits.means_of_positions(key, head, n, normed)
+    own, before, *_ = means.shares
+    st.caption(
+        f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
+        f"{means.even[1]:.2f}." + (f" The first {n} of {model.n_ctx} positions." if n < model.n_ctx else "")
+    )
+    plot(figures.positions(found, dark=theme.is_dark()), key="positions", alt=f"{label} by positions",
+         numbers=lambda: {"query \\ key": list(range(n)), **{str(i): row.tolist() for i, row in enumerate(found.T)}},
+    )  # fmt: skip
+
+
+def normable(model: ModelConfig) -> bool:
+    """Do positions go through a norm before a head reads them?"""
+    return model.norm != "none" and model.norm_position == "pre" and model.positions != "shortformer"
+
+
+def _choose_norm() -> bool:
+    return st.toggle(
+        "Through the norm in front of the layer",
+        **state.control("positions_normed", not state.read().raw, lambda normed: state.update(raw=not normed)),
+    )  # fmt: skip
+
+
+def _back(distance: int) -> str:
+    return "at the token itself" if distance == 0 else f"{distance} token{'s' * (distance > 1)} back"
+
+
+def _link(label: str) -> None:
+    """One click to what the head does in a text."""
+    st.page_link(
+        navigation.page("find"), label=f"Where {label} looks in text", icon=":material/search:", width="content",
+        help="On Find: its sharpest looks in the held-out text, and typical ones",
+    )  # fmt: skip
+
+
+def draw_stripes(key: Key, head: Head) -> None:
+    """Every head's mean attention by distance; the one in focus stands out."""
+    label = theme.head_label(*head)
+    about.heading("Attention by distance", about.STRIPES, "stripes", lambda: _link(label))
+    found, period = circuits.stripes(key)
+    there = [(int(a), int(b)) for a, b in np.argwhere(np.isfinite(found.values).all(-1))]
+    n_layers = found.values.shape[0]
+    own, target = found.values[head], period - 1
+    most = int(np.nanargmax(own))
+    above = own[most] > found.uniform[most]
+    looks = f"{label} looks most" if above else f"{label} looks nowhere more than evenly, most"
+    st.caption(
+        f"On two copies of {period} random tokens. {looks} {_back(most)}: {own[most]:.2f} on average, "
+        f"{found.uniform[most]:.2f} for a head that attends evenly. {target} back stands what followed the earlier "
+        f"copy. Left out is the start token, where heads rest: it gets {found.rest[head]:.0%} of the attention of "
+        f"{label}."
+    )
+    blob = curves.pack(
+        np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
+        groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
+    )  # fmt: skip
+    draw(
+        curves.picture(
+            blob, selected=label, step=target, x_label="tokens back", height=360,
+            scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
+        ),
+        key="stripes", on_change=state.focus_on,
+    )  # fmt: skip

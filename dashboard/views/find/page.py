@@ -1,0 +1,168 @@
+"""Find: which head does what, and where in the held-out text does it do it?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading import ablation, recorded_prompts
+from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared.plots import table
+from dashboard.views.find import data as finding
+from dashboard.views.find.data import Found, Head
+from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
+from tracer.measures import MEASURES
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+BESIDE = ("induction", "previous_token", "entropy_normalised", "first_token")
+"""What stands beside the measure that heads are ranked by."""
+SHOWN = 3
+"""Measures of the table."""
+
+
+def page() -> None:
+    choosers.heading("Find", "Which head does what, and where in a text does it do it?")
+    chooser, by, kinds = choosers.row([3, 2, 2])
+    with chooser:
+        run = choosers.choose_run()
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    offered = head_scores.head_measures(trace)
+    with by:
+        measure = _choose_measure(run, offered)
+    if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
+        st.session_state.pop(READ, None)
+    with kinds:
+        kind = choose_kind()
+    choosers.tick(run, lambda: _draw(run, measure, kind))
+
+
+def _choose_measure(run: Run, offered: list[str]) -> str:
+    measure = choosers.measure_in_force(offered)
+    return st.selectbox(
+        "Rank heads by", offered, format_func=lambda name: MEASURES[name].label,
+        help=choosers.explanation(measure, run),
+        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
+    )  # fmt: skip
+
+
+def _draw(run: Run, measure: str, kind: str) -> None:
+    """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    searchable = _searchable(run)
+    if searchable is None:
+        choosers.choose_record(run)
+        step, search = choosers.step_in_force([int(s) for s in trace["step"].values]), None
+    else:
+        steps, search = searchable
+        step = choosers.choose_step(run, steps)
+    read, focus = _reading(run, kind, step, choosers.focus(trace, step))
+    left, right = st.columns([5, 6], gap="large")
+    aside = left.container(key="find_left")
+    with aside:
+        _draw_ranking(run, trace, step, measure, focus)
+    with right:
+        try:
+            found = _search(run, read, search)
+            if found is not None:
+                draw_passages(run, found, kind, focus, newest=step)
+                with aside:
+                    draw_ends(found, kind, focus)
+        except ValueError as error:
+            choosers.refuse(str(error))
+
+
+def _reading(run: Run, kind: str, step: int, focus: Head) -> tuple[int, Head]:
+    """The step and head whose passages stand on the page: the newest ones, then the same until somebody asks."""
+    chosen = state.read()
+    asked = run.meta["created"], kind, chosen.step, chosen.focus
+    if st.session_state.get(READ, (None,))[0] != asked:
+        st.session_state[READ] = asked, step, focus
+    return st.session_state[READ][1:]
+
+
+def _searchable(run: Run) -> tuple[list[int], Callable[[Run, int], Found]] | None:
+    """The steps at which text can be searched, and how; None where there is nothing to search."""
+    if prompts.can_read(run):
+        return (run.steps, finding.of_text) if run.steps else None
+    try:
+        found = recorded_prompts.prompts(run)
+    except ValueError:
+        return None
+    return (found.steps, finding.of_kept) if found.names and found.steps and run.about.d_vocab else None
+
+
+def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> Found | None:
+    """The looks of every head; asks first where that takes long, and says why where it cannot be done."""
+    if search is None:
+        if run.about.d_vocab is None:
+            why = "This model reads no tokens, so there is no text to search."
+        elif prompts.can_read(run):
+            why = "The first snapshot is written soon: then its text can be searched."
+        else:
+            why = f"{run.why_not('prompts')}, and no patterns were kept, so there is no text to search."
+        st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
+        return None
+    asked = f"search {run.dir}"
+    if search is finding.of_text and ablation.is_large(run) and not st.session_state.get(asked):
+        st.header("Where it looks", anchor=False)
+        st.caption("This model is large: reading the text takes its time, for all heads at once.")
+        st.button("Search the text", icon=":material/search:", type="primary",
+                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+        return None
+    return search(run, step)
+
+
+def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
+    st.header("Heads, ranked", anchor=False)
+    values = {
+        name: head_scores.scores(trace, name, step)
+        for name in [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))][:SHOWN]
+    }
+    scale = _scale(measure, run, values[measure])
+    chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, MEASURES[measure])}."
+    st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}.{chance} "
+               "Click a head to read its passages, a column to sort by it.")  # fmt: skip
+    heads = ranked(values[measure], head_scores.there(trace))
+    labels = {name: MEASURES[name].label for name in values}
+    config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
+    config[labels[measure]] = st.column_config.ProgressColumn(
+        format="%.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
+    )
+    state.show("ranking", {"selection": {"rows": [heads.index(focus)], "columns": [], "cells": []}})
+    table(
+        {"Head": [theme.head_label(*head) for head in heads],
+         **{label: [float(values[name][head]) for head in heads] for name, label in labels.items()}},
+        key="ranking", alt=f"Heads ranked by {MEASURES[measure].label.lower()}", config=config,
+        selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
+    )  # fmt: skip
+
+
+def ranked(values: np.ndarray, there: np.ndarray) -> list[Head]:
+    """The heads that exist by their values [layer head], the largest first and those without one last."""
+    heads = [(int(layer), int(head)) for layer, head in np.argwhere(there)]
+    return sorted(heads, key=lambda head: (not np.isfinite(values[head]), -values[head], head))
+
+
+def _take(heads: list[Head]) -> None:
+    """The head of the row that was chosen, or of the cell that was clicked."""
+    chosen = st.session_state["ranking"]["selection"]
+    rows = [row for row, _ in chosen["cells"]] or chosen["rows"]
+    if rows and rows[0] < len(heads):
+        state.focus_on(heads[rows[0]])
+
+
+def _scale(name: str, run: Run, values: np.ndarray) -> theme.Scale:
+    """The measure's scale, long enough for the value at chance."""
+    chance = MEASURES[name].at_chance(run.about.setting)
+    return choosers.scale(name, run, np.append(values, np.nan if chance is None else chance))

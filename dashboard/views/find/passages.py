@@ -1,0 +1,145 @@
+"""Passages of one head: where it looks most sharply, what is typical of it, and the tokens at both ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import navigation, state, theme
+from dashboard.loading import prompt_tokens
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import plot, table
+from dashboard.views.find import data as finding
+from dashboard.views.find import figures
+from dashboard.views.find.data import Found, Head
+from tracer.pictures import passages
+from tracer.pictures.passages import Group
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    from tracer.analysis.max_activating import Hit
+
+KINDS = {
+    "sharpest": "Sharpest look",
+    "induction": "After an earlier copy",
+    "previous_token": "Token before",
+    "farthest": "Farthest look",
+}
+SCORES = {
+    "sharpest": "largest share on one token",
+    "induction": "share on tokens that came after an earlier copy",
+    "previous_token": "share on the token before",
+    "farthest": "largest share × distance in tokens",
+}
+"""What the score of a look is."""
+STRONGEST = Group("The strongest", "One for each place: repeated passages and near neighbours are left out.")
+ORDINARY = Group(
+    "Typical ones", "One from each quarter of all its looks, at random: maxima alone mislead.", quantile=True
+)
+READ = "find_read"
+"""Where the session keeps what was asked, and the step and head that are read since."""
+AFTER = 8
+"""Tokens after the query that are opened along with it."""
+
+
+def choose_kind() -> str:
+    """What counts as a strong look."""
+    return st.selectbox(
+        "Look for", list(KINDS), format_func=KINDS.__getitem__,
+        **state.control("kind_box", state.read().looks, lambda kind: state.update(looks=kind)),
+        help="How looks are ranked. The token itself and the first token, where heads rest, are left out.",
+    )  # fmt: skip
+
+
+def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) -> None:
+    """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
+    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.key[2]
+    with st.container(
+        key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
+    ):  # fmt: skip
+        st.header(f"Where {label} looks", anchor=False, width="content")
+        moves = run.live or step != newest
+        if moves:
+            st.button(
+                f"Read step {newest:,}" if step != newest else f"Step {step:,}, the newest", key="read_newest",
+                icon=":material/refresh:", type="tertiary", disabled=step == newest,
+                on_click=lambda: st.session_state.pop(READ, None),
+                help=f"These passages are of step {step:,}. They stay while you read, and training goes on.",
+            )  # fmt: skip
+    searched = f"Searched at step {step:,}:" if moves else "Searched"
+    n, tokens = found.text.tokens.shape[0], int((found.text.tokens >= 0).sum())
+    if not looks:
+        st.caption(f"{searched} {n} {found.text.what}, {tokens:,} tokens.")
+        st.info(f"No token of them has a look of this kind in {label}.", icon=":material/search_off:")
+        return
+    note = f" Not held-out text: {found.text.note}." if found.text.note else ""
+    st.caption(
+        f"{searched} {n} {found.text.what}, {tokens:,} tokens, {looks:,} of them with such a look. "
+        f"The number of a passage is its {SCORES[kind]}.{note}"
+    )
+    shown = finding.shown(found, kind, head)
+    opened = draw(
+        passages.picture(
+            shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
+            groups={"top": STRONGEST, "typical": ORDINARY},
+        ),
+        key="passages",
+    )  # fmt: skip
+    if opened is not None:
+        _open(run, found, shown.hits[opened])
+
+
+def draw_ends(found: Found, kind: str, head: Head) -> None:
+    """The tokens at both ends of its sharpest looks, and how all its looks are spread."""
+    ends = finding.ends(found, kind, head)
+    if not ends.looks:
+        return
+    most = max([0.01, *(share for rows in ends.lists.values() for share in (*rows["share"], *rows["of all text"]))])
+    share = st.column_config.ProgressColumn(format="percent", min_value=0, max_value=most, width="small")
+    usual = st.column_config.NumberColumn(format="percent", width="small")
+    for column, (name, rows) in zip(st.columns(2), ends.lists.items(), strict=True):
+        with column:
+            st.markdown(f"**{name}**")
+            table(rows, key=name.replace(" ", "_").lower(), alt=name,
+                  config={"share": share, "of all text": usual, "looks": None})  # fmt: skip
+    st.caption(f"Tokens of its sharpest tenth, {ends.looks:,} looks, beside their share of all that was searched.")
+    st.markdown("**How its looks are spread**")
+    plot(figures.spread(ends.counts, ends.top, label=SCORES[kind], dark=theme.is_dark()), key="spread",
+         alt=f"Histogram of {int(ends.counts.sum()):,} looks by {SCORES[kind]}")  # fmt: skip
+
+
+def _open(run: Run, found: Found, hit: Hit) -> None:
+    """Make this passage the prompt of every page, its query held, and turn to Heads."""
+    if found.key[3]:
+        state.update(kept=found.text.names[hit.sequence], token=hit.query)
+    else:
+        text, token = as_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query)
+        state.update(prompt=text, token=token)
+    st.switch_page(navigation.page("heads"))
+
+
+def as_prompt(run: Run, tokens: list[int], query: int) -> tuple[str, int]:
+    """A row up to a little after its query as text that encodes within the context, and where the query then stands.
+
+    A start token is put in front, so a row as long as the context loses its first tokens.
+    """
+    about = run.about
+    stop = min(len(tokens), query + AFTER + 1)
+    room = stop if about.n_ctx is None else about.n_ctx - (about.bos is not None)
+    ids = tokens[max(0, stop - room) : stop]
+    if ids[0] == about.bos:
+        ids = ids[1:]
+    words = prompt_tokens.tokenizer(run)
+    text = " ".join(map(str, ids)) if words is None else words.decode(ids, skip_special_tokens=False)
+    after = sum(map(len, prompt_tokens.strings(run, tokens[query + 1 : stop])))
+    return text, position(prompt_tokens.encode(run, text, cut=True).strings, after)
+
+
+def position(strings: list[str], after: int) -> int:
+    """The token that has `after` characters behind it: a text may be cut into other tokens than it came from."""
+    at = len(strings) - 1
+    while at > 0 and after > 0:
+        after -= len(strings[at])
+        at -= 1
+    return at

@@ -1,0 +1,269 @@
+"""Gradients: is every tensor learning at a healthy pace?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading, state, theme
+from dashboard.shared import choosers, head_scores, rows
+from dashboard.shared.entropy_bound import draw_bound
+from dashboard.shared.health_panel import draw_health
+from dashboard.shared.mount import draw
+from dashboard.views.gradients import norms
+from dashboard.views.gradients.health import count, draw_bands, verdict
+from dashboard.views.gradients.pictures import draw_heads, draw_history
+from dashboard.views.gradients.reasons import draw_why
+from tracer.analysis import training_curves
+from tracer.measures import MEASURES
+from tracer.pictures import curves
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+QUANTITIES = {"update_ratio": "update ratio u", "grad_norm": "gradient g", "weight_norm": "weight w"}
+LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
+HEIGHT = 260
+
+
+def page() -> None:
+    choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
+    chooser, stepper, switch, axis = st.columns([3, 4, 4, 2])
+    with chooser:
+        run = choosers.choose_run()
+    offered = _offered(run)
+    if not offered:
+        if choosers.recorded(run) is not None:
+            why = run.why_not("training") or "its optimiser was not watched"
+            st.info(f"This run holds no gradients: {why}.", icon=":material/trending_flat:")
+        return
+    with stepper:
+        choosers.choose_record(run)
+    with switch:
+        shown = _choose_quantity(offered)
+    with axis:
+        choosers.choose_axis()
+    choosers.tick(run, lambda: _draw(run, shown, state.read().log))
+
+
+def _choose_quantity(offered: list[str]) -> str:
+    """The first of those that the run holds, until somebody chooses."""
+    shown = state.among("quantity", offered) or offered[0]
+    st.segmented_control("Show", offered, required=True, format_func=QUANTITIES.__getitem__,
+                         **state.control("quantity_box", shown, lambda name: state.update(quantity=name)))  # fmt: skip
+    return shown
+
+
+def _offered(run: Run) -> list[str]:
+    """The quantities that hold something; all of them while nothing is recorded yet."""
+    try:
+        trace = loading.trace(run)
+    except ValueError:
+        return list(QUANTITIES) if run.live else []
+    return [name for name in QUANTITIES if head_scores.holds(trace, name)] if trace.sizes["step"] else list(QUANTITIES)
+
+
+def _draw(run: Run, shown: str, log_x: bool) -> None:
+    """Everything below the choices; this is what a live run draws again."""
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    steps = trace["step"].values
+    held = [name for name in ("update_ratio", "grad_norm", "weight_norm") if head_scores.holds(trace, name)]
+    if not held:
+        st.info("No update has been made yet.", icon=":material/hourglass_top:")
+        return
+    draw_health(run, bound=False)
+    row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
+    row = row if row is not None else 0
+    names = [str(name) for name in trace["param"].values]
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        tensor = _draw_table(trace, names, row)
+        if "update_ratio" in held:
+            draw_bands()
+    with right:
+        _draw_picture(trace, names, shown, tensor, row, run)
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        _draw_tensors(trace, names, shown, tensor, int(steps[row]), log_x)
+    if "grad_norm" in held:
+        with right:
+            _draw_global(run, trace, int(steps[row]), log_x)
+    if head_scores.holds(trace, f"head_{shown}"):
+        _draw_heads(run, trace, shown, row, log_x)
+    draw_why(trace, choosers.focus(trace), int(steps[row]), log_x)
+    with st.expander("What do these numbers say?"):
+        for name in (*QUANTITIES, "clip_factor", "resid_rms"):
+            if head_scores.holds(trace, name):
+                choosers.explain(name, run)
+
+
+def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
+    """g, w and u of every tensor at one step; returns the chosen tensor."""
+    step = int(trace["step"].values[row])
+    st.header(f"Every tensor at step {step:,}", anchor=False)
+    held = [(letter, name) for letter, name in LETTERS.items() if head_scores.holds(trace, name)]
+    chosen = state.among("tensor", names) or _first(names)
+    asked = state.read().step
+    newest = int(trace["step"].values[-1]) if asked is None else asked
+    missing = f" No update has followed step {newest:,}." if newest > step else ""
+    paced = "u" in dict(held)
+    pace = f"{count(trace['update_ratio'].values[row])}.{missing} " if paced else ""
+    st.caption(f"{pace}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
+    table: dict[str, Any] = {"tensor": rows.short_names(names)}
+    config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=82 if paced else None)}
+    if paced:
+        table["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
+        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=80)
+    for letter, name in held:
+        table[letter], config[letter] = _column(trace[name].values[row], MEASURES[name].formula)
+    followed: Any = {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}}
+    state.show("tensor_table", followed)
+    st.dataframe(
+        table,
+        hide_index=True,
+        key="tensor_table",
+        selection_mode="single-row",
+        selection_default=followed,
+        on_select=lambda: _take_row(names),
+        height=37 + 35 * min(len(names), 22),
+        row_height=35,
+        column_config=config,
+        alt=f"{', '.join(QUANTITIES[name] for _, name in held)} of {len(names)} tensors at step {step}",
+    )
+    return chosen
+
+
+def _column(values: np.ndarray, formula: str) -> tuple[list[Any], Any]:
+    """Numbers, or texts where a browser's table would refuse one as too large to be exact."""
+    values = values.astype(float)
+    if np.nanmax(np.abs(values), initial=0.0) > 2**53:
+        return [f"{v:.1e}".replace("e+", "e") for v in values], st.column_config.TextColumn(help=formula, width=56)
+    return values.tolist(), st.column_config.NumberColumn(format="%.1e", help=formula, width=56)
+
+
+def _code(name: str) -> str:
+    return f"`{name.replace('`', '')}`"
+
+
+def _first(names: list[str]) -> str:
+    """A tensor to begin with: the queries of the first layer, or whatever comes first."""
+    return next((name for name in names if name.endswith("attn.W_Q")), names[0])
+
+
+def _take_row(names: list[str]) -> None:
+    chosen = st.session_state["tensor_table"]["selection"]["rows"]
+    if chosen and chosen[0] < len(names):
+        state.update(tensor=names[chosen[0]])
+
+
+def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run) -> None:
+    label = QUANTITIES[shown]
+    st.header(f"{label[0].upper()}{label[1:]} over training", anchor=False)
+    st.caption(
+        "A row for each tensor, a column for each recorded step; colour is a power of ten. The frames mark the "
+        f"followed tensor and the step of the table.{' Drawn every 10 s while the run trains.' if run.live else ''}"
+    )
+    short, steps = rows.short_names(names), trace["step"].values
+    draw_history(
+        steps,
+        trace[shown].values,
+        short,
+        label=label,
+        ratio=shown == "update_ratio",
+        chosen=short[names.index(tensor)],
+        step=int(steps[row]),
+        run=run,
+    )
+
+
+def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int, log_x: bool) -> None:
+    st.header("Tensor by tensor", anchor=False)
+    st.caption("The same numbers as lines. Click one to follow its tensor.")
+    short = rows.short_names(names)
+    groups, families = rows.families(names)
+    blob = curves.pack(
+        trace["step"].values, trace[shown].values.T, short, groups=groups, group_names=families, log_y=True
+    )
+    draw(
+        curves.picture(
+            blob, selected=short[names.index(tensor)], step=step, log_x=log_x, n_groups=len(families),
+            height=HEIGHT + 92, scale=_scale(shown),
+        ),
+        key="tensor_curves", on_change=lambda label: _follow(dict(zip(short, names, strict=True)).get(label or "")),
+    )  # fmt: skip
+
+
+def _follow(name: str | None) -> None:
+    state.update(tensor=name or "")
+
+
+def _scale(shown: str) -> theme.Scale:
+    label = QUANTITIES[shown]
+    thumb = 10.0**norms.RULE_OF_THUMB if shown == "update_ratio" else None
+    return theme.Scale(f"{label[0].upper()}{label[1:]}", chance=thumb, mark="rule of thumb")
+
+
+def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
+    st.header("All gradients together", anchor=False)
+    known = not run.why_not("recipe")
+    limit = run.config.optim.clip if known else None
+    steps, total = trace["step"].values, training_curves.total_norm(trace["grad_norm"].values)
+    row, clipped = int(np.searchsorted(steps, step)), False
+    if limit is None:
+        clips = " This run does not clip, so a spike goes straight into the weights." if known else ""
+        st.caption(f"The norm of the whole gradient.{clips}")
+    else:
+        norm, factor = theme.fmt(total[row], "norm"), float(trace["clip_factor"].values[row])
+        clipped = bool((trace["clip_factor"].values < 1).any())
+        done = f"every gradient is multiplied by {theme.fmt(factor)}" if clipped else "no record had to be clipped"
+        st.caption(
+            f"The norm of the whole gradient, before it is clipped to {limit:g}. At step {step:,} it is {norm}; {done}."
+        )
+    blob = curves.pack(steps, total[None], ["all tensors"], log_y=True)
+    draw(
+        curves.picture(
+            blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
+            scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
+        ),
+        key="total_curve",
+    )  # fmt: skip
+    if clipped:
+        blob = curves.pack(steps, trace["clip_factor"].values[None], ["clip factor"])
+        draw(
+            curves.picture(
+                blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100,
+                scale=theme.Scale("Clipping factor, 1: nothing is clipped", digits=3),
+            ),
+            key="clip_curve",
+        )  # fmt: skip
+
+
+def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) -> None:
+    """Q and K move the pattern, V and O what is written: each head's four matrices, at a step and over training."""
+    name, label, step = f"head_{shown}", QUANTITIES[shown], int(trace["step"].values[row])
+    focus = choosers.focus(trace)
+    st.header("Head by head", anchor=False)
+    st.caption("Q and K decide where a head looks, V and O what it writes there; they often move at different times.")
+    left, right = st.columns([1, 1], gap="large")
+    with left:
+        matrices = [str(m) for m in trace["matrix"].values]
+        draw_heads(trace[name].values[row], matrices, label=label, ratio=shown == "update_ratio", focus=focus)
+    with right:
+        _choose_head(trace, focus)
+        values = trace[name].values[:, focus[0], focus[1], :]
+        blob = curves.pack(trace["step"].values, values.T, [f"W_{m}" for m in matrices], log_y=True)
+        draw(
+            curves.picture(blob, step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown)),
+            key="matrix_curves",
+        )  # fmt: skip
+    draw_bound(run, focus, state.read().step, key="bound", log_x=log_x)
+
+
+def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
+    every = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
+    st.selectbox("Head", every, **state.control("head_box", theme.head_label(*focus), state.focus_on))

@@ -1,0 +1,87 @@
+"""The pictures of the Gradients page: every tensor over training, and every head's four matrices at one step.
+
+Streamlit mounts a Plotly chart anew whenever its figure changes, so a figure is kept while nothing that it shows
+changes; in a live run it is kept for some seconds more, unless the reader's own choice changes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.shared.mount import draw
+from dashboard.shared.plots import plot
+from dashboard.views.gradients import norms
+from tracer.pictures import headmap
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from tracer.store import Run
+
+KEEP_SECONDS = 10.0
+ROOMY = 4
+"""Up to so many heads a phone shows the numbers too, one table below the other."""
+
+
+def draw_history(
+    steps: np.ndarray,
+    values: np.ndarray,
+    names: list[str],
+    *,
+    label: str,
+    ratio: bool,
+    chosen: str,
+    step: int,
+    run: Run,
+) -> None:
+    """Every tensor at every recorded step; `step` follows the newest row while nobody chose one."""
+    dark = theme.is_dark()
+
+    def figure() -> go.Figure:
+        return norms.history(steps, values, names, label=label, ratio=ratio, dark=dark, chosen=chosen, step=step)
+
+    asked = state.read().step
+    _mount("tensor_picture", figure, (label, dark, chosen, asked), run, f"{label} of every tensor over training")
+
+
+def draw_heads(values: np.ndarray, matrices: list[str], *, label: str, ratio: bool, focus: tuple[int, int]) -> None:
+    """values [layer head matrix], a table a matrix on one scale of colours; a click brings its head into focus."""
+    low, high = norms.reach(values, ratio)
+    name = f"{label[0].upper()}{label[1:]}"
+    scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if ratio else "score")
+    narrow = values.shape[1] > ROOMY
+    with st.container(key=f"head_grids{'_narrow' if narrow else ''}", gap="small"):
+        for first in range(0, len(matrices), 2):
+            for column, i in zip(st.columns(2), (first, first + 1), strict=True):
+                with column:
+                    _draw_matrix(values[..., i], f"W_{matrices[i]}", scale, focus, bare=i < len(matrices) - 1)
+
+
+def _draw_matrix(values: np.ndarray, name: str, scale: theme.Scale, focus: tuple[int, int], *, bare: bool) -> None:
+    there = bool(np.isfinite(values).any())
+    draw(
+        headmap.picture(
+            values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
+            selected=focus if there else None,
+        ),
+        key=f"heads_{name}", on_change=_take_head,
+    )  # fmt: skip
+
+
+def _take_head(head: tuple[int, int]) -> None:
+    state.update(layer=head[0], head=head[1])
+
+
+def _mount(key: str, figure: Callable[[], go.Figure], signature: tuple[Hashable, ...], run: Run, alt: str) -> None:
+    kept = st.session_state.setdefault("pictures", {})
+    drawn, now, signature = kept.get(key, {}), time.monotonic(), (run.name, *signature)
+    fresh = drawn.get("stamp") == run.stamp or run.live and now - drawn.get("at", -KEEP_SECONDS) < KEEP_SECONDS
+    if drawn.get("signature") != signature or not fresh:
+        drawn = kept[key] = {"signature": signature, "stamp": run.stamp, "at": now, "figure": figure()}
+    plot(drawn["figure"], key=key, alt=alt)

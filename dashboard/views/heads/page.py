@@ -1,0 +1,144 @@
+"""Heads: what does every head look at, for any prompt, at any step?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from dashboard import loading, state
+from dashboard.loading import prompt_attention, recorded_prompts
+from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.shared import choosers, head_scores, patterns, prompts
+from dashboard.shared.comparing import choose_other, draw_comparison
+from dashboard.shared.export.page_file import draw_taking
+from dashboard.shared.history import draw_history
+from dashboard.shared.mount import draw
+from dashboard.views.heads.finder import choose_heads
+from dashboard.views.heads.scrub import draw_scrubber, make_room
+from dashboard.views.heads.token_reading import draw_reading
+from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.pictures import atlas
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+See = Callable[[int], Sight]
+"""Every head on the prompt, at a step."""
+
+
+def page() -> None:
+    choosers.heading("Heads", "What does every head look at: on your own text, at any step of training?")
+    chooser, colour, finder = choosers.row([3, 2, 3])
+    with chooser:
+        run = choosers.choose_run()
+    trace = _so_far(run)
+    with colour:
+        measure = _choose_measure(run, trace)
+    with finder:
+        lit = choose_heads(trace)
+    found = _choose_text(run) if prompts.can_read(run) else _choose_kept(run)
+    if found is None:
+        return
+    steps, see = found
+    choose_other(run, steps())
+    choosers.tick(run, lambda: _draw(run, measure, lit, steps(), see))
+
+
+def _choose_text(run: Run) -> tuple[Callable[[], list[int]], See]:
+    encoded = prompts.choose_text(run)
+    return lambda: run.steps, lambda step: prompt_attention.of_text(run, step, encoded.tokens, encoded.strings)
+
+
+def _choose_kept(run: Run) -> tuple[Callable[[], list[int]], See] | None:
+    name = prompts.choose_kept(run)
+    if name is None:
+        choosers.recorded(run)
+        st.info(f"{run.why_not('prompts')}, and no patterns were kept.", icon=":material/visibility_off:")
+        return None
+    return lambda: recorded_prompts.prompts(run).steps, lambda step: recorded_prompts.of_prompt(run, step, name)
+
+
+def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: See) -> None:
+    """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    if not steps:
+        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        return
+    timeline = make_room(steps)
+    try:
+        sight = see(choosers.settle_step(steps))
+    except ValueError as error:
+        choosers.refuse(str(error))
+        return
+    focus = choosers.focus(trace, sight.step)
+    left, right = st.columns([1, 1], gap="large")
+    long = patterns.is_long(sight)
+    with left:
+        _draw_atlas(run, trace, sight, measure, focus, lit)
+    with right if long else left:
+        draw_history(run, trace, measure, focus, sight.step)
+    if long:
+        left, right = st.columns([1, 1], gap="large")
+        with left:
+            patterns.draw_overview(sight, focus)
+        with right:
+            patterns.draw_window(sight, focus)
+    else:
+        with right:
+            patterns.draw_whole(sight, focus)
+    draw_comparison(run, sight, see, focus)
+    draw_reading(run, sight, focus)
+    draw_taking(run, sight, focus, measure)
+    with timeline:  # drawn last: its frames take longest
+        draw_scrubber(run, trace, steps, see, focus, measure)
+
+
+def _so_far(run: Run) -> xr.Dataset | None:
+    """The trace, or None while there is none."""
+    try:
+        return loading.trace(run)
+    except ValueError:
+        return None
+
+
+def _choose_measure(run: Run, trace: xr.Dataset | None) -> str:
+    offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
+    measure = choosers.measure_in_force(offered)
+    return st.selectbox(
+        "Colour heads by", offered, format_func=lambda name: MEASURES[name].label,
+        help=choosers.explanation(measure, run),
+        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
+    )  # fmt: skip
+
+
+def _draw_atlas(
+    run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: Head, lit: set[Head] | None
+) -> None:  # fmt: skip
+    """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
+    by_measure = state.read().order == "measure"
+    with st.container(
+        key="atlas_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+    ):  # fmt: skip
+        st.header("All heads on this prompt", anchor=False, width="content")
+        st.toggle(
+            "Strongest first", help="Sorts the heads inside each layer",
+            **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
+        )  # fmt: skip
+    shown = MEASURES[measure]
+    what = "token" if run.about.d_vocab is not None else "position"
+    st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
+               f"The number is its {shown.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
+    recorded = {name: head_scores.scores(trace, name, sight.step) for name in head_scores.head_measures(trace)}
+    draw(
+        atlas.picture(
+            prompt_attention.atlas(sight, run.stamp, recorded), selected=focus, measure=measure,
+            scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
+            order=state.read().order, lit=lit,
+        ),
+        key="atlas", on_change=state.focus_on,
+    )  # fmt: skip

@@ -1,0 +1,106 @@
+"""The Phases page by position: the loss at each step and position, and the way of the losses through a plane."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.shared.plots import plot
+from dashboard.views.phases import data, figures
+from tracer.analysis.training_curves import Curve
+from tracer.store import Run
+
+SLIVER = 0.15
+"""A phase that takes less of the picture's width than this is too small to see there."""
+SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
+
+
+def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) -> None:
+    """Loss and slope side by side, as measured or less what they were when the phase began."""
+    change = phase.change if phase else None
+    st.header("Loss by position", anchor=False)
+    less = None
+    if change is not None:
+        since = state.read().since
+        shown = "since" if since else "as measured"
+        st.segmented_control(
+            "Loss by position", ["as measured", "since"], required=True, label_visibility="collapsed",
+            format_func=lambda one: one if one == "as measured" else f"change since step {change.onset:,}",
+            **state.control("surface_box", shown, lambda one: state.update(since=one == "since")),
+        )  # fmt: skip
+        less = change.onset if since else None
+    stripes = "the change since a step takes it off."
+    if less is not None:
+        stripes = "what is left here is what changed, in colours that span what came after."
+    st.caption(
+        "On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
+        f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
+        f"0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
+    )
+    taken = f", less step {less:,}" if less is not None else ""
+    ends = (change.onset, change.end) if change else None
+    named = {"loss": f"Loss{taken}", "slope": f"d loss / d ln(position){taken}"}
+    for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
+        found = data.surface(run, quantity, less)
+        if found is None:
+            continue
+        signed = quantity == "slope" or less is not None
+        figure = figures.surface(
+            found.steps, found.values, label=label, limits=figures.limits(found.shown, signed=signed), signed=signed,
+            window=ends, step=step, log_x=log_x, dark=theme.is_dark(),
+        )  # fmt: skip
+        with column:
+            plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=_go,
+                 numbers=lambda found=found: _columns(found))  # fmt: skip
+
+
+def _columns(found: data.Surface) -> dict[str, list[float]]:
+    """A row a step, a column a position."""
+    return {"step": found.steps.tolist(), **{str(i + 1): column.tolist() for i, column in enumerate(found.values.T)}}
+
+
+def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
+    """The path from the start, or from where the loss has fallen, where a phase is else too small to see."""
+    st.header("Path of the losses", anchor=False)
+    end = fall.change.end if fall and fall.change else 0
+    ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
+    since, why = 0, ""
+    if end and data.path(run, end) is not None:
+        since = end if _choose_part(run, end, ends) == "late" else 0
+        why = f" By step {end:,} the loss has fallen, a fall so large that it hides what follows."
+    picture, words = st.columns([8, 5], gap="large")
+    with words:
+        st.caption(
+            "Each point is the loss by position at one step, on the first two principal components of all of them; "
+            "each axis has its own scale. A turn of the path is a change of what the model learns."
+            f"{why}{' Thick: the window of the phase.' if ends else ''}"
+        )
+        st.caption(
+            "Source: Olsson et al. 2022, who take the losses of single tokens; these are means over texts, one number "
+            "a position. Where the components hold a small share of the variance, much of what moved is not seen."
+        )
+    found = data.path(run, since)
+    with picture:
+        if found is None:
+            st.caption("Too few steps for a path.")
+            return
+        figure = figures.path(found.steps, found.points, found.shares, window=ends, step=step, dark=theme.is_dark())
+        one, two = found.points.T.tolist()
+        plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
+             on_pick=_go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip
+
+
+def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:
+    """All steps, or the late ones; opens where the phase can be seen."""
+    small = ends is not None and ends[1] > end and data.breadth(run, ends) < SLIVER
+    shown = state.read().path or ("late" if small else "all")
+    st.segmented_control(
+        "Path of the losses", ["all", "late"], required=True, label_visibility="collapsed",
+        format_func=lambda one: "every step" if one == "all" else f"from step {end:,}",
+        **state.control("path_box", shown, lambda one: state.update(path=one)),
+    )  # fmt: skip
+    return shown
+
+
+def _go(step: int) -> None:
+    state.update(step=step)

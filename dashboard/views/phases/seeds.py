@@ -1,0 +1,119 @@
+"""The Phases page over runs: the same turns in other runs of the preset, and whether their order repeats."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from dashboard import loading, state
+from dashboard.views.phases import data
+from dashboard.views.phases.order import agreement, window
+from tracer.analysis.training_curves import NAMES, Curve, events
+from tracer.store import Run
+
+MOST = 4
+"""Other runs that are laid beside this one unasked."""
+STYLE = """<style>
+.seeds { overflow-x: auto; }
+.seeds table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.seeds th, .seeds td { text-align: left; font-weight: 400; padding: .4rem 1rem .4rem 0; vertical-align: top;
+  border-bottom: 1px solid rgb(127 127 127 / .2); white-space: nowrap; }
+.seeds thead th { font-size: .8rem; opacity: .72; }
+.seeds tbody th { font-weight: 550; }
+.seeds small { font-size: .78rem; opacity: .72; display: block; }
+@media (max-width: 640px) { .seeds tbody th { white-space: normal; min-width: 6.5rem; } }
+</style>"""
+
+
+def draw_seeds(run: Run, found: list[Curve]) -> None:
+    """Nothing where no other run has a course to compare."""
+    others = {other.name: other for other in loading.runs() if other.dir.resolve() != run.dir.resolve()}
+    if not others:
+        return
+    st.header("Does the order repeat?", anchor=False)
+    st.caption(
+        "The same turns in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
+        "the order belongs to the model rather than to chance."
+    )
+    box, beside = f"phases beside {run.name}", state.read().beside
+    chosen = [name for name in (alike(run, others) if beside is None else beside) if name in others]
+    st.multiselect(
+        "Runs beside this one", list(others), placeholder="no other run",
+        **state.control(box, chosen, lambda names: state.update(beside=tuple(names))),
+    )  # fmt: skip
+    courses = {run.name: found}
+    for name in chosen:
+        try:
+            courses[name] = data.curves(others[name])
+        except (ValueError, OSError) as error:
+            st.text(f"{name}: {error}")
+    if len(courses) > 1:
+        words, turns = st.columns([5, 7], gap="large")
+        words.markdown(said(list(courses.values())))
+        turns.html(
+            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Turns by run">{table(courses)}</div>'
+        )
+
+
+def alike(run: Run, others: dict[str, Run]) -> list[str]:
+    """Finished runs of its preset, one a seed, the first of them by name."""
+    if not run.meta.get("preset"):
+        return []
+    by_seed = {run.meta.get("seed"): run.name}
+    for name, other in sorted(others.items()):
+        if other.meta.get("preset") == run.meta["preset"] and other.status == "finished":
+            by_seed.setdefault(other.meta.get("seed"), name)
+    return [name for name in by_seed.values() if name != run.name][:MOST]
+
+
+def table(courses: dict[str, list[Curve]]) -> str:
+    """A row a turn in the order of the first run, a column a run: midpoint, window and head."""
+    first = [curve.name for curve in events(next(iter(courses.values())))]
+    names = [*first, *(name for name in NAMES if name not in first)]
+    by_run = {run: {curve.name: curve for curve in curves} for run, curves in courses.items()}
+    names = [name for name in names if any((c := found.get(name)) and c.change for found in by_run.values())]
+    top = "".join(f'<th scope="col">{escape(run)}</th>' for run in by_run)
+    rows = [
+        f'<tr><th scope="row">{NAMES[name]}</th>{"".join(_cell(found.get(name)) for found in by_run.values())}</tr>'
+        for name in names
+    ]
+    return f"<table><thead><tr><th></th>{top}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _cell(curve: Curve | None) -> str:
+    if curve is None or curve.change is None:
+        return f"<td>–<small>{'not measured' if curve is None else 'no turn found'}</small></td>"
+    heads = " → ".join(f"L{layer}H{head}" for layer, head in curve.heads)
+    return (
+        f"<td>{curve.change.midpoint:,}<small>{window(curve.change)}</small>{heads and f'<small>{heads}</small>'}</td>"
+    )
+
+
+def said(runs: list[list[Curve]]) -> str:
+    """The links of an induction circuit, in how many runs they came in this order; what a coin would have done."""
+    links = ["previous_token", "composition", "induction", "repeat_loss"]
+    words, most = [], 0
+    for one, other in [("previous_token", "induction"), *zip(links, links[1:], strict=False)]:
+        before, apart, known = agreement(one, other, runs)
+        most = max(most, known)
+        if known:
+            words.append(
+                f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {known}** runs{_apart(apart, before)}."
+            )
+    if most > 1:
+        odds = f"{most} runs would agree on it by chance in 1 of {2 ** (most - 1)} cases"
+        words.append(f"\nIf either order were as likely, {odds}.")
+    return "\n".join(words) or "None of these runs holds two turns of an induction circuit."
+
+
+def _apart(apart: int, before: int) -> str:
+    """In how many of the runs that agree their snapshots separate the two."""
+    if before < 2:
+        return ", windows apart" if apart else ", in windows that overlap" if before else ""
+    number = {0: "none", before: "all"}.get(apart, str(apart))
+    return f", windows apart in {number} of them"
+
+
+def _lower(text: str) -> str:
+    return text if text[1].isupper() or text[1] == "-" else text[0].lower() + text[1:]

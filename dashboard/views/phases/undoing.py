@@ -1,0 +1,98 @@
+"""The Phases page by head: which heads, switched off where a phase ends, undo what it did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.shared import choosers, head_scores
+from dashboard.shared.mount import draw
+from dashboard.views.phases import data
+from tracer.analysis.change_points import PhaseChange
+from tracer.analysis.training_curves import Curve
+from tracer.analysis.undoing import Undoing
+from tracer.pictures import curves, headmap
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
+    """The phase's own change of the loss by position beside that of switching a head off, and their dot product."""
+    assert phase.change is not None
+    focus = choosers.focus(trace)
+    label = theme.head_label(*focus)
+    start, end = snapshots(run.steps, phase.change)
+    st.header("What the phase did, and which heads undo it", anchor=False)
+    if start == end:
+        st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
+        return
+    st.caption(
+        f"d points from the losses at step {start:,} to those at step {end:,}, by position, and has length 1: the "
+        f"before-and-after vector of Olsson et al. 2022, theirs of single tokens, this one of means by position. A "
+        f"head is switched off at step {end:,} (zero ablation), and the number is the change in loss along d, their "
+        f"dot product. **Below 0 it undoes the phase**, as induction heads do there; so does, a little, any head "
+        f"that the text needs. At 0 it does not touch what the phase did."
+    )
+    everyone = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
+    wish = f"undoing of {run.dir.resolve()}"
+    heads = everyone if data.cheap(run, len(everyone)) or st.session_state.get(wish) == "all" else [focus]
+    if len(heads) == 1 < len(everyone) and not data.cheap(run, 1) and not st.session_state.get(wish):
+        st.button(f"Switch {label} off", key="undo_one", on_click=lambda: st.session_state.update({wish: "one"}))
+        return
+    try:
+        found = data.undone(run, start, end, tuple(heads))
+    except ValueError as error:
+        st.text(str(error))
+        return
+    left, right = st.columns([4, 5], gap="large")
+    with left:
+        _draw_dots(found, heads, trace, focus)
+        if len(heads) < len(everyone):
+            st.button("Every head", key="undo_all", on_click=lambda: st.session_state.update({wish: "all"}),
+                      help="Switches each head off in turn: one pass over the held-out text a head.")  # fmt: skip
+    with right:
+        shown = focus if focus in heads else heads[0]
+        _draw_lines(found.moved, found.without[heads.index(shown)], theme.head_label(*shown))
+
+
+def snapshots(steps: list[int], change: PhaseChange) -> tuple[int, int]:
+    """The last snapshot before the onset, or the first of all, and the first from the end on, or the last of all."""
+    start = max((step for step in steps if step < change.onset), default=steps[0])
+    end = min((step for step in steps if step >= change.end), default=steps[-1])
+    return start, end
+
+
+def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, focus: tuple[int, int]) -> None:
+    values = np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
+    for head, dot in zip(heads, found.dots, strict=True):
+        values[head] = dot
+    far = float(np.nanmax(np.abs(values))) or 1.0
+    draw(
+        headmap.picture(
+            values, title="Change in loss with the head off, along d", selected=focus,
+            scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
+        ),
+        key="undoing", on_change=state.focus_on,
+    )  # fmt: skip
+    best, moved = int(found.dots.argmin()), f"The phase itself moved the losses by {found.distance:.2f} nats along d"
+    if found.dots[best] < 0:
+        back = f"{theme.head_label(*heads[best])} off takes {-found.dots[best] / found.distance:.0%} of that back"
+        st.caption(f"{moved}. {back}; heads that do the same work hide each other.")
+    else:
+        st.caption(f"{moved}; no head alone takes any of it back.")
+
+
+def _draw_lines(moved: np.ndarray, without: np.ndarray, label: str) -> None:
+    blob = curves.pack(np.arange(1, len(moved) + 1), np.stack([moved, without]), ["the phase", f"{label} off"])
+    draw(
+        curves.picture(
+            blob, selectable=False, x_label="position", height=260,
+            scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
+        ),
+        key="undoing_lines",
+    )  # fmt: skip

@@ -1,0 +1,267 @@
+"""Runs: which runs are there, and how do they stand?"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import streamlit as st
+
+from dashboard import jobs, loading, navigation, state, theme
+from dashboard.jobs import Started
+from dashboard.loading.run_summaries import Summary, summary
+from dashboard.shared import choosers
+from dashboard.shared.pulse import ticking
+from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
+from dashboard.shared.spark import spark
+from dashboard.shared.tour.steps import draw_start
+from dashboard.views.runs.new_run import draw_coming, draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
+from tracer.analysis.head_sets import THRESHOLD
+from tracer.presets import PRESETS
+from tracer.store import Run, broken_runs
+
+SHOWN = 20
+"""Cards before the reader is asked whether to see all."""
+DOES = {
+    "train": "Reading the text and building the model: this takes a few seconds, longer the first time.",
+    "open": "Loading the model and looking at its heads: this takes a while, longer when it is downloaded first.",
+}
+"""What a process does before there is a run to show, by its command."""
+SPARK_SHARE = 0.15
+"""A line that has just begun gets at least this much of the width."""
+
+
+def page() -> None:
+    choosers.heading("Runs", "Which runs are there, and how do they stand?")
+    state.read()
+    if _is_empty():
+        draw_welcome()
+        _draw_broken()
+        return
+    forking = st.session_state.get("forking")
+    with st.session_state["run_bar_place"]:
+        _draw_ways(forking)
+    if forking:
+        _draw_forking()
+    ticking(_draw_runs, key="runs")
+    _draw_broken()
+
+
+def _draw_ways(forking: bool | None) -> None:
+    """What begins a run, or brings one here."""
+    with st.popover("Train another run", icon=":material/add:", type="primary", key="way_train", on_change="rerun"):
+        draw_new()
+    if not forking:
+        with st.popover("Fork a run", icon=":material/fork_right:", key="way_fork", on_change="rerun"):
+            draw_fork(loading.runs())
+    with st.popover("Open a model", icon=":material/deployed_code:", key="way_model", on_change="rerun"):
+        draw_hugging_face()
+    with st.popover("Open a run", icon=":material/folder_open:"):
+        draw_open()
+
+
+def _draw_forking() -> None:
+    """The form on top, for those who come from a run's own line with a step in mind."""
+    with st.container(border=True, key="forking_card"):
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            st.header("Fork a run", anchor=False, width="content")
+            st.button("Close", key="fork_close", icon=":material/close:", type="tertiary",
+                      on_click=lambda: st.session_state.pop("forking", None))  # fmt: skip
+        draw_fork(loading.runs())
+
+
+def _draw_broken() -> None:
+    """Folders that hold a run.json and cannot be opened, with the reason: names and reasons are never Markdown."""
+    broken = broken_runs()
+    if not broken:
+        return
+    many = f"{len(broken)} folders here" if len(broken) > 1 else "A folder here"
+    with st.expander(f"{many} cannot be opened", icon=":material/warning:"):
+        for name, reason in broken.items():
+            with st.container(gap=None, key=f"name-broken-{crc32(name.encode())}"):
+                st.text(name)
+            st.text(reason)
+
+
+def _is_empty() -> bool:
+    return not loading.runs() and not jobs.started()
+
+
+def _draw_runs() -> None:
+    """A card a run; drawn again every 2 s, of which the browser only gets what changed."""
+    if _is_empty():
+        st.rerun()
+    for one in jobs.started():
+        if not one.has_run or one.failed:
+            _draw_process(one)
+    runs = loading.runs()
+    comparing = st.session_state.get("comparing")
+    if comparing not in [run.name for run in runs]:
+        comparing = None
+    if comparing:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.text(f"Compare {comparing} with which other run?")
+            st.button("Cancel", key="compare_cancel", on_click=lambda: st.session_state.pop("comparing", None))
+    shown = runs if st.session_state.get("all_runs") else runs[:SHOWN]
+    for run in shown:
+        _draw_card(run, comparing, several=len(runs) > 1)
+    if len(runs) <= 1 and (step := _demo_step(runs)) is not None:
+        draw_coming(step)
+    if len(runs) > len(shown):
+        st.button(f"Show all {len(runs)} runs", on_click=lambda: st.session_state.update(all_runs=True))
+
+
+def _demo_step(runs: list[Run]) -> int | None:
+    """How far the demo is, when it is the one thing that goes on here."""
+    if runs:
+        trains = runs[0].live and runs[0].meta.get("preset") == "demo"
+        return summary(runs[0]).step if trains else None
+    return 0 if any(one.alive and one.name.startswith("demo") for one in jobs.started()) else None
+
+
+def _draw_process(one: Started) -> None:
+    """A process that has no run to show yet, or that ended badly."""
+    with st.container(border=True, key=f"process-{one.name}", gap="xsmall"):
+        if one.alive:
+            _draw_name(one.name, "starting")
+            st.caption(DOES.get(one.command, DOES["train"]))
+        else:
+            _draw_name(one.name, "failed")
+            st.caption("It ended before it was done. Its last words:")
+        if tail := one.tail():
+            st.code(tail, language=None, wrap_lines=True)
+        if not one.alive:
+            st.button("Dismiss", key=f"dismiss {one.name}", on_click=lambda: jobs.forget(one))
+
+
+def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
+    name = run.name
+    with st.container(border=True, key=f"run-{name}"):
+        about, progress, loss, best, actions = st.columns(
+            [26, 17, 15, 17, 31], gap="small", vertical_alignment="center"
+        )
+        with about, st.container(gap="xxsmall", key=f"about-{name}"):
+            _draw_name(name, standing(run))
+            try:
+                facts = summary(run)
+            except ValueError as error:
+                st.text(str(error))
+                return
+            st.caption(_about(facts))
+            _draw_parent(run)
+        with progress, st.container(gap="xxsmall", key=f"progress-{name}"):
+            _draw_progress(run, facts)
+        with loss:
+            share = max(facts.share, SPARK_SHARE)
+            if facts.losses or not run.why_not("recipe"):
+                spark(facts.losses, label="training loss", share=share)
+        with best, st.container(gap=None, key=f"best-{name}"):
+            _draw_best(facts)
+        with actions:
+            _draw_actions(run, facts, comparing, several)
+
+
+def _draw_parent(run: Run) -> None:
+    """Where a forked run began, and what is held while it trains."""
+    said = []
+    match run.meta.get("parent"):
+        case {"run": str(parent), "step": int(step)}:
+            said.append(f"from {parent} at step {step:,}")
+    if clamps := run.meta.get("config", {}).get("clamp"):
+        said.append(f"holding {', '.join(map(str, clamps))}")
+    if said:
+        with st.container(gap=None, key=f"parent-{run.name}"):
+            text = ", ".join(said)
+            st.text(text[0].upper() + text[1:])
+
+
+def _draw_best(facts: Summary) -> None:
+    """The strongest induction head where there is one, else the sharpest head."""
+    if facts.best is None:
+        st.caption("Heads")
+        st.markdown("not measured yet")
+        return
+    head, score = theme.head_label(*facts.best), theme.fmt(facts.score, "induction")
+    if not facts.induction:
+        st.caption("Sharpest head")
+        st.markdown(f"**{head}** entropy {score}")
+    elif facts.score > THRESHOLD:
+        st.caption("Strongest induction head")
+        st.markdown(f"**{head}** scores {score}")
+    else:
+        st.caption("No induction head")
+        st.markdown(f"nearest {head}, {score}")
+
+
+def _draw_name(name: str, status: str) -> None:
+    """A name is whatever a folder is called, so it is never Markdown."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{name}"):
+        st.text(name)
+        icon, colour = BADGES[status]
+        st.badge(f"{icon} {status}", color=colour)
+
+
+def _draw_progress(run: Run, facts: Summary) -> None:
+    if run.why_not("training"):
+        n = len(run.steps)
+        st.caption(f"{n} checkpoints" if n > 1 else "One set of weights")
+        return
+    if run.status == "finished":
+        st.caption(f"{facts.step:,} steps")
+        return
+    of = "" if facts.steps is None else f" of {facts.steps:,}"
+    if run.status == "diverged":
+        st.caption(f"Broke at step {facts.step:,}{of}")
+        return
+    st.caption(f"Step {facts.step:,}{of}")
+    if facts.steps is not None:
+        st.progress(facts.share)
+    if run.live and (going := pace(run, facts)):
+        st.caption(going)
+
+
+def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool) -> None:
+    name = run.name
+    with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
+        if comparing and comparing != name:
+            st.button("Compare with this one", key=f"with {name}", type="primary", icon=":material/compare_arrows:",
+                      on_click=_compare, args=(comparing, name))  # fmt: skip
+            return
+        if run.status == "diverged":
+            st.button(
+                "See why", key=f"why {name}", icon=":material/troubleshoot:", on_click=_open, args=(name, "training")
+            )
+        st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
+        if facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live:
+            draw_start(run, key=f"tour {name}")
+        if not run.why_not("resume"):
+            draw_stop(run)
+            draw_resume(run)
+        if several:
+            st.button(
+                "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",
+                disabled=bool(comparing), on_click=lambda: st.session_state.update(comparing=name),
+            )  # fmt: skip
+    if message := st.session_state.get(f"problem {name}"):
+        st.text(message)
+
+
+def _compare(first: str, second: str) -> None:
+    st.session_state.pop("comparing", None)
+    state.open_run(first)
+    state.update(compare=second)
+    st.switch_page(navigation.page("training"))
+
+
+def _open(name: str, page: str = "heads") -> None:
+    state.open_run(name)
+    st.switch_page(navigation.page(page))
+
+
+def _about(facts: Summary) -> str:
+    """Two lines, only words of ours and numbers: a preset that is not ours is not printed."""
+    what = facts.preset if facts.preset in PRESETS else "own configuration"
+    if facts.kind != "trained":
+        what = f"{facts.kind} {facts.author if facts.author.isidentifier() else 'model'}"
+    kept = f"{facts.megabytes:,.0f} MB" if facts.megabytes >= 1 else "under 1 MB"
+    made = f" · {facts.created:%-d %b %H:%M}" if facts.created else ""
+    return f"{what} · {short(facts.n_params)} parameters  \n{kept}{made}"

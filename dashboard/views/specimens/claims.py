@@ -1,0 +1,21 @@
+"""A claim of the tutorials as it stands here: whether it holds, and by what numbers."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard.shared.health_panel import sentence
+from dashboard.views.specimens.data import Reading
+
+VERDICTS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
+CLOSE = ("≈", "too close to tell", "gray")
+
+
+def claimed(one: Reading) -> str:
+    """The claim with its verdict and its evidence, as Markdown on one line."""
+    icon, word, colour = CLOSE if one.tested and one.holds is None else VERDICTS[one.holds]
+    return f":{colour}-badge[{icon} {word}] &nbsp;{sentence(f'{one.claim}: {one.evidence}')}"
+
+
+def draw_claim(one: Reading) -> None:
+    st.markdown(claimed(one))

@@ -1,0 +1,228 @@
+"""Specimens: what does each change to a transformer do, and what went wrong on the way?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from dashboard import jobs, loading, state
+from dashboard.jobs import Started
+from dashboard.shared import choosers
+from dashboard.shared.export.page_file import draw_story_taking
+from dashboard.shared.export.snippets import reproduce
+from dashboard.shared.mount import serve
+from dashboard.shared.pulse import ticking
+from dashboard.views.specimens import data as reading
+from dashboard.views.specimens import fold
+from dashboard.views.specimens.card import MINUTES, Place, draw_last_words, draw_specimen, folds, minutes
+from dashboard.views.specimens.claims import draw_claim
+from dashboard.views.specimens.data import Reading, Setting
+from tracer.specimens.claims import NOISE
+from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
+from tracer.store import Run
+
+STORY = (
+    "Two tutorials build a transformer from one attention head to four blocks, and end with a question: *what are "
+    "those heads doing?* Three more build the same heads as modules and ask the reader to check them. Here is "
+    "everything in that order; each system changes one thing."
+)
+SERIES = tuple(name for name, one in TRAINED.items() if one.tutorial < 2)
+"""The first two tutorials, whose runs are compared."""
+CHARACTERS = tuple(name for name in TRAINED if name not in SERIES)
+FIGURES = (
+    "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
+    "other text and in small the values move; what is claimed of two runs of one setting must not. Published entropies "
+    "are means over all 32 rows, of which the first is always 0; the dashed lines are without it, as ours."
+)
+
+
+def page() -> None:
+    choosers.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
+    with st.container(key="arrival"):
+        serve("landing", key="landing", data=0)
+    found = reading.trained(loading.runs(), SERIES)
+    setting = _choose_setting(list(found))
+    runs = found[setting] if setting is not None else {}
+    readings = reading.readings(runs)
+    _watch(_moving())
+    small = setting is None or reading.is_small(setting)
+    on_characters = reading.trained(loading.runs(), CHARACTERS)
+    theirs = next(iter(on_characters), None)
+    runs = runs | (on_characters[theirs] if theirs is not None else {})
+    trainable = dict.fromkeys(SERIES, small) | dict.fromkeys(
+        CHARACTERS, theirs is None or reading.is_small(theirs, CHARACTERS[0])
+    )
+    _keep_watched(runs)
+    places = _places(runs, readings, trainable)
+    _draw_overview(runs, readings, small, [place.specimen.name for place in places if folds(place) is not None])
+    for i, place in enumerate(places):
+        tutorial = place.specimen.tutorial
+        if not i or tutorial != places[i - 1].specimen.tutorial:
+            with st.container(key=f"tutorial-{tutorial + 1}"):
+                st.header(TUTORIALS[tutorial], anchor=False)
+        draw_specimen(place)
+    _draw_taking(runs, readings, setting, alone=len(found) == 1)
+
+
+def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Setting | None, *, alone: bool) -> None:
+    """Of the open cards with what their claims compare them with; of all while none is open.
+
+    Of several settings the chosen one is told by its own choice.
+    """
+    chosen = {name for name in state.read().cards if name in SPECIMENS}
+    needed = chosen | {name for one in readings if chosen & {*one.needs} for name in one.needs}
+    done = {name: run for name, run in runs.items() if run.status in reading.DONE and (name in needed or not chosen)}
+    small = setting is None or reading.is_small(setting)
+    known = small or all(run.meta["preset"] == name for name, run in done.items())
+    command = reproduce([name for name in SPECIMENS if name in needed], done) if known else ""
+    told = f"{len(SPECIMENS)} systems, {len(runs)} trained here"
+    draw_story_taking("Specimens", f"{told}; {setting.text}" if setting is not None and alone else told, done, command)
+
+
+def _places(runs: Mapping[str, Run], readings: list[Reading], trainable: Mapping[str, bool]) -> list[Place]:
+    """Every specimen in the order of the story."""
+    names, outcomes, places = list(SPECIMENS), reading.outcomes(runs), []
+    for i, (name, one) in enumerate(SPECIMENS.items()):
+        mine = [claim for claim in readings if name in claim.needs]
+        previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
+        after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
+        places.append(
+            Place(i + 1, one, runs.get(name), runs.get(previous), after, mine, outcomes, trainable.get(name, False))
+        )
+    return places
+
+
+def _keep_watched(runs: Mapping[str, Run]) -> None:
+    """A card whose run has just ended stays open: somebody may be looking at it."""
+    live = {name for name, run in runs.items() if run.live}
+    if ended := st.session_state.get("live_cards", set()) - live:
+        fold.keep_open({*state.read().cards, *ended})
+    st.session_state["live_cards"] = live
+
+
+def _choose_setting(settings: list[Setting]) -> Setting | None:
+    """Runs of another width, text or seed are another experiment."""
+    if len(settings) < 2:
+        return settings[0] if settings else None
+    return st.selectbox("Setting", settings, key="setting_box", format_func=lambda setting: setting.text)
+
+
+def _moving() -> list[tuple[str, str]]:
+    """What is on its way: when this changes, the page is another."""
+    found = reading.trained(loading.runs())
+    runs = [(run.name, run.status) for runs in found.values() for run in runs.values()]
+    started = [(one.name, str(one.alive)) for one in jobs.started() if one.command == "train"]
+    series = jobs.reproducing()
+    return [*runs, *started, *([("", str(series.alive))] if series else [])]
+
+
+def _watch(seen: list[tuple[str, str]]) -> None:
+    """Draws the page again when a training begins or ends; does nothing while nothing moves."""
+    if not any(status in ("training", "True") for _, status in seen):
+        return
+
+    def look() -> None:
+        if _moving() != seen:
+            st.rerun()
+
+    ticking(look, key="specimens")
+
+
+def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: bool, folded: list[str]) -> None:
+    with st.container(key="specimen-overview"):
+        left, right = st.columns([7, 5], gap="large")
+        with left:
+            st.markdown(STORY)
+            if answer := _answer(runs):
+                st.markdown(answer)
+            st.caption(FIGURES)
+            st.container(key="specimen-contents").markdown("  \n".join(_contents()))
+            fold.draw_all(folded)
+            if trainable:
+                _draw_series(runs)
+        with right:
+            _draw_standing(readings)
+
+
+def _contents() -> list[str]:
+    """A line a tutorial, with the ways to its specimens."""
+    ways: dict[int, list[str]] = {}
+    for i, one in enumerate(SPECIMENS.values(), 1):
+        ways.setdefault(one.tutorial, []).append(f"[{i}&nbsp;{one.title}](#{one.name})")
+    return [f"**{TUTORIALS[tutorial]}:** {' · '.join(links)}" for tutorial, links in ways.items()]
+
+
+def _answer(runs: Mapping[str, Run]) -> str:
+    """What the runs here say to the tutorials' question."""
+    shares = {}
+    for name in ("single-head-scaled", "single-head-residual"):
+        found = reading.result(runs[name]) if name in runs and runs[name].status in reading.DONE else None
+        if found is not None:
+            shares[name] = (found.own_token, reading.previous_share(runs[name]))
+    if len(shares) < 2:
+        return ""
+    (own, before), (freed, then) = shares["single-head-scaled"], shares["single-head-residual"]
+    told = (
+        f"Without a residual connection {own:.0%} of a head's attention ends on the token itself and {before:.0%} on "
+        f"the token before; with it {freed:.0%} and {then:.0%}."
+    )
+    if own > freed and then > before:
+        return (
+            f"**The answer here.** {told} A head that nothing passes by does the residual connection's work; once it "
+            "is freed of that, it turns to the token before."
+        )
+    return f"**The answer here.** {told}"
+
+
+def _draw_series(runs: Mapping[str, Run]) -> None:
+    """One button for all that are not trained yet, or how that stands."""
+    missing = [name for name in TRAINED if name not in runs or runs[name].status not in reading.DONE]
+    what = "Train all" if len(missing) == len(TRAINED) else f"Train the {len(missing)} that are missing"
+    series = jobs.reproducing()
+    if series is not None and series.alive:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption("Training all that are missing, one after the other.", width="content")
+            st.button("Stop", key="stop_series", icon=":material/stop:", type="tertiary", on_click=_stop,
+                      args=(series,))  # fmt: skip
+        return
+    if series is not None and series.failed and st.session_state.get("series_stopped") != series.process.pid:
+        draw_last_words(series)
+    if missing:
+        busy = any(run.live for run in runs.values()) or any(one.alive for one in jobs.started())
+        st.button(
+            f"{what} (about {minutes(sum(MINUTES[name] for name in missing))})", key="train_all",
+            icon=":material/play_arrow:", type="primary", on_click=_train_all, args=(missing,), disabled=busy,
+            help="In small, one after the other, as `tracer reproduce` does.",
+        )  # fmt: skip
+
+
+def _train_all(names: list[str]) -> None:
+    jobs.reproduce(names)
+
+
+def _stop(series: Started) -> None:
+    jobs.cancel(series)
+    st.session_state["series_stopped"] = series.process.pid
+
+
+def _draw_standing(readings: list[Reading]) -> None:
+    """How many claims hold, and those that do not."""
+    untested = sum(not one.tested for one in readings)
+    tested = [one for one in readings if one.tested]
+    holding, failing, close = ([one for one in tested if one.holds is holds] for holds in (True, False, None))
+    words = [f"{len(holding)} of {len(tested)} tested claims hold here"] if tested else ["No claim is tested yet"]
+    words += [f"{len(failing)} {'does' if len(failing) == 1 else 'do'} not"] if failing else []
+    words += [f"{len(close)} {'is' if len(close) == 1 else 'are'} too close to tell"] if close else []
+    words += [f"{untested} {'is' if untested == 1 else 'are'} not tested"] if tested and untested else []
+    st.markdown(f"**{', '.join(words)}.**")
+    for one in [*failing, *close]:
+        draw_claim(one)
+    if tested:
+        st.caption(
+            f"One seed each. Two losses count as different when they are {NOISE:g} nats apart: runs of one system "
+            "that differ in their seed alone are nearer than that 19 times in 20."
+        )
+    with st.expander("Every claim"):
+        for one in readings:
+            draw_claim(one)

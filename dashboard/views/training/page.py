@@ -1,0 +1,284 @@
+"""Training: did it learn, when did heads change, and what does it write?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import loading, state, theme
+from dashboard.shared import choosers, head_scores, rows
+from dashboard.shared.health_panel import draw_health
+from dashboard.shared.history import choose_view, draw_measure
+from dashboard.shared.mount import draw
+from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
+from tracer.analysis import training_curves
+from tracer.measures import MEASURES
+from tracer.pictures import curves
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+HEIGHT = 260
+POSITION_LINES = 6
+FEW = 8
+"""Rows of a trace that make no curve."""
+LOSSES = {"train_loss": "train", "val_loss": "held-out"}
+COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
+CONTEXT = {"icl_score": "ICL"}
+OFTEN_MISSING = {
+    "training loss": ["train_loss"], "held-out loss": ["val_loss"], "copying": list(COPYING),
+    "use of context": list(CONTEXT), "loss by position": ["loss_by_position"],
+}  # fmt: skip
+"""Variables that runs of other people's models may lack, in the words of the page."""
+UNITS = (
+    "Nats: minus the natural logarithm of the probability given to the token that came; 0 is certain. "
+    "Perplexity: e to that power, as if it chose among so many tokens."
+)
+Section = tuple[Iterable[str], Callable[[], None]]
+"""The variables that a section shows, one of which must hold something, and what draws it."""
+
+
+def page() -> None:
+    choosers.heading("Training", "Did it learn, when did its heads change, and what does it write?")
+    chooser, other, stepper, axis = choosers.row([3, 3, 5, 2])
+    with chooser:
+        run = choosers.choose_run()
+    with other:
+        compared = _choose_compared(run)
+    with stepper:
+        choosers.choose_record(run)
+    with axis:
+        choosers.choose_axis()
+    choosers.tick(run, lambda: _draw(run, compared, state.read().log))
+
+
+def _choose_compared(run: Run) -> Run | None:
+    """A second run whose curves are laid over this one's."""
+    others = [other.name for other in loading.runs() if other.name != run.name]
+    chosen = state.read().compare
+    if chosen is not None and chosen not in (run.name, *others):
+        others.append(chosen)
+    name = st.selectbox(
+        "Compare with",
+        others,
+        placeholder="no other run",
+        disabled=not others,
+        **state.control("compare_box", chosen if chosen in others else None, lambda name: state.update(compare=name)),
+    )
+    if name is None:
+        return None
+    try:
+        return loading.run(name)
+    except (ValueError, OSError) as error:
+        st.text(str(error))
+        return None
+
+
+def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
+    """Everything below the choices; this is what a live run draws again."""
+    draw_divergence(run)
+    trace = choosers.recorded(run)
+    if trace is None:
+        return
+    draw_facts(run, trace, state.read().step)
+    _draw_few(run, trace)
+    draw_health(run, told=["divergence"])
+    traces = {run.name: trace}
+    if compared is not None:
+        traces |= _readable(compared)
+    step = state.read().step
+
+    def row(*sections: Section) -> None:
+        """Sections side by side, those that hold something."""
+        held = [one for names, one in sections if any(head_scores.holds(t, n) for t in traces.values() for n in names)]
+        for column, draw_one in zip(st.columns(len(held), gap="large") if held else (), held, strict=True):
+            with column:
+                draw_one()
+
+    row(
+        (LOSSES, lambda: _draw_loss(run, traces, log_x, step)),
+        (COPYING, lambda: _draw_copying(run, traces, log_x, step)),
+    )
+    if head_scores.head_measures(trace):
+        _draw_heads(run, trace, log_x, step)
+    row(
+        (CONTEXT, lambda: _draw_context(run, traces, log_x, step)),
+        (("loss_by_position",), lambda: _draw_positions(run, trace, step)),
+    )
+    _draw_missing(trace)
+    draw_samples(run, step)
+
+
+def _draw_few(run: Run, trace: xr.Dataset) -> None:
+    """Why a short loop of somebody else's has hardly a curve, and what to write for one."""
+    n, last = trace.sizes["step"], int(trace["step"][-1])
+    elsewhere = run.why_not("recipe") and not run.why_not("training")
+    if elsewhere and not run.live and n < FEW and last >= FEW:
+        every = max(1, last // 20)
+        st.caption(
+            f"Measured at {n} steps only: by itself, measuring takes 1 % of the training time, which is little in a "
+            f"short loop. `every={every}`, given to `tracer.watch` or to the callback, measures at every "
+            f"{'step' if every == 1 else f'{every}th step'}."
+        )
+
+
+def _draw_missing(trace: xr.Dataset) -> None:
+    """One sentence on what the page has no numbers for, where a reader may look for it."""
+    offered = OFTEN_MISSING if head_scores.predicts_tokens(trace) else {"training loss": ["train_loss"]}
+    missing = [what for what, names in offered.items() if not any(head_scores.holds(trace, n) for n in names)]
+    if missing:
+        st.caption(f"Not measured in this run: {', '.join(missing)}.")
+
+
+def _readable(compared: Run) -> dict[str, xr.Dataset]:
+    try:
+        trace = loading.trace(compared)
+    except ValueError as error:
+        st.text(str(error))
+        return {}
+    return {compared.name: trace} if trace.sizes["step"] else {}
+
+
+def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+    nats = all(head_scores.predicts_tokens(trace) for trace in traces.values())
+    shown = None
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+        st.header("Loss", anchor=False, width="content")
+        if nats:
+            shown = st.segmented_control(
+                "Unit of the loss",
+                ["nats", "perplexity"],
+                key="loss_box",
+                default="nats",
+                required=True,
+                label_visibility="collapsed",
+            )
+    own = "" if nats else " The loss is the one that its own training loop computes."
+    st.caption(f"{_measured_on(run, traces)}{own}", help=UNITS if nats else None)
+    lift = training_curves.perplexity if shown == "perplexity" else np.asarray
+    label = "Perplexity" if shown == "perplexity" else "Loss"
+    unit = "nats" if nats and shown != "perplexity" else ""
+    known = choosers.scale("val_loss", run).chance if nats else None
+    chance = None if known is None else float(lift(known))
+    _lines(
+        traces,
+        LOSSES if not run.why_not("held_out") else LOSSES | {"val_loss": "text"},
+        "loss",
+        theme.Scale(label, unit, chance=chance, mark="knows nothing"),
+        log_x,
+        step,
+        lift=lift,
+    )
+
+
+def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
+    """Which losses there are, in a sentence."""
+    has = {name for trace in traces.values() for name in LOSSES if head_scores.holds(trace, name)}
+    text = choosers.probe(run, "val_loss") if run.why_not("held_out") else "held-out text that is never trained on"
+    said = {"train_loss": "the training batch of each step", "val_loss": text}
+    return f"On {', and on '.join(said[name] for name in LOSSES if name in has)}."
+
+
+def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+    st.header("Copying", anchor=False)
+    st.caption("Random tokens, then the same again: only a model that copies does better the second time.")
+    chance = choosers.scale("repeat_loss", run).chance
+    _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="knows nothing"), log_x, step)
+
+
+def _draw_context(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+    st.header("Use of context", anchor=False)
+    st.caption("Loss late in the context minus loss early in it, on held-out text. Negative: what came before helps.")
+    scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
+    _lines(traces, CONTEXT, "context", scale, log_x, step)
+
+
+def _lines(
+    traces: dict[str, xr.Dataset],
+    names: dict[str, str],
+    key: str,
+    scale: theme.Scale,
+    log_x: bool,
+    step: int | None,
+    lift=np.asarray,
+) -> None:
+    """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it."""
+    several = len(traces) > 1
+    held = [(run, name) for run, trace in traces.items() for name in names if head_scores.holds(trace, name)]
+    labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
+    series = [(traces[run]["step"].values, lift(traces[run][name].values)) for run, name in held]
+    steps, values = rows.merge(series)
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
+    blob = curves.pack(steps, values, labels, log_y=rows.wide_range(values))
+    draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
+
+
+def _cut(name: str, longest: int = 14) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
+
+
+def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> None:
+    focus = choosers.focus(trace)
+    offered = head_scores.head_measures(trace)
+    left, right = st.columns(2, gap="large", vertical_alignment="bottom")
+    carpet = state.read().view == "carpet"
+    with left:
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+            st.header("Every head", anchor=False, width="content")
+            choose_view("heads_view_box")
+        st.caption(
+            f"One {'row' if carpet else 'line'} a head; {theme.head_label(*focus)} is in focus. Click a "
+            f"{'row' if carpet else 'line'} to bring its head into focus on every page."
+        )
+    first, *others = sorted(offered, key=lambda name: name != "entropy")
+    with right:
+        measure = _choose_measure([*others, first]) if others else first
+    shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if measure != first else [])
+    for column, key, name in shown:
+        with column:
+            draw_measure(run, trace, name, focus, step, key=key, height=HEIGHT + 20, log_x=log_x)
+    with st.expander("What do these measures say?"):
+        for name in dict.fromkeys([first, measure, "val_loss", "repeat_loss", "icl_score"]):
+            if head_scores.holds(trace, name):
+                choosers.explain(name, run)
+
+
+def _choose_measure(names: list[str]) -> str:
+    return st.selectbox(
+        "Beside the entropy",
+        names,
+        format_func=lambda name: MEASURES[name].label,
+        **state.control(
+            "training_measure_box", choosers.measure_in_force(names), lambda name: state.update(measure=name)
+        ),
+    )
+
+
+def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:
+    """Loss by position at a few steps, early to late, and at the chosen one."""
+    st.header("Loss by position", anchor=False)
+    st.caption("At the chosen step and on the way: the further right, the more the model has read.")
+    steps, values = trace["step"].values, trace["loss_by_position"].values
+    chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())
+    loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
+    at = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
+    colours = np.linspace(0, 8, len(at)).round().astype(int).tolist()
+    blob = curves.pack(
+        np.arange(values.shape[1]),
+        values[at],
+        [f"step {steps[i]}" for i in at],
+        groups=colours,
+        log_y=rows.wide_range(values[at]),
+    )
+    draw(
+        curves.picture(
+            blob, selectable=False, n_groups=9, x_label="position", height=HEIGHT,
+            scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="knows nothing"),
+        ),
+        key="positions",
+    )  # fmt: skip

@@ -1,4 +1,5 @@
-// All that the scripts lean on of how Streamlit and Plotly build a page; the rules of style are in dashboard/styles.css.
+// All that the scripts lean on of how Streamlit and Plotly build a page; the rules of style are in
+// dashboard/styles.css.
 const APP = '[data-testid="stApp"]';
 /** @returns {HTMLElement} */
 const hostApp = () => document.querySelector(APP);

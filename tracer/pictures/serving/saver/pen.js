@@ -1,7 +1,7 @@
 // A drawing context that writes SVG: what the parts draw with and no more. Text stays text, lines stay lines; images go
 // along as PNG. Points are moved as they are drawn, so an element needs no transform unless it is text or an image.
-// Not a library: svgcanvas 2.6 (61 kB against 8 kB, in every file) smooths the cells of an enlarged image and sets text by
-// other lines: 2.6 % and 1.7 % off the canvas, where this is 0 and 0.04 %.
+// Not a library: svgcanvas 2.6 (61 kB against 8 kB, in every file) smooths the cells of an enlarged image and sets text
+// by other lines: 2.6 % and 1.7 % off the canvas, where this is 0 and 0.04 %.
 // biome-ignore lint/suspicious/noControlCharactersInRegex: XML knows no such characters, so they are taken out
 const UNWRITABLE = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u2066-\u2069\ufffe\uffff]/g;
 const xml = (text) => `${text}`.replace(UNWRITABLE, "").replace(/[<>&"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -131,7 +131,8 @@ class Pen {
     for (const share of all ? [0.5, 1] : [1]) {
       const end = from + sweep * share;
       this.d.push(
-        `A${R} ${R} 0 ${!all && Math.abs(sweep) > Math.PI ? 1 : 0} ${sweep > 0 ? 1 : 0} ${this.p(x + r * Math.cos(end), y + r * Math.sin(end))}`
+        `A${R} ${R} 0 ${!all && Math.abs(sweep) > Math.PI ? 1 : 0} ${sweep > 0 ? 1 : 0} ` +
+          this.p(x + r * Math.cos(end), y + r * Math.sin(end))
       );
     }
   }
@@ -145,7 +146,8 @@ class Pen {
     const [a, b, c, d] = pick.map((i) => Math.min(list[i], most));
     const turn = (r, X, Y) => (r ? `A${short(r * this.zoom)} ${short(r * this.zoom)} 0 0 1 ${this.p(X, Y)}` : "");
     this.d.push(
-      `M${this.p(x + a, y)}L${this.p(x + w - b, y)}${turn(b, x + w, y + b)}L${this.p(x + w, y + h - c)}${turn(c, x + w - c, y + h)}` +
+      `M${this.p(x + a, y)}L${this.p(x + w - b, y)}${turn(b, x + w, y + b)}` +
+        `L${this.p(x + w, y + h - c)}${turn(c, x + w - c, y + h)}` +
         `L${this.p(x + d, y + h)}${turn(d, x, y + h - d)}L${this.p(x, y + a)}${turn(a, x + a, y)}Z`
     );
   }
@@ -165,7 +167,8 @@ class Pen {
   get line() {
     const wide = short(this.lineWidth * this.zoom);
     const dash = this.dash.length ? ` stroke-dasharray="${this.dash.join(" ")}"` : "";
-    return `fill="none" ${this.ink("stroke", this.strokeStyle)} stroke-width="${wide}" stroke-linejoin="${this.lineJoin}" stroke-linecap="${this.lineCap}"${dash}`;
+    const ends = `stroke-linejoin="${this.lineJoin}" stroke-linecap="${this.lineCap}"`;
+    return `fill="none" ${this.ink("stroke", this.strokeStyle)} stroke-width="${wide}" ${ends}${dash}`;
   }
   fill() {
     this.emit(`<path d="${this.d.join("")}" ${this.ink("fill", this.fillStyle)}/>`);
@@ -207,7 +210,8 @@ class Pen {
           ([at, colour, alpha]) => `<stop offset="${short(at)}" stop-color="${colour}" stop-opacity="${short(alpha)}"/>`
         );
         pen.emit(
-          `<linearGradient id="${id}" gradientUnits="userSpaceOnUse" x1="${a}" y1="${b}" x2="${c}" y2="${d}">${inner.join("")}</linearGradient>`
+          `<linearGradient id="${id}" gradientUnits="userSpaceOnUse" x1="${a}" y1="${b}" x2="${c}" y2="${d}">` +
+            `${inner.join("")}</linearGradient>`
         );
         return `url(#${id})`;
       }
@@ -228,8 +232,10 @@ class Pen {
     const anchor = { right: "end", end: "end", center: "middle" }[this.textAlign] ?? "start";
     const slant = before.includes("italic") ? ' font-style="italic"' : "";
     this.emit(
-      `<text x="${short(x)}" y="${short(y + level - raised)}"${this.moved} font-family="${xml(family.replaceAll('"', "'"))}" font-size="${size}" font-weight="${weight}"${slant}` +
-        `${anchor === "start" ? "" : ` text-anchor="${anchor}"`} textLength="${short(width)}" lengthAdjust="spacingAndGlyphs" style="white-space:pre" ${paint}>${xml(text)}</text>`
+      `<text x="${short(x)}" y="${short(y + level - raised)}"${this.moved} ` +
+        `font-family="${xml(family.replaceAll('"', "'"))}" font-size="${size}" font-weight="${weight}"${slant}` +
+        `${anchor === "start" ? "" : ` text-anchor="${anchor}"`} textLength="${short(width)}" ` +
+        `lengthAdjust="spacingAndGlyphs" style="white-space:pre" ${paint}>${xml(text)}</text>`
     );
   }
   fillText(text, x, y) {
@@ -249,7 +255,8 @@ class Pen {
     const crisp = this.imageSmoothingEnabled ? "" : ' style="image-rendering:pixelated"';
     const faint = this.globalAlpha < 1 ? ` opacity="${short(this.globalAlpha)}"` : "";
     this.emit(
-      `<image x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"${this.moved} preserveAspectRatio="none"${crisp}${faint} href="${copy.toDataURL()}"/>`
+      `<image x="${short(x)}" y="${short(y)}" width="${short(w)}" height="${short(h)}"${this.moved} ` +
+        `preserveAspectRatio="none"${crisp}${faint} href="${copy.toDataURL()}"/>`
     );
   }
 }

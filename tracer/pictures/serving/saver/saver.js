@@ -6,7 +6,8 @@ export default function () {
   HUB.waiting.clear();
 }
 
-const ASIDE = ".tip, .sr, .save, .play, .keys, .reset, details, [hidden], script, style"; // what belongs to the page, not to the picture
+// what belongs to the page, not to the picture
+const ASIDE = ".tip, .sr, .save, .play, .keys, .reset, details, [hidden], script, style";
 const MARGIN = 16;
 
 function csvOf({ columns, rows }) {
@@ -203,14 +204,16 @@ function svgOf(me) {
     if (inner == null) ctx.drawImage(canvas, x, y, width, height);
     else
       ctx.emit(
-        `<svg x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"${ctx.globalAlpha < 1 ? ` opacity="${short(ctx.globalAlpha)}"` : ""}>${inner}</svg>`
+        `<svg x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"` +
+          `${ctx.globalAlpha < 1 ? ` opacity="${short(ctx.globalAlpha)}"` : ""}>${inner}</svg>`
       );
   };
   ctx.fillStyle = css(me.theme.page);
   ctx.fillRect(0, 0, w, h);
   drawNode({ ctx, place }, me.root, box.left - MARGIN, box.top - MARGIN, 1);
   const title = me.root.querySelector("canvas[aria-label]")?.getAttribute("aria-label") ?? nameOf(me);
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}"><title>${xml(title)}</title>${ctx.body}</svg>`;
+  const size = `width="${w}" height="${h}" viewBox="0 0 ${w} ${h}"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" ${size}><title>${xml(title)}</title>${ctx.body}</svg>`;
 }
 function pngOf(me, zoom = 2) {
   const sheetOf = (w, h) => {

@@ -11,8 +11,9 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import ablation, recorded_prompts
 from dashboard.shared import choosers, head_scores, prompts
-from dashboard.shared.plots import table
+from dashboard.shared.plots import plot, table
 from dashboard.views.find import data as finding
+from dashboard.views.find.by_layer import by_layer
 from dashboard.views.find.data import Found, Head
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
 from tracer.measures import MEASURES
@@ -145,6 +146,10 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
          **{label: [float(values[name][head]) for head in heads] for name, label in labels.items()}},
         key="ranking", alt=f"Heads ranked by {MEASURES[measure].label.lower()}", config=config,
         selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
+    )  # fmt: skip
+    plot(
+        by_layer(values[measure], scale, focus, dark=theme.is_dark()), key="by_layer", on_pick=state.focus_on,
+        alt=f"{scale.label} of every head, by layer",
     )  # fmt: skip
 
 

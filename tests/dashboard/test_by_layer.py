@@ -15,13 +15,13 @@ def test_a_point_a_head_that_exists() -> None:
     figure: Any = by_layer(VALUES, theme.Scale("Induction score", chance=0.03), (1, 1))
     assert [list(one.x) for one in figure.data] == [[0.1, 0.4], [0.9]]
     assert [list(one.y) for one in figure.data] == [[0, 0], [1]]
-    assert [list(one.text) for one in figure.data] == [["L0H0", "L0H1"], ["L1H1"]]
+    assert [list(one.text) for one in figure.data] == [["", "L0H1"], ["L1H1"]]
     assert [list(one.marker.size) for one in figure.data] == [[9, 9], [14]]
     assert figure.data[1].customdata[0] == [1, 1]
     assert figure.layout.shapes[0].x0 == figure.layout.shapes[0].x1 == 0.03
 
 
-def test_of_many_heads_the_largest_of_each_layer_and_the_chosen_are_named() -> None:
+def test_the_largest_of_each_layer_and_the_chosen_are_named() -> None:
     values = np.arange(64, dtype=float).reshape(4, 16)
     figure: Any = by_layer(values, theme.Scale("x"), (2, 3))
     texts = [[text for text in one.text if text] for one in figure.data]

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Head = tuple[int, int]
-NAMED = 16
-"""Heads of a model up to which each is named beside its point; of more, the largest of each layer."""
 
 
 def by_layer(values: np.ndarray, scale: theme.Scale, selected: Head | None = None, *, dark: bool = False) -> go.Figure:
-    """A point a head of values [layer head], nan left out; a dashed line stands at the scale's chance."""
+    """A point a head of values [layer head], nan left out; a dashed line stands at the scale's chance.
+
+    The largest of each layer and the selected one are named, the others under the pointer: names would overlap.
+    """
     import plotly.graph_objects as go
 
     if values.ndim != 2:
@@ -29,7 +30,7 @@ def by_layer(values: np.ndarray, scale: theme.Scale, selected: Head | None = Non
         labels = [theme.head_label(layer, head) for head in heads]
         largest = max(heads, key=lambda head: values[layer, head], default=None)
         chosen = [(layer, head) == selected for head in heads]
-        named = [values.size <= NAMED or head == largest or one for head, one in zip(heads, chosen, strict=True)]
+        named = [head == largest or one for head, one in zip(heads, chosen, strict=True)]
         figure.add_scatter(
             x=values[layer, heads], y=[layer] * len(heads), customdata=[[layer, head] for head in heads],
             mode="markers+text", text=[label if one else "" for label, one in zip(labels, named, strict=True)],

@@ -75,7 +75,7 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
 
     # Every snapshot is measured by a process of its own; its progress ends in curves and points.
     page.get_by_role("button", name=re.compile(r"^Measure \d+ snapshots")).click()
-    points = page.get_by_role("button", name=re.compile(r"^L\dH\d: Induction score"))
+    points = page.locator(".st-key-when_scatter .scatterlayer .point")
     expect(points).to_have_count(8)
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     settle(page)
@@ -83,9 +83,12 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
     expect(page.get_by_text(re.compile(r"^L1H\d: its induction score rose (before|with|after)"))).to_be_visible()
 
     # A point takes its head into focus, and the card says what it is.
-    spot = page.get_by_role("button", name=re.compile("^L0H1: Induction score"))
-    spot.focus()
-    spot.press("Enter")
+    points.nth(1).scroll_into_view_if_needed()
+    box = points.nth(1).bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator(".st-key-when_scatter .hovertext").first).to_contain_text("L0H1")
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_url(lambda url: "layer=0&head=1" in url)
     settle(page)
     assert (query(page)["layer"], query(page)["head"]) == (["0"], ["1"])
     page.get_by_role("button", name="Put L0H1 to the tests").click()

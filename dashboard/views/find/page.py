@@ -147,10 +147,12 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
         key="ranking", alt=f"Heads ranked by {MEASURES[measure].label.lower()}", config=config,
         selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
     )  # fmt: skip
-    plot(
-        by_layer(values[measure], scale, focus, dark=theme.is_dark()), key="by_layer", on_pick=state.focus_on,
-        alt=f"{scale.label} of every head, by layer",
-    )  # fmt: skip
+    with st.expander("Heads by layer", key="by_layer_fold", on_change="rerun", type="compact") as folded:
+        if folded.open:
+            plot(
+                by_layer(values[measure], scale, focus, dark=theme.is_dark()), key="by_layer",
+                on_pick=state.focus_on, alt=f"{scale.label} of every head, by layer",
+            )  # fmt: skip
 
 
 def ranked(values: np.ndarray, there: np.ndarray) -> list[Head]:

@@ -81,16 +81,16 @@ def test_a_look_is_that_of_explicit_patterns(name: str) -> None:
 LONG = """
 import resource, sys, torch
 import tracer
-from tracer import inspect
+from tracer.analysis.prompt_attention import look as look_at
 from transformers import LlamaConfig, LlamaForCausalLM
 n = int(sys.argv[1])
 model = tracer.load_hf(LlamaForCausalLM(LlamaConfig(
     vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=4, num_attention_heads=16,
     num_key_value_heads=4, max_position_embeddings=4096, attn_implementation="sdpa")))
 ids = torch.randint(64, (1, n))
-inspect.look(model, ids[:, :64])
+look_at(model, ids[:, :64])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-look = inspect.look(model, ids)
+look = look_at(model, ids)
 look.window(3, 15, slice(0, 256), slice(0, 256)); look.overview(3, 15, 512)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """

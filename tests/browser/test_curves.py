@@ -43,6 +43,14 @@ def shown(page: Page) -> tuple[int, int]:
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
 
 
+def press(page: Page, key: str) -> tuple[int, int]:
+    """The steps shown once the key has been answered."""
+    before = curves(page).get_attribute("aria-label") or ""
+    curves(page).press(key)
+    expect(curves(page)).not_to_have_attribute("aria-label", before)
+    return shown(page)
+
+
 def test_a_drag_looks_closer_and_a_double_click_shows_all(page, server):
     visit(page, f"{server}/training?run=toy&layer=0&head=1")
     curves(page).scroll_into_view_if_needed()
@@ -56,7 +64,9 @@ def test_a_drag_looks_closer_and_a_double_click_shows_all(page, server):
     drag(page, (0.5, 0.4), (0.02, 0.42))  # backwards, from the same place
     assert shown(page) == (0, middle) and 0 < middle < last
 
+    half = curves(page).get_attribute("aria-label") or ""
     drag(page, (0.3, 0.3), (0.7, 0.32))  # closer still
+    expect(curves(page)).not_to_have_attribute("aria-label", half)
     first, end = shown(page)
     assert 0 < first < end < middle
     page.get_by_role("button", name="Show all").first.click()
@@ -96,13 +106,11 @@ def test_a_click_chooses_and_two_clicks_leave_what_was_chosen(page, server):
 
 def test_keys_look_closer_around_the_step_that_is_shown(page, server):
     visit(page, f"{server}/training?run=toy&layer=0&head=1")
-    curves(page).press("+")
-    first, last = shown(page)
-    curves(page).press("+")
-    nearer, end = shown(page)
+    expect(curves(page)).to_have_attribute("aria-label", ALL)
+    first, last = press(page, "+")
+    nearer, end = press(page, "+")
     assert end - nearer == pytest.approx((last - first) / 2, abs=1) and first <= nearer < end <= last
-    curves(page).press("-")
-    assert shown(page) == (first, last)
+    assert press(page, "-") == (first, last)
     curves(page).press("0")
     expect(curves(page)).to_have_attribute("aria-label", ALL)
 

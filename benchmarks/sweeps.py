@@ -21,7 +21,7 @@ from transformer_lens.model_bridge.sources import boot_native
 from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
 
 from benchmarks.measure import in_turn, ratio
-from tracer.ablate import MODES, LogitDifference, losses, readings, sweep
+from tracer.ablate import MODES, LogitDifference, losses, metric_under_ablation, sweep
 from tracer.config import ModelConfig
 from tracer.data.probes import per_token_loss, repeated
 from tracer.interventions.edits import Edit, applied
@@ -126,7 +126,9 @@ def measure(
             "engine": keep("engine", lambda: losses(model, tokens, [[head] for head in heads])),
             "hooks": keep("hooks", lambda: hook_loop(bridge, tokens, timed, loss)),
             "plain": keep("plain", lambda: plain_loop(model, tokens, timed, loss)),
-            "engine, last": keep("few", lambda: readings(model, tokens, [[head] for head in heads], metric=last)),
+            "engine, last": keep(
+                "few", lambda: metric_under_ablation(model, tokens, [[head] for head in heads], metric=last)
+            ),
             "hooks, last": keep("few hooks", lambda: hook_loop(bridge, tokens, timed, difference)),
             "product": lambda: [left @ right for _ in range(10)],
         },

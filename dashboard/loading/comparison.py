@@ -37,7 +37,9 @@ def unlikeness(one: xr.Dataset, step: int, other: xr.Dataset, other_step: int) -
 
     def vectors(trace: xr.Dataset, step: int) -> np.ndarray:
         shape = (trace.sizes["layer"] * trace.sizes["head"], len(names))
-        return np.array([head_scores.scores(trace, name, step).ravel() for name in names], np.float64).T.reshape(shape)
+        return np.array([head_scores.head_means(trace, name, step).ravel() for name in names], np.float64).T.reshape(
+            shape
+        )
 
     apart = distances(vectors(one, step), vectors(other, other_step))
     sizes = (trace.sizes[axis] for trace in (one, other) for axis in ("layer", "head"))

@@ -79,7 +79,7 @@ def _summary(directory: str, stamp: str) -> Summary:
         induction, step_ms = head_scores.holds(trace, "induction"), recent_ms(trace)
         if head_scores.head_measures(trace):
             best = head_scores.default_head(trace)
-            score = float(head_scores.scores(trace, "induction" if induction else "entropy_normalised")[best])
+            score = float(head_scores.head_means(trace, "induction" if induction else "entropy_normalised")[best])
     return Summary(
         about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms,

@@ -11,7 +11,7 @@ from tracer.pictures import token_view as reading
 from tracer.store import Run, open_run
 
 
-def there(sight: Sight) -> np.ndarray:
+def head_exists(sight: Sight) -> np.ndarray:
     """[layer head]: the heads whose queries and keys both are the tokens of this prompt."""
     own = [sight.keys(layer) == sight.strings == sight.queries(layer) for layer in range(len(sight.sizes))]
     return ~np.isnan(sight.thumbs).all(axis=(2, 3)) & np.array(own)[:, None]
@@ -19,7 +19,7 @@ def there(sight: Sight) -> np.ndarray:
 
 def plan(sight: Sight) -> reading.Plan:
     """How much of this prompt fits into one message."""
-    exists = there(sight)
+    exists = head_exists(sight)
     return reading.plan(len(sight.strings), *exists.shape, causal=all(sight.causal))
 
 
@@ -58,7 +58,7 @@ def _token_view(
 ) -> bytes:  # fmt: skip
     page = slice(start, start + n)
     return reading.pack(
-        lambda one, head: _sight.window(one, head, page, slice(None)), _sight.strings[page], there=there(_sight),
+        lambda one, head: _sight.window(one, head, page, slice(None)), _sight.strings[page], there=head_exists(_sight),
         causal=_sight.causal, norms=_norms, start=start, layer=layer, step=_sight.step,
     )  # fmt: skip
 

@@ -180,7 +180,7 @@ def refuse(message: str) -> None:
 
 def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
     """The head in focus, or the most striking one when none was chosen or it does not exist here."""
-    selection, there = state.read(), head_scores.there(trace)
+    selection, there = state.read(), head_scores.head_exists(trace)
     chosen = selection.focus
     if chosen and chosen[0] < there.shape[0] and chosen[1] < there.shape[1] and there[chosen]:
         return chosen

@@ -29,7 +29,7 @@ def head_measures(trace: xr.Dataset) -> list[str]:
     return [name for name in HEAD_MEASURES if holds(trace, name)]
 
 
-def there(trace: xr.Dataset) -> np.ndarray:
+def head_exists(trace: xr.Dataset) -> np.ndarray:
     """Which heads exist, [layer head]: where layers differ in width, the missing ones are nan at every step."""
     shape = (trace.sizes["layer"], trace.sizes["head"])
     found = np.zeros(shape, bool)
@@ -43,7 +43,7 @@ def nearest(trace: xr.Dataset, step: int | None) -> int:
     return -1 if step is None else int(np.abs(trace["step"].values - step).argmin())
 
 
-def scores(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndarray:
+def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndarray:
     """A head measure at the row nearest to a step, [layer head]; nan where the run has not measured it."""
     if name not in trace:
         return np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
@@ -52,9 +52,9 @@ def scores(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndarray:
 
 def default_head(trace: xr.Dataset, step: int | None = None) -> Head:
     """The strongest induction head; without that score, the head that looks most sharply."""
-    exist = there(trace)
+    exist = head_exists(trace)
     for name, sign in (("induction", 1), ("entropy_normalised", -1)):
-        found = np.where(exist, sign * scores(trace, name, step), np.nan)
+        found = np.where(exist, sign * head_means(trace, name, step), np.nan)
         if np.isfinite(found).any():
             layer, head = np.unravel_index(int(np.nan_to_num(found, nan=-np.inf).argmax()), found.shape)
             return int(layer), int(head)

@@ -82,14 +82,14 @@ def _draw(sight: Sight, head: Head, window: Window) -> None:
 
 def reads_itself(sight: Sight, head: Head) -> bool:
     """Does this head look at the prompt's own tokens? Then the token view below the pattern shows them as text."""
-    return bool(token_reading.there(sight)[head])
+    return bool(token_reading.head_exists(sight)[head])
 
 
 def _exactly(sight: Sight, head: Head, cell: Cell | None) -> str:
-    """The held cell's share as it was computed; the picture holds it to four digits."""
+    """The pinned cell's share as it was computed; the picture holds it to four digits."""
     n_query, n_key = sight.sizes[head[0]]
     if cell is None or cell[0] >= n_query or cell[1] >= n_key:
-        return "Hold a cell to read its exact value here."
+        return "Pin a cell to read its exact value here."
     q, k = cell
     share = float(sight.window(*head, slice(q, q + 1), slice(k, k + 1))[0, 0])
     query, key = payload.visible(sight.queries(head[0])[q]), payload.visible(sight.keys(head[0])[k])

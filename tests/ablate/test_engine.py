@@ -17,7 +17,19 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.model.test_oracle import NATIVE, native
 from tests.models import as_trained, exact
-from tracer.ablate import MODES, LogitDifference, Loss, effect, estimate, holm, losses, pairs, plan, readings, sweep
+from tracer.ablate import (
+    MODES,
+    LogitDifference,
+    Loss,
+    effect,
+    estimate,
+    holm,
+    losses,
+    metric_under_ablation,
+    pairs,
+    plan,
+    sweep,
+)
 from tracer.ablate.estimates import p_value
 from tracer.ablate.memory import split
 from tracer.config import InitConfig, ModelConfig
@@ -227,7 +239,9 @@ def test_a_model_that_others_wrote_runs_set_by_set(foreign: WrappedModel, mode: 
     metric = LogitDifference(3, 4, positions=(2, -1))
     with applied(plan([(0, 1)], "zero")):
         logits = foreign(TOKENS)[:, [2, 8]]
-    close(readings(foreign, TOKENS, sets[:1], metric=metric)[0], (logits[..., 3] - logits[..., 4]).detach())
+    close(
+        metric_under_ablation(foreign, TOKENS, sets[:1], metric=metric)[0], (logits[..., 3] - logits[..., 4]).detach()
+    )
 
 
 def test_edits_in_force_stay_in_force(model: Transformer) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tracer.ablate import MODES, LogitDifference, Loss, attribution, integrated_gradients, readings, sweep
+from tracer.ablate import MODES, LogitDifference, Loss, attribution, integrated_gradients, metric_under_ablation, sweep
 from tracer.config import InitConfig, ModelConfig
 from tracer.huggingface.export import as_huggingface
 from tracer.huggingface.wrapped import WrappedModel
@@ -35,7 +35,7 @@ def test_along_the_way_the_heads_of_a_layer_sum_to_the_layer(mode: str) -> None:
     model = build(norm="layer", mlp_hidden=(16,), activation="gelu")
     found = integrated_gradients(model, TOKENS, mode, draws=1, steps=64)["estimate"].sum("head")
     layers = [[(layer, head) for head in range(3)] for layer in range(2)]
-    values = readings(model, TOKENS, [[], *layers], mode, draws=1).mean((1, 2))
+    values = metric_under_ablation(model, TOKENS, [[], *layers], mode, draws=1).mean((1, 2))
     np.testing.assert_allclose(found, values[1:] - values[0], atol=2e-4)
     one_step = attribution(model, TOKENS, mode, draws=1)["estimate"].sum("head")
     assert np.abs(one_step - (values[1:] - values[0]).numpy()).max() > 1e-3

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tracer.ablate import LogitDifference, LogProb, Loss, Metric, plan, readings
+from tracer.ablate import LogitDifference, LogProb, Loss, Metric, metric_under_ablation, plan
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
 from tracer.interventions.edits import applied
@@ -40,7 +40,7 @@ CASES: dict[str, tuple[Metric, Any]] = {
 @pytest.mark.parametrize("head", [(0, 1), (1, 0)])
 def test_read_from_the_full_logits(model: Transformer, name: str, head: tuple[int, int]) -> None:
     metric, expected = CASES[name]
-    clean, off = readings(model, TOKENS, [[], [head]], metric=metric)
+    clean, off = metric_under_ablation(model, TOKENS, [[], [head]], metric=metric)
     torch.testing.assert_close(clean, expected(model(TOKENS)), atol=1e-12, rtol=0)
     with applied(plan([head], "zero")):
         torch.testing.assert_close(off, expected(model(TOKENS)), atol=1e-12, rtol=0)
@@ -52,10 +52,10 @@ def test_only_what_is_read_is_unembedded(name: str, read: int) -> None:
     model, rows = Transformer(CONFIG).eval(), []
     assert isinstance(model.unembed, nn.Module)
     model.unembed.register_forward_hook(lambda module, args, out: rows.append(out.shape[:-1].numel()))
-    readings(model, TOKENS, [[(0, 1)], [(1, 0)]], metric=CASES[name][0])
+    metric_under_ablation(model, TOKENS, [[(0, 1)], [(1, 0)]], metric=CASES[name][0])
     assert sum(rows) == 2 * 3 * read  # two sets of three sequences; the clean run, which nobody asked for, is not read
     rows.clear()
-    readings(model, TOKENS, [[], [(0, 1)], [(1, 0)]], metric=CASES[name][0])
+    metric_under_ablation(model, TOKENS, [[], [(0, 1)], [(1, 0)]], metric=CASES[name][0])
     assert sum(rows) == 3 * 3 * read
 
 
@@ -73,4 +73,4 @@ BAD = [
 @pytest.mark.parametrize(("metric", "message"), BAD, ids=range(len(BAD)))
 def test_errors_name_what_is_wrong(model: Transformer, metric: Metric, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        readings(model, TOKENS, [[(0, 1)]], metric=metric)
+        metric_under_ablation(model, TOKENS, [[(0, 1)]], metric=metric)

@@ -35,7 +35,7 @@ def taps(run: Run, prompt: str) -> dict[str, np.ndarray]:
 
 
 def exactly(app: AppTest) -> str:
-    return next(text.value for text in app.text if "exactly:" in text.value or "Hold a token" in text.value)
+    return next(text.value for text in app.text if "exactly:" in text.value or "Pin a token" in text.value)
 
 
 def test_every_head_is_sent_once_with_its_norms(open_page: Open, sent: Any, small_run: Run) -> None:
@@ -60,7 +60,7 @@ def test_every_head_is_sent_once_with_its_norms(open_page: Open, sent: Any, smal
 
 def test_a_click_holds_a_token_and_reads_it_exactly(open_page: Open, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=0, head=3)
-    assert exactly(app).startswith("Hold a token")
+    assert exactly(app).startswith("Pin a token")
     app.session_state["reading"] = {"pick": [4, [0, 3]]}
     app.run()
     assert not app.exception and app.session_state["selection"].token == 4
@@ -69,7 +69,7 @@ def test_a_click_holds_a_token_and_reads_it_exactly(open_page: Open, small_run: 
     assert found and int(found[1]) == row.argmax() and float(found[2]) == pytest.approx(row.max(), abs=1e-6)
     app.session_state["reading"] = {"pick": [None, [0, 3]]}
     app.run()
-    assert app.session_state["selection"].token is None and exactly(app).startswith("Hold a token")
+    assert app.session_state["selection"].token is None and exactly(app).startswith("Pin a token")
 
 
 def test_a_click_on_a_square_moves_the_focus_and_a_token_does_not(open_page: Open) -> None:
@@ -87,7 +87,7 @@ def test_a_click_on_a_square_moves_the_focus_and_a_token_does_not(open_page: Ope
 
 def test_a_token_beyond_the_prompt_is_not_held(open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, token=6)
-    assert sent(app, "reading")[2]["value"][0] is None and exactly(app).startswith("Hold a token")
+    assert sent(app, "reading")[2]["value"][0] is None and exactly(app).startswith("Pin a token")
 
 
 @pytest.fixture(scope="module")
@@ -154,4 +154,4 @@ def test_heads_that_look_at_something_else() -> None:
         ("run", "now", ()), 0, ["a", "b"], [True] * 4, [(2, 2), (2, 2), (2, 2), (3, 2)],
         ["self", "self", "other (cross)", "pooled"], thumbs, lambda *_: np.eye(2), lambda *_: np.eye(2),
     )  # fmt: skip
-    assert token_reading.there(sight).tolist() == [[True, True], [True, False], [False, False], [False, False]]
+    assert token_reading.head_exists(sight).tolist() == [[True, True], [True, False], [False, False], [False, False]]

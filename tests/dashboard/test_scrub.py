@@ -138,7 +138,7 @@ def test_heads_by_strength(open_page: Open, sent: Any) -> None:
 
 def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
-    assert "Hold a cell to read its exact value here." in [t.value for t in app.text]
+    assert "Pin a cell to read its exact value here." in [t.value for t in app.text]
     pick(app, "pattern", [4, 1])
     tokens = torch.tensor([prompt_tokens.encode(small_run, PROMPT).tokens])
     share = look(small_run.model(), tokens).pattern(1, 2)[4, 1]
@@ -148,4 +148,4 @@ def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run)
     assert f"query 4 “3” → key 1 “3”: {share:.6f}" in [t.value for t in app.text]
     assert sent(app, "pattern")[2]["value"] == [4, 1]
     pick(app, "pattern", [])
-    assert "Hold a cell to read its exact value here." in [t.value for t in app.text]
+    assert "Pin a cell to read its exact value here." in [t.value for t in app.text]

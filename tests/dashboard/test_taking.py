@@ -92,6 +92,6 @@ def test_the_file_holds_what_the_page_shows(workplace: Path) -> None:
     assert np.abs(cells(text) - exact).max() < 1e-5
     values = dict(zip(mounts["atlas"]["template"]["measures"], mounts["atlas"]["template"]["values"], strict=True))
     assert list(values) == head_scores.head_measures(trace)
-    assert np.allclose(values["induction"], head_scores.scores(trace, "induction", 10), rtol=1e-4)
+    assert np.allclose(values["induction"], head_scores.head_means(trace, "induction", 10), rtol=1e-4)
     assert payload.unpack(base64.b64decode(mounts["scrubber"]["blob"]))[1]["steps"].tolist() == run.steps
     assert "Every head of tiny" in text and 'href="http://a/?b"' in text and "import tracer" in text

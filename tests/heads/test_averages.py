@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tracer.data.probes import repeated
-from tracer.heads import definitions, pattern, probe_scores, scores, stats
+from tracer.heads import definitions, head_means, pattern, probe_scores, stats
 from tracer.measures import HEAD_MEASURES
 
 generator = torch.Generator().manual_seed(0)
@@ -28,23 +28,23 @@ ROWS = {
 @pytest.mark.parametrize(("rows", "which"), [(None, range(1, 12)), (slice(5, 9), range(5, 9))])
 def test_mean_over_batch_and_rows(name: str, rows: slice | None, which: range) -> None:
     measured = stats(Q, K, TOKENS, scale=0.5)
-    value = scores(measured)[name] if rows is None else scores(measured, rows)[name]
+    value = head_means(measured)[name] if rows is None else head_means(measured, rows)[name]
     expected = torch.stack([ROWS[name][:, :, q] for q in which]).mean((0, 1))
     torch.testing.assert_close(value, expected)
 
 
 def test_max_logit_is_the_largest_of_the_batch() -> None:
     measured = stats(Q, K, scale=0.5)
-    assert scores(measured)["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
-    assert scores(measured, slice(3, 4))["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
+    assert head_means(measured)["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
+    assert head_means(measured, slice(3, 4))["max_logit"].tolist() == measured.max_logit.max(0).values.tolist()
 
 
 def test_copies_need_tokens() -> None:
-    assert set(HEAD_MEASURES) - set(scores(stats(Q, K, scale=0.5))) == {"duplicate_token", "induction"}
+    assert set(HEAD_MEASURES) - set(head_means(stats(Q, K, scale=0.5))) == {"duplicate_token", "induction"}
 
 
 def test_one_row_alone_has_no_average() -> None:
-    assert scores(stats(Q[:, :1], K[:, :1], scale=0.5))["entropy"].isnan().all()
+    assert head_means(stats(Q[:, :1], K[:, :1], scale=0.5))["entropy"].isnan().all()
 
 
 def test_each_measure_comes_from_its_probe() -> None:
@@ -54,14 +54,14 @@ def test_each_measure_comes_from_its_probe() -> None:
     both = probe_scores(text, repeat, probe.second_copy)
     assert set(both) == set(HEAD_MEASURES)
     for name, value in both.items():
-        source = scores(repeat, probe.second_copy) if name in {"duplicate_token", "induction"} else scores(text)
+        source = head_means(repeat, probe.second_copy) if name in {"duplicate_token", "induction"} else head_means(text)
         assert value.tolist() == source[name].tolist()
 
 
 def test_padding_is_left_out() -> None:
     seen = torch.arange(12) >= torch.tensor([0, 5, 12])[:, None]
     measured = stats(Q, K, TOKENS, scale=0.5, mask=seen.view(3, 1, 1, 12))
-    got = scores(measured, slice(None))
+    got = head_means(measured, slice(None))
     for name, value in (("entropy", measured["entropy"]), ("attended_distance", measured["attended_distance"])):
         kept = [value[b, :, q] for b, first in enumerate((0, 5, 12)) for q in range(first, 12)]
         torch.testing.assert_close(got[name], torch.stack(kept).mean(0))
@@ -71,7 +71,7 @@ def test_padding_is_left_out() -> None:
 
 def test_a_batch_of_padding_alone_has_no_scores() -> None:
     measured = stats(Q, K, TOKENS, scale=0.5, mask=torch.zeros(1, dtype=torch.bool))
-    assert all(value.isnan().all() for value in scores(measured).values())
+    assert all(value.isnan().all() for value in head_means(measured).values())
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 7), (3, 5, 64), (16, 4, 63), (2, 12, 1024), (7, 1, 333)])
@@ -79,11 +79,11 @@ def test_without_padding_it_is_the_mean_to_the_last_bit(shape: tuple[int, int, i
     batch, head, pos = shape
     q, k = torch.randn(2, batch, pos, head, 4, generator=torch.Generator().manual_seed(pos))
     measured = stats(q, k, scale=0.5)
-    assert scores(measured)["entropy"].tolist() == measured["entropy"][..., 1:].mean((0, 2)).tolist()
-    assert scores(measured)["previous_token"].tolist() == measured["previous_token"][..., 1:].mean((0, 2)).tolist()
+    assert head_means(measured)["entropy"].tolist() == measured["entropy"][..., 1:].mean((0, 2)).tolist()
+    assert head_means(measured)["previous_token"].tolist() == measured["previous_token"][..., 1:].mean((0, 2)).tolist()
 
 
 def test_a_broken_row_is_not_left_out() -> None:
     broken = K.clone()
     broken[0, 8] = float("nan")
-    assert scores(stats(Q, broken, scale=0.5))["entropy"].isnan().all()
+    assert head_means(stats(Q, broken, scale=0.5))["entropy"].isnan().all()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.heads.fields import field
-from tracer.heads import definitions, pattern, scores, stats, stats_from_pattern
+from tracer.heads import definitions, head_means, pattern, stats, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.heads.masks import visible
 
@@ -23,7 +23,7 @@ def test_same_as_from_q_and_k(causal: bool) -> None:
     want = stats(Q, K, TOKENS, scale=0.5, causal=causal, thumbs=6)
     for name in FIELDS:
         torch.testing.assert_close(field(got, name), field(want, name), atol=1e-5, rtol=1e-5, equal_nan=True)
-    averages, expected = scores(got), scores(want)
+    averages, expected = head_means(got), head_means(want)
     assert averages.pop("max_logit").isnan().all()
     for name, value in averages.items():
         torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=1e-5)
@@ -45,7 +45,7 @@ def test_rows_of_zeros_are_padding() -> None:
         assert not field(got, name)[:, :, 6].isnan().any(), name
     kept = [q for q in range(1, 20) if q != 5]
     full = stats(Q, K, scale=0.5)["entropy"]
-    torch.testing.assert_close(scores(got)["entropy"], full[:, :, kept].mean((0, 2)))
+    torch.testing.assert_close(head_means(got)["entropy"], full[:, :, kept].mean((0, 2)))
 
 
 def test_a_rectangle_has_no_diagonal() -> None:

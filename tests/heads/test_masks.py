@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.heads.fields import field
-from tracer.heads import HeadStats, definitions, pattern, scores, stats, stats_from_pattern
+from tracer.heads import HeadStats, definitions, head_means, pattern, stats, stats_from_pattern
 from tracer.pictures.payload import max_pool
 
 SCALE = 0.25
@@ -87,7 +87,7 @@ def test_more_keys_than_queries_or_fewer(query_pos: int, key_pos: int, causal: b
     q, k, v = qkv(2, query_pos, key_pos, 4, 2)
     got = stats(q, k, scale=SCALE, causal=causal, v=v)
     check(got, *by_hand(q, k, causal=causal), v=v)
-    averages = scores(got, slice(None))
+    averages = head_means(got, slice(None))
     undefined = {"previous_token", "current_token", "attended_distance"}
     assert {name for name, value in averages.items() if value.isnan().all()} >= undefined
     assert not averages["entropy"].isnan().any()
@@ -192,7 +192,7 @@ def test_values_that_are_not_finite_give_nan() -> None:
         assert got.lse[..., 3:].isnan().all()
         assert got.max_logit.isnan().all()
         assert got.z[:, 3:].isnan().all()
-        assert scores(got)["entropy"].isnan().all()
+        assert head_means(got)["entropy"].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

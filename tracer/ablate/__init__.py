@@ -11,7 +11,7 @@ what the head writes through values changes. Effects are metric[ablated] - metri
 """
 
 from tracer.ablate.effects import Effect, effect
-from tracer.ablate.engine import losses, readings
+from tracer.ablate.engine import losses, metric_under_ablation
 from tracer.ablate.estimates import BOOTSTRAPS, Estimate, estimate
 from tracer.ablate.firstorder import attribution, integrated_gradients
 from tracer.ablate.memory import BUDGET
@@ -43,5 +43,5 @@ __all__ = [
     "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
     "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
     "integrated_gradients", "knock_down", "losses", "null", "outcomes", "pairs", "plan", "planner", "random_sets",
-    "readings", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
+    "metric_under_ablation", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
 ]  # fmt: skip

@@ -43,16 +43,16 @@ def losses(
 ) -> Float[Tensor, "set batch loss_pos"]:
     """The loss in nats of every next token with each set of heads off; an empty set is the clean run.
 
-    Arguments as in `effect`; budget and progress as in `readings`.
+    Arguments as in `effect`; budget and progress as in `metric_under_ablation`.
     """
-    return readings(
+    return metric_under_ablation(
         model, tokens, sets, mode, reference=reference, frozen=frozen, draws=draws, seed=seed, budget=budget,
         progress=progress,
     )  # fmt: skip
 
 
 @torch.no_grad()
-def readings(
+def metric_under_ablation(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
     sets: Iterable[Iterable[Head]],

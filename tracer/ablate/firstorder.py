@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.engine import readings
+from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.replace import DRAWS, Mode, checked, inputs, plan, reference_z
 from tracer.interventions.edits import Edit, applied
@@ -118,7 +118,7 @@ def _estimated(
     top = np.argsort(-np.abs(estimate), axis=None, kind="stable")[:verify]
     sets = [(), *([(int(i) // model.n_heads, int(i) % model.n_heads)] for i in top)]
     if verify:
-        values = readings(
+        values = metric_under_ablation(
             model, tokens, sets, mode, metric=metric, reference=reference, draws=draws, seed=seed
         ).mean((1, 2)).double().cpu().numpy()  # fmt: skip
         exact.flat[top] = values[1:] - values[0]

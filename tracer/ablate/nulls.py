@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.engine import readings
+from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import Mode
@@ -74,11 +74,17 @@ def null(
 ) -> Null:
     """The effect of a set of heads against that of n random sets with as many heads in each layer.
 
-    Further arguments as in `readings`. Harm is a rise of a loss, a fall of a logit difference or log-probability.
+    Further arguments as in `metric_under_ablation`. Harm is a rise of a loss, a fall of a logit difference or log-probability.
     """
     metric, heads = metric or Loss(), tuple(heads)
     sets = [(), heads, *random_sets(model, heads, n, seed)]
-    values = readings(model, tokens, sets, mode, metric=metric, seed=seed, **how).mean((1, 2)).double().cpu().numpy()
+    values = (
+        metric_under_ablation(model, tokens, sets, mode, metric=metric, seed=seed, **how)
+        .mean((1, 2))
+        .double()
+        .cpu()
+        .numpy()
+    )
     effect, others = values[1] - values[0], values[2:] - values[0]
     as_bad = int((metric.worse * others >= metric.worse * effect).sum())
     return Null(float(effect), others, (1 + as_bad) / (1 + len(others)))

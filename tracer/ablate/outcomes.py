@@ -15,7 +15,7 @@ from tracer.ablate.estimates import Estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
 from tracer.data.probes import Probe, per_token_loss
-from tracer.heads import scores, stats_from_pattern
+from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Edit, applied, recording, visiting
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES
@@ -207,7 +207,7 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
             table[layer, first : first + len(value)] = value
 
     def visit(call: AttentionCall) -> None:
-        put(call.layer, call.first_head, scores(call.stats(tokens), rows))
+        put(call.layer, call.first_head, head_means(call.stats(tokens), rows))
 
     with applied(edits):
         if not patterns_edited:
@@ -217,7 +217,7 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
         with recording("hook_pattern") as seen:
             model(tokens)
     for name, pattern in seen.items():
-        put(int(name.split(".")[1]), 0, scores(stats_from_pattern(pattern, tokens, causal=True), rows))
+        put(int(name.split(".")[1]), 0, head_means(stats_from_pattern(pattern, tokens, causal=True), rows))
     return found
 
 

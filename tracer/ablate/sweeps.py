@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.engine import Progress, readings
+from tracer.ablate.engine import Progress, metric_under_ablation
 from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
@@ -134,7 +134,7 @@ def _changes(
     model: HeadModel, tokens: Tensor, sets: list[tuple[Head, ...]], mode: Mode | str, **how: Any
 ) -> np.ndarray:
     """metric[ablated] - metric[clean], mean of each sequence, [set batch]; the first set is the empty one."""
-    values = readings(model, tokens, sets, mode, **how).mean(2).double()
+    values = metric_under_ablation(model, tokens, sets, mode, **how).mean(2).double()
     return (values[1:] - values[0]).cpu().numpy()
 
 

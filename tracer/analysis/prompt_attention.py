@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.heads import HeadStats, crop, pools, scores, thumbnail, weighting
+from tracer.heads import HeadStats, crop, head_means, pools, thumbnail, weighting
 from tracer.heads.call import AttentionCall, merged
 from tracer.interventions.edits import recording, visiting
 from tracer.measures.gradients import fetch
@@ -111,7 +111,7 @@ def look(model: HeadModel, tokens: Int[Tensor, "1 pos"], *, thumbs: int = THUMBN
 
     with visiting(visit):
         logits = model(tokens)
-    per_layer = [_side_by_side([scores(seen) for seen in parts]) for _, parts in sorted(found.items())]
+    per_layer = [_side_by_side([head_means(seen) for seen in parts]) for _, parts in sorted(found.items())]
     width = model.n_heads
 
     def stacked(parts: list[Tensor]) -> Tensor:
@@ -145,12 +145,12 @@ def _thumbs(seen: HeadStats) -> Tensor:
 def induction(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice) -> Float[Tensor, "layer head"]:
     """The induction score of every head over some query rows (Probe R's second copy), under the edits in force.
 
-    Source: Olsson et al. 2022, as `tracer.heads.scores`; it reads q and k, so patterns that an edit holds do not show.
+    Source: Olsson et al. 2022, as `tracer.heads.head_means`; it reads q and k, so patterns that an edit holds do not show.
     """
     found = torch.full((model.n_layers, model.n_heads), float("nan"), device=tokens.device)
 
     def visit(call: AttentionCall) -> None:
-        score = scores(call.stats(tokens), rows)["induction"]
+        score = head_means(call.stats(tokens), rows)["induction"]
         found[call.layer, call.first_head : call.first_head + len(score)] = score
 
     with visiting(visit):

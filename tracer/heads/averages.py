@@ -11,7 +11,7 @@ from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES
 PerHead = dict[str, Float[Tensor, " head"]]
 
 
-def scores(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
+def head_means(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     """The mean over batch and the given query rows of each statistic, and the largest logit of all rows.
 
     Source: Olsson et al. 2022, Methods (averages over examples). Row 0 sees one key only, so it is left out by default;
@@ -34,5 +34,5 @@ def probe_scores(text: HeadStats, repeat: HeadStats, second_copy: slice) -> PerH
 
     Source: `tracer.measures`, the probe of each measure. `repeat` must have been given tokens.
     """
-    on_repeat = scores(repeat, second_copy)
-    return {**scores(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
+    on_repeat = head_means(repeat, second_copy)
+    return {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}

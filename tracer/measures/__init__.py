@@ -8,15 +8,15 @@ that computes it (of a head: in `tracer.heads.definitions`, under the same name)
 from tracer.measures.attention import ATTENTION
 from tracer.measures.bands import UPDATE_BANDS, UPDATE_BANDS_SOURCE, Band, update_band
 from tracer.measures.measure import HEAD, PROBES, Measure, probe_words
+from tracer.measures.scalars import SCALARS
 from tracer.measures.setting import MAX_PERIOD, Setting, period
 from tracer.measures.weights import WEIGHTS
-from tracer.measures.whole import WHOLE
 
 __all__ = [
     "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PROBES", "REPEAT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE",
     "Band", "Measure", "Setting", "period", "probe_words", "update_band",
 ]  # fmt: skip
 
-MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *WHOLE)}
+MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}
 HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)
 REPEAT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "repeat")

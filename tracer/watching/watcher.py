@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tracer.ablate import MODES, Head, Mode, plan
 from tracer.ablate.parts import head_of
-from tracer.heads import scores
+from tracer.heads import head_means
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
 from tracer.interventions.edits import recording, visiting
@@ -129,7 +129,7 @@ class Watcher:
         broken = (found["entropy"].isnan() & (found.lse != float("-inf"))).any()
         self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
-        for name, values in scores(found, rows).items():
+        for name, values in head_means(found, rows).items():
             means.setdefault(name, []).append(values)
         size = self.keep * call.n_heads * query_pos * key_pos * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:

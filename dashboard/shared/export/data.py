@@ -30,7 +30,7 @@ def heads(
 ) -> str:
     """One HTML file of what the page shows, with the film where the page has it."""
     setting, film = run.about.setting, _film(run, trace, sight)
-    measures = {name: head_scores.scores(trace, name, sight.step) for name in head_scores.head_measures(trace)}
+    measures = {name: head_scores.head_means(trace, name, sight.step) for name in head_scores.head_measures(trace)}
     explained = notebook.explained(measures, setting, run.about.probes)
     told = Told(run.name, notebook.release(), sight.step, prompt, code, link, explained)
     return heads_file(

@@ -95,9 +95,7 @@ class Story:
         if focus != self.head:
             return None
         chance = MEASURES["induction"].at_chance(self.run.about.setting)
-        by_chance = (
-            "" if chance is None else f"; a head that looks anywhere would have {theme.fmt(chance, 'induction')}"
-        )
+        by_chance = "" if chance is None else f"; uniform attention would have {theme.fmt(chance, 'induction')}"
         return Done(True, [f"{self.label} it is: {theme.fmt(float(self.curve[-1]), 'induction')}{by_chance}."])
 
     def _scrubbed(self) -> Done | None:
@@ -155,7 +153,7 @@ def story(run: Run) -> Story | None:
     born = rise(steps, curve, LEAST_SCORE)
     if born.step is None:
         return None
-    last = np.where(head_scores.there(trace), values[seen][-1], np.inf)
+    last = np.where(head_scores.head_exists(trace), values[seen][-1], np.inf)
     layer, weakest = np.unravel_index(int(np.nan_to_num(last, nan=np.inf).argmin()), last.shape)
     return Story(run, head, (int(layer), int(weakest)), steps, curve, born)
 

@@ -77,7 +77,7 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
 
 
 def _draw_patterns(setup: Setup, prompt: tuple[int, ...], strings: list[str], trace: xr.Dataset) -> None:
-    heads = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
+    heads = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.head_exists(trace))]
     head = st.selectbox(
         "Head", heads, format_func=lambda h: theme.head_label(*h), width=160,
         **state.control("ablate_focus", choosers.focus(trace, setup.step), state.focus_on),

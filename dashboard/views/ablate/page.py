@@ -52,11 +52,11 @@ def page() -> None:
     if trace is None:
         return
     _draw_clamps(run, step)
-    selection, scores = state.read(), head_scores.scores(trace, "induction", step)
-    off = _existing(selection.off, head_scores.there(trace))
+    selection, scores = state.read(), head_scores.head_means(trace, "induction", step)
+    off = _existing(selection.off, head_scores.head_exists(trace))
     controls, results = st.columns([5, 8], gap="large")
     with controls:
-        _draw_switches(run, off, scores, head_scores.scores(trace, "previous_token", step))
+        _draw_switches(run, off, scores, head_scores.head_means(trace, "previous_token", step))
     setup = Setup.of(run, step, off, selection.mode, selection.frozen)
     with results:
         _draw_costs(setup)

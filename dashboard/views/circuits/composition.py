@@ -92,7 +92,7 @@ def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
     """A word for each head that has a clear role at the record nearest to a step."""
     found = np.full((trace.sizes["layer"], trace.sizes["head"]), "", object)
     for name, word in reversed(ROLES.items()):
-        found[np.nan_to_num(head_scores.scores(trace, name, step)) > THRESHOLD] = word
+        found[np.nan_to_num(head_scores.head_means(trace, name, step)) > THRESHOLD] = word
     return found.tolist()
 
 

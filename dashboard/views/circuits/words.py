@@ -41,7 +41,7 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
     lists = [
         ("Moves", "OV: the strongest of all pairs", ["looked at", "raises", "logit"], found.moves),
         ("Copies", copied, ["token", "its own logit"], found.copies),
-        ("Looks", "QK: the strongest of all pairs", ["who looks", "at whom", "score"], found.looks),
+        ("Looks", "QK: the strongest of all pairs", ["query token", "attended token", "score"], found.looks),
     ]
     for column, (title, note, columns, rows) in zip(st.columns(3, gap="large"), lists, strict=True):
         with column:

@@ -127,14 +127,14 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:
     st.header("Heads, ranked", anchor=False)
     values = {
-        name: head_scores.scores(trace, name, step)
+        name: head_scores.head_means(trace, name, step)
         for name in [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))][:SHOWN]
     }
     scale = _scale(measure, run, values[measure])
     chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, MEASURES[measure])}."
     st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}.{chance} "
                "Click a head to read its passages, a column to sort by it.")  # fmt: skip
-    heads = ranked(values[measure], head_scores.there(trace))
+    heads = ranked(values[measure], head_scores.head_exists(trace))
     labels = {name: MEASURES[name].label for name in values}
     config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
     config[labels[measure]] = st.column_config.ProgressColumn(

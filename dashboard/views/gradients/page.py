@@ -265,5 +265,5 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
 
 
 def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:
-    every = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
+    every = [theme.head_label(int(layer), int(head)) for layer, head in np.argwhere(head_scores.head_exists(trace))]
     st.selectbox("Head", every, **state.control("head_box", theme.head_label(*focus), state.focus_on))

@@ -41,7 +41,7 @@ def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
         "looks: it has settled, or its rows are one-hot and no gradient passes."
     )
     ratio = pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values)
-    there = head_scores.there(trace)
+    there = head_scores.head_exists(trace)
     blob = curves.pack_heads(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
     draw(
         curves.picture(

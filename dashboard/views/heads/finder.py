@@ -58,15 +58,15 @@ def _look(line: str, trace: xr.Dataset | None) -> None:
 
 def _find(line: str, trace: xr.Dataset) -> Found:
     step = state.read().step
-    values = {name: head_scores.scores(trace, name, step) for name in head_scores.head_measures(trace)}
-    return finding.find(line, values, head_scores.there(trace))
+    values = {name: head_scores.head_means(trace, name, step) for name in head_scores.head_measures(trace)}
+    return finding.find(line, values, head_scores.head_exists(trace))
 
 
 def _draw_chips(found: Found, trace: xr.Dataset) -> None:
     """The first of them with what they were found by, to take one into focus."""
     shown, focus = found.heads[:CHIPS], choosers.focus(trace, state.read().step)
     values = _values(found, trace)
-    count = f"{len(found.heads)} of {int(head_scores.there(trace).sum())} heads"
+    count = f"{len(found.heads)} of {int(head_scores.head_exists(trace).sum())} heads"
     st.pills(
         count if len(found.heads) == len(shown) else f"{count}, the first {CHIPS}",
         shown, wrap=True,
@@ -78,7 +78,7 @@ def _draw_chips(found: Found, trace: xr.Dataset) -> None:
 def _values(found: Found, trace: xr.Dataset) -> np.ndarray | None:
     """What the line asked about, else what colours the heads, [layer head]."""
     name = found.measure or state.read().measure
-    return head_scores.scores(trace, name, state.read().step) if name in trace else None
+    return head_scores.head_means(trace, name, state.read().step) if name in trace else None
 
 
 def _said(values: np.ndarray | None, head: Head) -> str:

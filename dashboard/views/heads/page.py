@@ -133,7 +133,7 @@ def _draw_atlas(
     what = "token" if run.about.d_vocab is not None else "position"
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
                f"The number is its {shown.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
-    recorded = {name: head_scores.scores(trace, name, sight.step) for name in head_scores.head_measures(trace)}
+    recorded = {name: head_scores.head_means(trace, name, sight.step) for name in head_scores.head_measures(trace)}
     draw(
         atlas.picture(
             prompt_attention.atlas(sight, run.stamp, recorded), selected=focus, measure=measure,

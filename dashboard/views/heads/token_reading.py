@@ -16,7 +16,7 @@ from tracer.store import Run
 
 def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
     """The token view of this prompt, below the pattern."""
-    if not token_reading.there(sight)[focus]:
+    if not token_reading.head_exists(sight)[focus]:
         return  # it looks at something else than this prompt: cross attention, or more queries than tokens
     st.header("What each token looks at", anchor=False)
     st.caption(
@@ -65,7 +65,7 @@ def _choose_page(sight: Sight, token: int | None) -> int:
 def _draw_exact(run: Run, sight: Sight, head: Head, token: int | None) -> None:
     """The held token's strongest link as a float; as text, because a token says whatever somebody typed."""
     if token is None:
-        line = "Hold a token to read its exact value here."
+        line = "Pin a token to read its exact value here."
     else:
         attention, weighted = token_reading.exact(run, sight, head, token)
 

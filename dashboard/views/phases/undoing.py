@@ -38,7 +38,7 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         f"dot product. **Below 0 it undoes the phase**, as induction heads do there; so does, a little, any head "
         f"that the text needs. At 0 it does not touch what the phase did."
     )
-    everyone = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.there(trace))]
+    everyone = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.head_exists(trace))]
     wish = f"undoing of {run.dir.resolve()}"
     heads = everyone if data.cheap(run, len(everyone)) or st.session_state.get(wish) == "all" else [focus]
     if len(heads) == 1 < len(everyone) and not data.cheap(run, 1) and not st.session_state.get(wish):

@@ -152,7 +152,7 @@ def draw_fork(runs: list[Run]) -> None:
     with right:
         st.text_input("Name", placeholder=jobs.free_name(f"{run.name}-from-{step}"), key="fork_name")
     st.text_input(
-        "Held while it trains", value=", ".join(config.clamp), key=f"fork_clamp {run.name}",
+        "Clamp during training", value=", ".join(config.clamp), key=f"fork_clamp {run.name}",
         placeholder="nothing, or for example: L0H1 off, L0 no-previous 500:900",
         help="Apart by commas. off: the head writes nothing. no-previous: it may not attend to the token before. "
         "previous: it attends to nothing else. L0 is all heads of a layer, 200:600 a window of steps.",

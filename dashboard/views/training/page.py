@@ -168,7 +168,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
         traces,
         LOSSES if not run.why_not("held_out") else LOSSES | {"val_loss": "text"},
         "loss",
-        theme.Scale(label, unit, chance=chance, mark="knows nothing"),
+        theme.Scale(label, unit, chance=chance, mark="uniform guess"),
         log_x,
         step,
         lift=lift,
@@ -187,7 +187,7 @@ def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: in
     st.header("Copying", anchor=False)
     st.caption("Random tokens, then the same again: only a model that copies does better the second time.")
     chance = choosers.scale("repeat_loss", run).chance
-    _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="knows nothing"), log_x, step)
+    _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"), log_x, step)
 
 
 def _draw_context(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
@@ -278,7 +278,7 @@ def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:
     draw(
         curves.picture(
             blob, selectable=False, n_groups=9, x_label="position", height=HEIGHT,
-            scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="knows nothing"),
+            scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="uniform guess"),
         ),
         key="positions",
     )  # fmt: skip

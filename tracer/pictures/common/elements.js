@@ -35,8 +35,8 @@ function pointIn(node, event) {
 }
 
 const CELL_HINT = globalThis.matchMedia?.("(hover: none)").matches
-  ? "Tap a cell to read and hold it."
-  : "Point at a cell to read it, click to hold it.";
+  ? "Tap a cell to read and pin it."
+  : "Point at a cell to read it, click to pin it.";
 
 /** A token in quotes, with its position. */
 function quote(node, token, position) {

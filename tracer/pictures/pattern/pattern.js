@@ -323,7 +323,7 @@ function makePattern(part) {
       base.setAttribute(
         "aria-label",
         `Attention pattern of ${head.label || "a head"}: ${rows} query rows, ${cols} key columns${window}. ` +
-          "Arrow keys move the held cell, Escape releases it."
+          "Arrow keys move the pinned cell, Escape unpins it."
       );
       attentionLegend(key, lut);
       writeTable();

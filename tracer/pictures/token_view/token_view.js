@@ -445,7 +445,7 @@ function makeTokenView(part) {
       markChoices();
       mark();
       paint();
-      text.setAttribute("aria-label", "Tokens of the prompt: arrow keys hold one, Escape releases it");
+      text.setAttribute("aria-label", "Tokens of the prompt: arrow keys pin one, Escape unpins it");
       canvas.setAttribute("role", "application");
       const focused = `Arrow keys move the head in focus, ${headName(part.cue.value[1])}.`;
       const what = `What each of ${allHeads().length} heads does with the token.`;

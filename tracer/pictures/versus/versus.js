@@ -127,7 +127,7 @@ function makeVersus(part) {
     });
     const [a, b] = PANEL_NAMES;
     const what = p === CHANGE ? `Change from ${a} to ${b}` : `${[a, b][p]}: attention pattern of ${side(p).title}`;
-    const keys = "Arrow keys move the held cell, Escape releases it.";
+    const keys = "Arrow keys move the pinned cell, Escape unpins it.";
     panel.base.setAttribute("aria-label", `${what}, ${rows} query rows, ${cols} key columns. ${keys}`);
   }
   function drawCross(fresh = false) {

@@ -4,7 +4,7 @@ from tracer.measures.chance import KNOWS_NOTHING, knows_nothing
 from tracer.measures.measure import Measure
 
 # fmt: off
-WHOLE = (
+SCALARS = (
     Measure(
         name="train_loss", label="Training loss", short="train", unit="nats", low=0,
         formula="mean cross-entropy of the next token on the batch of that step",

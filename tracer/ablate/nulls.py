@@ -74,7 +74,8 @@ def null(
 ) -> Null:
     """The effect of a set of heads against that of n random sets with as many heads in each layer.
 
-    Further arguments as in `metric_under_ablation`. Harm is a rise of a loss, a fall of a logit difference or log-probability.
+    Further arguments as in `metric_under_ablation`. Harm is a rise of a loss, a fall of a logit difference or
+    log-probability.
     """
     metric, heads = metric or Loss(), tuple(heads)
     sets = [(), heads, *random_sets(model, heads, n, seed)]

@@ -145,7 +145,8 @@ def _thumbs(seen: HeadStats) -> Tensor:
 def induction(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice) -> Float[Tensor, "layer head"]:
     """The induction score of every head over some query rows (Probe R's second copy), under the edits in force.
 
-    Source: Olsson et al. 2022, as `tracer.heads.head_means`; it reads q and k, so patterns that an edit holds do not show.
+    Source: Olsson et al. 2022, as `tracer.heads.head_means`; it reads q and k, so patterns that an edit holds do not
+    show.
     """
     found = torch.full((model.n_layers, model.n_heads), float("nan"), device=tokens.device)
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 HEAD = """# What the screens claim, and how it was attacked
 
-Written by `python -m benchmarks.truth`, not by hand; the figures are in [truth.json](truth.json). An attack computes its
-answer from first principles: in float64, by brute force, with a large reference sample, or on a system whose answer is
-known because it was built that way.
+Written by `python -m benchmarks.truth`, not by hand; the figures are in [truth.json](truth.json). An attack computes
+its answer from first principles: in float64, by brute force, with a large reference sample, or on a system whose answer
+is known because it was built that way.
 """
+TEXT = ("claim", "where", "attack", "figure")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def page(areas: dict[str, Iterable[dict[str, str | bool]]]) -> str:
     parts = [HEAD]
     for area, attacks in areas.items():
         rows = [
-            f"| {one['claim']} | {one['where']} | {one['attack']} | {one['figure']} | {'yes' if one['holds'] else '**no**'} |"
+            f"| {' | '.join(str(one[key]) for key in TEXT)} | {'yes' if one['holds'] else '**no**'} |"
             for one in attacks
         ]
         parts += [f"\n## {area}\n\n| claim | where | attack | figure | holds |\n|---|---|---|---|---|", *rows]

@@ -1,5 +1,6 @@
 """The dashboard as browser tests use it: serve it, open a watched tab, wait until it stands still, keep a picture."""
 
+import json
 import os
 import re
 import socket
@@ -11,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlparse
+from weakref import WeakKeyDictionary
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, Playwright, Request, expect
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Locator, Page, Playwright, Request, expect
 
 from tests.waiting import wait
 
@@ -86,6 +88,7 @@ OVERFLOWING = """() => {
 }"""
 
 
+PROFILES: WeakKeyDictionary[Browser, dict[str, BrowserContext]] = WeakKeyDictionary()
 PATIENCE = 120_000
 """ms after which something hangs; a busy machine is no reason to fail."""
 expect.set_options(timeout=PATIENCE)
@@ -104,11 +107,23 @@ def settle(page: Page) -> None:
     page.wait_for_function(STILL, arg=[300, 8000], timeout=PATIENCE)
 
 
+def profile_of(browser: Browser, options: dict[str, Any]) -> BrowserContext:
+    """The browser's one profile with these options: the host's 4 MB of scripts are read and compiled once for it."""
+    name = json.dumps(options, sort_keys=True)
+    profiles = PROFILES.setdefault(browser, {})
+    if name not in profiles:
+        profiles[name] = browser.new_context(**options)
+        profiles[name].add_init_script(WIRE)
+    return profiles[name]
+
+
 @contextmanager
 def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
-    """A tab that talks to `server` and to nobody else; by its end no script may have failed or asked."""
-    context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
-    context.add_init_script(WIRE)
+    """A tab that talks to `server` and to nobody else; by its end no script may have failed or asked.
+
+    It finds what scripts and pages the tabs before it have fetched, and nothing that they stored.
+    """
+    context = profile_of(browser, {"viewport": {"width": 1440, "height": 900}, **options})
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     problems: list[str] = []
@@ -132,7 +147,11 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
     try:
         yield page
     finally:
-        context.close()
+        if page.url.startswith(server):
+            page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        for one in context.pages:
+            one.close()
+        context.clear_cookies()
     assert problems == []
 
 

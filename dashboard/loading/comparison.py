@@ -12,9 +12,10 @@ import streamlit as st
 
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
-from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.loading.prompt_attention import Head
 from dashboard.shared import head_scores
 from tracer.analysis.similarity import distances, total_variation
+from tracer.pictures.prompt_patterns import PromptPatterns
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -61,24 +62,24 @@ def nearest(apart: np.ndarray) -> Head | None:
     return int(layer), int(head)
 
 
-def corresponds(one: Sight, head: Head, other: Sight, partner: Head) -> bool:
+def corresponds(one: PromptPatterns, head: Head, other: PromptPatterns, partner: Head) -> bool:
     """Does each cell of one pattern mean the same as that of the other: the same tokens in the same places?"""
     (a, _), (b, _) = head, partner
     return (one.queries(a), one.keys(a)) == (other.queries(b), other.keys(b))
 
 
-def cells(sight: Sight) -> int:
-    """Cells of all patterns of a sight."""
-    return sum(q * k for q, k in sight.sizes) * sight.thumbs.shape[1]
+def cells(shown: PromptPatterns) -> int:
+    """Cells of all patterns of a shown."""
+    return sum(q * k for q, k in shown.sizes) * shown.thumbs.shape[1]
 
 
-def moved(one: Sight, other: Sight, beside: Partners) -> np.ndarray:
+def moved(one: PromptPatterns, other: PromptPatterns, beside: Partners) -> np.ndarray:
     """Mean over queries of the total variation distance of each head from its partner, [layer head]; nan without."""
     return _moved((*one.key, one.step, *other.key, other.step), beside, one, other)
 
 
 @st.cache_data(max_entries=64, show_spinner="Comparing every head …")
-def _moved(key: tuple[object, ...], beside: Partners, _one: Sight, _other: Sight) -> np.ndarray:
+def _moved(key: tuple[object, ...], beside: Partners, _one: PromptPatterns, _other: PromptPatterns) -> np.ndarray:
     found = np.full(_one.thumbs.shape[:2], np.nan)
     for layer, head in np.argwhere(~np.isnan(_one.thumbs).all(axis=(2, 3))):
         a = int(layer), int(head)
@@ -88,7 +89,7 @@ def _moved(key: tuple[object, ...], beside: Partners, _one: Sight, _other: Sight
     return found
 
 
-def _mean_distance(one: Sight, a: Head, other: Sight, b: Head) -> float:
+def _mean_distance(one: PromptPatterns, a: Head, other: PromptPatterns, b: Head) -> float:
     """In blocks of rows: a long pattern is never whole in memory."""
     n_query, whole = one.sizes[a[0]][0], slice(None)
     blocks = [slice(start, min(start + ROWS, n_query)) for start in range(0, n_query, ROWS)]

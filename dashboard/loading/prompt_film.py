@@ -14,9 +14,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard.loading import recorded_prompts
-from dashboard.loading.prompt_attention import Sight
 from dashboard.shared import head_scores
 from tracer.pictures import scrubber
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -40,37 +40,37 @@ class Film:
 
 
 def film_of(
-    run: Run, trace: xr.Dataset, steps: list[int], sight: Sight, see: Callable[[int], Sight], asked: bool,
-    apart: bool = False,
+    run: Run, trace: xr.Dataset, steps: list[int], shown: PromptPatterns, see: Callable[[int], PromptPatterns],
+    asked: bool, apart: bool = False,
 ) -> Film:  # fmt: skip
     """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
-    size = scrubber.resolution(max(max(pair) for pair in sight.sizes), sight.thumbs[..., 0, 0].size, len(steps))
-    reel = _reel(sight.key, size)
+    size = scrubber.resolution(max(max(pair) for pair in shown.sizes), shown.thumbs[..., 0, 0].size, len(steps))
+    reel = _reel(shown.key, size)
     missing = [step for step in steps if step not in reel]
-    if missing and (asked or cheap(run, sight, missing)):
-        _shoot(run, sight, see, missing, size, reel)
+    if missing and (asked or cheap(run, shown, missing)):
+        _shoot(run, shown, see, missing, size, reel)
         missing = []
     filmed = tuple(step for step in steps if step in reel)
     rows = tuple(head_scores.nearest(trace, step) for step in steps)
     measures = tuple(head_scores.head_measures(trace))
-    name = hashlib.sha256(repr((*sight.key, size)).encode()).hexdigest()[:16] if apart else ""
-    timeline = _blob((*sight.key, size), tuple(steps), filmed, rows, measures, name, trace, sight, reel)
+    name = hashlib.sha256(repr((*shown.key, size)).encode()).hexdigest()[:16] if apart else ""
+    timeline = _blob((*shown.key, size), tuple(steps), filmed, rows, measures, name, trace, shown, reel)
     pieces = [filmed[i : i + scrubber.REEL] for i in range(0, len(filmed), scrubber.REEL)] if apart else []
     reels = [_piece(piece, i * scrubber.REEL, name, reel) for i, piece in enumerate(pieces)]
     return Film(timeline, reels, len(missing))
 
 
-def cheap(run: Run, sight: Sight, steps: list[int]) -> bool:
+def cheap(run: Run, shown: PromptPatterns, steps: list[int]) -> bool:
     """May these steps be filmed unasked? Kept patterns only have to be read."""
-    if not _reads(sight):
+    if not _reads(shown):
         return True
     n_params = run.meta["n_params"]
-    return n_params * 2 * len(sight.strings) * len(steps) <= CHEAP_FLOPS and 4 * n_params * len(steps) <= CHEAP_BYTES
+    return n_params * 2 * len(shown.strings) * len(steps) <= CHEAP_FLOPS and 4 * n_params * len(steps) <= CHEAP_BYTES
 
 
-def _reads(sight: Sight) -> bool:
+def _reads(shown: PromptPatterns) -> bool:
     """Is this a text that the model reads now, rather than a kept prompt?"""
-    return isinstance(sight.key[2], tuple)
+    return isinstance(shown.key[2], tuple)
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)
@@ -80,10 +80,10 @@ def _reel(key: tuple[object, ...], size: int) -> Reel:
 
 
 def _shoot(
-    run: Run, sight: Sight, see: Callable[[int], Sight], steps: list[int], size: int, reel: Reel
+    run: Run, shown: PromptPatterns, see: Callable[[int], PromptPatterns], steps: list[int], size: int, reel: Reel
 ) -> None:  # fmt: skip
-    if not _reads(sight):
-        shape = sight.thumbs.shape
+    if not _reads(shown):
+        shape = shown.thumbs.shape
         for step in steps:
             thumbs = see(step).thumbs
             if thumbs.shape == shape:  # a run that diverged keeps patterns of another size
@@ -94,25 +94,25 @@ def _shoot(
     from tracer.analysis.prompt_over_steps import film
 
     torch.set_num_threads(1)
-    tokens = torch.tensor([sight.key[2]])
-    for step, thumbs in film(open_run(str(sight.key[0])), tokens, steps, size=size):
+    tokens = torch.tensor([shown.key[2]])
+    for step, thumbs in film(open_run(str(shown.key[0])), tokens, steps, size=size):
         reel[step] = scrubber.codes(thumbs)
 
 
 @st.cache_resource(max_entries=6, show_spinner=False)
 def _blob(
     key: tuple[object, ...], steps: tuple[int, ...], filmed: tuple[int, ...], rows: tuple[int, ...],
-    measures: tuple[str, ...], name: str, _trace: xr.Dataset, _sight: Sight, _reel: Reel,
+    measures: tuple[str, ...], name: str, _trace: xr.Dataset, _shown: PromptPatterns, _reel: Reel,
 ) -> bytes:  # fmt: skip
     """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
     loss = next((name for name in LOSSES if head_scores.holds(_trace, name)), None)
-    n = max(q for q, _ in _sight.sizes), max(k for _, k in _sight.sizes)
+    n = max(q for q, _ in _shown.sizes), max(k for _, k in _shown.sizes)
     cells = _reel[filmed[0]].shape[2:] if filmed else (1, 1)
     return scrubber.pack(
         steps, {step: _reel[step] for step in filmed},
         _trace[loss].values[list(rows)] if loss else np.full(len(steps), np.nan),
         {name: _trace[name].values[list(rows)] for name in measures},
-        n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_sight.causal,
+        n=n, factors=(-(-n[0] // cells[0]), -(-n[1] // cells[1])), causal=_shown.causal,
         loss_label=LOSSES.get(loss or "", "loss"), reel=name,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard.loading.prompt_attention import Pool, Sight
+from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _strings(trace: xr.Dataset) -> list[list[str]]:
     return [[str(i) for i in range(trace.sizes["query_pos"])] for _ in range(trace.sizes["prompt"])]
 
 
-def of_prompt(run: Run, step: int, name: str) -> Sight:
+def of_prompt(run: Run, step: int, name: str) -> PromptPatterns:
     """Every head on a kept prompt at one of its steps."""
     directory, created, found = str(run.dir.resolve()), run.meta["created"], prompts(run)
     strings, about = found.strings[found.names.index(name)], run.about
@@ -71,7 +71,7 @@ def of_prompt(run: Run, step: int, name: str) -> Sight:
     def overview(layer: int, head: int, size: int, pool: Pool) -> np.ndarray:
         return pooled(window(layer, head, slice(None), slice(None)), size, pool)
 
-    return Sight(
+    return PromptPatterns(
         (directory, created, name), step, strings, list(about.causal) or [True] * len(patterns), sizes,
         list(about.layers), _thumbs(directory, step, name, created, len(strings)), window, overview,
     )  # fmt: skip

@@ -12,19 +12,20 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import comparison, prompt_attention, prompt_tokens, recorded_prompts
-from dashboard.loading.prompt_attention import WHOLE, Head, Sight
+from dashboard.loading.prompt_attention import WHOLE, Head
 from dashboard.shared import choosers, head_scores, patterns, prompts
 from dashboard.shared.mount import draw
 from tracer.pictures import headmap, versus
 from tracer.pictures.payload import visible
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.versus import Side
 from tracer.store import Run
 
-See = Callable[[int], Sight]
+See = Callable[[int], PromptPatterns]
 """Every head on a prompt, at a step."""
 MATCHES = {"label": "Same label in B", "alike": "Most alike in B"}
 MANY_CELLS = 20_000_000
-"""Cells of all patterns of a sight above which comparing every head waits for a click: about a second."""
+"""Cells of all patterns of a shown above which comparing every head waits for a click: about a second."""
 WHICH = "**Which heads differ**"
 STYLE = """<style>
 .compared { display: inline-flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; font-size: .875rem; }
@@ -39,10 +40,10 @@ class Other:
     """What this view is compared with."""
 
     run: Run
-    sight: Sight
+    shown: PromptPatterns
 
     def title(self, head: Head) -> str:
-        return title(self.run, self.sight.step, head)
+        return title(self.run, self.shown.step, head)
 
 
 def title(run: Run, step: int, head: Head) -> str:
@@ -154,7 +155,7 @@ def _badge(run: Run, other: Run | None, step: int, prompt: bool) -> str:
     return ", ".join(what)
 
 
-def draw_comparison(run: Run, sight: Sight, see: See, focus: Head) -> None:
+def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> None:
     """Nothing unless something was chosen to compare with."""
     if not is_compared(run):
         return
@@ -162,15 +163,15 @@ def draw_comparison(run: Run, sight: Sight, see: See, focus: Head) -> None:
         st.header(f"{theme.head_label(*focus)} compared", anchor=False, width="content")
         matching = st.container(width="content")
     try:
-        other = _other(run, sight, see)
+        other = _other(run, shown, see)
     except (ValueError, OSError) as error:
         st.warning("This comparison cannot be shown.", icon=":material/block:")
         st.text(str(error))
         return
-    apart = _unlikeness(run, sight, other)
+    apart = _unlikeness(run, shown, other)
     with matching:
         alike = apart is not None and _match() == "alike"
-    beside = comparison.partners(_exists(other.sight), apart if alike else None)
+    beside = comparison.partners(_exists(other.shown), apart if alike else None)
     partner = beside[focus[0]][focus[1]] if focus[0] < len(beside) and focus[1] < len(beside[focus[0]]) else None
     label = theme.head_label(*focus)
     if partner is None:
@@ -180,17 +181,17 @@ def draw_comparison(run: Run, sight: Sight, see: See, focus: Head) -> None:
         st.caption(f"{theme.head_label(*partner)} of B behaves {apart[focus][partner]:.2f} away from {label} of A: the "
                    "root mean square over the recorded head measures, in standard deviations. 0 is the same; two "
                    "random heads are 1.4 apart.")  # fmt: skip
-    _draw_patterns(run, sight, other, focus, partner)
-    _draw_moved(sight, other, focus, beside)
+    _draw_patterns(run, shown, other, focus, partner)
+    _draw_moved(shown, other, focus, beside)
 
 
-def _other(run: Run, sight: Sight, see: See) -> Other:
-    """The other sight; a ValueError says why there is none."""
+def _other(run: Run, shown: PromptPatterns, see: See) -> Other:
+    """The other shown; a ValueError says why there is none."""
     chosen, other = state.read(), other_run(run)
     if prompts.can_read(run):
         if not prompts.can_read(other):
             raise ValueError(f"{other.name} cannot read this prompt. {other.why_not('prompts')}.")
-        step = other_step(other.steps or [0], sight.step)
+        step = other_step(other.steps or [0], shown.step)
         if other is run and not chosen.other_prompt:
             return Other(run, see(step))
         text = chosen.other_prompt or chosen.prompt or prompt_tokens.example(run)
@@ -199,18 +200,18 @@ def _other(run: Run, sight: Sight, see: See) -> Other:
         except ValueError as error:
             raise ValueError(f"{other.name} cannot read this prompt: {error}") from error
         return Other(other, prompt_attention.of_text(other, step, encoded.tokens, encoded.strings))
-    found, name = recorded_prompts.prompts(other), chosen.other_prompt or str(sight.key[2])
+    found, name = recorded_prompts.prompts(other), chosen.other_prompt or str(shown.key[2])
     if name not in found.names:
         known = f"it kept {', '.join(map(repr, found.names[:8]))}" if found.names else "it kept no patterns"
         raise ValueError(f"{other.name} has no kept prompt {name!r}: {known}.")
-    return Other(other, recorded_prompts.of_prompt(other, other_step(found.steps, sight.step), name))
+    return Other(other, recorded_prompts.of_prompt(other, other_step(found.steps, shown.step), name))
 
 
-def _exists(sight: Sight) -> np.ndarray:
-    return np.asarray(~np.isnan(sight.thumbs).all(axis=(2, 3)))
+def _exists(shown: PromptPatterns) -> np.ndarray:
+    return np.asarray(~np.isnan(shown.thumbs).all(axis=(2, 3)))
 
 
-def _unlikeness(run: Run, sight: Sight, other: Other) -> np.ndarray | None:
+def _unlikeness(run: Run, shown: PromptPatterns, other: Other) -> np.ndarray | None:
     """Only between two runs: within one, a head stays the same head."""
     if other.run.name == run.name:
         return None
@@ -220,7 +221,7 @@ def _unlikeness(run: Run, sight: Sight, other: Other) -> np.ndarray | None:
         return None
     if not (one.sizes["step"] and two.sizes["step"]):
         return None
-    apart = comparison.unlikeness(one, sight.step, two, other.sight.step)
+    apart = comparison.unlikeness(one, shown.step, two, other.shown.step)
     return apart if np.isfinite(apart).any() else None
 
 
@@ -234,64 +235,64 @@ def _match() -> str:
 
 def _striking(other: Other) -> Head:
     try:
-        found = head_scores.default_head(loading.trace(other.run), other.sight.step)
-        if _exists(other.sight)[found]:
+        found = head_scores.default_head(loading.trace(other.run), other.shown.step)
+        if _exists(other.shown)[found]:
             return found
     except (ValueError, IndexError):
         pass
-    layer, head = np.argwhere(_exists(other.sight))[0]
+    layer, head = np.argwhere(_exists(other.shown))[0]
     return int(layer), int(head)
 
 
-def _draw_patterns(run: Run, sight: Sight, other: Other, focus: Head, partner: Head) -> None:
-    same = comparison.corresponds(sight, focus, other.sight, partner)
-    window = patterns.window_of(sight, focus) if patterns.is_long(sight) else (0, WHOLE, 0, WHOLE)
-    a = _side(title(run, sight.step, focus), sight, focus, window)
-    b = _side(other.title(partner), other.sight, partner, window if same else None)
+def _draw_patterns(run: Run, shown: PromptPatterns, other: Other, focus: Head, partner: Head) -> None:
+    same = comparison.corresponds(shown, focus, other.shown, partner)
+    window = patterns.window_of(shown, focus) if patterns.is_long(shown) else (0, WHOLE, 0, WHOLE)
+    a = _side(title(run, shown.step, focus), shown, focus, window)
+    b = _side(other.title(partner), other.shown, partner, window if same else None)
     if not same:
-        st.caption(_why_apart(sight, other))
-    elif patterns.is_long(sight):
+        st.caption(_why_apart(shown, other))
+    elif patterns.is_long(shown):
         st.caption("The window that is drawn above.")
     held = st.session_state.get("versus_cell", {})
 
     def hold(cell: tuple[int, int, int] | None) -> None:
-        st.session_state["versus_cell"] = {"of": sight.key, "at": cell}
+        st.session_state["versus_cell"] = {"of": shown.key, "at": cell}
 
-    at = held["at"] if held.get("of") == sight.key else None
+    at = held["at"] if held.get("of") == shown.key else None
     draw(versus.picture(versus.pack(a, b), head=focus, locked=at), key="versus", on_change=hold)
 
 
-def _side(name: str, sight: Sight, head: Head, window: tuple[int, int, int, int] | None) -> Side:
+def _side(name: str, shown: PromptPatterns, head: Head, window: tuple[int, int, int, int] | None) -> Side:
     """The window, or without one the end of the pattern."""
-    n_query, n_key = sight.sizes[head[0]]
+    n_query, n_key = shown.sizes[head[0]]
     most = patterns.FIRST_WINDOW if max(n_query, n_key) > WHOLE else WHOLE
     q0, q1, k0, k1 = window or (max(0, n_query - most), n_query, max(0, n_key - most), n_key)
     rows, cols = slice(q0, min(q1, n_query)), slice(k0, min(k1, n_key))
     return Side(
-        name, sight.window(*head, rows, cols), sight.queries(head[0])[rows], sight.keys(head[0])[cols],
-        sight.causal[head[0]], (q0, k0),
+        name, shown.window(*head, rows, cols), shown.queries(head[0])[rows], shown.keys(head[0])[cols],
+        shown.causal[head[0]], (q0, k0),
     )  # fmt: skip
 
 
-def _why_apart(sight: Sight, other: Other) -> str:
-    sizes = f"{len(sight.strings):,} tokens in A, {len(other.sight.strings):,} in B"
+def _why_apart(shown: PromptPatterns, other: Other) -> str:
+    sizes = f"{len(shown.strings):,} tokens in A, {len(other.shown.strings):,} in B"
     if state.read().other_prompt:
         return f"Two different prompts ({sizes}): their cells do not correspond, so there is no difference to draw."
     return f"B reads the prompt as other tokens ({sizes}): cells do not correspond, so there is no difference to draw."
 
 
-def _draw_moved(sight: Sight, other: Other, focus: Head, beside: comparison.Partners) -> None:
+def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: comparison.Partners) -> None:
     """Which heads differ: a number each."""
-    if sight.strings != other.sight.strings:
+    if shown.strings != other.shown.strings:
         return
-    asked = f"moved {sight.key} {other.sight.key}"
-    if comparison.cells(sight) > MANY_CELLS and not st.session_state.get(asked):
-        n = int(_exists(sight).sum())
+    asked = f"moved {shown.key} {other.shown.key}"
+    if comparison.cells(shown) > MANY_CELLS and not st.session_state.get(asked):
+        n = int(_exists(shown).sum())
         st.markdown(WHICH)
         st.button(f"Compare all {n} heads", key="moved_all", icon=":material/play_arrow:",
                   on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
         return
-    found = comparison.moved(sight, other.sight, beside)
+    found = comparison.moved(shown, other.shown, beside)
     if not np.isfinite(found).any():
         return
     st.markdown(WHICH)

@@ -6,10 +6,11 @@ import streamlit as st
 
 from dashboard import theme
 from dashboard.loading import prompt_attention, token_reading
-from dashboard.loading.prompt_attention import WHOLE, Head, Pool, Sight
+from dashboard.loading.prompt_attention import WHOLE, Head
 from dashboard.shared.mount import draw
 from tracer.pictures import overview, pattern, payload
 from tracer.pictures.pattern import Cell
+from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 
 Window = tuple[int, int, int, int]
 """query_start, query_stop, key_start, key_stop."""
@@ -18,20 +19,20 @@ FIRST_WINDOW = 128
 POOLS: dict[Pool, str] = {"max": "largest", "mean": "average"}
 
 
-def is_long(sight: Sight) -> bool:
+def is_long(shown: PromptPatterns) -> bool:
     """Is some layer's pattern too large to be drawn whole?"""
-    return max(max(size) for size in sight.sizes) > WHOLE
+    return max(max(size) for size in shown.sizes) > WHOLE
 
 
-def draw_whole(sight: Sight, head: Head) -> None:
+def draw_whole(shown: PromptPatterns, head: Head) -> None:
     """Every cell of one head's pattern."""
     st.header(f"{theme.head_label(*head)} on this prompt", anchor=False)
-    _draw_name(sight, head)
-    n_query, n_key = sight.sizes[head[0]]
-    _draw(sight, head, (0, n_query, 0, n_key))
+    _draw_name(shown, head)
+    n_query, n_key = shown.sizes[head[0]]
+    _draw(shown, head, (0, n_query, 0, n_key))
 
 
-def draw_overview(sight: Sight, head: Head) -> None:
+def draw_overview(shown: PromptPatterns, head: Head) -> None:
     """The whole pattern in blocks; dragging over it moves the window."""
     label = theme.head_label(*head)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
@@ -41,88 +42,88 @@ def draw_overview(sight: Sight, head: Head) -> None:
             format_func=lambda pool: POOLS[pool], label_visibility="collapsed", width="content",
         )  # fmt: skip
     pool: Pool = "mean" if chosen == "mean" else "max"
-    _draw_name(sight, head)
-    n_query, n_key = sight.sizes[head[0]]
+    _draw_name(shown, head)
+    n_query, n_key = shown.sizes[head[0]]
     block = -(-max(n_query, n_key) // prompt_attention.OVERVIEW)
     cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
     st.caption(f"{cells}Drag over a part to see it exactly.")
     draw(
         overview.picture(
-            prompt_attention.overview(sight, head, pool, label), window=window_of(sight, head), head=head,
+            prompt_attention.overview(shown, head, pool, label), window=window_of(shown, head), head=head,
             largest=WHOLE, max_size=SIZE,
         ),
-        key="overview", on_change=lambda window: _keep(sight, window),
+        key="overview", on_change=lambda window: _keep(shown, window),
     )  # fmt: skip
 
 
-def draw_window(sight: Sight, head: Head) -> None:
+def draw_window(shown: PromptPatterns, head: Head) -> None:
     """The exact pattern inside the window."""
-    window = window_of(sight, head)
+    window = window_of(shown, head)
     st.header("The window, exactly", anchor=False)
     queries, keys = (f"{start:,} to {stop - 1:,}" for start, stop in (window[:2], window[2:]))
     st.caption(f"Queries {queries} look at keys {keys}.")
-    _draw(sight, head, window)
+    _draw(shown, head, window)
 
 
-def _draw(sight: Sight, head: Head, window: Window) -> None:
+def _draw(shown: PromptPatterns, head: Head, window: Window) -> None:
     layer, (q_start, q_stop, k_start, k_stop) = head[0], window
     blob = pattern.pack(
-        sight.window(*head, slice(q_start, q_stop), slice(k_start, k_stop)), sight.queries(layer)[q_start:q_stop],
-        key_tokens=sight.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
-        causal=sight.causal[layer], query_start=q_start, key_start=k_start,
+        shown.window(*head, slice(q_start, q_stop), slice(k_start, k_stop)), shown.queries(layer)[q_start:q_stop],
+        key_tokens=shown.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
+        causal=shown.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
-    locked = _lock(sight)
+    locked = _lock(shown)
     draw(
-        pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(sight, head)),
-        key="pattern", on_change=lambda cell: _hold(sight, cell),
+        pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(shown, head)),
+        key="pattern", on_change=lambda cell: _hold(shown, cell),
     )  # fmt: skip
     with st.container(key="exact"):
-        st.text(_exactly(sight, head, locked))
+        st.text(_exactly(shown, head, locked))
 
 
-def reads_itself(sight: Sight, head: Head) -> bool:
+def reads_itself(shown: PromptPatterns, head: Head) -> bool:
     """Does this head look at the prompt's own tokens? Then the token view below the pattern shows them as text."""
-    return bool(token_reading.head_exists(sight)[head])
+    return bool(token_reading.head_exists(shown)[head])
 
 
-def _exactly(sight: Sight, head: Head, cell: Cell | None) -> str:
+def _exactly(shown: PromptPatterns, head: Head, cell: Cell | None) -> str:
     """The pinned cell's share as it was computed; the picture holds it to four digits."""
-    n_query, n_key = sight.sizes[head[0]]
+    n_query, n_key = shown.sizes[head[0]]
     if cell is None or cell[0] >= n_query or cell[1] >= n_key:
         return "Pin a cell to read its exact value here."
     q, k = cell
-    share = float(sight.window(*head, slice(q, q + 1), slice(k, k + 1))[0, 0])
-    query, key = payload.visible(sight.queries(head[0])[q]), payload.visible(sight.keys(head[0])[k])
+    share = float(shown.window(*head, slice(q, q + 1), slice(k, k + 1))[0, 0])
+    query, key = payload.visible(shown.queries(head[0])[q]), payload.visible(shown.keys(head[0])[k])
     return f"query {q} “{query}” → key {k} “{key}”: {share:.6f}"
 
 
-def _lock(sight: Sight) -> Cell | None:
+def _lock(shown: PromptPatterns) -> Cell | None:
     """The cell that is held; it belongs to one prompt of one run."""
     kept = st.session_state.get("lock", {})
-    return kept["at"] if kept.get("of") == sight.key else None
+    return kept["at"] if kept.get("of") == shown.key else None
 
 
-def _hold(sight: Sight, cell: Cell | None) -> None:
-    st.session_state["lock"] = {"of": sight.key, "at": cell} if cell else {}
+def _hold(shown: PromptPatterns, cell: Cell | None) -> None:
+    st.session_state["lock"] = {"of": shown.key, "at": cell} if cell else {}
 
 
-def _draw_name(sight: Sight, head: Head) -> None:
+def _draw_name(shown: PromptPatterns, head: Head) -> None:
     """The module that holds this head, as text: a path is whatever its author called it."""
-    if sight.names:
+    if shown.names:
         with st.container(key="module"):
-            st.text(f"{theme.head_label(*head)} · {sight.names[head[0]]}")
+            st.text(f"{theme.head_label(*head)} · {shown.names[head[0]]}")
 
 
-def window_of(sight: Sight, head: Head) -> Window:
+def window_of(shown: PromptPatterns, head: Head) -> Window:
     """The window in force: the last tokens, until somebody drags; it belongs to one prompt of one run."""
-    n_query, n_key = sight.sizes[head[0]]
+    n_query, n_key = shown.sizes[head[0]]
     kept = st.session_state.get("window", {})
-    if kept.get("of") == sight.key:
+    if kept.get("of") == shown.key:
         q_start, q_stop, k_start, k_stop = kept["at"]
         if q_stop <= n_query and k_stop <= n_key:
             return q_start, q_stop, k_start, k_stop
     return max(0, n_query - FIRST_WINDOW), n_query, max(0, n_key - FIRST_WINDOW), n_key
 
 
-def _keep(sight: Sight, window: Window | None) -> None:
-    st.session_state["window"] = {"of": sight.key, "at": window} if window else {}
+def _keep(shown: PromptPatterns, window: Window | None) -> None:
+    st.session_state["window"] = {"of": shown.key, "at": window} if window else {}

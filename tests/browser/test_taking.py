@@ -184,13 +184,13 @@ def test_a_picture_is_the_same_as_svg_and_as_png(offline, shown):
 
 
 def test_the_numbers_are_those_of_the_picture(offline):
-    sight = seen(2, 2, 6)
-    tab = offline(made(sight, focus=(1, 0)))
+    shown = seen(2, 2, 6)
+    tab = offline(made(shown, focus=(1, 0)))
     name, data = saved(tab, tab.locator(".part.pattern"), "CSV")
     top, *table = rows(data)
     assert name == "pattern-demo-step-400.csv" and top == ["query \\ key", *[f"{i} ·t{i}" for i in range(6)]]
     values = np.array([[float(cell or 0) for cell in row[1:]] for row in table])
-    assert np.abs(values - sight.patterns[1, 0]).max() < 1e-4
+    assert np.abs(values - shown.thumbs[1, 0]).max() < 1e-4
     assert [[cell == "" for cell in row[1:]] for row in table] == [[k > q for k in range(6)] for q in range(6)]
 
 

@@ -43,14 +43,14 @@ def one_back(shares: np.ndarray) -> np.ndarray:
 
 
 def test_heads_and_their_film(blind: Run) -> None:
-    sight = prompt_attention.of_text(blind, STEP, TOKENS, [str(token) for token in TOKENS])
+    shown = prompt_attention.of_text(blind, STEP, TOKENS, [str(token) for token in TOKENS])
     everything = slice(None)
     for head in range(4):
-        assert (one_back(sight.window(0, head, everything, everything)) == 0).all()
-        assert (one_back(sight.window(1, head, everything, everything)) > 0).all()
+        assert (one_back(shown.window(0, head, everything, everything)) == 0).all()
+        assert (one_back(shown.window(1, head, everything, everything)) > 0).all()
     (_, frame) = next(film(blind, torch.tensor([TOKENS]), [STEP], size=len(TOKENS)))
-    np.testing.assert_array_equal(frame, sight.thumbs)
-    assert (one_back(frame[0]) == 0).all() and one_back(sight.thumbs[0]).max() == 0
+    np.testing.assert_array_equal(frame, shown.thumbs)
+    assert (one_back(frame[0]) == 0).all() and one_back(shown.thumbs[0]).max() == 0
 
 
 def test_find_and_its_lines(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import token_reading
-from dashboard.loading.prompt_attention import Sight
 from tracer.interventions.edits import recording
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.presets import PRESETS
 from tracer.store import Run
 from tracer.training.loop import train
@@ -150,8 +150,8 @@ def test_heads_that_look_at_something_else() -> None:
     """Cross attention, a layer of fewer heads, and one whose queries are not the tokens."""
     thumbs = np.zeros((4, 2, 1, 1))
     thumbs[1, 1] = np.nan
-    sight = Sight(
+    shown = PromptPatterns(
         ("run", "now", ()), 0, ["a", "b"], [True] * 4, [(2, 2), (2, 2), (2, 2), (3, 2)],
         ["self", "self", "other (cross)", "pooled"], thumbs, lambda *_: np.eye(2), lambda *_: np.eye(2),
     )  # fmt: skip
-    assert token_reading.head_exists(sight).tolist() == [[True, True], [True, False], [False, False], [False, False]]
+    assert token_reading.head_exists(shown).tolist() == [[True, True], [True, False], [False, False], [False, False]]

@@ -56,11 +56,11 @@ def test_patterns_that_were_kept(open_page: Callable[..., AppTest], elsewhere: P
     code = open_page("heads", run="patches").code[1].value
     run = open_run("patches")
     trace, found = loading.trace(run), recorded_prompts.prompts(run)
-    sight = recorded_prompts.of_prompt(run, found.steps[-1], found.names[0])
-    layer, head = head_scores.default_head(trace, sight.step)
-    exact = sight.window(layer, head, slice(None), slice(None))
+    shown = recorded_prompts.of_prompt(run, found.steps[-1], found.names[0])
+    layer, head = head_scores.default_head(trace, shown.step)
+    exact = shown.window(layer, head, slice(None), slice(None))
     assert np.array_equal(ran(code, "tracer.open_run(").values, exact, equal_nan=True)
-    text = taking.heads(run, trace, sight, (layer, head), "entropy", prompt="", code="", link="")
+    text = taking.heads(run, trace, shown, (layer, head), "entropy", prompt="", code="", link="")
     assert np.abs(cells(text)[layer, head] - exact).max() < 1e-3
     assert view(text)["atlas"]["template"]["exist"] == [[1, 1, 1, 1], [1, 1, 0, 0]]
 
@@ -83,12 +83,12 @@ def cells(text: str) -> np.ndarray:
 def test_the_file_holds_what_the_page_shows(workplace: Path) -> None:
     run = open_run("tiny")
     trace, ids = loading.trace(run), [0, 5, 7, 9, 5]
-    sight = prompt_attention.of_text(run, 10, ids, ["<bos>", "5", "7", "9", "5"])
+    shown = prompt_attention.of_text(run, 10, ids, ["<bos>", "5", "7", "9", "5"])
     text = taking.heads(
-        run, trace, sight, (1, 2), "induction", prompt="5 7 9 5", code="import tracer", link="http://a/?b"
+        run, trace, shown, (1, 2), "induction", prompt="5 7 9 5", code="import tracer", link="http://a/?b"
     )
     mounts = view(text)
-    exact = np.array([[sight.window(layer, head, slice(None), slice(None)) for head in range(4)] for layer in range(2)])
+    exact = np.array([[shown.window(layer, head, slice(None), slice(None)) for head in range(4)] for layer in range(2)])
     assert np.abs(cells(text) - exact).max() < 1e-5
     values = dict(zip(mounts["atlas"]["template"]["measures"], mounts["atlas"]["template"]["values"], strict=True))
     assert list(values) == head_scores.head_measures(trace)

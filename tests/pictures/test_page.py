@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from tracer.pictures import payload, portable, sources, token_view
 from tracer.pictures.colours import FONTS, SURFACES
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import Scale
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,33 +55,6 @@ class Read(HTMLParser):
         return [text for name, text in self.inside if name == tag][nth]
 
 
-@dataclass
-class Seen:
-    """Patterns [layer head query_pos key_pos] as the dashboard sees them."""
-
-    patterns: np.ndarray
-    strings: list[str]
-    causal: list[bool]
-    names: list[str]
-
-    @property
-    def sizes(self) -> list[tuple[int, int]]:
-        return [(self.patterns.shape[2], self.patterns.shape[3])] * len(self.patterns)
-
-    @property
-    def thumbs(self) -> np.ndarray:
-        return self.patterns
-
-    def queries(self, layer: int) -> list[str]:
-        return self.strings
-
-    def keys(self, layer: int) -> list[str]:
-        return self.strings
-
-    def window(self, layer: int, head: int, rows: slice, cols: slice, /) -> np.ndarray:
-        return self.patterns[layer, head, rows, cols]
-
-
 def attention(n_layers: int, n_heads: int, n: int, seed: int = 0) -> np.ndarray:
     """Heads that look at the first token, the one before, nearby ones, a copy, or nowhere much."""
     draw = np.random.default_rng(seed)
@@ -100,15 +74,19 @@ def attention(n_layers: int, n_heads: int, n: int, seed: int = 0) -> np.ndarray:
     return out
 
 
-def seen(n_layers: int, n_heads: int, n: int, strings: list[str] | None = None) -> Seen:
-    return Seen(attention(n_layers, n_heads, n), strings or [f" t{i}" for i in range(n)], [True] * n_layers, [])
+def seen(n_layers: int, n_heads: int, n: int, strings: list[str] | None = None) -> PromptPatterns:
+    patterns, strings = attention(n_layers, n_heads, n), strings or [f" t{i}" for i in range(n)]
+    return PromptPatterns(
+        (), 0, strings, [True] * n_layers, [(n, n)] * n_layers, [], patterns,
+        lambda layer, head, rows, cols: patterns[layer, head, rows, cols], lambda *_: patterns[0, 0],
+    )  # fmt: skip
 
 
-def made(sight: Seen, told: portable.Told | None = None, **options: object) -> str:
-    shape = sight.patterns.shape[:2]
+def made(shown: PromptPatterns, told: portable.Told | None = None, **options: object) -> str:
+    shape = shown.thumbs.shape[:2]
     measures = {"induction": np.linspace(0, 1, np.prod(shape)).reshape(shape)}
     given = {"measures": measures, "scales": {"induction": Scale("Induction score")}, "focus": (0, 0), **options}
-    return portable.heads_file(sight, told or portable.Told("demo", "1.0", 400), measure="induction", **given)  # type: ignore[arg-type]
+    return portable.heads_file(shown, told or portable.Told("demo", "1.0", 400), measure="induction", **given)  # type: ignore[arg-type]
 
 
 def held(text: str) -> dict[str, dict]:
@@ -160,16 +138,16 @@ def test_only_the_script_and_the_style_of_the_file_are_allowed() -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_breaks_out(text: str) -> None:
     told = portable.Told(text, "1.0", 400, text, text, f"https://x/?{text}", [(text, text)])
-    sight = replace(seen(2, 2, 6, [text] * 6), names=[text, text])
+    shown = replace(seen(2, 2, 6, [text] * 6), names=[text, text])
     plain, hostile = (
         Read(made(seen(2, 2, 6), portable.Told("a", "1.0", 400, "a", "a", "https://x", [("a", "a")]))),
-        Read(made(sight, told)),
+        Read(made(shown, told)),
     )
     assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in plain.tags]
     said = json.loads(hostile.whole("script"))
     assert said["about"]["run"] == text and text in "".join(hostile.words)
     assert "<" not in hostile.whole("script")
-    head, _ = payload.unpack(base64.b64decode(held(made(sight))["reading"]["blob"]))
+    head, _ = payload.unpack(base64.b64decode(held(made(shown))["reading"]["blob"]))
     assert head["tokens"] == [payload.visible(text)] * 6
 
 
@@ -183,12 +161,12 @@ def test_only_addresses_are_links(link: str, anchors: int) -> None:
 
 
 def test_the_cells_are_the_patterns() -> None:
-    sight = seen(2, 3, 9)
-    text = made(sight, focus=(1, 2))
+    shown = seen(2, 3, 9)
+    text = made(shown, focus=(1, 2))
     mounts = held(text)
     head, arrays = payload.unpack(base64.b64decode(mounts["reading"]["blob"]))
     q, k = np.tril_indices(9)
-    assert np.abs(arrays["shares"] / 65534 - sight.patterns[:, :, q, k]).max() <= 1 / 131068 + 1e-6
+    assert np.abs(arrays["shares"] / 65534 - shown.thumbs[:, :, q, k]).max() <= 1 / 131068 + 1e-6
     assert mounts["atlas"]["template"]["values"] == [[[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]]]
     assert mounts["pattern"]["template"]["tokens"] == head["tokens"] == [f"·t{i}" for i in range(9)]
     assert mounts["atlas"]["cue"]["value"] == mounts["pattern"]["cue"]["head"] == [1, 2]
@@ -215,25 +193,25 @@ def test_144_heads_on_64_tokens_are_700_kb() -> None:
 
 
 def test_of_a_long_prompt_the_end_is_held() -> None:
-    sight = seen(12, 12, 200)
-    head, arrays = payload.unpack(base64.b64decode(held(text := made(sight))["reading"]["blob"]))
+    shown = seen(12, 12, 200)
+    head, arrays = payload.unpack(base64.b64decode(held(text := made(shown))["reading"]["blob"]))
     n = len(head["tokens"])
     assert 64 <= n < 200 and head["start"] == 200 - n and f"The last {n} of 200 tokens." in text
     assert held(text)["pattern"]["template"]["starts"] == [200 - n, 200 - n]
-    last = np.asarray(sight.patterns[3, 4, -1, 200 - n :])
+    last = np.asarray(shown.thumbs[3, 4, -1, 200 - n :])
     row = arrays["shares"][3, 4, -n:]
     value = (row / 255.0) ** 2 if row.dtype == np.uint8 else row / 65534
     assert np.abs(value - last).max() <= 0.004
-    assert "scrubber" in held(made(seen(1, 1, 4), film=b"film")) and "scrubber" not in held(made(sight, film=b"film"))
+    assert "scrubber" in held(made(seen(1, 1, 4), film=b"film")) and "scrubber" not in held(made(shown, film=b"film"))
 
 
 def test_layers_of_different_widths_and_what_was_not_measured() -> None:
-    sight = seen(2, 3, 6)
-    sight.patterns[1, 2] = np.nan
+    shown = seen(2, 3, 6)
+    shown.thumbs[1, 2] = np.nan
     values = np.array([[1.0, np.nan, 0.5], [0.25, np.inf, np.nan]])
-    mounts = held(made(sight, measures={"induction": values}))
+    mounts = held(made(shown, measures={"induction": values}))
     assert mounts["atlas"]["template"]["exist"] == [[1, 1, 1], [1, 1, 0]]
     assert mounts["atlas"]["template"]["values"] == [[[1.0, None, 0.5], [0.25, None, None]]]
     for focus in ((1, 2), (2, 0), (0, 3), (-1, 0)):
         with pytest.raises(ValueError, match="there is no head L"):
-            made(sight, focus=focus)
+            made(shown, focus=focus)

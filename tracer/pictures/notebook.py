@@ -11,7 +11,6 @@ import html as markup
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +22,13 @@ from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
 from tracer.pictures import scrubber
 from tracer.pictures.picture import Head
 from tracer.pictures.portable import Told, heads_file
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import of_measure
 from tracer.store import NotARun, Run, open_run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-    from tracer.analysis.prompt_attention import PromptAttention
     from tracer.model.protocol import HeadModel
 
 FILM_FLOPS = 4e10
@@ -60,39 +59,6 @@ class View:
         return Path(path)
 
 
-@dataclass(frozen=True)
-class Sight:
-    """A look as `tracer.pictures.portable.Seen`."""
-
-    look: PromptAttention
-    strings: list[str]
-    names: list[str]
-
-    @property
-    def causal(self) -> list[bool]:
-        return self.look.causal
-
-    @property
-    def thumbs(self) -> np.ndarray:
-        return self.look.thumbs
-
-    @cached_property
-    def sizes(self) -> list[tuple[int, int]]:
-        return [call.shape[1:] for call in self.look.calls]
-
-    def queries(self, layer: int) -> list[str]:
-        return self._own(self.sizes[layer][0])
-
-    def keys(self, layer: int) -> list[str]:
-        return self._own(self.sizes[layer][1])
-
-    def window(self, layer: int, head: int, rows: slice, cols: slice, /) -> np.ndarray:
-        return self.look.window(layer, head, rows, cols)
-
-    def _own(self, n: int) -> list[str]:
-        return self.strings if n == len(self.strings) else [str(i) for i in range(n)]
-
-
 def show(
     what: Run | str | Path | HeadModel,
     prompt: str | Sequence[int],
@@ -116,11 +82,11 @@ def show(
 
     tokens, strings = _encoded(prompt, getattr(what, "tokenizer", None), what.n_ctx, getattr(what, "bos", 0))
     found = look(what, _tensor(tokens, what))
-    sight = Sight(found, strings, [layer.name for layer in getattr(what, "layers", [])])
+    shown = PromptPatterns.computed(found, strings, [layer.name for layer in getattr(what, "layers", [])])
     name = type(getattr(what, "model", what)).__name__
     setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
     told = Told(name, release(), prompt=_text(prompt), explained=explained(found.measures, setting, HERE))
-    return View(_file(sight, told, found.measures, setting, head, measure))
+    return View(_file(shown, told, found.measures, setting, head, measure))
 
 
 def _of_run(
@@ -140,7 +106,7 @@ def _of_run(
     tokens, strings = _encoded(prompt, tokenizer, about.n_ctx, about.bos)
     found = look(model, _tensor(tokens, model))
     norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
-    sight = Sight(found, strings, list(about.layers))
+    shown = PromptPatterns.computed(found, strings, list(about.layers))
     try:
         trace = run.trace
     except NotARun:
@@ -149,22 +115,22 @@ def _of_run(
     where = about.probes if measures else HERE
     measures = measures or found.measures
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
-    filmed = _filmed(run, tokens, sight, trace) if trace is not None and (cheap if film is None else film) else None
+    filmed = _filmed(run, tokens, shown, trace) if trace is not None and (cheap if film is None else film) else None
     chosen = head or strongest(measures[_known(measure, measures)])
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
         f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(measures, about.setting, where),
     )  # fmt: skip
-    return View(_file(sight, told, measures, about.setting, chosen, measure, norms, filmed))
+    return View(_file(shown, told, measures, about.setting, chosen, measure, norms, filmed))
 
 
 def _file(
-    sight: Any, told: Told, measures: dict[str, np.ndarray], setting: Setting | None, head: Head | None, measure: str,
+    shown: Any, told: Told, measures: dict[str, np.ndarray], setting: Setting | None, head: Head | None, measure: str,
     norms: np.ndarray | None = None, film: bytes | None = None,
 ) -> str:  # fmt: skip
     scales = {name: of_measure(name, setting, found) for name, found in measures.items()}
     return heads_file(
-        sight, told, measures=measures, scales=scales,
+        shown, told, measures=measures, scales=scales,
         focus=head or strongest(measures[_known(measure, measures)]), measure=_known(measure, measures), norms=norms,
         film=film,
     )  # fmt: skip
@@ -211,12 +177,12 @@ def _recorded(trace: xr.Dataset, step: int) -> dict[str, np.ndarray]:
     return {name: values for name, values in held.items() if np.isfinite(values).any()}
 
 
-def _filmed(run: Run, tokens: list[int], sight: Sight, trace: xr.Dataset) -> bytes | None:
+def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Dataset) -> bytes | None:
     import torch
 
     from tracer.analysis.prompt_over_steps import film
 
-    steps, exist = run.steps, sight.thumbs[..., 0, 0]
+    steps, exist = run.steps, shown.thumbs[..., 0, 0]
     if len(steps) < 2:
         return None
     n = len(tokens)
@@ -228,7 +194,7 @@ def _filmed(run: Run, tokens: list[int], sight: Sight, trace: xr.Dataset) -> byt
     factor = -(-n // next(iter(frames.values())).shape[-1])
     measures = {name: trace[name].values[rows] for name in HEAD_MEASURES if name in trace}
     label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
-    return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=sight.causal,
+    return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=shown.causal,
                       loss_label=label)  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,29 +14,12 @@ from numpy.typing import ArrayLike
 from tracer.pictures import atlas, pattern, payload, scrubber, token_view
 from tracer.pictures.page import Mount, Note, page
 from tracer.pictures.picture import Head
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import Scale, head_label
 
 BUDGET = 420_000
 """Bytes of the cells: 12 x 12 heads on 64 tokens then fit into a file of 700 kB."""
 ROUGH = "Shares are kept in 8 bits, to within 0.004."
-
-
-class Seen(Protocol):
-    """Every head on one prompt; the dashboard's sight of a prompt is one."""
-
-    @property
-    def strings(self) -> list[str]: ...
-    @property
-    def causal(self) -> list[bool]: ...
-    @property
-    def names(self) -> list[str]: ...
-    @property
-    def sizes(self) -> list[tuple[int, int]]: ...
-    @property
-    def thumbs(self) -> np.ndarray: ...
-    def queries(self, layer: int) -> list[str]: ...
-    def keys(self, layer: int) -> list[str]: ...
-    def window(self, layer: int, head: int, rows: slice, cols: slice, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +40,7 @@ class Told:
 
 
 def heads_file(
-    seen: Seen,
+    seen: PromptPatterns,
     told: Told,
     *,
     measures: Mapping[str, ArrayLike],
@@ -116,7 +98,7 @@ def notes(told: Told) -> list[Note]:
     return notes
 
 
-def _tokens(seen: Seen) -> int:
+def _tokens(seen: PromptPatterns) -> int:
     """How many tokens of the end of the prompt fit with every head."""
     n = min(len(seen.strings), token_view.WHOLE)
     shape = seen.thumbs.shape[:2]
@@ -125,7 +107,7 @@ def _tokens(seen: Seen) -> int:
     return n
 
 
-def _cells(seen: Seen, start: int, exist: np.ndarray, norms: np.ndarray | None) -> tuple[bytes, bool]:
+def _cells(seen: PromptPatterns, start: int, exist: np.ndarray, norms: np.ndarray | None) -> tuple[bytes, bool]:
     """The token view's bytes, and whether they are rough: exact where that is small, with value-weights if they fit."""
     own = [seen.keys(layer) == seen.strings == seen.queries(layer) for layer in range(len(seen.sizes))]
     page = slice(start, len(seen.strings))

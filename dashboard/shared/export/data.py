@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.loading import prompt_film, recorded_prompts, token_reading
-from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.loading.prompt_attention import Head
 from dashboard.shared import head_scores
 from dashboard.shared.export.drawing import css_name
 from tracer.measures import MEASURES, Setting, probe_words
 from tracer.pictures import notebook
 from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file, notes
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import of_measure
 from tracer.pictures.taken import Block, taken
 from tracer.store import Run
@@ -26,27 +27,27 @@ LONGEST_FILM = 900_000
 
 
 def heads(
-    run: Run, trace: xr.Dataset, sight: Sight, focus: Head, measure: str, *, prompt: str, code: str, link: str
+    run: Run, trace: xr.Dataset, shown: PromptPatterns, focus: Head, measure: str, *, prompt: str, code: str, link: str
 ) -> str:
     """One HTML file of what the page shows, with the film where the page has it."""
-    setting, film = run.about.setting, _film(run, trace, sight)
-    measures = {name: head_scores.head_means(trace, name, sight.step) for name in head_scores.head_measures(trace)}
+    setting, film = run.about.setting, _film(run, trace, shown)
+    measures = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     explained = notebook.explained(measures, setting, run.about.probes)
-    told = Told(run.name, notebook.release(), sight.step, prompt, code, link, explained)
+    told = Told(run.name, notebook.release(), shown.step, prompt, code, link, explained)
     return heads_file(
-        sight, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, sight),
+        shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
         scales={name: of_measure(name, setting, values) for name, values in measures.items()}, film=film,
     )  # fmt: skip
 
 
-def _film(run: Run, trace: xr.Dataset, sight: Sight) -> bytes | None:
+def _film(run: Run, trace: xr.Dataset, shown: PromptPatterns) -> bytes | None:
     """The same bytes as the scrubber has; None where nothing was filmed, or too much to send around."""
-    name = sight.key[2]
+    name = shown.key[2]
     steps = recorded_prompts.prompts(run).steps if isinstance(name, str) else run.steps
     if len(steps) < 2:
         return None
     film = prompt_film.film_of(
-        run, trace, steps, sight, lambda step: recorded_prompts.of_prompt(run, step, str(name)), False
+        run, trace, steps, shown, lambda step: recorded_prompts.of_prompt(run, step, str(name)), False
     )
     return None if film.left or len(film.blob) > LONGEST_FILM else film.blob
 

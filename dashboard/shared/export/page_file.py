@@ -11,7 +11,7 @@ import streamlit as st
 
 from dashboard import loading, state
 from dashboard.loading import prompt_tokens
-from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
@@ -21,6 +21,7 @@ from dashboard.shared.export.taker import ASKED, taker
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.patterns import is_long
 from tracer.pictures import notebook
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.taken import Block
 from tracer.store import Run
 
@@ -124,27 +125,27 @@ def _view(page: str) -> View | None:
     return View(run, trace, step, choosers.focus(trace, step), state.read(), runs)
 
 
-def draw_taking(run: Run, sight: Sight, focus: Head, measure: str) -> None:
+def draw_taking(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> None:
     """A button that opens the three ways to take this view along."""
     selection = replace(
-        state.read(), run=state.read().run or run.name, step=sight.step, layer=focus[0], head=focus[1], measure=measure
+        state.read(), run=state.read().run or run.name, step=shown.step, layer=focus[0], head=focus[1], measure=measure
     )
     link = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}"
-    prompt, code = _words(run, sight, focus, measure)
+    prompt, code = _words(run, shown, focus, measure)
     with st.container(key="take_place"), _popover():
         st.markdown("**As a file**")
         st.caption("One HTML file with these pictures, to hover, click and play: it opens anywhere, without a network.")
         st.download_button(
             "Download this view", key="take", icon=":material/download:", on_click="ignore", mime="text/html",
             data=lambda: taking.heads(
-                run, loading.trace(run), sight, focus, measure, prompt=prompt, code=code, link=link
+                run, loading.trace(run), shown, focus, measure, prompt=prompt, code=code, link=link
             ),
-            file_name=f"heads-{run.name}-step-{sight.step}.html",
+            file_name=f"heads-{run.name}-step-{shown.step}.html",
         )  # fmt: skip
-        if is_compared(run) or is_long(sight):
+        if is_compared(run) or is_long(shown):
             st.caption("That file is of one prompt at one step, of a long one its end. The page as it stands, with all "
                        "that is compared:")  # fmt: skip
-            _offer("Download the whole page", _maker("Heads", run, sight.step, focus, code, link))
+            _offer("Download the whole page", _maker("Heads", run, shown.step, focus, code, link))
         _draw_words(link, code)
 
 
@@ -159,13 +160,13 @@ def _draw_words(link: str, code: str) -> None:
     st.code(code, language="python", wrap_lines=True)
 
 
-def _words(run: Run, sight: Sight, focus: Head, measure: str) -> tuple[str, str]:
+def _words(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> tuple[str, str]:
     """The prompt in words, and the code that shows it again; of a kept prompt only the numbers can be had."""
-    asked = sight.key[2]
+    asked = shown.key[2]
     if isinstance(asked, str):
-        where = f"prompt={asked!r}, step={sight.step}"
+        where = f"prompt={asked!r}, step={shown.step}"
         opened = f"tracer.open_run({f'checkpoints/{run.name}'!r})"
         return asked, f"import tracer\n\n{opened}.trace.pattern.sel({where})[{focus[0]}, {focus[1]}]"
     text = state.read().prompt or prompt_tokens.example(run)
     ids = asked if isinstance(asked, tuple) and prompt_tokens.tokenizer(run) is None else None
-    return text, notebook.snippet(run, ids or text, sight.step, focus, measure)
+    return text, notebook.snippet(run, ids or text, shown.step, focus, measure)

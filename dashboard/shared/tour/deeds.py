@@ -126,8 +126,8 @@ class Story:
         at = chosen.token
         if at >= len(text.tokens):
             return None
-        sight = prompt_attention.of_text(self.run, choosers.step_in_force(self.run.steps), text.tokens, text.strings)
-        row = sight.window(*self.head, slice(at, at + 1), slice(0, at + 1))[0]
+        shown = prompt_attention.of_text(self.run, choosers.step_in_force(self.run.steps), text.tokens, text.strings)
+        row = shown.window(*self.head, slice(at, at + 1), slice(0, at + 1))[0]
         return looked_at(self.label, text.strings, row)
 
     def _switched(self, guess: str | None) -> Done | None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard import loading, state
 from dashboard.loading import prompt_attention, recorded_prompts
-from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, head_scores, patterns, prompts
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
@@ -20,12 +20,13 @@ from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_reading import draw_reading
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.pictures import atlas
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-See = Callable[[int], Sight]
+See = Callable[[int], PromptPatterns]
 """Every head on the prompt, at a step."""
 
 
@@ -71,29 +72,29 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
         return
     timeline = make_room(steps)
     try:
-        sight = see(choosers.settle_step(steps))
+        shown = see(choosers.settle_step(steps))
     except ValueError as error:
         choosers.refuse(str(error))
         return
-    focus = choosers.focus(trace, sight.step)
+    focus = choosers.focus(trace, shown.step)
     left, right = st.columns([1, 1], gap="large")
-    long = patterns.is_long(sight)
+    long = patterns.is_long(shown)
     with left:
-        _draw_atlas(run, trace, sight, measure, focus, lit)
+        _draw_atlas(run, trace, shown, measure, focus, lit)
     with right if long else left:
-        draw_history(run, trace, measure, focus, sight.step)
+        draw_history(run, trace, measure, focus, shown.step)
     if long:
         left, right = st.columns([1, 1], gap="large")
         with left:
-            patterns.draw_overview(sight, focus)
+            patterns.draw_overview(shown, focus)
         with right:
-            patterns.draw_window(sight, focus)
+            patterns.draw_window(shown, focus)
     else:
         with right:
-            patterns.draw_whole(sight, focus)
-    draw_comparison(run, sight, see, focus)
-    draw_reading(run, sight, focus)
-    draw_taking(run, sight, focus, measure)
+            patterns.draw_whole(shown, focus)
+    draw_comparison(run, shown, see, focus)
+    draw_reading(run, shown, focus)
+    draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest
         draw_scrubber(run, trace, steps, see, focus, measure)
 
@@ -117,7 +118,7 @@ def _choose_measure(run: Run, trace: xr.Dataset | None) -> str:
 
 
 def _draw_atlas(
-    run: Run, trace: xr.Dataset, sight: Sight, measure: str, focus: Head, lit: set[Head] | None
+    run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, lit: set[Head] | None
 ) -> None:  # fmt: skip
     """Thumbnails from the prompt; numbers from the run's own probes at the recorded step nearest to the snapshot."""
     by_measure = state.read().order == "measure"
@@ -129,14 +130,14 @@ def _draw_atlas(
             "Strongest first", help="Sorts the heads inside each layer",
             **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
         )  # fmt: skip
-    shown = MEASURES[measure]
+    colour = MEASURES[measure]
     what = "token" if run.about.d_vocab is not None else "position"
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
-               f"The number is its {shown.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
-    recorded = {name: head_scores.head_means(trace, name, sight.step) for name in head_scores.head_measures(trace)}
+               f"The number is its {colour.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
+    recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     draw(
         atlas.picture(
-            prompt_attention.atlas(sight, run.stamp, recorded), selected=focus, measure=measure,
+            prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
             scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
             order=state.read().order, lit=lit,
         ),

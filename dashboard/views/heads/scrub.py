@@ -9,10 +9,11 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.loading import prompt_film
-from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw, serve
 from tracer.pictures import scrubber
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -30,15 +31,15 @@ def make_room(steps: list[int]) -> DeltaGenerator:
 
 
 def draw_scrubber(
-    run: Run, trace: xr.Dataset, steps: list[int], see: Callable[[int], Sight], focus: Head, measure: str
+    run: Run, trace: xr.Dataset, steps: list[int], see: Callable[[int], PromptPatterns], focus: Head, measure: str
 ) -> None:  # fmt: skip
     """Snapshots at `steps`, of which `see` gives every head on the prompt; nothing where there is only one."""
     if len(steps) == 1:
         return
     step = choosers.step_in_force(steps)
-    sight = see(step)
-    asked = st.session_state.get("film_of") == sight.key
-    film = prompt_film.film_of(run, trace, steps, sight, see, asked, apart=run.live)
+    shown = see(step)
+    asked = st.session_state.get("film_of") == shown.key
+    film = prompt_film.film_of(run, trace, steps, shown, see, asked, apart=run.live)
     scale = choosers.scale(measure, run, trace[measure].values) if measure in trace else None
 
     def chosen(step: int) -> None:  # the head stays: without a choice it is the most striking one of each step
@@ -58,5 +59,5 @@ def draw_scrubber(
             f"Film {film.left} snapshots", key="film", icon=":material/movie:",
             help="Runs the prompt through every snapshot, so that the patterns move along while you drag. "
             "It is not done unasked, because this model is large.",
-            on_click=lambda: st.session_state.update(film_of=sight.key),
+            on_click=lambda: st.session_state.update(film_of=shown.key),
         )  # fmt: skip

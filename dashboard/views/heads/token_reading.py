@@ -6,25 +6,26 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.loading import token_reading
-from dashboard.loading.prompt_attention import Head, Sight
+from dashboard.loading.prompt_attention import Head
 from dashboard.shared.mount import draw
 from tracer.pictures import token_view
 from tracer.pictures.payload import visible
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.token_view import Pick
 from tracer.store import Run
 
 
-def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
+def draw_reading(run: Run, shown: PromptPatterns, focus: Head) -> None:
     """The token view of this prompt, below the pattern."""
-    if not token_reading.head_exists(sight)[focus]:
+    if not token_reading.head_exists(shown)[focus]:
         return  # it looks at something else than this prompt: cross attention, or more queries than tokens
     st.header("What each token looks at", anchor=False)
     st.caption(
         "Point at a token to see where it looks. The squares are what each head does with it; click one to focus."
     )
-    n, held = len(sight.strings), state.read().token
+    n, held = len(shown.strings), state.read().token
     token = held if held is not None and held < n else None
-    start = _choose_page(sight, token)
+    start = _choose_page(shown, token)
 
     def choose(pick: Pick) -> None:
         chosen, head = pick
@@ -32,28 +33,28 @@ def draw_reading(run: Run, sight: Sight, focus: Head) -> None:
 
     draw(
         token_view.picture(
-            token_reading.token_view(run, sight, start, focus), token=token, head=focus, step=sight.step,
+            token_reading.token_view(run, shown, start, focus), token=token, head=focus, step=shown.step,
         ),
         key="reading", on_change=choose,
     )  # fmt: skip
-    _draw_exact(run, sight, focus, token)
+    _draw_exact(run, shown, focus, token)
 
 
-def _choose_page(sight: Sight, token: int | None) -> int:
+def _choose_page(shown: PromptPatterns, token: int | None) -> int:
     """Where the tokens that are shown begin: the last ones, until somebody turns to others or holds one of them."""
-    n, page = len(sight.strings), token_reading.plan(sight).n
+    n, page = len(shown.strings), token_reading.plan(shown).n
     if n <= page:
         return 0
     starts = [*range(0, n - page, page), n - page]
     prompt, last_token, start = st.session_state.get("reading_at", (None, None, None))
-    if prompt != sight.key or start not in starts:
+    if prompt != shown.key or start not in starts:
         start, last_token = starts[-1], None
     if token is not None and token != last_token and not start <= token < start + page:
         start = next(s for s in starts if token < s + page)
-    st.session_state["reading_at"] = (sight.key, token, start)
+    st.session_state["reading_at"] = (shown.key, token, start)
 
     def turned(start: int) -> None:
-        st.session_state["reading_at"] = (sight.key, token, start)
+        st.session_state["reading_at"] = (shown.key, token, start)
 
     return st.select_slider(
         f"Tokens shown, of {n:,}", starts, **state.control("reading_page", start, turned),
@@ -62,15 +63,15 @@ def _choose_page(sight: Sight, token: int | None) -> int:
     )  # fmt: skip
 
 
-def _draw_exact(run: Run, sight: Sight, head: Head, token: int | None) -> None:
+def _draw_exact(run: Run, shown: PromptPatterns, head: Head, token: int | None) -> None:
     """The held token's strongest link as a float; as text, because a token says whatever somebody typed."""
     if token is None:
         line = "Pin a token to read its exact value here."
     else:
-        attention, weighted = token_reading.exact(run, sight, head, token)
+        attention, weighted = token_reading.exact(run, shown, head, token)
 
         def link(to: int) -> str:
-            return " → ".join(f"{i} “{visible(sight.strings[i])}”" for i in (token, to))
+            return " → ".join(f"{i} “{visible(shown.strings[i])}”" for i in (token, to))
 
         best = int(attention.argmax())
         line = f"{theme.head_label(*head)}, exactly: {link(best)} {attention[best]:.6f}"

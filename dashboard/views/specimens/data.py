@@ -238,8 +238,8 @@ def _ends(directory: str, stamp: str) -> list[End]:
     run = open_run(directory)
     prompts, found = recorded_prompts.prompts(run), []
     for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
-        sight = recorded_prompts.of_prompt(run, step, prompts.names[0])
-        found.append(End(step, sight.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(sight, f"{stamp} {step}", {})))
+        shown = recorded_prompts.of_prompt(run, step, prompts.names[0])
+        found.append(End(step, shown.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(shown, f"{stamp} {step}", {})))
     return found
 
 

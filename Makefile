@@ -4,6 +4,9 @@ BIN := $(VENV)/bin
 # what is imported is compiled then; compiling all 16,000 files at once takes longer than the rest of the installation
 INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile
 
+# some images switch this on; then every process of a test or of the demo compiles torch anew, for 8 seconds
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test check bench

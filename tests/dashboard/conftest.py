@@ -6,12 +6,14 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 from torch import nn
 
@@ -43,6 +45,14 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ),
     )
     return train(config, preset="induction", quiet=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_read_once() -> Iterator[None]:
+    """A server reads the metadata of all installed packages once; an AppTest does at each run: half of all its work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        yield
 
 
 @pytest.fixture

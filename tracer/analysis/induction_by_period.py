@@ -36,9 +36,8 @@ def induction_by_period(
     Source: prefix matching of Olsson et al. 2022 at each period; the curve and its control are ours. Errors: ValueError
     for a period of which two do not fit the context and the vocabulary.
     """
-    chosen = list(
-        range(2, min(LONGEST, (min(model.n_ctx, model.d_vocab) - 1) // 2) + 1) if periods is None else periods
-    )
+    longest = min(LONGEST, (min(model.n_ctx, model.d_vocab) - 1) // 2)
+    chosen = list(range(2, longest + 1) if periods is None else periods)
     score, control, uniform = [], [], []
     for period in chosen:
         probe = repeated(model.d_vocab, model.n_ctx, bos, batch=rows, at=period)

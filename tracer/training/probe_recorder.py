@@ -60,10 +60,7 @@ class ProbeRecorder:
         n_ctx, d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         self.val = data.val(config.val_rows).to(self.device)
         self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
-        self.repeat_tokens, self.control_tokens = (
-            self.repeat.tokens.to(self.device),
-            self.repeat.control.to(self.device),
-        )
+        self.repeat_tokens, self.control_tokens = (x.to(self.device) for x in (self.repeat.tokens, self.repeat.control))
         self.n_text, self.n_repeat = min(config.text_prompts, len(self.val)), config.repeat_prompts
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config

@@ -60,6 +60,8 @@ def _draw_striking(trace: xr.Dataset, row: int) -> None:
             value = theme.fmt(float(trace[name].values[row][best]), name)
             weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
             said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
+            if name == "induction" and head_scores.holds(trace, "induction_control"):
+                said += f", control {theme.fmt(float(trace['induction_control'].values[row][best]), name)}"
             _fact("Nearest to induction" if weak else label, theme.head_label(*best), said)
             return
 

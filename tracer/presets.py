@@ -76,7 +76,7 @@ PRESETS: dict[str, Preset] = {
         _DEMO,
     ),
     "induction-natural": Preset(
-        "the demo's recipe on text alone: the same heads form, later and weaker (about 0.5 by step 1300)",
+        "the demo's recipe on text alone: the same heads form, later and weaker (about 0.4 by step 1300)",
         replace(_DEMO, steps=2000, data=replace(_DEMO.data, mix=None, mix_share=0.0)),
     ),
     "one-layer": Preset(

@@ -18,6 +18,7 @@ from torch import Tensor
 from tracer.measures import period
 
 PROBE_SEED = 20220923
+STRIDE = 4
 
 Loss = Float[Tensor, "batch loss_pos"]
 Tokens = Int[Tensor, "batch pos"]
@@ -63,7 +64,8 @@ def repeated(
     if length < 1 or d_vocab < 3 or at and (2 * at >= n_ctx or 2 * at > len(others)):
         needs = "n_ctx >= 4, d_vocab >= 3" if at is None else f"n_ctx and d_vocab >= {2 * at + 1} for a period of {at}"
         raise ValueError(f"n_ctx={n_ctx} and d_vocab={d_vocab} leave no room for a repeat: {needs}")
-    between = rng.permutation(np.linspace(0, spare, batch).round().astype(np.int64))
+    spread = np.linspace(0, spare, batch).round().astype(np.int64)
+    between = np.concatenate([spread[i::STRIDE] for i in range(STRIDE)])  # the first rows alone span the periods too
     rows, new = [], []
     for after in between:
         drawn = np.resize(rng.permutation(others)[: spare + 2 * length], spare + 2 * length)

@@ -30,6 +30,8 @@ SCALARS = (
     "learning_rate",
 )  # fmt: skip
 STREAM = "blocks.0.hook_resid_pre"
+CONTROL_ROWS = 8
+"""Of Probe R, whose rows are read without their repeat too: a mean over distances needs fewer."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -60,7 +62,8 @@ class ProbeRecorder:
         n_ctx, d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         self.val = data.val(config.val_rows).to(self.device)
         self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
-        self.repeat_tokens, self.control_tokens = (x.to(self.device) for x in (self.repeat.tokens, self.repeat.control))
+        self.repeat_tokens = self.repeat.tokens.to(self.device)
+        self.control_tokens = self.repeat.control[:CONTROL_ROWS].to(self.device)
         self.n_text, self.n_repeat = min(config.text_prompts, len(self.val)), config.repeat_prompts
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config
@@ -129,13 +132,14 @@ class ProbeRecorder:
         with recording(*QK_TAPS) as control:
             model(self.control_tokens)
         model.train(training)
+        repeats = self.repeat_tokens[:CONTROL_ROWS]
         layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period
         per_layer = []
         for layer in layers:
             q, k = model.qk_taps(layer)
             on_text, on_repeat, on_control = (
                 stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]))
-                for seen, tokens in ((text, None), (repeat, self.repeat_tokens), (control, self.repeat_tokens))
+                for seen, tokens in ((text, None), (repeat, self.repeat_tokens), (control, repeats))
             )
             per_layer.append(probe_scores(on_text, on_repeat, on_control, self.repeat.second_copy))
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}

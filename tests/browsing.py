@@ -15,7 +15,17 @@ from urllib.parse import parse_qs, urlparse
 from weakref import WeakKeyDictionary
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Locator, Page, Playwright, Request, expect
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Locator,
+    Page,
+    Playwright,
+    Request,
+    expect,
+)
 
 from tests.waiting import wait
 

@@ -46,4 +46,4 @@ def induction_by_period(
             into.append(induction(model, tokens, probe.second_copy, repeats=probe.tokens).cpu().numpy())
         uniform.append(np.mean([1 / (q + 1) for q in where]))
     shape = (len(chosen), model.n_layers, model.n_heads)
-    return ByPeriod(np.array(chosen), np.reshape(score, shape), np.reshape(control, shape), np.array(uniform))
+    return ByPeriod(np.array(chosen, int), np.reshape(score, shape), np.reshape(control, shape), np.array(uniform))

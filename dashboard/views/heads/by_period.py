@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, theme
+from dashboard import theme
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import head_scores, plots, prompts
-from tracer.store import Run, open_run
+from dashboard.views.heads import data
+from tracer.store import Run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 TITLE = "Induction score by period"
 """Without the head's name, or another head would close it."""
 HEIGHT = 260
-FEW = 2
-"""Rows for each period of a model whose forward pass takes seconds."""
 
 
 def draw_induction(run: Run, trace: xr.Dataset, head: Head, step: int) -> None:
@@ -35,19 +34,8 @@ def draw_induction(run: Run, trace: xr.Dataset, head: Head, step: int) -> None:
     opened = st.expander(TITLE, icon=":material/ssid_chart:", key="by_period_open", on_change="rerun")
     with opened:
         if opened.open:
-            found = by_period(str(run.dir.resolve()), run.meta["created"], step)
+            found = data.by_period(str(run.dir.resolve()), run.meta["created"], step)
             _draw(found, head)
-
-
-@st.cache_data(max_entries=16, show_spinner="Repeating at every period …")
-def by_period(run: str, created: str, step: int) -> ByPeriod:
-    """Of every head of a snapshot."""
-    from tracer.analysis.eval_sequences import SMALL
-    from tracer.analysis.induction_by_period import ROWS, induction_by_period
-
-    opened = open_run(run)
-    rows = ROWS if opened.meta["n_params"] <= SMALL else FEW
-    return induction_by_period(loading.model(opened, step), bos=opened.about.bos or 0, rows=rows)
 
 
 def _draw(found: ByPeriod, head: Head) -> None:

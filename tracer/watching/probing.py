@@ -1,7 +1,7 @@
 """Measure somebody's model on fixed inputs, and write what was found as a run directory.
 
 The inputs are a few sequences kept from a real call of the model, and, when it reads tokens and nothing else that
-nobody could know, Probe R (random tokens, repeated once). The model runs on them in eval mode, without gradients,
+nobody could know, Probe R (random tokens that repeat). The model runs on them in eval mode, without gradients,
 uncompiled, with every random state put back afterwards.
 """
 

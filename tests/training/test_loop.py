@@ -76,7 +76,7 @@ def test_recorded_numbers_are_those_of_the_snapshot(finished):
     row = finished.trace.sel(step=16)
     loss = probes.per_token_loss(logits, probe.tokens)
     np.testing.assert_allclose(row["repeat_loss"], loss[:, probe.predictable].mean(), rtol=1e-5)
-    _, control = model.run_with_cache(probe.control[:8])
+    _, control = model.run_with_cache(probe.control[:16])
     n = probe.tokens.shape[1]
     rows = np.arange(n - probe.period, n)
     for layer in range(2):

@@ -18,7 +18,7 @@ from torch import Tensor
 from tracer.measures import period
 
 PROBE_SEED = 20220923
-STRIDE = 4
+STRIDE = 2
 
 Loss = Float[Tensor, "batch loss_pos"]
 Tokens = Int[Tensor, "batch pos"]

@@ -30,8 +30,8 @@ SCALARS = (
     "learning_rate",
 )  # fmt: skip
 STREAM = "blocks.0.hook_resid_pre"
-CONTROL_ROWS = 8
-"""Of Probe R, whose rows are read without their repeat too: a mean over distances needs fewer."""
+CONTROL_ROWS = 16
+"""Of Probe R, read without their repeat too: its first half, which spans the periods."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -130,7 +130,9 @@ class ProbeRecorder:
         with recording(*QK_TAPS) as repeat:
             repeat_loss = probes.per_token_loss(model(self.repeat_tokens), self.repeat_tokens)
         with recording(*QK_TAPS) as control:
-            model(self.control_tokens)
+            x, attn_pos = model.start(self.control_tokens)
+            for block in model.blocks:  # nobody asks for its logits, which cost more than all of this
+                x = block(x, attn_pos)
         model.train(training)
         repeats = self.repeat_tokens[:CONTROL_ROWS]
         layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period

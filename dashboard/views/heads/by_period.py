@@ -63,8 +63,8 @@ def _figure(found: ByPeriod, head: Head, *, dark: bool) -> go.Figure:
     ink = theme.ink(dark)
     lines = (
         ("score", found.score[:, *head], {"color": ink.accent, "width": 2}),
-        ("control: no repeat", found.control[:, *head], {"color": ink.muted, "width": 2}),
-        ("uniform attention", found.uniform, {"color": ink.muted, "width": 1, "dash": "dot"}),
+        ("control", found.control[:, *head], {"color": ink.muted, "width": 2}),
+        ("uniform", found.uniform, {"color": ink.muted, "width": 1, "dash": "dot"}),
     )
     figure = go.Figure(
         [go.Scatter(x=found.periods, y=y, name=name, mode="lines", line=line) for name, y, line in lines]

@@ -139,6 +139,8 @@ class DataConfig:
     """A second corpus that replaces a share of the training rows (never of the held-out rows)."""
     mix_share: float = 0.0
     """Share of training rows that come from `mix`."""
+    start_token: bool = False
+    """Every row of text begins with the start token, as prompts and random rows do."""
     period_min: int = 8
     """Shortest block of repeated-random tokens."""
     period_max: int = 30

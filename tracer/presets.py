@@ -21,7 +21,7 @@ _DEMO = TrainConfig(
         n_layers=2, n_heads=4, d_model=128, n_ctx=64, norm="rms", positions="learned",
         init=InitConfig(embed=0.02, pos=0.2, attn=0.02, unembed=0.02),
     ),
-    data=DataConfig(corpus="python-stdlib", vocab_size=1024, mix="repeated-random", mix_share=0.1),
+    data=DataConfig(corpus="python-stdlib", vocab_size=1024, mix="repeated-random", mix_share=0.1, start_token=True),
     optim=OptimConfig(
         name="muon", lr=3e-3, qk_lr_factor=20 / 3, pos_lr_factor=1 / 3, momentum=0.95, beta2=0.99, weight_decay=0.2,
         warmup=50, clip=1.0, batch_size=32,
@@ -76,7 +76,7 @@ PRESETS: dict[str, Preset] = {
         _DEMO,
     ),
     "induction-natural": Preset(
-        "the demo's recipe on text alone: the same heads form, later and weaker (about 0.5 by step 1300)",
+        "the demo's recipe on text alone: the same heads form, later and weaker (about 0.4 by step 1300)",
         replace(_DEMO, steps=2000, data=replace(_DEMO.data, mix=None, mix_share=0.0)),
     ),
     "one-layer": Preset(

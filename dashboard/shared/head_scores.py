@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dashboard import theme
 from tracer.measures import HEAD_MEASURES
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndar
     if name not in trace:
         return np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
     return trace[name].values[nearest(trace, step)]
+
+
+def induction_words(trace: xr.Dataset, head: Head, step: int | None) -> str:
+    """The induction score of a head, and beside it what positions alone give it."""
+    found, control = (float(head_means(trace, name, step)[head]) for name in ("induction", "induction_control"))
+    label, score = theme.head_label(*head), theme.fmt(found, "induction")
+    beside = "not recorded in this run" if np.isnan(control) else theme.fmt(control, "induction")
+    return f"Induction score of {label}: {score}. Control, where nothing repeats: {beside}."
 
 
 def default_head(trace: xr.Dataset, step: int | None = None) -> Head:

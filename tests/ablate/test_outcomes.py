@@ -23,7 +23,7 @@ from tracer.config import InitConfig, ModelConfig
 from tracer.data import probes
 from tracer.heads import probe_scores, stats, stats_from_pattern
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.measures import HEAD_MEASURES
+from tracer.measures import REPEAT_MEASURES, TEXT_MEASURES
 from tracer.model import Transformer
 
 CONFIG = ModelConfig(
@@ -129,6 +129,7 @@ def test_bad_questions(model: Transformer, options: dict, message: str) -> None:
 
 
 PROBE = probes.repeated(17, 13, batch=5)
+BOTH = (*TEXT_MEASURES, *REPEAT_MEASURES)
 
 
 def measured(model: Transformer, edits: list[Edit]) -> dict[str, torch.Tensor]:
@@ -140,14 +141,14 @@ def measured(model: Transformer, edits: list[Edit]) -> dict[str, torch.Tensor]:
         ids = None if tokens is TOKENS else tokens
         seen.append(stats(qk["blocks.1.attn.hook_q"], qk["blocks.1.attn.hook_k"], ids, scale=CONFIG.scale))
     text, repeat = seen
-    return probe_scores(text, repeat, PROBE.second_copy)
+    return probe_scores(text, repeat, repeat, PROBE.second_copy)
 
 
 def test_what_the_other_heads_did(model: Transformer) -> None:
     found = head_outcomes(model, [(0, 1)], repeat=PROBE, text=TOKENS)
-    assert set(found.data_vars) == set(HEAD_MEASURES) and found["entropy"].dims == ("run", "layer", "head")
+    assert set(found.data_vars) == set(BOTH) and found["entropy"].dims == ("run", "layer", "head")
     clean, ablated = measured(model, []), measured(model, [Edit("blocks.0.attn.hook_z", (1,))])
-    for name in HEAD_MEASURES:
+    for name in BOTH:
         np.testing.assert_allclose(found[name].sel(run="clean", layer=1), clean[name], atol=1e-9)
         np.testing.assert_allclose(found[name].sel(run="ablated", layer=1), ablated[name], atol=1e-9)
         assert (change(found)[name].sel(layer=0) == 0).all(), "layer 0 reads nothing that was switched off"
@@ -158,7 +159,7 @@ def test_what_the_other_heads_did(model: Transformer) -> None:
 
 def test_measures_are_those_of_edited_patterns(model: Transformer) -> None:
     held = head_outcomes(model, [(0, 1)], repeat=PROBE, text=TOKENS, frozen=True)
-    for name in set(HEAD_MEASURES) - {"max_logit"}:
+    for name in set(BOTH) - {"max_logit"}:
         np.testing.assert_allclose(change(held)[name], 0, atol=1e-9)
     edge = Edge(1, 0, 9, 4, renormalise=True)
     cut = head_outcomes(model, [edge], repeat=PROBE, text=TOKENS)

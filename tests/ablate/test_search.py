@@ -10,8 +10,8 @@ from tracer.config import ModelConfig
 from tracer.data import probes
 from tracer.model import Transformer
 
-V, L = 13, 5
-T = 2 * L + 1
+V, L = 16, 5
+T = 3 * L + 1
 PROBE = probes.repeated(V, T, batch=8)
 PREVIOUS, INDUCTION, TWIN = (0, 1), (1, 2), (1, 0)
 
@@ -62,7 +62,7 @@ def test_the_circuit_is_one(model: Transformer) -> None:
     assert float(repeat_gain(loss[None])) > 2
     assert float(loss[:, PROBE.predictable].mean()) < 0.01
     assert float(repeat_gain(loss[None])) == pytest.approx(
-        float(probes.first_copy_loss(loss, L) - probes.repeat_loss(loss, L))
+        float(probes.first_copy_loss(loss, PROBE.period) - probes.repeat_loss(loss, PROBE.period))
     )
 
 
@@ -99,5 +99,5 @@ def test_a_target_that_no_set_reaches(model: Transformer) -> None:
 def test_nothing_to_keep_and_nothing_to_copy(model: Transformer) -> None:
     with pytest.raises(ValueError, match="amounts to -1: there is nothing to keep or to kill"):
         build_up(model, PROBE.tokens, behaviour=lambda loss: -torch.ones(len(loss)))
-    with pytest.raises(ValueError, match=r"not a start token and a block twice \(probes.repeated\): give a behaviour="):
+    with pytest.raises(ValueError, match=r"not rows of Probe R \(probes.repeated\): give a behaviour="):
         build_up(model, torch.arange(T)[None])

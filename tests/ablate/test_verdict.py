@@ -62,7 +62,7 @@ def test_an_induction_head_by_hand_passes_everything(card: Verdict) -> None:
     prefix, copying, ablation, partner = card.tests
     assert [test.passed for test in card.tests] == [True] * 4 and card.is_induction_head and card.passed == 4
     assert prefix.value == pytest.approx(1.0, abs=1e-6) and prefix.low == pytest.approx(1.0, abs=1e-6)
-    assert prefix.chance == pytest.approx(sum(1 / (q + 1) for q in range(26, 51)) / 25)
+    assert prefix.chance == pytest.approx(sum(1 / (q + 1) for q in range(17, 25)) / 8)
     assert copying.value == pytest.approx(1.0, abs=1e-6) and math.isnan(copying.low) and abs(copying.chance) < 0.05
     assert ablation.value == sorted(e.mean for e in card.effects.values())[1] and ablation.low > 1
     # |OV QK^T| = 200 sqrt(27), |OV| = sqrt(27), |QK| = 200 sqrt(27)

@@ -162,7 +162,7 @@ def test_positions_alone(normed: bool, open_page: Open, small_run: Run) -> None:
 def test_attention_by_distance(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("circuits", run="tiny", step=10, layer=1, head=0)
     header, arrays, said = sent(app, "stripes")
-    tokens = repeated(65, 64, batch=small_run.config.record.repeat_rows).tokens
+    tokens = repeated(65, 64, at=25).tokens
     with torch.no_grad(), recording("hook_pattern") as seen:
         model_of(small_run, 10)(tokens)
     pattern = seen["blocks.1.attn.hook_pattern"][:, 0, 1:, 1:].numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+import zarr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.loading import prompt_tokens, recorded_prompts
 from dashboard.shared import head_scores
-from tests.dashboard.words import captions
+from tests.dashboard.words import captions, shown, was_drawn
+from tracer.analysis.induction_by_period import induction_by_period
 from tracer.interventions.edits import recording
 from tracer.pictures import payload
 from tracer.presets import PRESETS
@@ -171,3 +174,28 @@ def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent
     app = open_page("heads", run="tiny", layer=9, head=1)
     best = np.unravel_index(int(small_run.trace["induction"].values[-1].argmax()), (2, 4))
     assert sent(app, "atlas")[2]["value"] == [int(i) for i in best]
+
+
+def test_the_induction_score_stands_beside_its_control(open_page: Open, small_run: Run) -> None:
+    app = open_page("heads", run="tiny", step=10, layer=1, head=2, prompt="3 4 5 3 4")
+    score, control = (
+        float(small_run.trace[x].sel(step=10, layer=1, head=2)) for x in ("induction", "induction_control")
+    )
+    said = f"Induction score of L1H2: {score:.3f}. Control, where nothing repeats: {control:.3f}."
+    assert said in captions(app) and "by_period" not in was_drawn(app)
+    app.session_state["by_period_open"] = True
+    app.run()
+    figure, found = shown(app, "by_period"), induction_by_period(small_run.model(10))
+    lines = [found.score[:, 1, 2], found.control[:, 1, 2], found.uniform]
+    for drawn, expected in zip(figure.data, lines, strict=True):
+        np.testing.assert_array_equal(drawn.x, range(2, 32))
+        np.testing.assert_allclose(drawn.y, expected)
+
+
+def test_a_run_of_before_the_control_says_so(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    old = copy_run("old").dir
+    shutil.rmtree(old / "trace.zarr" / "induction_control")
+    with warnings.catch_warnings(action="ignore"):  # zarr warns of other implementations
+        zarr.consolidate_metadata(str(old / "trace.zarr"))
+    assert "Control, where nothing repeats: not recorded in this run." in captions(open_page("heads", run="old"))
+    assert not open_page("training", run="old").exception

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tracer import data
 from tracer.config import DataConfig
 from tracer.data import sources
+from tracer.presets import PRESETS
 
 
 def period_of(row):
@@ -108,3 +111,19 @@ def test_repeated_prompt_repeats():
     d = data.build(DataConfig("repeated-random", vocab_size=64), n_ctx=64, seed=0)
     typed = d.prompt.split()
     assert typed[12:] == typed[:-12] and len(set(typed)) > 3
+
+
+def test_text_with_a_start_token_in_every_row():
+    source = sources.Text(np.arange(1, 6, dtype=np.uint16), np.arange(100, 110, dtype=np.uint16), 3, start_token=True)
+    rows = source.rows(np.random.default_rng(0), 50)
+    assert {tuple(row) for row in rows} == {(0, 2, 3, 4), (0, 3, 4, 5)}
+    assert source.held_out(2).tolist() == [[0, 101, 102, 103], [0, 107, 108, 109]]
+
+
+@pytest.mark.parametrize("name", ["demo", "induction-natural", "one-layer"])
+def test_no_row_of_the_demo_can_be_told_by_its_first_token(name, tmp_path):
+    """Text and repeated rows alike, in training and held out, as on every page that takes a prompt."""
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 400)
+    config = replace(PRESETS[name].config.data, corpus=str(tmp_path), vocab_size=300)
+    d = data.build(config, n_ctx=64, seed=0)
+    assert (d.train(0, 500)[:, 0] == d.bos).all() and (d.val(50)[:, 0] == d.bos).all()

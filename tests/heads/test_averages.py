@@ -5,7 +5,7 @@ import torch
 
 from tracer.data.probes import repeated
 from tracer.heads import definitions, head_means, pattern, probe_scores, stats
-from tracer.measures import HEAD_MEASURES
+from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 
 generator = torch.Generator().manual_seed(0)
 Q, K = torch.randn(2, 3, 12, 2, 4, generator=generator)
@@ -40,7 +40,8 @@ def test_max_logit_is_the_largest_of_the_batch() -> None:
 
 
 def test_copies_need_tokens() -> None:
-    assert set(HEAD_MEASURES) - set(head_means(stats(Q, K, scale=0.5))) == {"duplicate_token", "induction"}
+    assert set(head_means(stats(Q, K, scale=0.5))) == set(TEXT_MEASURES)
+    assert set(head_means(stats(Q, K, TOKENS, scale=0.5))) == {*TEXT_MEASURES, *REPEAT_MEASURES}
 
 
 def test_one_row_alone_has_no_average() -> None:
@@ -51,11 +52,13 @@ def test_each_measure_comes_from_its_probe() -> None:
     probe = repeated(d_vocab=20, n_ctx=12, batch=3)
     n = probe.tokens.shape[1]
     text, repeat = stats(Q, K, scale=0.5), stats(K[:, :n], Q[:, :n], probe.tokens, scale=0.5)
-    both = probe_scores(text, repeat, probe.second_copy)
-    assert set(both) == set(HEAD_MEASURES)
-    for name, value in both.items():
-        source = head_means(repeat, probe.second_copy) if name in {"duplicate_token", "induction"} else head_means(text)
-        assert value.tolist() == source[name].tolist()
+    control = stats(Q[:, :n], Q[:, :n], probe.tokens, scale=0.5)
+    found = probe_scores(text, repeat, control, probe.second_copy)
+    assert set(found) == set(HEAD_MEASURES)
+    on_repeat, without = head_means(repeat, probe.second_copy), head_means(control, probe.second_copy)
+    expected = {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
+    expected["induction_control"] = without["induction"]
+    assert all(found[name].tolist() == value.tolist() for name, value in expected.items())
 
 
 def test_padding_is_left_out() -> None:

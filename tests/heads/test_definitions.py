@@ -89,8 +89,7 @@ def test_the_keys_that_count() -> None:
 
 
 def test_ideal_heads_on_repeated_tokens() -> None:
-    probe = repeated(d_vocab=100, n_ctx=64, batch=2)
-    assert probe.period == 25
+    probe = repeated(d_vocab=100, n_ctx=64, batch=2, at=25)
     tokens, n, second = probe.tokens, probe.tokens.shape[1], probe.second_copy
     heads = torch.stack([stripe(n, 24), stripe(n, 25), stripe(n, 1), uniform(n)]).expand(2, 4, n, n)
     induction = definitions.induction(heads, tokens)[..., second].mean((0, 2))

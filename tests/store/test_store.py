@@ -86,11 +86,11 @@ def test_broken_runs_are_named_beside_those_that_open(run):
 
 def test_about_a_run_of_ours(run):
     assert run.about == About(
-        "trained", n_ctx=64, d_vocab=65, period=25, steps=4, row=64, batch_tokens=4 * 64, bos=0, rebuilds=True
+        "trained", n_ctx=64, d_vocab=65, period=16, steps=4, row=64, batch_tokens=4 * 64, bos=0, rebuilds=True
     )
     setting = run.about.setting
     assert setting is not None
-    assert (setting.n_ctx, setting.period, setting.d_vocab, setting.causal) == (64, 25, 65, True)
+    assert (setting.n_ctx, setting.period, setting.d_vocab, setting.causal) == (64, 16, 65, True)
 
 
 FOREIGN = {

@@ -76,15 +76,16 @@ def test_recorded_numbers_are_those_of_the_snapshot(finished):
     row = finished.trace.sel(step=16)
     loss = probes.per_token_loss(logits, probe.tokens)
     np.testing.assert_allclose(row["repeat_loss"], loss[:, probe.predictable].mean(), rtol=1e-5)
-    L = probe.period
-    assert L is not None
+    _, control = model.run_with_cache(probe.control[:16])
+    n = probe.tokens.shape[1]
+    rows = np.arange(n - probe.period, n)
     for layer in range(2):
-        pattern = cache["pattern", layer].double().numpy()
-        rows = np.arange(L + 1, 2 * L + 1)
-        expected = pattern[:, :, rows, rows - L + 1].mean((0, 2))
-        np.testing.assert_allclose(row["induction"].sel(layer=layer), expected, atol=1e-6)
-        stored = row["pattern"].sel(prompt="repeat 0", layer=layer).values[:, : 2 * L + 1, : 2 * L + 1]
-        np.testing.assert_allclose(stored, pattern[0], atol=1e-3)
+        for name, seen in (("induction", cache), ("induction_control", control)):
+            pattern = seen["pattern", layer].double().numpy()
+            each = [p[:, rows, rows - int(back) + 1] for p, back in zip(pattern, probe.periods, strict=False)]
+            np.testing.assert_allclose(row[name].sel(layer=layer), np.mean(each, (0, 2)), atol=1e-6)
+        stored = row["pattern"].sel(prompt="repeat 0", layer=layer).values[:, :n, :n]
+        np.testing.assert_allclose(stored, cache["pattern", layer][0], atol=1e-3)
     expected = [float(p.detach().norm()) for p in model.parameters()]
     np.testing.assert_allclose(row["weight_norm"], expected, rtol=1e-5)
 
@@ -238,7 +239,9 @@ def test_the_toy_forms_induction_heads(trained_toy):
     run = open_run(trained_toy)
     last = run.trace.isel(step=-1)
     assert float(last["induction"].max()) > 0.6
-    assert float(last["repeat_loss"]) < 0.3
+    assert float(last["repeat_loss"]) < 1.0 < float(last["first_copy_loss"]) - 2
+    head = dict(zip(("layer", "head"), np.unravel_index(last["induction"].values.argmax(), (2, 4)), strict=True))
+    assert float(last["induction_control"].isel(head)) < 0.1
     model = ours(run)
     for head in range(4):
         attn = model.blocks[1].attn
@@ -252,4 +255,4 @@ def test_json_of_a_run_is_plain(finished):
     assert meta["format"] == 1 and meta["seed"] == 0 and meta["corpus"]["hash"] and meta["versions"]["torch"]
     assert os.path.getsize(finished.dir / "tokenizer.json") > 0
     assert ModelConfig(**{**meta["config"]["model"], "init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
-    assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 38)
+    assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 39)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import tracer
 from tracer.heads.call import AttentionCall
-from tracer.measures import HEAD_MEASURES
 from tracer.watching.padding import without_padding
+from tracer.watching.watcher import MEASURED
 
 LENGTHS = (9, 6, 4)
 IDS = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(1))
@@ -38,7 +38,7 @@ def read(model: Any, **given: Tensor) -> dict[str, np.ndarray]:
     with torch.no_grad(), tracer.watch(model) as watcher:
         model(**given)
     found = watcher.read()
-    return {name: found[name].values for name in HEAD_MEASURES}
+    return {name: found[name].values for name in MEASURED}
 
 
 @pytest.mark.parametrize(("name", "kernel", "side"), CASES)
@@ -59,7 +59,7 @@ def test_both_kernels_tell_the_same(build: Callable[..., Any], name: str) -> Non
     """Which keys a mask hid, and how large scores are, is read from the scores where a model makes its own pattern."""
     side = "right" if name == "bert" else "left"
     fused, by_hand = (read(build(name, kernel), **padded(side)) for kernel in ("sdpa", "eager"))
-    for measure in HEAD_MEASURES:
+    for measure in MEASURED:
         np.testing.assert_allclose(fused[measure], by_hand[measure], atol=1e-5, err_msg=measure)
         assert np.isfinite(fused[measure]).all(), measure
 

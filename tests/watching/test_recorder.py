@@ -219,13 +219,13 @@ def test_a_model_of_one_length_only_is_recorded_without_probe_r(here: Path) -> N
             self.embed, self.body = nn.Embedding(20, 24), nn.TransformerEncoder(layer, 1)
 
         def forward(self, tokens: Tensor) -> Tensor:
-            assert tokens.shape[1] == 16
+            assert tokens.shape[1] == 15
             return self.body(self.embed(tokens))
 
     model = OneLength()
     with tracer.watch(model, run="length", every=1) as recorder:
         for batch in batches(3):
-            recorder.step(model(batch[:, :16]).square().mean())
+            recorder.step(model(batch[:, :15]).square().mean())
         assert recorder.off is None
     trace = open_run("checkpoints/length").trace
     assert np.isfinite(trace["entropy"]).all() and np.isnan(trace["induction"]).all()

@@ -11,9 +11,8 @@ from torch import nn
 
 import tracer
 from tracer.ablate import derangement
-from tracer.measures import HEAD_MEASURES
 from tracer.watching.refusals import CannotWatch
-from tracer.watching.watcher import Watcher
+from tracer.watching.watcher import MEASURED, Watcher
 
 IDS = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))
 
@@ -72,9 +71,9 @@ def test_measures_have_names_and_places(gpt: Callable[..., Any]) -> None:
         found.append(watcher.read())
         assert watcher.n_kept == 2 and torch.equal(watcher.tokens, IDS) and watcher.d_vocab == 20  # type: ignore[arg-type]
         assert (watcher.pattern(1, 2, slice(3, 6), slice(0, 4)) - watcher.pattern(1, 2)[3:6, :4]).abs().max() < 1e-6
-    assert set(found[0].data_vars) == set(HEAD_MEASURES)
+    assert set(found[0].data_vars) == set(MEASURED)
     assert found[0]["module"].values.tolist() == ["h.0.attn", "h.1.attn"] and found[0]["causal"].all()
-    for name in HEAD_MEASURES:
+    for name in MEASURED:
         assert float(abs(found[0][name] - found[1][name]).max()) < 2e-6, name
 
 
@@ -242,7 +241,7 @@ def test_two_models_are_two_models(gpt: Callable[..., Any]) -> None:
         teacher(IDS)
         plain = student(IDS)[0]
         for watcher, expected in ((one, alone[0]), (other, alone[2])):
-            for name in HEAD_MEASURES:
+            for name in MEASURED:
                 assert float(abs(watcher.read()[name] - expected[name]).max()) < 1e-6, name
         with one.ablate({(0, 1)}):
             assert (teacher(IDS)[0] - alone[1]).abs().max() < 1e-5

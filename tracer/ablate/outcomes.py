@@ -18,7 +18,7 @@ from tracer.data.probes import Probe, per_token_loss
 from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import Edit, applied, recording, visiting
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES
+from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def head_outcomes(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> xr.Dataset:
-    """What the rest of the network did: every measure of every head, `[run layer head]`, with and without some parts.
+    """What the rest of the network did: the measures of every head, `[run layer head]`, with and without some parts.
 
     duplicate_token and induction are measured on Probe R's second copy, the others on `text` (left out without it).
     Replacements come from the same batch. Where patterns are edited (edges, frozen) measures are those of the edited
@@ -179,7 +179,7 @@ def head_outcomes(
     parts = list(parts)
     jobs: list[tuple[Tensor, slice, list[str]]] = [(repeat.tokens, repeat.second_copy, list(REPEAT_MEASURES))]
     if text is not None:
-        jobs.append((text, slice(1, None), [name for name in HEAD_MEASURES if name not in REPEAT_MEASURES]))
+        jobs.append((text, slice(1, None), list(TEXT_MEASURES)))
     found: dict[str, Tensor] = {}
     for tokens, rows, names in jobs:
         plans = planner(model, tokens, mode, positions=positions, frozen=frozen, draws=draws, seed=seed)(parts)

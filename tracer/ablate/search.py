@@ -20,7 +20,7 @@ from torch import Tensor
 from tracer.ablate.engine import losses
 from tracer.ablate.parts import Head
 from tracer.ablate.replace import Mode, ready
-from tracer.data.probes import predictable
+from tracer.data.probes import new_tokens, predictable
 from tracer.model.protocol import HeadModel
 
 Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"]]
@@ -60,10 +60,10 @@ class Found:
 def repeat_gain(loss: Float[Tensor, "set batch loss_pos"]) -> Float[Tensor, " set"]:
     """How much better tokens of Probe R are predicted when seen before: first_copy_loss - repeat_loss, in nats.
 
-    Source: ours, after Olsson et al. 2022. The losses must be of whole rows of Probe R, 2 L of them.
+    Source: ours, after Olsson et al. 2022. The losses must be of whole rows of Probe R, 3 L of them.
     """
-    period = loss.shape[-1] // 2
-    return (loss[..., 1:period].mean(-1) - loss[..., predictable(period)].mean(-1)).mean(-1)
+    period = loss.shape[-1] // 3
+    return (loss[..., new_tokens(period)].mean(-1) - loss[..., predictable(period)].mean(-1)).mean(-1)
 
 
 def build_up(
@@ -144,7 +144,8 @@ def _search(
 
 
 def _checked_repeat_gain(tokens: Tensor) -> Behaviour:
-    period = (tokens.shape[1] - 1) // 2
-    if period < 2 or not torch.equal(tokens[:, 1 : period + 1], tokens[:, period + 1 :]):
-        raise ValueError("these rows are not a start token and a block twice (probes.repeated): give a behaviour=")
+    period = (tokens.shape[1] - 1) // 3
+    before, again = tokens[:, : 2 * period + 1], tokens[:, 2 * period + 1 :]
+    if period < 2 or again.shape[1] != period or not (before[:, None] == again[..., None]).any(-1).all():
+        raise ValueError("these are not rows of Probe R (probes.repeated): give a behaviour=")
     return repeat_gain

@@ -27,6 +27,7 @@ from tracer.ablate.parts import Head, Path, check_heads, name
 from tracer.ablate.repair import self_repair
 from tracer.ablate.replace import MODES, averaged, planner, refuse_other_things
 from tracer.analysis.composition import composition, copying, random_composition, random_copying
+from tracer.analysis.prompt_attention import induction as mean_induction
 from tracer.data.probes import Probe, repeated
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import visiting
@@ -161,7 +162,7 @@ def verdict(
     sized = "" if sequences == SEQUENCES else f", sequences={sequences}"
     return Verdict(
         (layer, head), called,
-        (_prefix_matching(model, probe, induction[:, layer, head]), _copying(model, (layer, head)),
+        (_prefix_matching(model, probe, (layer, head), induction), _copying(model, (layer, head)),
          _ablation(effects), partner_test),
         effects, partner, float(previous[:, layer, head].mean()), repaired,
         f"import tracer\nfrom tracer.ablate import verdict\n\n"
@@ -169,14 +170,19 @@ def verdict(
     )  # fmt: skip
 
 
-def _prefix_matching(model: HeadModel, probe: Probe, per_sequence: Float[Tensor, " batch"]) -> Finding:
-    found = estimate(per_sequence.cpu().numpy())
+def _prefix_matching(
+    model: HeadModel, probe: Probe, head: Head, induction: Float[Tensor, "batch layer head"]
+) -> Finding:
+    """Passed when the score is high, and beyond doubt higher than the same keys get where nothing repeats."""
+    found = estimate(induction[:, *head].cpu().numpy())
+    control = float(mean_induction(model, probe.control, probe.second_copy, repeats=probe.tokens)[head])
     chance = MEASURES["induction"].at_chance(Setting(model.n_ctx, probe.period, model.d_vocab)) or 0.0
-    passed = found.mean >= STRONG and not found.low <= chance
+    passed = found.mean >= STRONG and not found.low <= max(chance, control)
     return Finding(
         "prefix matching", found.mean, found.low, found.high, chance, passed,
-        f"Where random tokens repeat, {found.mean:.2f} of its attention goes to the token that came next last time; "
-        f"{STRONG} is needed.",
+        f"Where random tokens repeat, {probe.period} to {2 * probe.period} tokens apart, {found.mean:.2f} of its "
+        f"attention goes to the token that came next last time; {STRONG} is needed. The same places get {control:.2f} "
+        "where nothing repeats.",
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def batches(run: Run) -> Batches:
     about = run.about
     if why_not := about.why_not("held_out"):
         assert about.d_vocab is not None  # only models of tokens are rebuilt
-        n_ctx = about.n_ctx or 2 * MAX_PERIOD + 1
+        n_ctx = about.n_ctx or 3 * MAX_PERIOD + 1
         repeat = probes.repeated(about.d_vocab, n_ctx, about.bos or 0, batch=_rows(run))
         return Batches(repeat, _kept_text(run), why_not, "Kept text")
     config = run.config

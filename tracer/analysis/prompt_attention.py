@@ -142,16 +142,18 @@ def _thumbs(seen: HeadStats) -> Tensor:
 
 
 @torch.no_grad()
-def induction(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice) -> Float[Tensor, "layer head"]:
+def induction(
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, repeats: Int[Tensor, "batch pos"] | None = None
+) -> Float[Tensor, "layer head"]:
     """The induction score of every head over some query rows (Probe R's second copy), under the edits in force.
 
     Source: Olsson et al. 2022, as `tracer.heads.head_means`; it reads q and k, so patterns that an edit holds do not
-    show.
+    show. `repeats`: of these tokens the keys are taken, while the model reads `tokens`, Probe R's control.
     """
     found = torch.full((model.n_layers, model.n_heads), float("nan"), device=tokens.device)
 
     def visit(call: AttentionCall) -> None:
-        score = head_means(call.stats(tokens), rows)["induction"]
+        score = head_means(call.stats(tokens if repeats is None else repeats), rows)["induction"]
         found[call.layer, call.first_head : call.first_head + len(score)] = score
 
     with visiting(visit):

@@ -79,6 +79,7 @@ def verdict(run: Run) -> str:
 
     from tracer import ablate
     from tracer.analysis.change_points import phase_change
+    from tracer.analysis.prompt_attention import induction as induction_of
     from tracer.data import probes
 
     induction = run.trace["induction"]
@@ -87,14 +88,16 @@ def verdict(run: Run) -> str:
     previous = run.trace["previous_token"].isel(step=-1).values
     model = run.model()
     probe = probes.repeated(model.d_vocab, model.n_ctx)
+    control = induction_of(model, probe.control, probe.second_copy, repeats=probe.tokens)
     last = model.n_layers - 1
     ranked = sorted(range(model.n_heads), key=lambda head: -scores[last, head])
     strong = [head for head in ranked if scores[last, head] > 0.4]
     layer, head = (int(i) for i in np.unravel_index(scores.argmax(), scores.shape))
     p_layer, p_head = (int(i) for i in np.unravel_index(previous.argmax(), previous.shape))
-    ahead, back = scores[layer, head], previous[p_layer, p_head]
+    ahead, back, without = scores[layer, head], previous[p_layer, p_head], float(control[layer, head])
     lines = [
         f"strongest induction head        L{layer}H{head}  {ahead:.2f} of its attention goes to what came next before",
+        f"  its control, without a repeat         {without:.2f} of it goes to the same places",
         f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention goes one token back",
     ]
 

@@ -76,7 +76,7 @@ def build(config: DataConfig, n_ctx: int, seed: int) -> Data:
         prompt = " ".join(map(str, random.passage(n_prompt)))
     else:
         tokenised = text.tokenised(config)
-        source = _windows(config.corpus, tokenised.train, tokenised.held, n_ctx)
+        source = _windows(config, config.corpus, tokenised.train, tokenised.held, n_ctx)
         tokenizer, digest = tokenised.tokenizer, tokenised.hash
         n_train_tokens = len(tokenised.train)
         prompt = shorten(tokenizer, tokenised.passage, n_prompt)
@@ -115,13 +115,13 @@ def _other_source(
             f"set corpus={config.mix!r} and mix={config.corpus!r}"
         )
     stream, digest = text.mixed_in(config, main)
-    return _windows(config.mix, stream, main.held, n_ctx), digest
+    return _windows(config, config.mix, stream, main.held, n_ctx), digest
 
 
-def _windows(corpus: str, train: np.ndarray, held: np.ndarray, n_ctx: int) -> sources.Text:
+def _windows(config: DataConfig, corpus: str, train: np.ndarray, held: np.ndarray, n_ctx: int) -> sources.Text:
     if min(len(train), len(held)) <= n_ctx:
         raise ValueError(
             f"corpus {corpus!r} is too small: {len(train)} tokens to train on and {len(held)} held out, and a row "
             f"takes n_ctx + 1 = {n_ctx + 1} of each; give more text, a larger val_share or a smaller n_ctx"
         )
-    return sources.Text(train, held, n_ctx)
+    return sources.Text(train, held, n_ctx, config.start_token)

@@ -1,7 +1,9 @@
 """Fixed batches whose right answers are known, and the losses read from them.
 
 `per_token_loss[:, j]` is the loss at position j, which predicts token j + 1.
-Probe R is [BOS, s_1 .. s_L, s_1 .. s_L]: first copy at positions 1 .. L, second copy at L+1 .. 2L.
+Probe R is [BOS, a filler, s_1 .. s_L, a filler, s_1 .. s_L], all of it distinct random tokens but for the second copy,
+at positions 2L+1 .. 3L. The fillers have L tokens together, cut at another place in each row: so the copies are a
+period of L to 2L apart, and no fixed distance finds more than a few of them.
 """
 
 from __future__ import annotations
@@ -16,49 +18,77 @@ from torch import Tensor
 from tracer.measures import period
 
 PROBE_SEED = 20220923
+STRIDE = 2
 
 Loss = Float[Tensor, "batch loss_pos"]
+Tokens = Int[Tensor, "batch pos"]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A fixed batch of tokens; `period` is the length L of the repeated block."""
+    """A fixed batch of tokens that repeat, and of the same positions without a repeat."""
 
-    tokens: Int[Tensor, "batch pos"]
+    tokens: Tokens
     period: int
+    """L, the length of the repeated block and the shortest of the periods."""
+    periods: Int[Tensor, " batch"]
+    """How far the two copies are apart, by row."""
+    control: Tokens
+    """The same rows with new tokens in place of the second copy: what is looked at all the same is a place."""
 
     @property
     def second_copy(self) -> slice:
-        """The query rows L+1 .. 2L, whose tokens were all seen before; an induction head attends to key q - L + 1."""
-        return second_copy(self.period)
+        """The query rows 2L+1 .. 3L, all seen before; with a period p an induction head attends to key q - p + 1."""
+        n = self.tokens.shape[1]
+        return slice(n - self.period, n)
 
     @property
     def predictable(self) -> slice:
-        """The loss positions L+1 .. 2L-1, which an induction head gets right (L itself has a random target)."""
-        return predictable(self.period)
+        """The loss positions 2L+1 .. 3L-1, which an induction head gets right (2L itself has a random target)."""
+        n = self.tokens.shape[1]
+        return slice(n - self.period, n - 1)
 
 
-def repeated(d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32) -> Probe:
-    """Probe R: a start token and a block of distinct random tokens, twice.
+def repeated(
+    d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32, at: int | None = None
+) -> Probe:
+    """Probe R: a start token and a block of distinct random tokens, twice, with periods spread evenly over the rows.
 
-    Source: Olsson et al. 2022, Methods; drawn without replacement, so that each token has exactly one earlier copy.
+    Source: Olsson et al. 2022, Methods; the mixed periods and the control are ours. Drawn without replacement, so that
+    each token has exactly one earlier copy (of 2 tokens beside bos, the control's new one is the filler). With `at`
+    every row has that one period, a block as long, and no filler. Errors: ValueError where there is no room.
     """
-    length = period(d_vocab, n_ctx)
-    if length < 1:
-        raise ValueError(f"n_ctx={n_ctx} and d_vocab={d_vocab} leave no room for a repeat: n_ctx >= 3, d_vocab >= 2")
     others, rng = np.delete(np.arange(d_vocab), bos), np.random.default_rng(seed)
-    block = torch.from_numpy(np.stack([rng.choice(others, length, replace=False) for _ in range(batch)]))
-    return Probe(torch.cat([torch.full((batch, 1), bos), block, block], 1), length)
+    length = period(d_vocab, n_ctx) if at is None else at
+    spare = length if at is None else 0
+    if length < 1 or d_vocab < 3 or at and (2 * at >= n_ctx or 2 * at > len(others)):
+        needs = "n_ctx >= 4, d_vocab >= 3" if at is None else f"n_ctx and d_vocab >= {2 * at + 1} for a period of {at}"
+        raise ValueError(f"n_ctx={n_ctx} and d_vocab={d_vocab} leave no room for a repeat: {needs}")
+    spread = np.linspace(0, spare, batch).round().astype(np.int64)
+    between = np.concatenate([spread[i::STRIDE] for i in range(STRIDE)])  # the first rows alone span the periods too
+    rows, new = [], []
+    for after in between:
+        drawn = np.resize(rng.permutation(others)[: spare + 2 * length], spare + 2 * length)
+        filler, block, fresh = np.split(drawn, [spare, spare + length])
+        start = [bos, *filler[after:], *block, *filler[:after]]
+        rows.append([*start, *block])
+        new.append([*start, *fresh])
+    return Probe(torch.tensor(rows), length, torch.from_numpy(length + between), torch.tensor(new))
 
 
 def second_copy(period: int) -> slice:
-    """Query rows L+1 .. 2L of Probe R."""
-    return slice(period + 1, 2 * period + 1)
+    """Query rows 2L+1 .. 3L of Probe R."""
+    return slice(2 * period + 1, 3 * period + 1)
 
 
 def predictable(period: int) -> slice:
-    """Loss positions L+1 .. 2L-1 of Probe R."""
-    return slice(period + 1, 2 * period)
+    """Loss positions 2L+1 .. 3L-1 of Probe R."""
+    return slice(2 * period + 1, 3 * period)
+
+
+def new_tokens(period: int) -> slice:
+    """Loss positions 1 .. 2L-1 of Probe R, whose targets stand there for the first time."""
+    return slice(1, 2 * period)
 
 
 def per_token_loss(
@@ -85,11 +115,11 @@ def repeat_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
 
 
 def first_copy_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
-    """Mean loss on the same tokens s_2 .. s_L when they are still new; ln(d_vocab) for a model that knows nothing.
+    """Mean loss on the tokens before the second copy, all new; ln(d_vocab) for a model that knows nothing.
 
     Source: ours, the control of repeat_loss.
     """
-    return loss[:, 1:period].mean()
+    return loss[:, new_tokens(period)].mean()
 
 
 def icl_positions(n_ctx: int) -> tuple[int, int]:

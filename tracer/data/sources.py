@@ -30,11 +30,15 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Text:
-    """Windows of n_ctx+1 tokens: at random places of the training text, evenly spread over the held-out text."""
+    """Windows of n_ctx+1 tokens: at random places of the training text, evenly spread over the held-out text.
+
+    With `start_token` each begins with it, as prompts do, in the place of its own first token.
+    """
 
     train: Integer[np.ndarray, " train_pos"]
     held: Integer[np.ndarray, " held_pos"]
     n_ctx: int
+    start_token: bool = False
 
     def rows(self, rng: np.random.Generator, n: int) -> Rows:
         return self._windows(self.train, rng.integers(0, len(self.train) - self.n_ctx, n))
@@ -43,7 +47,10 @@ class Text:
         return self._windows(self.held, np.linspace(0, len(self.held) - self.n_ctx - 1, n).astype(np.int64))
 
     def _windows(self, stream: Integer[np.ndarray, " stream_pos"], starts: Int[np.ndarray, " batch"]) -> Rows:
-        return stream[starts[:, None] + np.arange(self.n_ctx + 1)].astype(np.int64)
+        rows = stream[starts[:, None] + np.arange(self.n_ctx + 1)].astype(np.int64)
+        if self.start_token:
+            rows[:, 0] = BOS_ID
+        return rows
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,12 @@ def head_means(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     return {**means, "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan"))}
 
 
-def probe_scores(text: HeadStats, repeat: HeadStats, second_copy: slice) -> PerHead:
-    """The head measures of a trace: two of them from Probe R's second copy, the others from held-out text.
+def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
+    """The head measures of a trace: on held-out text, on Probe R's second copy, and on its control.
 
-    Source: `tracer.measures`, the probe of each measure. `repeat` must have been given tokens.
+    Source: `tracer.measures`, the probe of each measure. `repeat` and `control`, whose q and k come from the control's
+    rows, must both have been given Probe R's own tokens, so that they read the same keys.
     """
-    on_repeat = head_means(repeat, second_copy)
-    return {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
+    on_repeat, without = head_means(repeat, second_copy), head_means(control, second_copy)
+    scores = {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
+    return {**scores, "induction_control": without["induction"]}

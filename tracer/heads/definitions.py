@@ -195,7 +195,7 @@ def attention_by_offset(
 ) -> Float[Tensor, "*batch offset"]:
     """Mean attention to the key `offset` positions back, over the rows that have one.
 
-    Source: the off-diagonals of Olsson et al. 2022. On Probe R an induction head peaks at offset period - 1.
+    Source: the off-diagonals of Olsson et al. 2022. On a block and its copy an induction head peaks at the period - 1.
     """
     n = pattern.shape[-1]
     return torch.stack([pattern.diagonal(offset=-d, dim1=-2, dim2=-1).mean(-1) for d in range(n)], -1)

@@ -13,10 +13,11 @@ from tracer.measures.setting import MAX_PERIOD, Setting, period
 from tracer.measures.weights import WEIGHTS
 
 __all__ = [
-    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PROBES", "REPEAT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE",
-    "Band", "Measure", "Setting", "period", "probe_words", "update_band",
+    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PROBES", "REPEAT_MEASURES", "TEXT_MEASURES", "UPDATE_BANDS",
+    "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "period", "probe_words", "update_band",
 ]  # fmt: skip
 
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}
 HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)
+TEXT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "text")
 REPEAT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "repeat")

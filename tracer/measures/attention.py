@@ -64,7 +64,7 @@ ATTENTION = (
     ),
     Measure(
         name="duplicate_token", label="Duplicate-token attention", short="dup", low=0, high=1,
-        formula="sum of A_qk over keys k < q that hold the query's token, mean over the second copy q = L+1 .. 2L",
+        formula="sum of A_qk over keys k < q that hold the query's token, mean over the second copy q = 2L+1 .. 3L",
         source="Wang et al. 2022 (2211.00593), as mass per row",
         probe="repeat", dims=HEAD,
         note="Looks back at an earlier copy of the same token. Not the number of transformer_lens detect_head, "
@@ -73,12 +73,22 @@ ATTENTION = (
     ),
     Measure(
         name="induction", label="Induction score", short="ind", low=0, high=1,
-        formula="sum of A_qk over keys k whose previous token is the query's, mean over the second copy q = L+1 .. "
-                "2L",
-        source="prefix matching, Olsson et al. 2022, Methods, as mass per row",
+        formula="sum of A_qk over keys k whose previous token is the query's, mean over the second copy q = "
+                "2L+1 .. 3L",
+        source="prefix matching, Olsson et al. 2022, Methods, as mass per row; periods L .. 2L are ours",
         probe="repeat", dims=HEAD,
-        note="Half of an induction head: it looks at the token that came next last time. Whether it copies it is "
-             "another measure. Not the number of transformer_lens detect_head.",
+        note="Half of an induction head: it looks at the token that came next last time, L to 2L tokens ago, another "
+             "distance in each row. Read it beside its control. Whether it copies the token is another measure. Not "
+             "the number of transformer_lens detect_head.",
+        chance_text="uniform attention on the same rows", chance=uniform_one_copy
+    ),
+    Measure(
+        name="induction_control", label="Induction score without a repeat", short="ctrl", low=0, high=1,
+        formula="sum of A_qk over the very keys of the induction score, in rows whose tokens q = 2L+1 .. 3L are new",
+        source="ours, the control of induction",
+        probe="control", dims=HEAD,
+        note="What positions alone give the induction score: near the score where a head looks a fixed number of "
+             "tokens back, near chance where it follows the repeat.",
         chance_text="uniform attention on the same rows", chance=uniform_one_copy
     ),
     Measure(

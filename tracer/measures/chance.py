@@ -29,8 +29,8 @@ def uniform_one_key(setting: Setting) -> float:
 
 
 def uniform_one_copy(setting: Setting) -> float:
-    n = 2 * setting.period + 1
-    return _mean([1 / _keys(setting, q, n) for q in range(setting.period + 1, n)])
+    n = 3 * setting.period + 1
+    return _mean([1 / _keys(setting, q, n) for q in range(2 * setting.period + 1, n)])
 
 
 def uniform_entropy(setting: Setting) -> float:

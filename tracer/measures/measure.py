@@ -28,8 +28,8 @@ class Measure:
     """Plain text, in the words of design and docstrings."""
     source: str
     """Who defined it; "ours" where nobody did."""
-    probe: Literal["text", "repeat", "train", "weights", "prompts", "clock"]
-    """Which tokens it is measured on: held-out text, repeated random tokens, the training batch, or none."""
+    probe: Literal["text", "repeat", "control", "train", "weights", "prompts", "clock"]
+    """Which tokens it is measured on: held-out text, random tokens with or without a repeat, the batch, or none."""
     dims: tuple[str, ...]
     """Its dimensions in the trace."""
     unit: str = ""
@@ -55,7 +55,8 @@ class Measure:
 
 PROBES = {
     "text": "held-out text",
-    "repeat": "random tokens, repeated once",
+    "repeat": "random tokens, repeated once at many distances",
+    "control": "random tokens that do not repeat",
     "train": "the training batch",
     "weights": "the weights themselves",
     "prompts": "the fixed prompts of the run",

@@ -38,15 +38,15 @@ SCALARS = (
     ),
     Measure(
         name="repeat_loss", label="Loss on repeated tokens", short="repeat", unit="nats", low=0,
-        formula="mean loss at positions L+1 .. 2L-1: tokens s_2 .. s_L of the second copy",
+        formula="mean loss at positions 2L+1 .. 3L-1: tokens s_2 .. s_L of the second copy",
         source="Olsson et al. 2022",
         probe="repeat", dims=("step",),
         note="Only copying can bring it down; the first token of the copy is left out, as nothing announces it.",
         chance_text=KNOWS_NOTHING, chance=knows_nothing
     ),
     Measure(
-        name="first_copy_loss", label="Loss on the same tokens when new", short="first", unit="nats", low=0,
-        formula="mean loss at positions 1 .. L-1: tokens s_2 .. s_L of the first copy",
+        name="first_copy_loss", label="Loss on such tokens when new", short="first", unit="nats", low=0,
+        formula="mean loss at positions 1 .. 2L-1: the tokens before the second copy",
         source="ours, the control of repeat_loss",
         probe="repeat", dims=("step",),
         note="These tokens are random, so it stays at or above chance; a model of text rises above it.",

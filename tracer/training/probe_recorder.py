@@ -30,6 +30,8 @@ SCALARS = (
     "learning_rate",
 )  # fmt: skip
 STREAM = "blocks.0.hook_resid_pre"
+CONTROL_ROWS = 16
+"""Of Probe R, read without their repeat too: its first half, which spans the periods."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -61,6 +63,7 @@ class ProbeRecorder:
         self.val = data.val(config.val_rows).to(self.device)
         self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
+        self.control_tokens = self.repeat.control[:CONTROL_ROWS].to(self.device)
         self.n_text, self.n_repeat = min(config.text_prompts, len(self.val)), config.repeat_prompts
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config
@@ -119,23 +122,28 @@ class ProbeRecorder:
 
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool) -> dict[str, np.ndarray]:
-        """Head statistics and losses on Probe D (held-out text) and Probe R (repeated tokens), as numpy arrays."""
+        """Head statistics and losses on Probe D (held-out text), Probe R (repeated tokens) and its control."""
         training = model.training
         model.eval()
         with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
         with recording(*QK_TAPS) as repeat:
             repeat_loss = probes.per_token_loss(model(self.repeat_tokens), self.repeat_tokens)
+        with recording(*QK_TAPS) as control:
+            x, attn_pos = model.start(self.control_tokens)
+            for block in model.blocks:  # nobody asks for its logits, which cost more than all of this
+                x = block(x, attn_pos)
         model.train(training)
+        repeats = self.repeat_tokens[:CONTROL_ROWS]
         layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period
-        assert period is not None
         per_layer = []
         for layer in layers:
             q, k = model.qk_taps(layer)
-            of_text, of_repeat = (model.visible(layer, seen[q]) for seen in (text, repeat))
-            on_text = stats(text[q], text[k], scale=scale, mask=of_text)
-            on_repeat = stats(repeat[q], repeat[k], self.repeat_tokens, scale=scale, mask=of_repeat)
-            per_layer.append(probe_scores(on_text, on_repeat, self.repeat.second_copy))
+            on_text, on_repeat, on_control = (
+                stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]))
+                for seen, tokens in ((text, None), (repeat, self.repeat_tokens), (control, repeats))
+            )
+            per_layer.append(probe_scores(on_text, on_repeat, on_control, self.repeat.second_copy))
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
         row |= {
             "val_loss": loss.mean(),

@@ -51,7 +51,7 @@ class Terminal:
             f"held-out {row['val_loss']:.3f} (ppl {row['val_perplexity']:.1f})\n"
             f"  entropy by block  {entropy}\n"
             f"  best induction head {row['best_head']} {row['best_induction']:.3f}  "
-            f"repeated-token loss {row['repeat_loss']:.3f}"
+            f"(no repeat {row['best_control']:.3f})  repeated-token loss {row['repeat_loss']:.3f}"
         )
         if with_gradients and row["gradients"]:
             table = Table("tensor", "g", "w", "u", box=None, pad_edge=False, header_style="dim")

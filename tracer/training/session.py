@@ -208,6 +208,7 @@ class TrainingSession:
             "val_loss": val_loss, "val_perplexity": perplexity(val_loss),
             "icl_score": float(last["icl_score"]), "repeat_loss": float(last["repeat_loss"]),
             "best_head": f"L{layer}H{head}", "best_induction": float(induction.max()),
+            "best_control": float(last["induction_control"][layer, head]),
             "gradients": {
                 name: [float(g), float(w), float(u)]
                 for name, g, w, u in zip(

@@ -1,7 +1,7 @@
 """Measure somebody's model on fixed inputs, and write what was found as a run directory.
 
 The inputs are a few sequences kept from a real call of the model, and, when it reads tokens and nothing else that
-nobody could know, Probe R (random tokens, repeated once). The model runs on them in eval mode, without gradients,
+nobody could know, Probe R (random tokens that repeat). The model runs on them in eval mode, without gradients,
 uncompiled, with every random state put back afterwards.
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, RunWriter, Variable
 from tracer.store.provenance import process, provenance
@@ -53,6 +53,7 @@ class Probing:
         self.broken: int | None = None
         """The first layer whose attention was not finite in the last measurement."""
         self._repeat: Inputs | None = None
+        self._control: Inputs | None = None
         self._period: int | None = None
         self._width = 1
 
@@ -64,8 +65,8 @@ class Probing:
             on_text, self.broken = self.watcher.arrays(), self.watcher.first_broken()
             if self.writer is None:
                 self._begin(step)
-            row: dict[str, Any] = {name: on_text[name] for name in HEAD_MEASURES}
-            row |= {name: np.full_like(on_text["entropy"], np.nan) for name in REPEAT_MEASURES}
+            row: dict[str, Any] = {name: np.full_like(on_text["entropy"], np.nan) for name in HEAD_MEASURES}
+            row |= {name: on_text[name] for name in TEXT_MEASURES}
             pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
             row |= self._losses(output)
             if self._repeat is not None:
@@ -83,22 +84,27 @@ class Probing:
         return fetch({"val_loss": probes.per_token_loss(logits.float(), tokens).mean()})
 
     def _on_repeat(self, pictures: list[np.ndarray], with_patterns: bool) -> dict[str, Any]:
-        """Probe R: the two scores that need repeats, and the losses when there are logits for every token."""
+        """Probe R and its control: the scores that need repeats, and the losses when every token has logits."""
         assert self._repeat is not None and self._repeat.tokens is not None and self._period is not None
-        self.watcher.rows = probes.second_copy(self._period)
+        watcher, tokens = self.watcher, self._repeat.tokens
+        assert self._control is not None
+        watcher.rows, watcher.repeats = probes.second_copy(self._period), tokens
         try:
-            with self.watcher:
+            with watcher:
+                self._control.run(self.model)
+            control = watcher.arrays()["induction"]
+            with watcher:
                 output = self._repeat.run(self.model)
         finally:
-            self.watcher.rows = FIRST_ROW_ON
-        found = self.watcher.arrays()
+            watcher.rows, watcher.repeats = FIRST_ROW_ON, None
+        found = watcher.arrays()
         if with_patterns:
-            pictures.append(self.watcher.pictures(N_PROMPTS, self._width))
-        row: dict[str, Any] = {name: found[name] for name in REPEAT_MEASURES}
-        logits = logits_of(output, self._repeat.tokens)
+            pictures.append(watcher.pictures(N_PROMPTS, self._width))
+        row: dict[str, Any] = {"induction_control": control, **{name: found[name] for name in REPEAT_MEASURES}}
+        logits = logits_of(output, tokens)
         if logits is None:
             return row
-        loss = probes.per_token_loss(logits.float(), self._repeat.tokens)
+        loss = probes.per_token_loss(logits.float(), tokens)
         return row | fetch({
             "repeat_loss": probes.repeat_loss(loss, self._period),
             "first_copy_loss": probes.first_copy_loss(loss, self._period),
@@ -135,11 +141,11 @@ class Probing:
         """Probe R, unless the model has cross attention or inputs that nobody could make up."""
         n = tokens.shape[1]
         size = min(d_vocab, self.words.size or d_vocab)
-        if n < 3 or size < 3 or any(layer.kind == "cross" for layer in self.watcher.layers):
+        if n < 4 or size < 3 or any(layer.kind == "cross" for layer in self.watcher.layers):
             return
         bos = self.words.bos if self.words.bos is not None and self.words.bos < d_vocab else 0
         probe = probes.repeated(size, n, bos, batch=PROBE_ROWS)
-        made = self.inputs.with_tokens(probe.tokens.to(tokens.device, tokens.dtype))
+        made, control = (self.inputs.with_tokens(x.to(tokens)) for x in (probe.tokens, probe.control))
         if made is None:
             return
         try:
@@ -148,7 +154,7 @@ class Probing:
             trial.check()
         except Exception:  # it takes inputs of one length only, say: then there is no Probe R
             return
-        self._repeat, self._period = made, probe.period
+        self._repeat, self._control, self._period = made, control, probe.period
 
     def _prompts(self) -> dict[str, list[int]]:
         """The kept sequences by name: their token ids, or nothing where the model reads none."""

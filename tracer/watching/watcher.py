@@ -19,7 +19,7 @@ from tracer.heads import head_means
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
 from tracer.interventions.edits import recording, visiting
-from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.watching.discovered import DiscoveredAttention, editing
 from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.padding import hidden, real_rows, without_padding
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
+MEASURED = (*TEXT_MEASURES, *REPEAT_MEASURES)
+"""The head measures that one forward pass gives."""
 FIRST_ROW_ON = slice(1, None)
 """Query rows q >= 1: row 0 of a causal pattern sees one key only."""
 KEPT_BYTES = 256 * 2**20
@@ -52,6 +54,8 @@ class Watcher:
         self.map, self.sites = DiscoveredAttention(), Sites(self.model)
         self.rows = FIRST_ROW_ON
         """The query rows that measures are means over."""
+        self.repeats: Tensor | None = None
+        """Tokens whose earlier copies count instead of those of the model's own: Probe R, while its control runs."""
         self.tokens: Tensor | None = None
         """Token ids of the last forward pass, where the model looked some up and attention runs over these."""
         self.d_vocab: int | None = None
@@ -113,7 +117,8 @@ class Watcher:
         layer = self.map.layers[call.layer]
         cross = layer.kind == "cross"
         fits = not cross and tokens is not None and tokens.shape == (batch, query_pos) and query_pos == key_pos
-        found = call.stats(tokens if fits else None, z=not torch.is_grad_enabled())
+        counted = tokens if self.repeats is None else self.repeats
+        found = call.stats(counted if fits else None, z=not torch.is_grad_enabled())
         if cross:  # queries and keys are counted apart, even where there are as many
             nowhere = torch.full_like(found["entropy"], float("nan"))
             found = replace(found, rows={**found.rows, **dict.fromkeys(SQUARE, nowhere)})
@@ -176,9 +181,9 @@ class Watcher:
                 "no forward pass has run inside the watch: call the model inside `with tracer.watch(...)`"
             )
         shape = (len(self.layers), max(layer.n_heads for layer in self.layers))
-        values = {name: np.full(shape, np.nan, np.float32) for name in HEAD_MEASURES}
+        values = {name: np.full(shape, np.nan, np.float32) for name in MEASURED}
         for index, means in self._measures.items():
-            for name in set(HEAD_MEASURES) & set(means):
+            for name in set(MEASURED) & set(means):
                 row = torch.cat(means[name]).float().cpu().numpy()
                 values[name][index, : len(row)] = row
         return values

@@ -208,17 +208,17 @@ def _draw_doubts(run: Run, setup: Setup) -> None:
 
 
 def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
-    period = ablation.batches(setup.run, setup.created).repeat.period
+    seen = ablation.batches(setup.run, setup.created).repeat.second_copy.start
     positions = np.arange(1, len(cost.before_by_position) + 1)
     blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
     draw(
         curves.picture(
-            blob, step=period + 1, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
+            blob, step=seen, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
             selectable=False, height=230,
         ),
         key="positions",
     )  # fmt: skip
-    st.caption(f"Repeated tokens. From token {period + 1} on, the line, everything has been seen before.")
+    st.caption(f"Repeated tokens. From token {seen} on, the line, everything has been seen before.")
 
 
 def _draw_induction(run: Run, setup: Setup) -> None:

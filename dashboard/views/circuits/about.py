@@ -79,10 +79,10 @@ At chance: a row is even, 1 / (number of positions it may look at).
 Source: [Elhage et al. 2021]({elhage}).
 """
 STRIPES = """
-**Attention by distance**: the mean of A[q, q − d] over the rows q that have such a key, on Probe R: a start token and
-two copies of the same random tokens. Distance 0 is the token itself, 1 the token before, and an induction head peaks
-at the period − 1: the token after the earlier copy. The start token is left out as a key, and so are distances that
-fewer than 8 rows have.
+**Attention by distance**: the mean of A[q, q − d] over the rows q that have such a key, on a start token and two
+copies of the same random tokens, one right after the other. Distance 0 is the token itself, 1 the token before, and an
+induction head peaks at the period − 1: the token after the earlier copy. The start token is left out as a key, and so
+are distances that fewer than 8 rows have.
 
 At chance: what a head that attends evenly gives to that distance, in the sentence above the picture.
 

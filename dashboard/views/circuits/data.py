@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading import ablation, norm_scales
+from dashboard.loading import norm_scales
 from dashboard.loading.norm_scales import Key, ours
 from tracer.pictures import bipartite
 from tracer.store import Run, open_run
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 INTO = ("k", "q", "v")
 TOP = 12
+LONGEST_PERIOD = 25
+"""Tokens that stand twice for the attention by distance, as in Olsson et al. 2022."""
 AT_ONCE = 2**25
 """Entries of a circuit over the vocabulary that are streamed unasked: about half a second."""
 
@@ -210,8 +212,12 @@ def means_of_positions(key: Key, head: Head, longest: int, normed: bool) -> Dist
 
 @st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …")
 def stripes(key: Key) -> tuple[ByDistance, int]:
-    """On repeated random tokens, and their period."""
+    """On two copies of random tokens, one right after the other, and their period."""
     from tracer.analysis.by_distance import by_distance
+    from tracer.data.probes import repeated
 
-    model, probe = loading.model(open_run(key[0]), key[2]), ablation.batches(*key[:2]).repeat
+    run = open_run(key[0])
+    model = loading.model(run, key[2])
+    most = min(LONGEST_PERIOD, (min(model.n_ctx, model.d_vocab) - 1) // 2)
+    probe = repeated(model.d_vocab, model.n_ctx, run.about.bos or 0, at=most)
     return by_distance(model, probe.tokens), probe.period

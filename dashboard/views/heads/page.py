@@ -15,6 +15,7 @@ from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
+from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_reading import draw_reading
@@ -83,6 +84,7 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
         _draw_atlas(run, trace, shown, measure, focus, lit)
     with right if long else left:
         draw_history(run, trace, measure, focus, shown.step)
+        draw_induction(run, trace, focus, shown.step)
     if long:
         left, right = st.columns([1, 1], gap="large")
         with left:

@@ -60,6 +60,9 @@ def _draw_striking(trace: xr.Dataset, row: int) -> None:
             value = theme.fmt(float(trace[name].values[row][best]), name)
             weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
             said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
+            if name == "induction" and head_scores.holds(trace, "induction_control"):
+                score, control = (float(trace[of].values[row][best]) for of in ("induction", "induction_control"))
+                said = f"{score:.2f}, control {control:.2f}"
             _fact("Nearest to induction" if weak else label, theme.head_label(*best), said)
             return
 

@@ -97,7 +97,7 @@ def _shortened(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     """At most MOST values: means of as many neighbours each."""
     every = -(-len(x) // MOST)
     starts = np.arange(0, len(x), every)
-    sizes = np.diff([*starts, len(x)])
+    sizes = np.diff(starts, append=len(x))
     return np.add.reduceat(x, starts) / sizes, np.add.reduceat(y, starts, axis=1) / sizes
 
 
@@ -134,11 +134,13 @@ def _changes(x: Floats, y: Floats) -> list[PhaseChange | None]:
         near = np.unique(np.searchsorted(places, middles[gain >= gain[best] - NEARLY]))
         low, high = places[max(near[0] - 1, 0)], places[min(near[-1] + 1, len(places) - 1)]
         middle, half = middles[best], widths[best] / 2
-        dates = [round(float(at)) for at in (middle - half, middle, middle + half, low, high)]
         earlier, later = y[i, x <= middle - half][-EDGE:].mean(), y[i, x >= middle + half][:EDGE].mean()
         if (later - earlier) / height[i, best] > 0.5:  # else it is a step of the fit, and none of the curve
+            onset, midpoint, end, low, high = (
+                round(float(at)) for at in (middle - half, middle, middle + half, low, high)
+            )
             before, after = (float(first[i] + scale[i] * level) for level in (earlier, later))
-            found[i] = PhaseChange(*dates, before, after)
+            found[i] = PhaseChange(onset, midpoint, end, low, high, before, after)
     return found
 
 

@@ -2,8 +2,8 @@
 
 1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Of
    K-composition it is the induction head reading the best previous-token head of the layers before it.
-2. A curve has changed where `tracer.analysis.change_points` finds a change that is large enough to tell: by `LEAST`, and
-   by the interval that its probe's rows allow the difference of two levels.
+2. A curve has changed where `tracer.analysis.change_points` finds a change that is large enough to tell: by `LEAST`,
+   and by the interval that its probe's rows allow the difference of two levels.
 3. One change comes before another where the intervals of their dates part; else their order is not known.
 
 Source: ours; Olsson et al. 2022 read these curves side by side and marked one window by eye.

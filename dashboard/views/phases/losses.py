@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
@@ -62,7 +63,7 @@ def _columns(found: data.Surface) -> dict[str, list[float]]:
 def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
     """The path from the start, or from where the loss has fallen, where a phase is else too small to see."""
     st.header("Path of the losses", anchor=False)
-    end = fall.change.end if fall and fall.change else 0
+    end = fallen(fall) if fall else 0
     ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
     since, why = 0, ""
     if end and data.path(run, end) is not None:
@@ -72,7 +73,7 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
     with words:
         st.caption(
             "Each point is the loss by position at one step, on the first two principal components of all of them; "
-            "each axis has its own scale. A turn of the path is a change of what the model learns."
+            "each axis has its own scale. A bend of the path is a change of what the model learns."
             f"{why}{' Thick: the window of the phase.' if ends else ''}"
         )
         st.caption(
@@ -88,6 +89,12 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
         one, two = found.points.T.tolist()
         plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
              on_pick=_go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip
+
+
+def fallen(curve: Curve) -> int:
+    """The first step at which a loss has gone 90 % of its way down to its lowest value."""
+    first = curve.values[0]
+    return int(curve.steps[np.argmax(curve.values <= first - 0.9 * (first - curve.values.min()))])
 
 
 def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:

@@ -212,10 +212,20 @@ def _lines(
     labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
     series = [(traces[run]["step"].values, lift(traces[run][name].values)) for run, name in held]
     steps, values = rows.merge(series)
+    band = [
+        rows.merge([(traces[run]["step"].values, lift(_end(traces[run], name, sign))) for run, name in held])[1]
+        for sign in (-1, 1)
+    ]
     if len(set(labels)) < len(labels):
         labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
-    blob = curves.pack(steps, values, labels, log_y=rows.wide_range(values))
+    blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values))
     draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
+
+
+def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
+    """The lower (-1) or upper end of the 95 % intervals; nan where no standard error was recorded."""
+    margins = loading.margins(trace, name)
+    return trace[name].values + sign * (np.nan if margins is None else margins)
 
 
 def _cut(name: str, longest: int = 14) -> str:

@@ -4,7 +4,7 @@
 /**
  * As tracer.pictures.payload.curves packs it.
  * @typedef {Header & { labels: string[], groups: number[], group_names: string[], log_y: boolean, bridge: boolean,
- *   lo: number, hi: number }} CurvesHeader
+ *   lo: number, hi: number, band?: [number, number] }} CurvesHeader
  */
 
 export default function (args) {
@@ -84,6 +84,7 @@ function makeCurves(part) {
   let head;
   let steps;
   let codes; // [line step]
+  let bandCodes; // [end line step]: the lower, then the upper ends of intervals; undefined where there are none
   let count;
   let points;
   let layout;
@@ -97,6 +98,10 @@ function makeCurves(part) {
 
   const plain = (value) => (head.log_y ? 10 ** value : value);
   const coded = (line, step) => valueOfCode(codes[line * count + step], head.lo, head.hi);
+  const bandAt = (end, line, step) => {
+    const code = bandCodes ? bandCodes[(end * head.labels.length + line) * count + step] : MISSING;
+    return code === MISSING || !head.band ? Number.NaN : valueOfCode(code, head.band[0], head.band[1]);
+  };
   const chosen = () => head.labels.indexOf(part.cue.value);
   const colourOf = (line) => {
     const colours = part.cue.colours[part.theme.mode];
@@ -128,9 +133,18 @@ function makeCurves(part) {
     }
     ctx.stroke();
   }
+  function fillInterval(ctx, line) {
+    const known = points[line].filter((step) => step >= 0 && !Number.isNaN(bandAt(0, line, step)));
+    if (known.length < 2) return;
+    ctx.beginPath();
+    for (const step of known) ctx.lineTo(layout.xs[step], yOf(bandAt(1, line, step)));
+    for (const step of known.reverse()) ctx.lineTo(layout.xs[step], yOf(bandAt(0, line, step)));
+    ctx.fillStyle = css(colourOf(line), 0.18);
+    ctx.fill();
+  }
   function clipToPlot(ctx) {
-    // lines, when they are looked at closer, run on beyond the plot
-    if (!looked.x && !looked.y) return;
+    // bands, and lines when they are looked at closer, run on beyond the plot
+    if (!looked.x && !looked.y && !bandCodes) return;
     ctx.beginPath();
     ctx.rect(layout.left, layout.top - 2, layout.width, layout.height + 4);
     ctx.clip();
@@ -193,6 +207,7 @@ function makeCurves(part) {
     clipToPlot(ctx);
     ctx.lineJoin = "round";
     for (const line of lines) {
+      if (!layout.few) fillInterval(ctx, line);
       ctx.strokeStyle = css(theme.page, 0.9);
       ctx.lineWidth = 5;
       drawLine(ctx, line);
@@ -257,10 +272,10 @@ function makeCurves(part) {
       const { label, unit } = part.cue.scale;
       element("b", "", head.labels[line], node).style.color = colourOf(line);
       const value = text(plain(coded(line, step))) + (unit ? ` ${unit}` : "");
-      factsIn(node, [
-        [part.cue.x_label, exactStep(steps[step])],
-        [label, value]
-      ]);
+      const ends = [bandAt(0, line, step), bandAt(1, line, step)];
+      /** @type {[string, string][]} */
+      const interval = ends.some(Number.isNaN) ? [] : [["95 %", ends.map((end) => text(plain(end))).join(" to ")]];
+      factsIn(node, [[part.cue.x_label, exactStep(steps[step])], [label, value], ...interval]);
     });
   }
   function drop() {
@@ -427,7 +442,7 @@ function makeCurves(part) {
   return {
     load(newHead, arrays) {
       head = newHead;
-      ({ steps, lines: codes } = arrays);
+      ({ steps, lines: codes, band: bandCodes } = arrays);
       count = steps.length;
       hover = null;
       const every = [...steps.keys()];
@@ -453,6 +468,7 @@ function makeCurves(part) {
       ctx.lineWidth = layout.few ? 2 : labels.length > 40 ? 1 : 1.5;
       ctx.globalAlpha = layout.few ? 1 : 0.75;
       labels.forEach((_, line) => {
+        if (layout.few) fillInterval(ctx, line);
         ctx.strokeStyle = colourOf(line);
         drawLine(ctx, line);
       });

@@ -26,8 +26,10 @@ SURE = 25.0
 """Of 20 kinds of noise, walks, drifts and decays, none passes it in more than 5 % of curves of 9 to 200 values."""
 NEARLY = 5.0
 """Middles within it of the best are in the interval: of dated steps and sigmoids it then holds 95 % or more."""
-FINEST = 0.02
+FINEST = 0.03
 """Differences of shape below this share of a curve's range are none: decays are never exactly exponential."""
+SMOOTH = 0.3
+"""How much such a difference changes from one value to the next, as a share of itself."""
 EDGE = 3
 """Values that must lie on either side of a change."""
 FEWEST = 9
@@ -38,7 +40,7 @@ WIDEST = 0.5
 """A step that takes a larger share of the run, from 10 % to 90 % of its way, is a slope and no event."""
 KEEPS = (0.0, 0.4, 0.7, 0.9, 1.0)
 """Shares of a deviation that the next value keeps."""
-DECAYS, GROWTHS = np.geomspace(0.005, 1, 10), np.array([0.05, 0.12, 0.3, 0.8])
+DECAYS, GROWTHS = np.geomspace(0.004, 1, 16), np.array([0.05, 0.12, 0.3, 0.8])
 """Time constants, as shares of the run."""
 
 
@@ -103,45 +105,45 @@ def _shortened(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 def _changes(x: Floats, y: Floats) -> list[PhaseChange | None]:
     """Of curves [curve step], all finite."""
+    gains, heights, middles, widths = _gains(x, y)
+    places = np.unique(middles)
+    found: list[PhaseChange | None] = []
+    for values, gain, height in zip(y, gains, heights, strict=True):
+        best = int(gain.argmax())
+        near = np.searchsorted(places, middles[gain >= gain[best] - NEARLY])
+        low, high = places[max(near.min() - 1, 0)], places[min(near.max() + 1, len(places) - 1)]
+        middle, half = middles[best], widths[best] / 2
+        before, after = values[x <= middle - half][-EDGE:].mean(), values[x >= middle + half][:EDGE].mean()
+        # a step of the fit that a decay beside it takes back is none of the curve
+        real = gain[best] > SURE and (after - before) / height[best] > 1 / 3
+        dates = (round(float(at)) for at in (middle - half, middle, middle + half, low, high))
+        found.append(PhaseChange(*dates, float(before), float(after)) if real else None)
+    return found
+
+
+def _gains(x: Floats, y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """n ln(without / with) of each step tried for each curve, its height, its middle and its width."""
     shapes, middles, widths = _steps(x)
     u, n = (x - x[0]) / (x[-1] - x[0]), len(x) - 1
     size = np.ptp(y, axis=1)
-    scale = np.where(size > 0, size, 1.0)
-    first = y[:, 0]
-    y = (y - y[:, :1]) / scale[:, None]
-    without = np.full(len(y), np.inf)
+    scale = np.where(size > 0, size, 1.0)[:, None]
+    y = (y - y[:, :1]) / scale
+    without = np.full((len(y), 1), np.inf)
     with_step = np.full((len(y), len(middles)), np.inf)
-    height = np.zeros_like(with_step)
+    heights = np.ones_like(with_step)
     for bend in (*(np.exp(-u / share) for share in DECAYS), *(np.exp((u - 1) / share) for share in GROWTHS)):
         for keep in KEEPS:
             flat, rest, step = (z[1:] - keep * z[:-1] for z in (np.stack([u**0, u, bend], 1), y.T, shapes))
             q = _basis(flat)
             rest, step = rest - q @ (q.T @ rest), step - q @ (q.T @ step)
-            error, length = (rest**2).sum(0), np.maximum((step**2).sum(0), 1e-9)
+            floor = n * FINEST**2 * ((1 - keep) ** 2 + SMOOTH**2)
+            error, length = (rest**2).sum(0)[:, None] + floor, np.maximum((step**2).sum(0), 1e-9)
             along = rest.T @ step
-            left = error[:, None] - along**2 / length
+            left = np.maximum(error - along**2 / length, floor)
             better = left < with_step
             without, with_step = np.minimum(without, error), np.where(better, left, with_step)
-            height = np.where(better, along / length, height)
-    floor = n * FINEST**2
-    with_step = np.log(np.maximum(with_step, 0) + floor)
-    found: list[PhaseChange | None] = [None] * len(y)
-    for i, gain in enumerate(n * (np.log(without + floor)[:, None] - with_step)):
-        best = int(gain.argmax())
-        if gain[best] <= SURE or not size[i]:
-            continue
-        places = np.unique(middles)
-        near = np.unique(np.searchsorted(places, middles[gain >= gain[best] - NEARLY]))
-        low, high = places[max(near[0] - 1, 0)], places[min(near[-1] + 1, len(places) - 1)]
-        middle, half = middles[best], widths[best] / 2
-        earlier, later = y[i, x <= middle - half][-EDGE:].mean(), y[i, x >= middle + half][:EDGE].mean()
-        if (later - earlier) / height[i, best] > 0.5:  # else it is a step of the fit, and none of the curve
-            onset, midpoint, end, low, high = (
-                round(float(at)) for at in (middle - half, middle, middle + half, low, high)
-            )
-            before, after = (float(first[i] + scale[i] * level) for level in (earlier, later))
-            found[i] = PhaseChange(onset, midpoint, end, low, high, before, after)
-    return found
+            heights = np.where(better, along / length, heights)
+    return n * np.log(without / with_step), heights * scale, middles, widths
 
 
 def _steps(x: Floats) -> tuple[Floats, Floats, Floats]:

@@ -40,7 +40,8 @@ def head_errors(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
         values = stats[name][..., rows]
         total, count = values.nansum(2), values.isfinite().sum(2)
         apart = total - count * total.sum(0) / count.sum(0)
-        found[name] = apart.std(0) * len(values) ** 0.5 / count.sum(0)  # the mean of `apart` is 0
+        spread = len(values) / (len(values) - 1 or float("nan")) * apart.square().sum(0)
+        found[name] = spread.sqrt() / count.sum(0)
     return found
 
 

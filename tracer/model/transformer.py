@@ -61,7 +61,7 @@ class Transformer(HookedRootModule):
         init_weights(self, seed)
         self.setup()
 
-    def forward(self, tokens: Int[Tensor, "batch pos"], last: int = 0) -> Float[Tensor, "batch pos d_vocab"]:
+    def forward(self, tokens: Int[Tensor, "batch pos"], last: int = 0) -> Float[Tensor, "batch last d_vocab"]:
         """The logits of the next token at every position, or only at the `last` so many."""
         if not torch.compiler.is_compiling():
             self.check(tokens)

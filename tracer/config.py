@@ -229,7 +229,7 @@ class RecordConfig:
     """Held-out sequences of Probe D."""
     repeat_rows: int = 32
     """Sequences of Probe R (metrics: at least 32)."""
-    icl_rows: int = 48
+    icl_rows: int = 40
     """Held-out sequences of the in-context learning score."""
     icl_every: int = 50
     """That score every this many steps, of those that are recorded, and at the last."""

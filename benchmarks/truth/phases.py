@@ -156,5 +156,5 @@ def context_score() -> Iterator[Attack]:
         f"batches of {n} rows against 1,500 held-out rows, after 200 steps on text",
         f"standard error {scores.std() / n**0.5:.3f} nats, {single.std() / 4:.2f} for one token of 16 rows, as it was; "
         f"score {scores.mean():+.3f}; 1.96 standard errors hold it in {held:.0f} % of {len(picks)} batches",
-        scores.std() / n**0.5 < 0.1,
+        bool(scores.std() / n**0.5 < 0.1),
     )  # fmt: skip

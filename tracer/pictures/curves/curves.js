@@ -139,8 +139,11 @@ function makeCurves(part) {
     ctx.beginPath();
     for (const step of known) ctx.lineTo(layout.xs[step], yOf(bandAt(1, line, step)));
     for (const step of known.reverse()) ctx.lineTo(layout.xs[step], yOf(bandAt(0, line, step)));
-    ctx.fillStyle = css(colourOf(line), 0.18);
+    ctx.save();
+    ctx.globalAlpha = 0.16;
+    ctx.fillStyle = colourOf(line);
     ctx.fill();
+    ctx.restore();
   }
   function clipToPlot(ctx) {
     // bands, and lines when they are looked at closer, run on beyond the plot
@@ -371,9 +374,11 @@ function makeCurves(part) {
     };
     const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
     const margin = direct ? 14 + widest(400) : forFocus; // room for the name in focus
-    const pad = (head.hi - head.lo) * 0.08;
-    const fromZero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // where that costs little
-    const [lo, hi] = looked.y ?? [fromZero ? 0 : head.lo - pad, head.hi + pad];
+    const [bandLow, bandHigh] = (few && head.band) || [head.lo, head.hi]; // of many, only those in focus are drawn
+    const [low, high] = [Math.min(head.lo, bandLow), Math.max(head.hi, bandHigh)];
+    const pad = (high - low) * 0.08;
+    const fromZero = !head.log_y && low >= 0 && low < 0.35 * high; // where that costs little
+    const [lo, hi] = looked.y ?? [fromZero ? 0 : low - pad, high + pad];
     const height = cue.height - 18 - 44;
     const decades = head.log_y && hi - lo > 0.3;
     const ticks = decades ? decadeTicks(lo, hi) : roundTicks(lo, hi, Math.max(2, height / 56));

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 SURE = 22.0
-"""Of 20 kinds of noise, walks, drifts and decays, none passes it in more than 5 % of curves of 9 to 200 values."""
+"""Of noise, walks, drifts and decays none passes it in more than 5 % of curves: `benchmarks/truth/phases.py`."""
 NEARLY = 4.0
 """Middles within it of the best are in the interval: of dated steps and sigmoids it then holds 95 % or more."""
 FINEST = 0.03
@@ -122,8 +122,8 @@ def _changes(x: Floats, y: Floats) -> list[PhaseChange | None]:
         before, after = values[x <= middle - half][-EDGE:].mean(), values[x >= middle + half][:EDGE].mean()
         # a step of the fit that a decay beside it takes back is none of the curve
         real = gain[best] > SURE and (after - before) / height[best] > 1 / 3
-        dates = (round(float(at)) for at in (middle - half, middle, middle + half, low, high))
-        found.append(PhaseChange(*dates, float(before), float(after)) if real else None)
+        onset, mid, end, low, high = (round(float(at)) for at in (middle - half, middle, middle + half, low, high))
+        found.append(PhaseChange(onset, mid, end, low, high, float(before), float(after)) if real else None)
     return found
 
 

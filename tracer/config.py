@@ -231,6 +231,10 @@ class RecordConfig:
     """Held-out sequences of Probe D."""
     repeat_rows: int = 32
     """Sequences of Probe R (metrics: at least 32)."""
+    icl_rows: int = 40
+    """Held-out sequences of the in-context learning score."""
+    icl_every: int = 50
+    """That score every this many steps, of those that are recorded, and at the last."""
     text_prompts: int = 3
     """Held-out passages whose patterns are kept."""
     repeat_prompts: int = 2
@@ -239,7 +243,16 @@ class RecordConfig:
     """Patterns are kept for the first this many positions."""
 
     def __post_init__(self) -> None:
-        for name in ("every", "snapshot_every", "log_every", "val_rows", "repeat_rows", "pattern_ctx"):
+        for name in (
+            "every",
+            "snapshot_every",
+            "log_every",
+            "val_rows",
+            "repeat_rows",
+            "icl_rows",
+            "icl_every",
+            "pattern_ctx",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"record.{name}={getattr(self, name)} must be at least 1")
         for name in ("text_prompts", "repeat_prompts", "snapshot_mb"):

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from tracer.analysis.training_curves import NORMAL
+from tracer.measures import SE
 from tracer.pictures import carpet, curves
 from tracer.store import Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
 
     from tracer.model.protocol import HeadModel
@@ -62,7 +65,12 @@ def head_curves(opened: Run, measure: str) -> bytes:
 @st.cache_data(max_entries=128, show_spinner=False)
 def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
-    return curves.pack_heads(recorded["step"].values, recorded[measure].values)
+    return curves.pack_heads(recorded["step"].values, recorded[measure].values, margins(recorded, measure))
+
+
+def margins(recorded: xr.Dataset, measure: str) -> np.ndarray | None:
+    """Half of the 95 % intervals of a measure; None where its standard error was not recorded."""
+    return NORMAL * recorded[measure + SE].values if measure + SE in recorded else None
 
 
 def head_carpet(opened: Run, measure: str) -> bytes:

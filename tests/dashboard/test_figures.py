@@ -197,12 +197,22 @@ def test_zero_stands_at_the_first_step_of_a_logarithmic_axis() -> None:
 def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
     series = [(np.array([0, 10, 20]), np.array([1.0, 2.0, 3.0])), (np.array([10, 30]), np.array([-5.0, 5.0]))]
     figure = of_phases.timeline(
-        series, ["a", "b"], units=["nats", ""], windows=[(0, 10, 20), None], numbers=[1, None], step=15
+        series,
+        ["a", "b"],
+        units=["nats", ""],
+        windows=[(0, 10, 20, 5, 15), None],
+        numbers=[1, None],
+        step=15,
+        margins=[np.array([0.5, NAN, 1.0]), None],
     )
     assert list(layout(figure).yaxis.tickvals) == [1, 3] and list(layout(figure).yaxis2.tickvals) == [-5, 5]
     assert [note.text for note in layout(figure).annotations] == ["<b>1</b>  a (nats)", "<b>2</b>", "b", "<b>−5</b>"]
-    window, middle, step = layout(figure).shapes
+    window, middle, interval, step = layout(figure).shapes
     assert (window.x0, window.x1, middle.x0, step.x0) == (0, 20, 10, 15)
+    assert (interval.x0, interval.x1) == (5, 15)
+    band, first, second = traces(figure)
+    assert (list(band.x), list(band.y)) == ([0, 20, 20, 0], [1.5, 4.0, 2.0, 0.5])
+    assert (first.name, second.name) == ("a", "b")
 
 
 def test_a_timeline_of_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Phases: a run with known turns, its order in words, other seeds, few snapshots, and models of others."""
+"""Phases: a run with known changes, its order in words, other seeds, few snapshots, and models of others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from dashboard.views.phases import data as loading
 from dashboard.views.phases.order import agreement, basis, circuit, moved, sureness
 from dashboard.views.phases.seeds import alike, said, table
-from dashboard.views.phases.undoing import snapshots
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown
-from tracer.analysis.change_points import PhaseChange
+from tracer.analysis.change_points import PhaseChange, phase_change
 from tracer.analysis.change_points import path as principal
-from tracer.analysis.training_curves import Curve, events, turn
+from tracer.analysis.training_curves import Curve, events
 from tracer.store import Run
 from tracer.store.layout import Lock
 
@@ -26,7 +25,7 @@ ZERO = np.zeros(STEPS.size)
 
 def rises(name: str, start: int, stop: int, *heads: tuple[int, int]) -> Curve:
     values = np.interp(STEPS, [start, stop], [0.0, 1.0])
-    return Curve(name, STEPS, values, turn(STEPS, values), heads)
+    return Curve(name, STEPS, values, phase_change(STEPS, values), heads)
 
 
 def induction(start: int) -> Curve:
@@ -43,14 +42,15 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
 @pytest.mark.parametrize(
     ("curves", "expected"),
     [
-        ([previous(100), induction(200)], "Previous-token head L0H1 turned **before** induction head L1H2, at step 130 "
-         "against step 230. Their windows, 110 to 150 and 210 to 250, do not overlap."),
-        ([previous(200), induction(100)], "Previous-token head L0H1 turned **after** induction head L1H2, at step 230 "
-         "against step 130. Their windows, 210 to 250 and 110 to 150, do not overlap."),
-        ([previous(100), induction(120)], "**Not separated by this run's snapshots**: previous-token head L0H1 turned "
-         "at step 130 against step 150 for induction head L1H2, in windows that overlap (110 to 150 and 130 to 170)."),
+        ([previous(100), induction(200)], "Previous-token head L0H1 changed **before** induction head L1H2, at step "
+         "125 against step 225. The 95 % intervals of these dates, 120 to 130 and 220 to 230, do not overlap."),
+        ([previous(200), induction(100)], "Previous-token head L0H1 changed **after** induction head L1H2, at step 225 "
+         "against step 125. The 95 % intervals of these dates, 220 to 230 and 120 to 130, do not overlap."),
+        ([previous(100), induction(110)], "**The order is not known**: previous-token head L0H1 changed at step 125 "
+         "against step 135 for induction head L1H2, and the 95 % intervals of these dates overlap (120 to 130 and 130 "
+         "to 140)."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
-         "**Cannot be said**: no turn was found of induction head L1H0."),
+         "**Cannot be said**: no change was found of induction head L1H0."),
         ([previous(100), FLAT], ""),
     ],
 )  # fmt: skip
@@ -58,42 +58,46 @@ def test_what_came_first(curves: list[Curve], expected: str) -> None:
     assert circuit(curves) == expected
 
 
-def test_how_sure_each_turn_is() -> None:
-    turned = events([induction(200), previous(100), rises("val_loss", 90, 150), FLAT])
-    assert [curve.name for curve in turned] == ["val_loss", "previous_token", "induction"]
-    assert [sureness(turned, i) for i in range(3)] == [
+def test_how_sure_each_change_is() -> None:
+    changed = events([induction(200), previous(100), rises("val_loss", 90, 150), FLAT])
+    assert [curve.name for curve in changed] == ["val_loss", "previous_token", "induction"]
+    assert [sureness(changed, i) for i in range(3)] == [
         "Not separated from 2.", "Not separated from 1.", "Apart from all others.",
     ]  # fmt: skip
-    assert sureness(turned[:2], 0) == "Not separated from any other."
-    assert sureness(turned[:1], 0) == ""
+    assert sureness(changed[:2], 0) == "Not separated from any other."
+    assert sureness(changed[:1], 0) == ""
 
 
 def test_a_move_in_words() -> None:
-    change = PhaseChange(50, 100, 450, 6.962, -3.424, 0.0)
-    assert moved(Curve("val_loss", STEPS, ZERO, change)) == "falls from 6.96 to −3.42 nats between steps 50 and 450"
-    at_once = PhaseChange(50, 50, 50, -0.001, 0.5, 0.0)
-    assert moved(Curve("entropy", STEPS, ZERO, at_once)) == "rises from 0.00 to 0.50, all at step 50"
+    change = PhaseChange(50, 100, 450, 90, 120, 6.962, -3.424)
+    assert moved(Curve("val_loss", STEPS, ZERO, change)) == (
+        "falls from 6.96 to −3.42 nats between steps 50 and 450; 95 % interval of the date 90 to 120"
+    )
+    at_once = PhaseChange(55, 55, 55, 50, 60, -0.001, 0.5)
+    assert moved(Curve("entropy", STEPS, ZERO, at_once)) == (
+        "rises from 0.00 to 0.50 at once; 95 % interval of the date 50 to 60"
+    )
 
 
-def test_agreement_counts_the_runs_in_which_both_turned() -> None:
+def test_agreement_counts_the_runs_in_which_the_order_is_known() -> None:
     runs = [
-        [previous(100), induction(200)], [previous(100), induction(120)], [previous(200), induction(100)],
+        [previous(100), induction(200)], [previous(100), induction(110)], [previous(200), induction(100)],
         [previous(100), FLAT], [previous(100), induction(100)],
     ]  # fmt: skip
-    assert agreement("previous_token", "induction", runs) == (2, 1, 4)
+    assert agreement("previous_token", "induction", runs) == (1, 1, 4)
     assert agreement("induction", "previous_token", runs) == (1, 1, 4)
     assert said(runs).splitlines() == [
-        "- Previous-token head before induction head: in **2 of 4** runs, windows apart in 1 of them.",
+        "- Previous-token head before induction head: in **1 of 4** runs, after it in 1, not known in 2.",
         "",
-        "If either order were as likely, 4 runs would agree on it by chance in 1 of 8 cases.",
+        "If either order were as likely, 2 runs would agree on it by chance in 1 of 2 cases.",
     ]
-    assert said([[FLAT]]) == "None of these runs holds two turns of an induction circuit."
+    assert said([[FLAT]]) == "None of these runs holds two changes of an induction circuit."
 
 
 def test_names_of_runs_are_escaped() -> None:
     shown = table({"<b>": [previous(100)], "two": [FLAT]})
     assert "<b>" not in shown and "&lt;b&gt;" in shown
-    assert "<small>110 to 150</small><small>L0H1</small>" in shown and "not measured" in shown
+    assert "<small>120 to 130</small><small>L0H1</small>" in shown and "not measured" in shown
 
 
 @pytest.mark.parametrize(
@@ -106,8 +110,8 @@ def test_names_of_runs_are_escaped() -> None:
     ],
 )
 def test_the_snapshots_around_a_window(steps: list[int], window: tuple[int, int], expected: tuple[int, int]) -> None:
-    change = PhaseChange(window[0], window[0], window[1], 0.0, 1.0, 0.0)
-    assert snapshots(steps, change) == expected
+    change = PhaseChange(window[0], window[0], window[1], window[0], window[1], 0.0, 1.0)
+    assert change.around(steps) == expected
 
 
 def rewrite(run: Run, **changes: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -123,7 +127,7 @@ def rewrite(run: Run, **changes: Callable[[np.ndarray], np.ndarray]) -> None:
 
 @pytest.fixture
 def turning(copy_run) -> Run:
-    """The short run again, in which L0H0 turns to the previous token in its 4th row, and L1H1 to copying in its 7th."""
+    """The short run again: L0H0 changes to the previous token in its 4th row, L1H1 to copying in its 7th."""
     run = copy_run("turning")
 
     def turns(layer: int, head: int, row: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -201,19 +205,18 @@ def test_nothing_found_is_said_with_how_many_points(open_page, copy_run) -> None
     rewrite(still, induction=lambda values: np.zeros_like(values) + [[0.0], [0.5]])  # the reader is in layer 1
     app = open_page("phases", run="still")
     n = still.trace.sizes["step"]
-    assert f"**No event**: among {n} recorded steps the detector found no curve that turned." in words(app)
+    assert f"**No event**: among {n} recorded steps the detector found no curve that changed." in words(app)
     assert f"Read from {n} recorded steps (K-composition: {len(still.steps)}), 1 to 5 apart" in words(app)
     shown = page_html(app)
-    assert "No turn above its own noise: Held-out loss" in shown and "Too few values for a turn: K-composition" in shown
+    assert "No change beyond drift, decay and noise: Held-out loss" in shown
+    assert "Too few values for a change: K-composition" in shown
 
 
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        (range(0, 400, 10), "Read from 40 recorded steps, 10 apart: no date is finer. A level is the median "
-         "of 4 of them."),
-        ([0, 1, 2, 4, 8, 9, 25], "Read from 7 recorded steps, 1 to 16 apart: no date is finer. A level is the median "
-         "of 3 of them."),
+        (range(0, 400, 10), "Read from 40 recorded steps, 10 apart: no date is finer."),
+        ([0, 1, 2, 4, 8, 9, 25], "Read from 7 recorded steps, 1 to 16 apart: no date is finer."),
         ([0], "Read from 1 recorded step."),
     ],
 )  # fmt: skip
@@ -248,7 +251,7 @@ def test_a_live_run_says_that_its_windows_move(open_page, copy_run) -> None:
         app = open_page("phases", run="moving")
     finally:
         lock.release()
-    assert "The run goes on, and so do these windows" in words(app)
+    assert "The run goes on, and so do these dates" in words(app)
 
 
 def test_other_seeds_of_the_preset_are_laid_beside(open_page, small_run, copy_run) -> None:
@@ -285,17 +288,18 @@ def test_undoing_is_the_dot_product_of_mean_losses(small_run, workplace) -> None
 def test_what_a_phase_did_is_shown_by_head(open_page, turning, sent) -> None:
     steps = turning.trace.step.values
     app = open_page("phases", run="turning", layer=0, head=0)
-    assert f"at step {steps[3]} against step {steps[6]}" in words(app)
+    dates = [round((steps[i - 1] + steps[i]) / 2) for i in (3, 6)]
+    assert f"at step {dates[0]} against step {dates[1]}" in words(app)
     assert app.session_state["phase_box"] == "induction"
     head, _, _ = sent(app, "undoing_lines")
     assert head["labels"] == ["the phase", "L0H0 off"]
-    assert verticals(shown(app, "surface_loss")) == [steps[6], steps[6]]
-    assert len(shown(app, "loss_path").data[0].x) == 1  # of the whole way, the point in the window
+    assert verticals(shown(app, "surface_loss")) == [steps[5], steps[6]]
+    assert len(shown(app, "loss_path").data[0].x) == 2  # of the whole way, the points around the change
     said = {name: trace.hovertemplate for name, trace in lanes(app).items()}
-    assert f"turned: step {steps[3]}, window {steps[3]} to {steps[3]}" in said["Previous-token head L0H0"]
-    assert f"turned: step {steps[6]}, window {steps[6]} to {steps[6]}" in said["Induction head L1H1"]
+    assert f"changed: step {dates[0]}, 95 % interval {steps[2]} to {steps[3]}" in said["Previous-token head L0H0"]
+    assert f"changed: step {dates[1]}, 95 % interval {steps[5]} to {steps[6]}" in said["Induction head L1H1"]
     app.selectbox(key="phase_box").set_value("previous_token").run()
-    assert verticals(shown(app, "surface_loss")) == [steps[3], steps[3]]
+    assert verticals(shown(app, "surface_loss")) == [steps[2], steps[3]]
 
 
 def test_the_share_of_the_path_that_a_phase_takes(small_run) -> None:
@@ -313,7 +317,7 @@ def test_the_path_opens_where_the_phase_can_be_seen(open_page, turning, left: fl
     steps = turning.trace.step.values
 
     def rises_slowly(values: np.ndarray) -> np.ndarray:
-        values[:, 1, 1] = [0, 0, 0, 0, 0, 0.3, 0.6, 0.9, 0.9, 0.9]
+        values[:, 1, 1] = [0, 0, 0, 0, 0, 0, 0.5, 1, 1, 1]
         return values
 
     def column(*rows: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -336,7 +340,7 @@ def test_less_a_step_takes_that_step_off(open_page, turning) -> None:
     app = open_page("phases", run="turning")
     app.segmented_control(key="surface_box").set_value("since").run()
     cells = shown(app, "surface_loss").data[0]
-    np.testing.assert_array_equal(cells.z[:, 6], 0)
+    np.testing.assert_array_equal(cells.z[:, 5], 0)  # the last step before it
     assert cells.zmin == -cells.zmax
 
 

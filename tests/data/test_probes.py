@@ -115,12 +115,33 @@ def test_a_period_of_one_has_nothing_predictable() -> None:
     assert probes.repeat_loss(torch.zeros(2, 2), 1).isnan()
 
 
-@pytest.mark.parametrize(
-    ("n_ctx", "early", "late"), [(512, 51, 502), (500, 50, 490), (64, 6, 63), (16, 2, 16), (2, 2, 2)]
-)
-def test_icl_tokens(n_ctx: int, early: int, late: int) -> None:
-    assert probes.icl_positions(n_ctx) == (early, late)
-    loss = torch.zeros(2, n_ctx - 1)  # without the target after the context: the late token is still there
-    loss[:, late - 2] -= torch.tensor([1.0, 3.0])
-    loss[:, early - 2] += 5.0
-    assert probes.icl_score(loss, n_ctx) == (0 if early == late else -7)
+@pytest.mark.parametrize(("n_ctx", "width", "short"), [(512, 64, 115), (64, 8, 14), (16, 2, 4), (2, 1, 2), (1, 1, 2)])
+def test_the_same_tokens_are_predicted_with_and_without_context(n_ctx: int, width: int, short: int) -> None:
+    rows = torch.arange(3 * (n_ctx + 1)).view(3, -1)
+    probe = probes.in_context(rows, bos=-1)
+    assert (probe.width, probe.full.shape[1], probe.short.shape[1]) == (width, n_ctx + 1, short)
+    assert torch.equal(probe.full[:, -width:], probe.short[:, -width:])
+    assert torch.equal(probe.short, rows[:, -probe.short.shape[1] :])
+
+
+def test_a_short_row_begins_as_its_row_does() -> None:
+    rows = torch.arange(1, 35).repeat(2, 1)
+    rows[1, 0] = 0
+    assert probes.in_context(rows, bos=0).short[:, 0].tolist() == [rows[0, -7], 0]
+
+
+def test_icl_score_is_the_difference_on_the_same_tokens() -> None:
+    rows = torch.tensor([[0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1]])
+    probe = probes.in_context(rows, bos=9)
+    sure, unsure = torch.tensor([[[0.0, 0, 8], [8.0, 0, 0]]]), torch.zeros(1, 2, 3)
+    nats = lambda p: -math.log(p)  # noqa: E731
+    late, early = probe.losses(sure), probe.losses(unsure)  # targets 0 and 1: both wrong
+    wrong = nats(1 / (2 + math.exp(8)))
+    assert late[0].tolist() == pytest.approx([wrong, wrong]) and early[0].tolist() == pytest.approx([math.log(3)] * 2)
+    assert probes.icl_score(late, early).tolist() == pytest.approx([wrong - math.log(3)])
+
+
+def test_standard_error() -> None:
+    rows = torch.tensor([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0]])
+    assert probes.standard_error(rows).tolist() == pytest.approx([math.sqrt(7 / 3), 0])
+    assert probes.standard_error(rows[:1]).isnan().all()

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tracer.data.probes import repeated
-from tracer.heads import definitions, head_means, pattern, probe_scores, stats
+from tracer.heads import definitions, head_means, pattern, probe_errors, probe_scores, stats
+from tracer.heads.averages import head_errors
 from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 
 generator = torch.Generator().manual_seed(0)
@@ -90,3 +91,34 @@ def test_a_broken_row_is_not_left_out() -> None:
     broken = K.clone()
     broken[0, 8] = float("nan")
     assert head_means(stats(Q, broken, scale=0.5))["entropy"].isnan().all()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_error_of_a_mean_is_that_of_the_sequences_means(name: str) -> None:
+    got = head_errors(stats(Q, K, TOKENS, scale=0.5))[name]
+    means = torch.stack([ROWS[name][:, :, q] for q in range(1, 12)]).mean(0)
+    torch.testing.assert_close(got, means.std(0) / 3**0.5)
+
+
+def test_longer_sequences_count_for_more_in_an_error() -> None:
+    seen = torch.arange(12) >= torch.tensor([0, 5, 11])[:, None]
+    got = head_errors(stats(Q, K, scale=0.5, mask=seen.view(3, 1, 1, 12)), slice(None))["attended_distance"]
+    rows = stats(Q, K, scale=0.5, mask=seen.view(3, 1, 1, 12))["attended_distance"].double()
+    sums, counts = rows.nansum(2), torch.tensor([[12.0], [7.0], [1.0]]).double()
+    mean = sums.sum(0) / 20
+    expected = (3 / 2 * ((sums - mean * counts) ** 2).sum(0)).sqrt() / 20  # Cochran 1977, 2.11
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_one_sequence_has_no_error() -> None:
+    assert head_errors(stats(Q[:1], K[:1], scale=0.5))["entropy"].isnan().all()
+
+
+def test_errors_are_of_the_probe_of_their_measure() -> None:
+    probe = repeated(d_vocab=20, n_ctx=12, batch=3)
+    n = probe.tokens.shape[1]
+    text, repeat = stats(Q, K, scale=0.5), stats(K[:, :n], Q[:, :n], probe.tokens, scale=0.5)
+    both = probe_errors(text, repeat, repeat, probe.second_copy)
+    assert set(both) == {f"{name}_se" for name in HEAD_MEASURES if name != "max_logit"}
+    assert both["induction_se"].tolist() == head_errors(repeat, probe.second_copy)["induction"].tolist()
+    assert both["entropy_se"].tolist() == head_errors(text)["entropy"].tolist()

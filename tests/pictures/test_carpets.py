@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracer.pictures import payload
-from tracer.pictures.carpet import NEVER, by_change, pack, turns
+from tracer.pictures.carpet import NEVER, by_change, midpoints, pack
 
 STEPS = np.arange(10) * 100
 
@@ -17,25 +17,25 @@ def jump(at: int, size: float = 1.0) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "line, turn",
+    "line, step",
     [
-        (jump(4), 400),
-        (jump(6, -1.0), 600),
-        ([0, 0, 0, 0.4, 0.45, 0.6, 1, 1, 1, 1], 500),
+        (jump(4), 350),
+        (jump(6, -1.0), 550),
+        ([0, 0, 0, 0.4, 0.45, 0.6, 1, 1, 1, 1], NEVER),
         ([0.5] * 10, NEVER),
         ([0, 0, 0, 1, 1, 1, 0, 0, 0, 0], NEVER),
         (jump(4, 0.04), NEVER),
-        ([np.nan, 0, 0, 0, 0, np.nan, 1, 1, 1, 1], 600),
+        ([np.nan, 0, 0, 0, 0, np.nan, 1, 1, 1, 1], NEVER),
         ([np.nan] * 10, NEVER),
     ],
 )
-def test_a_line_turns_halfway_between_its_levels(line: list[float], turn: int) -> None:
-    assert turns(STEPS, [line, jump(5)])[0] == turn
+def test_a_line_changes_halfway_between_its_levels(line: list[float], step: int) -> None:
+    assert midpoints(STEPS, [line, jump(5)])[0] == step
 
 
-def test_rows_are_in_the_order_of_their_turns_and_of_two_the_larger_move_is_first() -> None:
+def test_rows_are_in_the_order_of_their_changes_and_of_two_the_larger_move_is_first() -> None:
     lines = [[0.5] * 10, jump(6), jump(4, 0.5), jump(4, -1.0), jump(3, 0.3), jump(5, 0.01)]
-    assert by_change(turns(STEPS, lines), lines).tolist() == [4, 3, 2, 1, 5, 0]
+    assert by_change(midpoints(STEPS, lines), lines).tolist() == [4, 3, 2, 1, 5, 0]
 
 
 def test_what_the_browser_gets_are_the_measured_steps_of_the_heads_that_exist() -> None:
@@ -45,7 +45,7 @@ def test_what_the_browser_gets_are_the_measured_steps_of_the_heads_that_exist() 
     values[5, 1, 1] = np.inf
     header, arrays = payload.unpack(pack(STEPS, values))
     assert (header["labels"], header["groups"]) == (["L0H0", "L0H1", "L1H1"], [0, 0, 1])
-    assert (header["turns"], header["order"]) == ([600, 400, NEVER], [1, 0, 2])
+    assert (header["changes"], header["order"]) == ([550, 350, NEVER], [1, 0, 2])
     assert arrays["steps"].tolist() == [0, 100, 300, 400, 500, 600, 700, 800, 900]
     assert (header["lo"], header["hi"]) == (0.0, 1.0)
     assert arrays["cells"][0].tolist() == [0] * 5 + [65534] * 4
@@ -60,7 +60,7 @@ def test_a_run_that_measured_nothing_yet_has_an_empty_carpet() -> None:
 
 def test_a_flat_measure_and_a_single_step_are_carpets_too() -> None:
     header, arrays = payload.unpack(pack([7], np.full((1, 1, 2), 0.5)))
-    assert (header["turns"], header["order"], header["lo"], header["hi"]) == ([NEVER, NEVER], [0, 1], 0.5, 1.5)
+    assert (header["changes"], header["order"], header["lo"], header["hi"]) == ([NEVER, NEVER], [0, 1], 0.5, 1.5)
     assert arrays["cells"].tolist() == [[0], [0]]
 
 

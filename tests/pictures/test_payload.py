@@ -275,3 +275,25 @@ def test_head_curves_name_and_group_heads():
 def test_wrong_shapes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_bands_of_curves_have_their_own_range() -> None:
+    band = [[[0.5, np.nan, 2.0]], [[1.5, np.nan, 4.0]]]
+    header, arrays = payload.unpack(curves.pack([0, 10, 20], [[1, 2, 3]], ["x"], band=band))
+    assert (header["lo"], header["hi"], header["band"]) == (1, 3, [0.5, 4.0])
+    assert arrays["band"].shape == (2, 1, 3)
+    assert arrays["band"][:, 0, 0].tolist() == [0, round(65534 / 3.5)] and arrays["band"][1, 0, 2] == 65534
+    assert (arrays["band"][:, 0, 1] == payload.MISSING).all()
+    assert "band" not in payload.unpack(curves.pack([0, 10], [[1, 2]], ["x"]))[0]
+
+
+def test_a_band_below_0_ends_below_a_logarithmic_axis() -> None:
+    header, _ = payload.unpack(curves.pack([0, 1], [[0.01, 1]], ["x"], band=[[[-1.0, 0.5]], [[0.02, 2.0]]], log_y=True))
+    assert header["band"] == pytest.approx([-3, np.log10(2)])
+
+
+def test_the_bands_of_heads_stand_around_their_lines() -> None:
+    values, margins = np.arange(8.0).reshape(2, 2, 2), np.full((2, 2, 2), 0.5)
+    header, arrays = payload.unpack(curves.pack_heads([0, 5], values, margins))
+    assert header["band"] == [-0.5, 7.5] and arrays["band"].shape == (2, 4, 2)
+    assert arrays["band"][0, 3].tolist() == [round(65534 * 3 / 8), round(65534 * 7 / 8)]

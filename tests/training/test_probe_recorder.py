@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import zarr
 
 from tracer import data
@@ -51,3 +52,20 @@ def test_a_run_that_was_begun_without_it_goes_on_with_it(run: Run, tmp_path: Pat
     longer = resume(old, 12, quiet=True).trace["resid_rms"]
     assert longer["step"].values.tolist() == [0, 1, 2, 4, 8, 12]
     assert np.isnan(longer.sel(step=slice(0, 4))).all() and np.isfinite(longer.sel(step=12)).all()
+
+
+def test_standard_errors_are_those_of_the_rows(run: Run) -> None:
+    """Held-out loss by row, from the model itself."""
+    config = run.config
+    rows = data.build(config.data, config.model.n_ctx, config.seed).val(4)
+    logits = torch.log_softmax(run.model(8)(rows[:, :-1]).double(), -1)
+    by_row = -logits.gather(2, rows[:, 1:, None])[..., 0].mean(1).detach().numpy()
+    last = run.trace.isel(step=-1)
+    assert float(last["val_loss_se"]) == pytest.approx(by_row.std(ddof=1) / 2, rel=1e-4)
+    for name in ("induction", "entropy", "repeat_loss", "first_copy_loss", "icl_score"):
+        assert np.isfinite(last[f"{name}_se"]).all() and (last[f"{name}_se"] >= 0).all()
+        assert last[f"{name}_se"].dims == last[name].dims
+
+
+def test_the_context_score_is_recorded_less_often(run: Run) -> None:
+    assert run.trace["step"].values[np.isfinite(run.trace["icl_score"])].tolist() == [0, 8]

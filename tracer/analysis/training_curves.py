@@ -1,9 +1,10 @@
-"""The course of a run: its curves on one axis of steps, when each turned, and in which order.
+"""The course of a run: its curves on one axis of steps, when each changed, and in which order.
 
 1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Of
    K-composition it is the induction head reading the best previous-token head of the layers before it.
-2. A curve has turned where `tracer.analysis.change_points` finds a change, and that is large enough to tell (`LEAST`).
-3. Turns are ordered by their midpoints; two whose windows overlap are not separated by the run's snapshots.
+2. A curve has changed where `tracer.analysis.change_points` finds a change that is large enough to tell: by `LEAST`,
+   and by the interval that its probe's rows allow the difference of two levels.
+3. One change comes before another where the intervals of their dates part; else their order is not known.
 
 Source: ours; Olsson et al. 2022 read these curves side by side and marked one window by eye.
 """
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.analysis.change_points import MIN_PLATEAU, SHARE, PhaseChange, phase_change
+from tracer.analysis.change_points import PhaseChange, phase_changes
+from tracer.measures import SE
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 Head = tuple[int, int]
-SLOW = 0.5
-"""A window longer than this share of the measured steps is a slope, not an event. Ours."""
-FEWEST = 2 * MIN_PLATEAU + 1
-"""Values without which `phase_change` has no two plateaus to compare."""
+NORMAL = 1.96
+"""Standard errors on either side of a value that make its 95 % interval."""
+LAST = 0.1
+"""The share of the steps, at the end, that says which head a curve is of; at least 3 steps."""
 LEAST = {"val_loss": 0.05, "repeat_loss": 0.25, "icl_score": 0.05, "induction": 0.1, "previous_token": 0.1,
          "composition": 0.02, "entropy": 0.05, "gradient": 0.0}  # fmt: skip
 """Smaller moves are none. Ours: nats, shares, and about 8 standard deviations of what random heads of 32 read."""
@@ -57,18 +59,16 @@ class Curve:
     change: PhaseChange | None
     heads: tuple[Head, ...] = ()
     """The head that is measured; of K-composition the one that is read, in an earlier layer, then the reader."""
+    margins: NDArray[np.float64] | None = None
+    """Half of the 95 % interval of each value, over the rows of its probe; None where that was not recorded."""
+    undated: str = ""
+    """Why nobody may say when it changed."""
 
     @property
     def label(self) -> str:
         """Such as "Induction head L1H2"."""
         names = [f"L{layer}H{head}" for layer, head in self.heads]
         return f"{NAMES[self.name]} {' → '.join(names)}".strip()
-
-    @property
-    def slow(self) -> bool:
-        """Did it take most of the run to turn?"""
-        c = self.change
-        return c is not None and c.end - c.onset > SLOW * int(self.steps[-1] - self.steps[0])
 
     @property
     def unit(self) -> str:
@@ -88,40 +88,61 @@ class Reads:
 
 def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
     """Every curve that this trace holds, in the order of NAMES; K-composition from `reads`."""
-    steps = trace["step"].values
-    found: dict[str, Curve] = {}
+    every = trace["step"].values
+    found: dict[str, tuple[np.ndarray, np.ndarray, tuple[Head, ...], np.ndarray | None]] = {}
 
-    def add(name: str, values: np.ndarray, at: np.ndarray = steps, heads: tuple[Head, ...] = ()) -> None:
-        y = np.asarray(values, float)
-        known = np.isfinite(y)
-        if known.any():
-            found[name] = Curve(name, at[known], y[known], turn(at[known], y[known], LEAST[name]), heads)
+    def add(name: str, values: np.ndarray, heads: tuple[Head, ...] = (), at: np.ndarray = every, se: str = "") -> None:
+        errors = trace[se].values[(slice(None), *heads[0])] if heads and se in trace else None
+        errors = trace[se].values if se in trace and not heads else errors
+        if errors is not None and errors.ndim == 3:  # a mean over heads that see the same rows: no surer than one
+            errors = _mean_of_heads(errors)
+        if np.isfinite(values).any():
+            found[name] = at, np.asarray(values, float), heads, errors
 
     for name in ("val_loss", "repeat_loss", "icl_score"):
         if name in trace:
-            add(name, trace[name].values)
+            add(name, trace[name].values, se=name + SE)
     for name in ("induction", "previous_token"):
         if name in trace and (head := best(trace[name].values)) is not None:
-            add(name, trace[name].values[(slice(None), *head)], heads=(head,))
+            add(name, trace[name].values[(slice(None), *head)], (head,), se=name + SE)
     if reads is not None and "induction" in found and "previous_token" in trace:
-        reader = found["induction"].heads[0]
+        reader = found["induction"][2][0]
         earlier = np.where(np.arange(trace.sizes["layer"])[:, None] < reader[0], trace["previous_token"].values, np.nan)
         if (read := best(earlier)) is not None:
-            at = np.asarray(reads.steps)
-            add("composition", reads.scores[(slice(None), *read, *reader)] - reads.chance, at, (read, reader))
+            scores = reads.scores[(slice(None), *read, *reader)] - reads.chance
+            add("composition", scores, (read, reader), np.asarray(reads.steps))
     if "entropy_normalised" in trace:
-        add("entropy", _mean_of_heads(trace["entropy_normalised"].values))
+        add("entropy", _mean_of_heads(trace["entropy_normalised"].values), se="entropy_normalised" + SE)
     if "grad_norm" in trace:
         squares = np.square(trace["grad_norm"].values.astype(float))
         measured = np.isfinite(squares).any(axis=1)
         add("gradient", np.where(measured, np.sqrt(np.nansum(squares, axis=1)), np.nan))
-    return [found[name] for name in NAMES if name in found]
+    on_trace = [name for name in found if name != "composition"]
+    changes = dict(zip(on_trace, phase_changes(every, [found[name][1] for name in on_trace]), strict=True))
+    if "composition" in found:
+        at, values, *_ = found["composition"]
+        changes["composition"] = phase_changes(at, values[None])[0]
+    return [_curve(name, *found[name], changes[name]) for name in NAMES if name in found]
 
 
-def turn(steps: np.ndarray, values: np.ndarray, least: float = 0.0) -> PhaseChange | None:
-    """`phase_change`, or None where the move is smaller than `least`."""
-    change = phase_change(steps, values)
-    return None if change is None or abs(change.after - change.before) < least else change
+ONE_TOKEN = "read from one token of each row, as runs did that recorded no standard error"
+
+
+def _curve(
+    name: str, at: np.ndarray, values: np.ndarray, heads: tuple[Head, ...], errors: np.ndarray | None,
+    change: PhaseChange | None,
+) -> Curve:  # fmt: skip
+    """What was measured of a curve, and its change unless that is too small to tell."""
+    known = np.isfinite(values)
+    margins = None if errors is None else NORMAL * errors[known].astype(float)
+    undated = ONE_TOKEN if name == "icl_score" and margins is None else ""
+    apart = 0.0
+    if change is not None and margins is not None:
+        ends = np.interp([change.onset, change.end], at[known], margins)
+        apart = float(np.hypot(*np.nan_to_num(ends)))
+    if change is not None and (undated or abs(change.after - change.before) < max(LEAST[name], apart)):
+        change = None
+    return Curve(name, at[known], values[known], change, heads, margins, undated)
 
 
 def best(scores: np.ndarray) -> Head | None:
@@ -129,7 +150,7 @@ def best(scores: np.ndarray) -> Head | None:
     known = scores[np.isfinite(scores).any(axis=(1, 2))]
     if not len(known):
         return None
-    size = max(MIN_PLATEAU, round(SHARE * len(known)))
+    size = max(3, round(LAST * len(known)))
     last = np.median(known[-size:].astype(float), axis=0)
     if not np.isfinite(last).any():
         return None
@@ -145,25 +166,18 @@ def _mean_of_heads(values: np.ndarray) -> np.ndarray:
 
 
 def events(curves: Iterable[Curve]) -> list[Curve]:
-    """The curves that turned, but for slow ones, by their midpoints; of those at one step the earlier onset first."""
-    turned = [
-        (c.change.midpoint, c.change.onset, c.change.end, i, c) for i, c in enumerate(curves) if c.change and not c.slow
-    ]
-    return [curve for *_, curve in sorted(turned, key=lambda one: one[:4])]
+    """The curves that changed, by their midpoints; of those at one step the one whose interval begins earlier first."""
+    changed = [(c.change.midpoint, c.change.low, c.change.high, i, c) for i, c in enumerate(curves) if c.change]
+    return [curve for *_, curve in sorted(changed, key=lambda one: one[:4])]
 
 
 def order(one: Curve, other: Curve) -> str:
-    """When `one` turned: before or after `other`, or "overlap" where their windows do; empty where one never turned."""
+    """When `one` changed: before or after `other`, or "overlap" where the intervals of their dates do; empty where one
+    never changed."""
     a, b = one.change, other.change
     if a is None or b is None:
         return ""
-    return "overlap" if a.overlaps(b) else "before" if a.end < b.onset else "after"
-
-
-def first_of(one: Curve, other: Curve) -> int:
-    """-1 where `one` has the earlier midpoint, 1 where `other` has, 0 at the same step."""
-    assert one.change is not None and other.change is not None
-    return int(np.sign(one.change.midpoint - other.change.midpoint))
+    return "overlap" if a.overlaps(b) else "before" if a.high < b.low else "after"
 
 
 def readable(run: Run) -> bool:

@@ -104,7 +104,7 @@ def verdict(run: Run) -> str:
     if formed is not None:
         lines.append(
             f"the induction head formed between step {formed.onset} and step {formed.end}, "
-            f"half of the way at {formed.midpoint}"
+            f"half of the way at {formed.midpoint} (95 % interval {formed.low} to {formed.high})"
         )
 
     def cost(heads: list[tuple[int, int]]) -> float:

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads.blocks import HeadStats
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES
+from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE
 
 PerHead = dict[str, Float[Tensor, " head"]]
 
@@ -29,6 +29,22 @@ def head_means(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     return {**means, "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan"))}
 
 
+def head_errors(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
+    """The standard errors of these means over sequences, by the same names: how much another batch would differ.
+
+    Source: Cochran 1977, 2.11, standard error of a ratio, as sequences may have different numbers of rows with a value;
+    of equal numbers it is the standard deviation of the sequences' means over sqrt(batch). nan for one sequence.
+    """
+    found = {}
+    for name in (name for name in HEAD_MEASURES if name in stats.rows):
+        values = stats[name][..., rows]
+        total, count = values.nansum(2), values.isfinite().sum(2)
+        apart = total - count * total.sum(0) / count.sum(0)
+        spread = len(values) / (len(values) - 1 or float("nan")) * apart.square().sum(0)
+        found[name] = spread.sqrt() / count.sum(0)
+    return found
+
+
 def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
     """The head measures of a trace: on held-out text, on Probe R's second copy, and on its control.
 
@@ -38,3 +54,10 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
     on_repeat, without = head_means(repeat, second_copy), head_means(control, second_copy)
     scores = {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
     return {**scores, "induction_control": without["induction"]}
+
+
+def probe_errors(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
+    """The standard errors of these scores, by their names in a trace; max_logit, a maximum, has none."""
+    on_repeat, without = head_errors(repeat, second_copy), head_errors(control, second_copy)
+    errors = {**on_repeat, **head_errors(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
+    return {name + SE: error for name, error in {**errors, "induction_control": without["induction"]}.items()}

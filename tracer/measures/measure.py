@@ -9,6 +9,8 @@ from typing import Literal
 
 from tracer.measures.setting import Setting
 
+SE = "_se"
+"""Ends the name of a variable's standard error, over the sequences that it is a mean of."""
 HEAD = ("step", "layer", "head")
 PARAM = ("step", "param")
 HEAD_MATRIX = ("step", "layer", "head", "matrix")

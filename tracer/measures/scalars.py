@@ -30,10 +30,11 @@ SCALARS = (
     ),
     Measure(
         name="icl_score", label="In-context learning score", short="ICL", unit="nats", palette="diverging",
-        formula="mean loss of the token at 98 % of the context minus mean loss of the token at 10 %",
-        source="Olsson et al. 2022 (tokens 500 and 50 of 512); the shares are ours",
+        formula="mean loss of the last eighth of a row after the whole context minus after a tenth of it, same tokens",
+        source="Olsson et al. 2022 (tokens 500 and 50 of 512); the same tokens twice is ours",
         probe="text", dims=("step",),
-        note="Negative means that context helps.", chance_text="a model that makes no use of context",
+        note="Negative means that context helps. The same tokens with and without it: one token here and another there "
+             "differ by far more than context does.", chance_text="a model that makes no use of context",
         chance=lambda setting: 0.0
     ),
     Measure(

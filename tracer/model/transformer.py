@@ -61,13 +61,14 @@ class Transformer(HookedRootModule):
         init_weights(self, seed)
         self.setup()
 
-    def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
+    def forward(self, tokens: Int[Tensor, "batch pos"], last: int = 0) -> Float[Tensor, "batch last d_vocab"]:
+        """The logits of the next token at every position, or only at the `last` so many."""
         if not torch.compiler.is_compiling():
             self.check(tokens)
         x, attn_pos = self.start(tokens)
         for block in self.blocks:
             x = block(x, attn_pos)
-        return self.logits(x)
+        return self.logits(x[:, -last:])
 
     def start(self, tokens: Int[Tensor, "batch pos"]) -> tuple[Tensor, Tensor | None]:
         """What enters the first block, and what q and k of every block read on top (shortformer)."""

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
-from tracer.heads import pattern, probe_scores, stats
+from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 
@@ -29,6 +29,9 @@ SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
 )  # fmt: skip
+UNSURE = (*(name for name in HEAD_MEASURES if name != "max_logit"),
+          "val_loss", "icl_score", "repeat_loss", "first_copy_loss")  # fmt: skip
+"""Means over the rows of a probe: their standard errors are recorded too."""
 STREAM = "blocks.0.hook_resid_pre"
 CONTROL_ROWS = 16
 """Of Probe R, read without their repeat too: its first half, which spans the periods."""
@@ -61,6 +64,8 @@ class ProbeRecorder:
         self.device = model.embed.W_E.device
         n_ctx, d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         self.val = data.val(config.val_rows).to(self.device)
+        self.context = probes.in_context(data.val(config.icl_rows).to(self.device), data.bos)
+        self.icl_every = config.icl_every
         self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
         self.control_tokens = self.repeat.control[:CONTROL_ROWS].to(self.device)
@@ -82,6 +87,10 @@ class ProbeRecorder:
         shapes["loss_by_position"] = (("pos",), (c.n_ctx,))
         shapes["resid_rms"] = (("depth",), (c.n_layers + 1,))
         variables = {name: Variable(dims, shape, attrs=_attrs(name)) for name, (dims, shape) in shapes.items()}
+        variables |= {
+            name + SE: Variable(*shapes[name], attrs=_attrs(name) | {"long_name": f"Standard error of {name}"})
+            for name in UNSURE
+        }
         variables["tokens_seen"] = Variable((), (), "float64", _attrs("tokens_seen"))
         variables["pattern"] = Variable(
             ("prompt", "layer", "head", "query_pos", "key_pos"), (n_prompts, *heads, self.width, self.width), "float16",
@@ -121,8 +130,11 @@ class ProbeRecorder:
         return time.perf_counter()
 
     @torch.inference_mode()
-    def measure(self, model: Transformer, with_patterns: bool) -> dict[str, np.ndarray]:
-        """Head statistics and losses on Probe D (held-out text), Probe R (repeated tokens) and its control."""
+    def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:
+        """Head statistics and losses on Probe D (held-out text), Probe R (repeated tokens) and its control.
+
+        `with_context`: and the in-context learning score, which takes rows of its own (Probe C).
+        """
         training = model.training
         model.eval()
         with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
@@ -133,31 +145,42 @@ class ProbeRecorder:
             x, attn_pos = model.start(self.control_tokens)
             for block in model.blocks:  # nobody asks for its logits, which cost more than all of this
                 x = block(x, attn_pos)
+        context = self._in_context(model) if with_context else {}
         model.train(training)
         repeats = self.repeat_tokens[:CONTROL_ROWS]
         layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period
-        per_layer = []
+        per_layer, errors = [], []
         for layer in layers:
             q, k = model.qk_taps(layer)
-            on_text, on_repeat, on_control = (
+            of_text, of_repeat, of_control = (
                 stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]))
                 for seen, tokens in ((text, None), (repeat, self.repeat_tokens), (control, repeats))
             )
-            per_layer.append(probe_scores(on_text, on_repeat, on_control, self.repeat.second_copy))
+            per_layer.append(probe_scores(of_text, of_repeat, of_control, self.repeat.second_copy))
+            errors.append(probe_errors(of_text, of_repeat, of_control, self.repeat.second_copy))
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
-        row |= {
+        row |= {name: torch.stack([of[name] for of in errors]) for name in errors[0]}
+        for name in ("repeat_loss", "first_copy_loss"):
+            by_row = torch.stack([getattr(probes, name)(one[None], period) for one in repeat_loss])
+            row |= {name: by_row.mean(), name + SE: probes.standard_error(by_row)}
+        row |= context | {
             "val_loss": loss.mean(),
+            "val_loss" + SE: probes.standard_error(loss.mean(1)),
             "loss_by_position": loss.mean(0),
             "resid_rms": torch.stack(
                 [_rms(text[name]) for name in (STREAM, *(f"blocks.{i}.hook_resid_post" for i in layers))]
             ),
-            "icl_score": probes.icl_score(loss, self.config.n_ctx),
-            "repeat_loss": probes.repeat_loss(repeat_loss, period),
-            "first_copy_loss": probes.first_copy_loss(repeat_loss, period),
         }
         if with_patterns:
             row["pattern"] = torch.stack([self._patterns(model, layer, text, repeat) for layer in layers], dim=1)
         return gradients.fetch(row)
+
+    def _in_context(self, model: Transformer) -> dict[str, Tensor]:
+        """A pass without statistics, of which only the last positions are unembedded."""
+        full, short, width = self.context.full, self.context.short, self.context.width
+        late, early = (self.context.losses(model(rows[:, :-1], last=width)) for rows in (full, short))
+        by_row = probes.icl_score(late, early)
+        return {"icl_score": by_row.mean(), "icl_score" + SE: probes.standard_error(by_row)}
 
     def _prompts(self) -> list[Tensor]:
         """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""

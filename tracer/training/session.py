@@ -108,7 +108,8 @@ class TrainingSession:
         step_ms = self._step_ms(step)
         with self.recorder.timed():
             self.norms = self.recorder.before_update()
-            self.row = self.recorder.measure(self.model, with_patterns=step in self.snapshots)
+            with_context = step % self.recorder.icl_every == 0 or step == self.config.steps
+            self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
             tokens = self.config.optim.batch_size * self.config.model.n_ctx
             self.row |= {"train_loss": float(loss), "tokens_seen": float(step * tokens), "step_ms": step_ms}
 
@@ -206,7 +207,8 @@ class TrainingSession:
             "step_ms": last["step_ms"],
             "train_loss": train_loss, "train_perplexity": perplexity(train_loss),
             "val_loss": val_loss, "val_perplexity": perplexity(val_loss),
-            "icl_score": float(last["icl_score"]), "repeat_loss": float(last["repeat_loss"]),
+            "icl_score": float(last["icl_score"]) if "icl_score" in last else None,
+            "repeat_loss": float(last["repeat_loss"]),
             "best_head": f"L{layer}H{head}", "best_induction": float(induction.max()),
             "best_control": float(last["induction_control"][layer, head]),
             "gradients": {

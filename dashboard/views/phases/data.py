@@ -1,4 +1,4 @@
-"""Cached courses of runs: their curves with the turns, pictures of the loss by position, and what heads undo.
+"""Cached courses of runs: their curves with their changes, pictures of the loss by position, and what heads undo.
 
 As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
 """

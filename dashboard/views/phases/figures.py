@@ -14,8 +14,8 @@ from dashboard.shared.figures import places, plain, rule, step_axis, stops
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-Window = tuple[int, int, int]
-"""Onset, midpoint and end."""
+Window = tuple[int, int, int, int, int]
+"""Onset, midpoint and end, and the interval of the midpoint."""
 LANE, FOOT = 76, 48
 """Pixels of a lane with its name, and below all of them."""
 
@@ -27,13 +27,14 @@ def timeline(
     units: Sequence[str],
     windows: Sequence[Window | None],
     numbers: Sequence[int | None],
+    margins: Sequence[np.ndarray | None] | None = None,
     step: int | None = None,
     log_x: bool = False,
     dark: bool = False,
 ) -> go.Figure:
-    """A lane each of (steps, values), top to bottom as given, with its own range and its window shaded.
+    """A lane each of (steps, values), top to bottom as given, with its range, window and interval of the date.
 
-    `numbers` are those of events; at the right stands each value at `step`, or the last.
+    `numbers` are those of events; `margins` are drawn as bands; at the right stands each value at `step`, or the last.
     """
     import plotly.graph_objects as go
 
@@ -41,11 +42,18 @@ def timeline(
     figure = go.Figure()
     for i, ((x, y), label, unit, window) in enumerate(zip(series, labels, units, windows, strict=True)):
         at, axis, number = places(x, log_x), f"y{i + 1 if i else ''}", numbers[i]
-        said = f"step {window[1]:,}, window {window[0]:,} to {window[2]:,}" if window else "no turn found"
+        said = f"step {window[1]:,}, 95 % interval {window[3]:,} to {window[4]:,}" if window else "no change found"
+        if margins is not None and (margin := margins[i]) is not None:
+            known = np.isfinite(margin)
+            x_band, low_band, high_band = at[known], (y - margin)[known], (y + margin)[known]
+            figure.add_scatter(
+                x=[*x_band, *x_band[::-1]], y=[*high_band, *low_band[::-1]], yaxis=axis, fill="toself", mode="none",
+                fillcolor=ink.text, opacity=0.2, hoverinfo="skip", name=f"95 % of {plain(label)}",
+            )  # fmt: skip
         figure.add_scatter(
             x=at, y=y, yaxis=axis, customdata=x, mode="lines+markers", name=plain(label),
             line={"color": ink.text, "width": 1.5}, marker={"size": 4}, connectgaps=True,
-            hovertemplate=f"step %{{customdata:,}}: %{{y:.4g}} {unit}<br>turned: {said}<extra>{plain(label)}</extra>",
+            hovertemplate=f"step %{{customdata:,}}: %{{y:.4g}} {unit}<br>changed: {said}<extra>{plain(label)}</extra>",
         )  # fmt: skip
         top = 1 - i / n
         finite = y[np.isfinite(y)]
@@ -55,7 +63,7 @@ def timeline(
             "tickfont": {"size": 10}, "showgrid": False, "zeroline": False, "fixedrange": True,
         }  # fmt: skip
         if window:
-            first, middle, last = places([*window, *x], log_x)[:3]
+            first, middle, last, low, high = places([*window, *x], log_x)[:5]
             shown = {"yref": f"{axis} domain", "y0": -0.05, "y1": 1.05, "layer": "below"}
             figure.add_shape(
                 type="rect", x0=first, x1=last, fillcolor=ink.mark, opacity=0.22 if number else 0.1,
@@ -64,6 +72,9 @@ def timeline(
             figure.add_shape(
                 type="line", x0=middle, x1=middle, opacity=1 if number else 0.4,
                 line={"color": ink.mark, "width": 2}, **shown,
+            )  # fmt: skip
+            figure.add_shape(
+                type="line", x0=low, x1=high, line={"color": ink.mark, "width": 5}, **(shown | {"y0": 0, "y1": 0}),
             )  # fmt: skip
         name = f"{f'<b>{number}</b>  ' if number else ''}{plain(label)}{f' ({unit})' if unit else ''}"
         where = len(x) - 1 if step is None else max(0, int(np.searchsorted(x, step, "right")) - 1)

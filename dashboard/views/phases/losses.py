@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
@@ -17,28 +18,27 @@ SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
 
 def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) -> None:
     """Loss and slope side by side, as measured or less what they were when the phase began."""
-    change = phase.change if phase else None
+    ends = _around(run, phase)
     st.header("Loss by position", anchor=False)
     less = None
-    if change is not None:
+    if ends is not None:
         since = state.read().since
         shown = "since" if since else "as measured"
         st.segmented_control(
             "Loss by position", ["as measured", "since"], required=True, label_visibility="collapsed",
-            format_func=lambda one: one if one == "as measured" else f"change since step {change.onset:,}",
+            format_func=lambda one: one if one == "as measured" else f"change since step {ends[0]:,}",
             **state.control("surface_box", shown, lambda one: state.update(since=one == "since")),
         )  # fmt: skip
-        less = change.onset if since else None
+        less = ends[0] if since else None
     stripes = "the change since a step takes it off."
     if less is not None:
         stripes = "what is left here is what changed, in colours that span what came after."
     st.caption(
         "On held-out text; the position is the number of tokens that the model has read. The same few texts at every "
         f"step: a stripe that runs through all steps is a hard or an easy token, not the model; {stripes} Slope below "
-        f"0: more context helps. {'Dashed: the window of the phase. ' if change else ''}Source: {SOURCE}."
+        f"0: more context helps. {'Dashed: the window of the phase. ' if ends else ''}Source: {SOURCE}."
     )
     taken = f", less step {less:,}" if less is not None else ""
-    ends = (change.onset, change.end) if change else None
     named = {"loss": f"Loss{taken}", "slope": f"d loss / d ln(position){taken}"}
     for column, (quantity, label) in zip(st.columns(2, gap="large"), named.items(), strict=True):
         found = data.surface(run, quantity, less)
@@ -62,8 +62,8 @@ def _columns(found: data.Surface) -> dict[str, list[float]]:
 def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
     """The path from the start, or from where the loss has fallen, where a phase is else too small to see."""
     st.header("Path of the losses", anchor=False)
-    end = fall.change.end if fall and fall.change else 0
-    ends = (phase.change.onset, phase.change.end) if phase and phase.change else None
+    end = fallen(fall) if fall else 0
+    ends = _around(run, phase)
     since, why = 0, ""
     if end and data.path(run, end) is not None:
         since = end if _choose_part(run, end, ends) == "late" else 0
@@ -72,7 +72,7 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
     with words:
         st.caption(
             "Each point is the loss by position at one step, on the first two principal components of all of them; "
-            "each axis has its own scale. A turn of the path is a change of what the model learns."
+            "each axis has its own scale. A bend of the path is a change of what the model learns."
             f"{why}{' Thick: the window of the phase.' if ends else ''}"
         )
         st.caption(
@@ -88,6 +88,18 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
         one, two = found.points.T.tolist()
         plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
              on_pick=_go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip
+
+
+def _around(run: Run, phase: Curve | None) -> tuple[int, int] | None:
+    """The recorded steps around the window of a phase."""
+    found = data.losses(run)
+    return None if found is None or phase is None or phase.change is None else phase.change.around(found.steps)
+
+
+def fallen(curve: Curve) -> int:
+    """The first step at which a loss has gone 90 % of its way down to its lowest value."""
+    first = curve.values[0]
+    return int(curve.steps[np.argmax(curve.values <= first - 0.9 * (first - curve.values.min()))])
 
 
 def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:

@@ -1,4 +1,4 @@
-"""The Phases page in words: what turned when, what came before what, and how sure one run can be of it."""
+"""The Phases page in words: what changed when, what came before what, and how sure one run can be of it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from html import escape
 import numpy as np
 import streamlit as st
 
-from tracer.analysis.change_points import MIN_PLATEAU, SHARE, PhaseChange
-from tracer.analysis.training_curves import FEWEST, NAMES, Curve, first_of, order
+from tracer.analysis.change_points import FEWEST, PhaseChange
+from tracer.analysis.training_curves import NAMES, Curve, order
 
 STYLE = """<style>
 .events { list-style: none; margin: 0 !important; padding: 0 !important; font-size: .9rem;
@@ -24,23 +24,23 @@ STYLE = """<style>
 MORE = {True: "rises", False: "falls"}
 
 
-def draw_order(found: list[Curve], turned: list[Curve]) -> None:
-    """The verdict on the two heads of an induction circuit, then every turn in order."""
+def draw_order(found: list[Curve], changed: list[Curve]) -> None:
+    """The verdict on the two heads of an induction circuit, then every change in order."""
     st.header("Order of events", anchor=False)
     if said := circuit(found):
         st.markdown(said)
     rows = [
         f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
-        f"<small>{escape(moved(curve))}. {escape(sureness(turned, i))}</small></li>"
-        for i, curve in enumerate(turned)
+        f"<small>{escape(moved(curve))}. {escape(sureness(changed, i))}</small></li>"
+        for i, curve in enumerate(changed)
     ]
-    if slow := [f"{curve.label} ({window(curve.change)})" for curve in found if curve.change and curve.slow]:
-        rows.append(f'<li class="none">A slow slope, with no moment of its own: {escape(", ".join(slow))}.</li>')
-    for words, enough in (("No turn above its own noise", True), ("Too few values for a turn", False)):
-        if still := [c.label for c in found if c.change is None and (len(c.steps) >= FEWEST) == enough]:
-            rows.append(f'<li class="none">{words}: {escape(", ".join(still))}.</li>')
-    if not turned and (n := points(found)) >= FEWEST:
-        st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that turned.")
+    still = [c for c in found if c.change is None and not c.undated]
+    for words, enough in (("No change beyond drift, decay and noise", True), ("Too few values for a change", False)):
+        if labels := [c.label for c in still if (len(c.steps) >= FEWEST) == enough]:
+            rows.append(f'<li class="none">{words}: {escape(", ".join(labels))}.</li>')
+    rows += [f'<li class="none">Not dated: {escape(c.label)}, {escape(c.undated)}.</li>' for c in found if c.undated]
+    if not changed and (n := points(found)) >= FEWEST:
+        st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that changed.")
     st.html(f'{STYLE}<ol class="events">{"".join(rows)}</ol>')
     st.caption(basis(found))
 
@@ -56,13 +56,10 @@ def basis(found: list[Curve]) -> str:
     n, gaps = len(most.steps), np.diff(most.steps)
     if not len(gaps):
         return "Read from 1 recorded step."
-    size = max(MIN_PLATEAU, round(SHARE * n))
     fewer = [f"{NAMES[curve.name]}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
     but = f" ({', '.join(fewer)})" if fewer else ""
     apart = f"{gaps.min():,}" if gaps.min() == gaps.max() else f"{gaps.min():,} to {gaps.max():,}"
-    return (
-        f"Read from {n} recorded steps{but}, {apart} apart: no date is finer. A level is the median of {size} of them."
-    )
+    return f"Read from {n} recorded steps{but}, {apart} apart: no date is finer."
 
 
 def circuit(found: list[Curve]) -> str:
@@ -73,33 +70,34 @@ def circuit(found: list[Curve]) -> str:
         return ""
     never = [curve.label for curve in (one, two) if curve.change is None]
     if one.change is None or two.change is None:
-        return f"**Cannot be said**: no turn was found of {' and '.join(map(_lower, never))}."
+        return f"**Cannot be said**: no change was found of {' and '.join(map(_lower, never))}."
     steps = f"at step {one.change.midpoint:,} against step {two.change.midpoint:,}"
+    dates = f"{interval(one.change)} and {interval(two.change)}"
     known = order(one, two)
     if known == "overlap":
-        windows = f"{window(one.change)} and {window(two.change)}"
         return (
-            f"**Not separated by this run's snapshots**: {_lower(one.label)} turned {steps} for {_lower(two.label)}, "
-            f"in windows that overlap ({windows})."
+            f"**The order is not known**: {_lower(one.label)} changed {steps} for {_lower(two.label)}, and the 95 % "
+            f"intervals of these dates overlap ({dates})."
         )
-    words = f"{one.label} turned **{known}** {_lower(two.label)}"
-    return f"{words}, {steps}. Their windows, {window(one.change)} and {window(two.change)}, do not overlap."
+    words = f"{one.label} changed **{known}** {_lower(two.label)}"
+    return f"{words}, {steps}. The 95 % intervals of these dates, {dates}, do not overlap."
 
 
 def moved(curve: Curve) -> str:
-    """Such as "rises from 0.03 to 0.90 between steps 825 and 975"."""
+    """Such as "rises from 0.03 to 0.90 between steps 825 and 975; date within 875 to 900"."""
     c = curve.change
     assert c is not None
     unit = f" {curve.unit}" if curve.unit else ""
     way = f"{MORE[c.after > c.before]} from {_number(c.before)} to {_number(c.after)}{unit}"
-    return f"{way}, all at step {c.onset:,}" if c.onset == c.end else f"{way} between steps {c.onset:,} and {c.end:,}"
+    when = "at once" if c.onset == c.end else f"between steps {c.onset:,} and {c.end:,}"
+    return f"{way} {when}; 95 % interval of the date {interval(c)}"
 
 
-def sureness(turned: list[Curve], i: int) -> str:
-    """Which turns this one is apart from, and which its window overlaps with, by their numbers."""
-    here = turned[i]
-    others = [j for j in range(len(turned)) if j != i]
-    unsure = [j for j in others if order(turned[j], here) == "overlap"]
+def sureness(changed: list[Curve], i: int) -> str:
+    """Which changes this one is apart from, and which the interval of its date overlaps with, by their numbers."""
+    here = changed[i]
+    others = [j for j in range(len(changed)) if j != i]
+    unsure = [j for j in others if order(changed[j], here) == "overlap"]
     if not others:
         return ""
     if not unsure:
@@ -109,15 +107,18 @@ def sureness(turned: list[Curve], i: int) -> str:
 
 
 def agreement(one: str, other: str, runs: list[list[Curve]]) -> tuple[int, int, int]:
-    """Runs in which `one` has the earlier midpoint, those of them with windows apart, and runs in which both turned."""
+    """Runs in which `one` changed before `other`, by dates whose intervals part, after it, and in which both did."""
     pairs = [({c.name: c for c in curves}.get(one), {c.name: c for c in curves}.get(other)) for curves in runs]
-    known = [(a, b) for a, b in pairs if a is not None and b is not None and a.change and b.change]
-    before = [(a, b) for a, b in known if first_of(a, b) < 0]
-    return len(before), sum(order(a, b) == "before" for a, b in before), len(known)
+    known = [order(a, b) for a, b in pairs if a is not None and b is not None and a.change and b.change]
+    return known.count("before"), known.count("after"), len(known)
 
 
 def window(change: PhaseChange) -> str:
     return f"{change.onset:,} to {change.end:,}"
+
+
+def interval(change: PhaseChange) -> str:
+    return f"{change.low:,} to {change.high:,}"
 
 
 def _mid(curve: Curve) -> int:

@@ -1,7 +1,8 @@
-"""Phases: what turned when, in which order, and how sure one can be of it?"""
+"""Phases: what changed when, in which order, and how sure one can be of it?"""
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 import streamlit as st
@@ -15,20 +16,25 @@ from dashboard.views.phases.order import draw_order, window
 from dashboard.views.phases.seeds import draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
 from tracer.analysis import training_curves
-from tracer.analysis.training_curves import FEWEST, Curve, events
+from tracer.analysis.change_points import FEWEST
+from tracer.analysis.training_curves import Curve, events
 from tracer.store import Run
 
 PREFERRED = ("induction", "repeat_loss", "previous_token")
-HOW = """A turn is found by this project's own detector, which reads one curve at a time:
+HOW = """A change is found by this project's own detector, which reads one curve at a time:
 
-- The level before and the level after are the medians of the first and the last tenth of the recorded steps.
-- There is a turn when they differ by at least 3 times the spread of the noisier of these two plateaus, and by enough
-  to speak of.
-- Onset, midpoint and end are the first recorded steps past 10 %, 50 % and 90 % of the way. Nothing is interpolated.
-- Two turns are apart when their windows, onset to end, share no step. Otherwise the snapshots of this run do not
-  separate them. A window of more than half of the run is a slope and has no place in the order.
+- Without a change, a curve is a line plus one exponential decay or growth, under noise of any memory from none to a
+  random walk. There is a change when an S-shaped step on top of that fits better than chance allows.
+- The limit was set by simulation: of white noise, random walks, drifts and decays at most 5 % are called a change.
+- The date is the middle of the step. Its 95 % interval holds all middles that fit nearly as well. Onset and end are
+  10 % and 90 % of the way of the fitted step.
+- One change comes before another where their intervals part; otherwise their order is not known. What takes more than
+  half of the run is a slope, and what still moves when it ends has no date yet.
+- Bands are 95 % intervals over the rows that a value is a mean of. A move that they allow between two equal levels is
+  none.
 
-What still moves when the run ends is dated too early. Olsson et al. 2022 marked one window by eye, from loss,
+Source: a likelihood ratio that holds for stationary and integrated noise (Perron and Yabu 2009), inverted for the
+interval (Eo and Morley 2015); its shapes and limits are ours. Olsson et al. 2022 marked one window by eye, from loss,
 in-context learning, prefix matching and the path of the losses together: look at all of them.
 
 The head of a curve is the one that ends highest. K-composition says how much the induction head reads of the best
@@ -37,7 +43,7 @@ all parameters, before clipping."""
 
 
 def page() -> None:
-    choosers.heading("Phases", "What turned when, and in which order?")
+    choosers.heading("Phases", "What changed when, and in which order?")
     chooser, stepper, axis = st.columns([4, 6, 2])
     with chooser:
         run = choosers.choose_run()
@@ -56,33 +62,32 @@ def _draw(run: Run, log_x: bool) -> None:
     if not found:
         st.info("Nothing that this page reads was measured in this run.")
         return
-    turned = events(found)
+    changed = events(found)
     rows = trace.sizes["step"]
     if rows < FEWEST:
         more = "" if run.why_not("recipe") else " `--record.every` records more often."
         st.info(
-            f"Too few recorded steps ({rows}) to say when anything turned: the levels before and after take {FEWEST} "
-            f"at least.{more}",
+            f"Too few recorded steps ({rows}) to say when anything changed: it takes {FEWEST} at least.{more}",
             icon=":material/hourglass_top:",
         )
     elif run.live:
         st.caption(
-            "The run goes on, and so do these windows: the level after is that of the newest tenth of the steps."
+            "The run goes on, and so do these dates: what is a slope now may be a change when more has been recorded."
         )
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
-        _draw_timeline(found, turned, step, log_x)
+        _draw_timeline(found, changed, step, log_x)
         _draw_offer(run)
     with right:
-        draw_order(found, turned)
-        with st.expander("How is a turn found, and how sure is it?"):
+        draw_order(found, changed)
+        with st.expander("How is a change found, and how sure is its date?"):
             st.markdown(HOW)
     if rows >= FEWEST:
         draw_seeds(run, found)
     if data.losses(run) is None:
         return
-    phase = _choose_phase(turned)
+    phase = _choose_phase(changed)
     draw_surfaces(run, phase, step, log_x)
     fall = next((curve for curve in found if curve.name == "val_loss"), None)
     draw_path(run, fall, phase, step)
@@ -90,24 +95,25 @@ def _draw(run: Run, log_x: bool) -> None:
         draw_undoing(run, trace, phase)
 
 
-def _draw_timeline(found: list[Curve], turned: list[Curve], step: int | None, log_x: bool) -> None:
-    """The curves in the order in which they turned; below them the slow ones and those that never did, unnumbered."""
-    numbers = {curve.name: i + 1 for i, curve in enumerate(turned)}
-    rest = sorted((curve for curve in found if curve.name not in numbers), key=lambda curve: curve.change is None)
-    lanes = [*turned, *rest]
-    windows = [(c.change.onset, c.change.midpoint, c.change.end) if c.change else None for c in lanes]
+def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, log_x: bool) -> None:
+    """The curves in the order in which they changed; below them those that never did, unnumbered."""
+    numbers = {curve.name: i + 1 for i, curve in enumerate(changed)}
+    lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
+    names = ("onset", "midpoint", "end", "low", "high")
+    windows = [astuple(c.change)[:5] if c.change else None for c in lanes]
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
-        numbers=[numbers.get(c.name) for c in lanes], step=step, log_x=log_x, dark=theme.is_dark(),
+        numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
+        step=step, log_x=log_x, dark=theme.is_dark(),
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:
-        ends = [window or (None, None, None) for window in windows]
+        ends = [window or (None,) * len(names) for window in windows]
         return {"curve": [c.label for c in lanes], **{
-            name: [end[i] for end in ends] for i, name in enumerate(("onset", "midpoint", "end"))
+            name: [end[i] for end in ends] for i, name in enumerate(names)
         }, "first": [float(c.values[0]) for c in lanes], "last": [float(c.values[-1]) for c in lanes]}  # fmt: skip
 
-    plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they turned",
+    plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they changed",
          on_pick=_go, numbers=numbered)  # fmt: skip
 
 
@@ -119,15 +125,15 @@ def _draw_offer(run: Run) -> None:
         )  # fmt: skip
 
 
-def _choose_phase(turned: list[Curve]) -> Curve | None:
-    """The turn whose window the pictures below are about; the one that says most of an induction circuit at first."""
-    if not turned:
+def _choose_phase(changed: list[Curve]) -> Curve | None:
+    """The change whose window the pictures below are about; the one that says most of an induction circuit at first."""
+    if not changed:
         return None
-    by_name = {curve.name: curve for curve in turned}
-    wanted = [state.among("phase", by_name), *PREFERRED, turned[-1].name]
+    by_name = {curve.name: curve for curve in changed}
+    wanted = [state.among("phase", by_name), *PREFERRED, changed[-1].name]
     shown = next(name for name in wanted if name in by_name)
     name = st.selectbox(
-        "The turn that is looked at below", list(by_name), width=420,
+        "The change that is looked at below", list(by_name), width=420,
         format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
         **state.control("phase_box", shown, lambda name: state.update(phase=name)),
     )  # fmt: skip

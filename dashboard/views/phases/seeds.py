@@ -1,4 +1,4 @@
-"""The Phases page over runs: the same turns in other runs of the preset, and whether their order repeats."""
+"""The Phases page over runs: the same changes in other runs of the preset, and whether their order repeats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import loading, state
 from dashboard.views.phases import data
-from dashboard.views.phases.order import agreement, window
+from dashboard.views.phases.order import agreement, interval
 from tracer.analysis.training_curves import NAMES, Curve, events
 from tracer.store import Run
 
@@ -33,7 +33,7 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         return
     st.header("Does the order repeat?", anchor=False)
     st.caption(
-        "The same turns in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
+        "The same changes in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
         "the order belongs to the model rather than to chance."
     )
     box, beside = f"phases beside {run.name}", state.read().beside
@@ -49,10 +49,10 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         except (ValueError, OSError) as error:
             st.text(f"{name}: {error}")
     if len(courses) > 1:
-        words, turns = st.columns([5, 7], gap="large")
+        words, dates = st.columns([5, 7], gap="large")
         words.markdown(said(list(courses.values())))
-        turns.html(
-            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Turns by run">{table(courses)}</div>'
+        dates.html(
+            f'{STYLE}<div class="seeds" role="region" tabindex="0" aria-label="Changes by run">{table(courses)}</div>'
         )
 
 
@@ -68,7 +68,7 @@ def alike(run: Run, others: dict[str, Run]) -> list[str]:
 
 
 def table(courses: dict[str, list[Curve]]) -> str:
-    """A row a turn in the order of the first run, a column a run: midpoint, window and head."""
+    """A row a change in the order of the first run, a column a run: midpoint, its interval and head."""
     first = [curve.name for curve in events(next(iter(courses.values())))]
     names = [*first, *(name for name in NAMES if name not in first)]
     by_run = {run: {curve.name: curve for curve in curves} for run, curves in courses.items()}
@@ -83,36 +83,28 @@ def table(courses: dict[str, list[Curve]]) -> str:
 
 def _cell(curve: Curve | None) -> str:
     if curve is None or curve.change is None:
-        return f"<td>–<small>{'not measured' if curve is None else 'no turn found'}</small></td>"
+        return f"<td>–<small>{'not measured' if curve is None else 'no change found'}</small></td>"
     heads = " → ".join(f"L{layer}H{head}" for layer, head in curve.heads)
-    return (
-        f"<td>{curve.change.midpoint:,}<small>{window(curve.change)}</small>{heads and f'<small>{heads}</small>'}</td>"
-    )
+    said = interval(curve.change)
+    return f"<td>{curve.change.midpoint:,}<small>{said}</small>{heads and f'<small>{heads}</small>'}</td>"
 
 
 def said(runs: list[list[Curve]]) -> str:
-    """The links of an induction circuit, in how many runs they came in this order; what a coin would have done."""
+    """The links of an induction circuit, in how many runs their order is known; what a coin would have done."""
     links = ["previous_token", "composition", "induction", "repeat_loss"]
     words, most = [], 0
     for one, other in [("previous_token", "induction"), *zip(links, links[1:], strict=False)]:
-        before, apart, known = agreement(one, other, runs)
-        most = max(most, known)
-        if known:
-            words.append(
-                f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {known}** runs{_apart(apart, before)}."
-            )
+        before, after, both = agreement(one, other, runs)
+        most = max(most, before + after)
+        if both:
+            rest = [f"after it in {after}"] * bool(after)
+            rest += [f"not known in {both - before - after}"] * (before + after < both)
+            more = f", {', '.join(rest)}" if rest else ""
+            words.append(f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {both}** runs{more}.")
     if most > 1:
         odds = f"{most} runs would agree on it by chance in 1 of {2 ** (most - 1)} cases"
         words.append(f"\nIf either order were as likely, {odds}.")
-    return "\n".join(words) or "None of these runs holds two turns of an induction circuit."
-
-
-def _apart(apart: int, before: int) -> str:
-    """In how many of the runs that agree their snapshots separate the two."""
-    if before < 2:
-        return ", windows apart" if apart else ", in windows that overlap" if before else ""
-    number = {0: "none", before: "all"}.get(apart, str(apart))
-    return f", windows apart in {number} of them"
+    return "\n".join(words) or "None of these runs holds two changes of an induction circuit."
 
 
 def _lower(text: str) -> str:

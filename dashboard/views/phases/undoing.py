@@ -11,7 +11,6 @@ from dashboard import state, theme
 from dashboard.shared import choosers, head_scores
 from dashboard.shared.mount import draw
 from dashboard.views.phases import data
-from tracer.analysis.change_points import PhaseChange
 from tracer.analysis.training_curves import Curve
 from tracer.analysis.undoing import Undoing
 from tracer.pictures import curves, headmap
@@ -26,7 +25,7 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
     assert phase.change is not None
     focus = choosers.focus(trace)
     label = theme.head_label(*focus)
-    start, end = snapshots(run.steps, phase.change)
+    start, end = phase.change.around(run.steps)
     st.header("What the phase did, and which heads undo it", anchor=False)
     if start == end:
         st.caption("This run kept no two snapshots around the window, so there is nothing to compare.")
@@ -58,13 +57,6 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
     with right:
         shown = focus if focus in heads else heads[0]
         _draw_lines(found.moved, found.without[heads.index(shown)], theme.head_label(*shown))
-
-
-def snapshots(steps: list[int], change: PhaseChange) -> tuple[int, int]:
-    """The last snapshot before the onset, or the first of all, and the first from the end on, or the last of all."""
-    start = max((step for step in steps if step < change.onset), default=steps[0])
-    end = min((step for step in steps if step >= change.end), default=steps[-1])
-    return start, end
 
 
 def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, focus: tuple[int, int]) -> None:

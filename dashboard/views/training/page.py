@@ -158,7 +158,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
                 label_visibility="collapsed",
             )
     own = "" if nats else " The loss is the one that its own training loop computes."
-    st.caption(f"{_measured_on(run, traces)}{own}", help=UNITS if nats else None)
+    st.caption(f"{_measured_on(run, traces)}{own}{_bands(traces, LOSSES)}", help=UNITS if nats else None)
     lift = training_curves.perplexity if shown == "perplexity" else np.asarray
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""
@@ -185,14 +185,18 @@ def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
 
 def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
     st.header("Copying", anchor=False)
-    st.caption("Random tokens, then the same again: only a model that copies does better the second time.")
+    said = "Random tokens, then the same again: only a model that copies does better the second time."
+    st.caption(f"{said}{_bands(traces, COPYING)}")
     chance = choosers.scale("repeat_loss", run).chance
     _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"), log_x, step)
 
 
 def _draw_context(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
     st.header("Use of context", anchor=False)
-    st.caption("Loss late in the context minus loss early in it, on held-out text. Negative: what came before helps.")
+    st.caption(
+        "Loss of the same tokens of held-out text after the whole context, minus after a tenth of it. Negative: what "
+        f"came before helps.{_bands(traces, CONTEXT)}"
+    )
     scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
     _lines(traces, CONTEXT, "context", scale, log_x, step)
 
@@ -212,10 +216,25 @@ def _lines(
     labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
     series = [(traces[run]["step"].values, lift(traces[run][name].values)) for run, name in held]
     steps, values = rows.merge(series)
+    band = [
+        rows.merge([(traces[run]["step"].values, lift(_end(traces[run], name, sign))) for run, name in held])[1]
+        for sign in (-1, 1)
+    ]
     if len(set(labels)) < len(labels):
         labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
-    blob = curves.pack(steps, values, labels, log_y=rows.wide_range(values))
+    blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values))
     draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
+
+
+def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
+    recorded = any(loading.margins(trace, name) is not None for trace in traces.values() for name in names)
+    return " Bands: 95 % intervals over the texts that it is a mean of." if recorded else ""
+
+
+def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
+    """The lower (-1) or upper end of the 95 % intervals; nan where no standard error was recorded."""
+    margins = loading.margins(trace, name)
+    return trace[name].values + sign * (np.nan if margins is None else margins)
 
 
 def _cut(name: str, longest: int = 14) -> str:

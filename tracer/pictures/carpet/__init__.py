@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.analysis.change_points import phase_change
+from tracer.analysis.change_points import phase_changes
 from tracer.pictures import payload
 from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale, head_label
 
 NEVER = -1
-"""The turn of a head whose curve stays where it was, falls back, or moves by less than SEEN."""
+"""The change of a head whose curve has no `phase_change`, or one of less than SEEN."""
 SEEN = 0.05
 """Share of what all lines span: smaller moves can hardly be told by colour."""
 
@@ -33,23 +33,19 @@ def picture(
     return Picture("carpet", cue, blob, selected, lambda picked: picked or None, height + 90)
 
 
-def turns(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
-    """The step at which each line [line step] is halfway from its first level to its last, or NEVER.
+def midpoints(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
+    """The step at which each line [line step] is halfway through its change, or NEVER.
 
     Source: `tracer.analysis.change_points`, whose midpoint it is.
     """
     x, y = np.asarray(steps), np.asarray(values, np.float64)
-    changes = [phase_change(x, line) for line in y]
     least = SEEN * float(np.nanmax(y) - np.nanmin(y)) if np.isfinite(y).any() else 0.0
-    midpoints = [
-        NEVER if change is None or abs(change.after - change.before) < least else change.midpoint for change in changes
-    ]
-    return np.array(midpoints, np.int64)
+    return np.array([change.midpoint if change else NEVER for change in phase_changes(x, y, least)], np.int64)
 
 
-def by_change(turned: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
-    """Lines in the order in which they turned, of those at one step the largest move first; NEVER comes last."""
-    t, v = np.asarray(turned), np.asarray(values, np.float64)
+def by_change(changed: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
+    """Lines in the order in which they changed, of those at one step the largest move first; NEVER comes last."""
+    t, v = np.asarray(changed), np.asarray(values, np.float64)
     measured = np.isfinite(v)
     v = np.where(measured, v, 0.0)
     first, last = measured.argmax(axis=1), v.shape[1] - 1 - measured[:, ::-1].argmax(axis=1)
@@ -70,12 +66,12 @@ def pack(steps: ArrayLike, values: ArrayLike) -> bytes:
     x, lines = x[kept], lines[there][:, kept]
     lo, hi = (float(np.nanmin(lines)), float(np.nanmax(lines))) if lines.size else (0.0, 1.0)
     hi = hi if hi > lo else lo + 1.0
-    turned = turns(x, lines)
+    changed = midpoints(x, lines)
     header = {
         "labels": [head_label(int(i) // n_heads, int(i) % n_heads) for i in there],
         "groups": [int(i) // n_heads for i in there],
-        "turns": turned.tolist(),
-        "order": by_change(turned, lines).tolist() if len(there) else [],
+        "changes": changed.tolist(),
+        "order": by_change(changed, lines).tolist() if len(there) else [],
         "lo": lo,
         "hi": hi,
     }

@@ -1,8 +1,8 @@
 // Heads x steps as one picture, a row a head; the row under the mouse, the chosen one and the step on an overlay.
 
 /**
- * As tracer.pictures.carpets packs it. `turns`: the step halfway from a head's first level to its last, or -1.
- * @typedef {Header & { labels: string[], groups: number[], order: number[], turns: number[], lo: number,
+ * As tracer.pictures.carpets packs it. `changes`: the step halfway from a head's first level to its last, or -1.
+ * @typedef {Header & { labels: string[], groups: number[], order: number[], changes: number[], lo: number,
  *   hi: number }} CarpetHeader
  */
 
@@ -56,8 +56,8 @@ function makeCarpet(part) {
   const rowTop = (row) => layout.top + (row / rows) * layout.height;
   function describe(i) {
     const now = layout.axis.nearest(part.cue.step ?? steps[count - 1]);
-    const turn = head.turns[i] < 0 ? "no lasting change" : `changed at step ${head.turns[i]}`;
-    return `${head.labels[i]}: ${text(valueAt(i, now))}, ${turn}`;
+    const when = head.changes[i] < 0 ? "no lasting change" : `changed at step ${head.changes[i]}`;
+    return `${head.labels[i]}: ${text(valueAt(i, now))}, ${when}`;
   }
 
   function imageOfRows(lut, scale) {
@@ -133,7 +133,7 @@ function makeCarpet(part) {
       factsIn(node, [
         ["step", exactStep(steps[step])],
         [label, text(value) + (unit && Number.isFinite(value) ? ` ${unit}` : "")],
-        ["halfway", head.turns[i] < 0 ? "no change" : `step ${head.turns[i]}`]
+        ["halfway", head.changes[i] < 0 ? "no change" : `step ${head.changes[i]}`]
       ]);
     });
   };
@@ -195,14 +195,14 @@ function makeCarpet(part) {
     if (way || layout.row >= 10 || !rows) return;
     const ends = { ...look, font: `400 10.5px ${theme.sans}` };
     writeText(ctx, "early", left, layout.top + 6, ends);
-    writeText(ctx, head.turns.includes(-1) ? "never" : "late", left, layout.top + layout.height - 6, ends);
+    writeText(ctx, head.changes.includes(-1) ? "never" : "late", left, layout.top + layout.height - 6, ends);
   }
   function writeTable() {
     const row = (i) => {
       const values = Array.from({ length: count }, (_, step) => valueAt(i, step)).filter(Number.isFinite);
-      const turn = head.turns[i] < 0 ? "–" : `step ${head.turns[i]}`;
+      const when = head.changes[i] < 0 ? "–" : `step ${head.changes[i]}`;
       const figures = [values[0], Math.min(...values), Math.max(...values), values.at(-1)];
-      return [head.labels[i], turn, ...figures.map(text)];
+      return [head.labels[i], when, ...figures.map(text)];
     };
     tableOf(alt, "Show as table", ["head", "changed at", "first", "lowest", "highest", "last"], () => shown.map(row));
   }

@@ -49,17 +49,24 @@ def pack(
     *,
     groups: Sequence[int] | None = None,
     group_names: Sequence[str] | None = None,
+    band: ArrayLike | None = None,
     log_y: bool = False,
     bridge: bool = True,
 ) -> bytes:
-    """Lines [line step] over steps; NaN is a step without a measurement: bridged by a straight line, or a break."""
+    """Lines [line step] over steps; NaN is a step without a measurement: bridged by a straight line, or a break.
+
+    `band` [2 line step] holds both ends of intervals, drawn around lines in focus, or around all of few.
+    """
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if y.shape != (len(labels), x.size):
         raise ValueError(f"values have shape {y.shape}; there are {len(labels)} labels and {x.size} steps")
     if len(set(labels)) != len(labels):
         raise ValueError("curve labels repeat; a click could not tell them apart")
     y = np.where(np.isfinite(y) & ((y > 0) | (not log_y)), y, np.nan)
-    y = np.log10(y) if log_y else y
+    ends = np.full((2, *y.shape), np.nan) if band is None else np.asarray(band, np.float64)
+    if log_y:
+        ends = np.log10(np.maximum(ends, np.nanmin(y, initial=1.0) / 10))
+        y = np.log10(y)
     lo, hi = (float(np.nanmin(y)), float(np.nanmax(y))) if np.isfinite(y).any() else (0.0, 1.0)
     hi = hi if hi > lo else lo + (abs(lo) or 1.0) * 1e-3
     header = {
@@ -71,10 +78,14 @@ def pack(
         "lo": lo,
         "hi": hi,
     }
-    return payload.pack(header, steps=x, lines=payload.quantise_linear(y, lo, hi))
+    arrays = {"steps": x, "lines": payload.quantise_linear(y, lo, hi)}
+    if np.isfinite(ends).any():
+        header["band"] = [float(np.nanmin(ends)), float(np.nanmax(ends))]
+        arrays["band"] = payload.quantise_linear(ends, *header["band"])
+    return payload.pack(header, **arrays)
 
 
-def pack_heads(steps: ArrayLike, values: ArrayLike, **options: Any) -> bytes:
+def pack_heads(steps: ArrayLike, values: ArrayLike, margins: ArrayLike | None = None, **options: Any) -> bytes:
     """pack() of a measure [step layer head]: one line a head, coloured by layer."""
     y = np.asarray(values, np.float64)
     n_steps, n_layers, n_heads = y.shape
@@ -85,5 +96,6 @@ def pack_heads(steps: ArrayLike, values: ArrayLike, **options: Any) -> bytes:
         [head_label(layer, head) for layer, head in heads],
         groups=[layer for layer, _ in heads],
         group_names=[f"layer {layer}" for layer in range(n_layers)],
+        band=None if margins is None else [(y + sign * np.asarray(margins)).reshape(n_steps, -1).T for sign in (-1, 1)],
         **options,
     )

@@ -4,7 +4,7 @@
 /**
  * As tracer.pictures.payload.curves packs it.
  * @typedef {Header & { labels: string[], groups: number[], group_names: string[], log_y: boolean, bridge: boolean,
- *   lo: number, hi: number }} CurvesHeader
+ *   lo: number, hi: number, band?: [number, number] }} CurvesHeader
  */
 
 export default function (args) {
@@ -84,6 +84,7 @@ function makeCurves(part) {
   let head;
   let steps;
   let codes; // [line step]
+  let bandCodes; // [end line step]: the lower, then the upper ends of intervals; undefined where there are none
   let count;
   let points;
   let layout;
@@ -97,6 +98,10 @@ function makeCurves(part) {
 
   const plain = (value) => (head.log_y ? 10 ** value : value);
   const coded = (line, step) => valueOfCode(codes[line * count + step], head.lo, head.hi);
+  const bandAt = (end, line, step) => {
+    const code = bandCodes ? bandCodes[(end * head.labels.length + line) * count + step] : MISSING;
+    return code === MISSING || !head.band ? Number.NaN : valueOfCode(code, head.band[0], head.band[1]);
+  };
   const chosen = () => head.labels.indexOf(part.cue.value);
   const colourOf = (line) => {
     const colours = part.cue.colours[part.theme.mode];
@@ -128,9 +133,21 @@ function makeCurves(part) {
     }
     ctx.stroke();
   }
+  function fillInterval(ctx, line) {
+    const known = points[line].filter((step) => step >= 0 && !Number.isNaN(bandAt(0, line, step)));
+    if (known.length < 2) return;
+    ctx.beginPath();
+    for (const step of known) ctx.lineTo(layout.xs[step], yOf(bandAt(1, line, step)));
+    for (const step of known.reverse()) ctx.lineTo(layout.xs[step], yOf(bandAt(0, line, step)));
+    ctx.save();
+    ctx.globalAlpha = 0.16;
+    ctx.fillStyle = colourOf(line);
+    ctx.fill();
+    ctx.restore();
+  }
   function clipToPlot(ctx) {
-    // lines, when they are looked at closer, run on beyond the plot
-    if (!looked.x && !looked.y) return;
+    // bands, and lines when they are looked at closer, run on beyond the plot
+    if (!looked.x && !looked.y && !bandCodes) return;
     ctx.beginPath();
     ctx.rect(layout.left, layout.top - 2, layout.width, layout.height + 4);
     ctx.clip();
@@ -193,6 +210,7 @@ function makeCurves(part) {
     clipToPlot(ctx);
     ctx.lineJoin = "round";
     for (const line of lines) {
+      if (!layout.few) fillInterval(ctx, line);
       ctx.strokeStyle = css(theme.page, 0.9);
       ctx.lineWidth = 5;
       drawLine(ctx, line);
@@ -257,10 +275,10 @@ function makeCurves(part) {
       const { label, unit } = part.cue.scale;
       element("b", "", head.labels[line], node).style.color = colourOf(line);
       const value = text(plain(coded(line, step))) + (unit ? ` ${unit}` : "");
-      factsIn(node, [
-        [part.cue.x_label, exactStep(steps[step])],
-        [label, value]
-      ]);
+      const ends = [bandAt(0, line, step), bandAt(1, line, step)];
+      /** @type {[string, string][]} */
+      const interval = ends.some(Number.isNaN) ? [] : [["95 %", ends.map((end) => text(plain(end))).join(" to ")]];
+      factsIn(node, [[part.cue.x_label, exactStep(steps[step])], [label, value], ...interval]);
     });
   }
   function drop() {
@@ -356,9 +374,11 @@ function makeCurves(part) {
     };
     const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
     const margin = direct ? 14 + widest(400) : forFocus; // room for the name in focus
-    const pad = (head.hi - head.lo) * 0.08;
-    const fromZero = !head.log_y && head.lo >= 0 && head.lo < 0.35 * head.hi; // where that costs little
-    const [lo, hi] = looked.y ?? [fromZero ? 0 : head.lo - pad, head.hi + pad];
+    const [bandLow, bandHigh] = (few && head.band) || [head.lo, head.hi]; // of many, only those in focus are drawn
+    const [low, high] = [Math.min(head.lo, bandLow), Math.max(head.hi, bandHigh)];
+    const pad = (high - low) * 0.08;
+    const fromZero = !head.log_y && low >= 0 && low < 0.35 * high; // where that costs little
+    const [lo, hi] = looked.y ?? [fromZero ? 0 : low - pad, high + pad];
     const height = cue.height - 18 - 44;
     const decades = head.log_y && hi - lo > 0.3;
     const ticks = decades ? decadeTicks(lo, hi) : roundTicks(lo, hi, Math.max(2, height / 56));
@@ -427,7 +447,7 @@ function makeCurves(part) {
   return {
     load(newHead, arrays) {
       head = newHead;
-      ({ steps, lines: codes } = arrays);
+      ({ steps, lines: codes, band: bandCodes } = arrays);
       count = steps.length;
       hover = null;
       const every = [...steps.keys()];
@@ -453,6 +473,7 @@ function makeCurves(part) {
       ctx.lineWidth = layout.few ? 2 : labels.length > 40 ? 1 : 1.5;
       ctx.globalAlpha = layout.few ? 1 : 0.75;
       labels.forEach((_, line) => {
+        if (layout.few) fillInterval(ctx, line);
         ctx.strokeStyle = colourOf(line);
         drawLine(ctx, line);
       });

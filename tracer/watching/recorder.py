@@ -71,6 +71,7 @@ class LoopRecorder:
         self.probing: Probing | None = None
         self._row: dict[str, Any] | None = None
         self._update: Update | None = None
+        self._stepping: torch.optim.Optimizer | None = None
         self._loss: Tensor | None = None
         self._records = self._pictures = self._since_picture = self._snapshots = 0
         self._snapshot_at = -1
@@ -168,22 +169,27 @@ class LoopRecorder:
         elif module.training and loss is not None:
             self._loss = loss if self._loss is None else self._loss + loss
 
-    def _before_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self._safely(in_hook=True):
-            if self.probing is None and self.off is None and any(moved_by(optimizer, self.model.parameters())):
+            if self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
+                return
+            self._stepping = optimizer
+            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # which may call the model
+            if self.probing is None and closure is None:
                 raise CannotWatch(
                     "the model is trained, but no call of it could be seen: does it run inside a function that "
                     "torch.compile compiled as a whole? Compile the model instead: torch.compile(model)"
                 )
-            if self._update is not None and self._update.moved_by(optimizer):
+            if self._update is not None:
                 with self._measuring():
                     self._update.starts(optimizer)
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         with self._safely(in_hook=True):
-            if self._update is not None and self._update.moved_by(optimizer):
+            if self._update is not None and self._stepping is optimizer:
                 with self._measuring():
-                    self._update.ended(optimizer)
+                    self._update.ended()
+            self._stepping = None
 
     @contextlib.contextmanager
     def _measuring(self) -> Iterator[None]:
@@ -206,6 +212,8 @@ class LoopRecorder:
             self._pictures += picture
             self._row = {**self.probing.measure(self.steps, picture), "step_ms": step_ms}
             self._update = Update(self.probing.params, self._measuring)
+            if self._stepping is not None:
+                self._update.starts(self._stepping)
             self._records += 1
             if picture:
                 self._snapshot(last)

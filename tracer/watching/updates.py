@@ -59,10 +59,6 @@ class Update:
     def _norms(self) -> Tensor:
         return gradients.tensor_norms(gradients.gradients(self._params))
 
-    def moved_by(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Is any of the parameters this optimiser's?"""
-        return any(moved_by(optimizer, self._params.values()))
-
     def starts(self, optimizer: torch.optim.Optimizer) -> None:
         """This optimiser is about to step: it may be the first of several."""
         inner = getattr(optimizer, "grad_scale", None)  # a fused optimiser unscales by itself
@@ -79,8 +75,8 @@ class Update:
             self._clipped = torch.where(mine, norms, self._clipped)
         self._at_start = self._before
 
-    def ended(self, optimizer: torch.optim.Optimizer) -> None:
-        """This optimiser has stepped."""
+    def ended(self) -> None:
+        """The optimiser has stepped."""
         if self._before is not self._at_start:  # the backward pass was part of the step
             self._clipped = self._norms()
         if self._old:

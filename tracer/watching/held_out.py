@@ -27,7 +27,7 @@ class HeldOut:
     def __init__(self, given: Any) -> None:
         if not isinstance(given, Iterable):
             raise ValueError(f"held_out={given!r} is neither a batch (tensor, tuple, mapping) nor a loader of batches")
-        arguments = isinstance(given, (tuple, list)) and all(isinstance(x, Tensor) for x in given)
+        arguments = isinstance(given, (tuple, list)) and len(given) > 0 and all(isinstance(x, Tensor) for x in given)
         self._loader = [given] if isinstance(given, (Tensor, Mapping)) or arguments else given
         self._batches: list[Any] | None = None
 

@@ -67,12 +67,13 @@ class Probing:
             with self.watcher:
                 output = self.inputs.run(self.model)
             on_text, self.broken = self.watcher.arrays(), self.watcher.first_broken()
+            losses = self._losses(output)
             if self.writer is None:
                 self._begin(step)
             row: dict[str, Any] = {name: on_text[name] for name in HEAD_MEASURES}
             row |= {name: np.full_like(on_text["entropy"], np.nan) for name in REPEAT_MEASURES}
             pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
-            row |= self._losses(output)
+            row |= losses
             if self._repeat is not None:
                 row |= self._on_repeat(pictures, with_patterns)
         if with_patterns:

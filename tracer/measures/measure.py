@@ -30,7 +30,7 @@ class Measure:
     """Plain text, in the words of design and docstrings."""
     source: str
     """Who defined it; "ours" where nobody did."""
-    probe: Literal["text", "repeat", "control", "train", "weights", "prompts", "clock"]
+    probe: Literal["text", "held_out", "repeat", "control", "train", "weights", "prompts", "clock"]
     """Which tokens it is measured on: held-out text, random tokens with or without a repeat, the batch, or none."""
     dims: tuple[str, ...]
     """Its dimensions in the trace."""
@@ -57,6 +57,7 @@ class Measure:
 
 PROBES = {
     "text": "held-out text",
+    "held_out": "held-out text that is never trained on",
     "repeat": "random tokens, repeated once at many distances",
     "control": "random tokens that do not repeat",
     "train": "the training batch",
@@ -70,4 +71,7 @@ PROBES = {
 def probe_words(kind: str) -> dict[str, str]:
     """PROBES of a run of this kind; of the models of others no text was held out."""
     text = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
-    return {**PROBES, "text": text.get(kind, PROBES["text"])}
+    held_out = {"watched": "the batches given as held_out, which are not trained on", "opened": text["opened"]}
+    return {
+        **PROBES, "text": text.get(kind, PROBES["text"]), "held_out": held_out.get(kind, PROBES["held_out"]),
+    }  # fmt: skip

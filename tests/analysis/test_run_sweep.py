@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+import zarr
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -260,6 +261,14 @@ def test_numbers_of_two_kinds_never_stand_side_by_side(run):
     sweep_run(run, ["resample"], [0], draws=2)
     with pytest.raises(ValueError, match="was swept with draws=2, not draws=5: sweep the same way, or remove"):
         sweep_run(run, ["resample"], [2])
+
+
+def test_means_that_held_the_row_itself_are_not_continued(run):
+    sweep_run(run, ["mean"], [0])
+    effect = zarr.open_group(run.dir / "effects.zarr" / "mean", mode="r+")["effect"]
+    effect.attrs.put({name: value for name, value in effect.attrs.items() if name != "mean_of"})
+    with pytest.raises(ValueError, match="was swept with mean_of=None, not mean_of=the other sequences: sweep the"):
+        sweep_run(run, ["mean"], [2])
 
 
 def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):

@@ -2,7 +2,7 @@
 
 An ablation replaces z (a head's output before W_O) at all or some query positions:
     zero      z = 0
-    mean      z = mean over a reference batch, at each position by itself
+    mean      z = mean over the other sequences of a reference batch, at each position by itself
     resample  z = that of another sequence of the same batch (a seeded permutation without fixed points), mean of draws
 The same is done to whole layers (`Attention`, `MLP`), to the attention mass of single query -> key edges (`Edge`), and
 to what one head reads of an earlier one (`Path`).

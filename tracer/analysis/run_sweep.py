@@ -129,7 +129,7 @@ def _attrs(draws: int, seed: int, found: Batches) -> dict[str, Any]:
         "long_name": "change in next-token loss when the head is off", "units": "nats",
         "formula": "mean loss with the head's z replaced - mean loss of the clean run, at the probe's loss positions",
         "source": "Olsson et al. 2022, ablations; metrics of tracer.ablate", "draws": draws, "seed": seed,
-        "n_sequences": {name: len(tokens) for name, tokens, _ in found.sequences()},
+        "mean_of": "the other sequences", "n_sequences": {name: len(tokens) for name, tokens, _ in found.sequences()},
     }  # fmt: skip
 
 

@@ -225,7 +225,10 @@ def test_the_checkpoints_of_a_model_of_others_are_swept(tmp_path):
     effects = sweep_run(run, ["zero", "mean"])["effect"]
     assert effects["step"].values.tolist() == [10, 20] and effects["probe"].values.tolist() == ["repeat", "text"]
     found, model = batches(run), run.model(20)
-    expected = ablate.effect(model, found.repeat.tokens, [(1, 2)], "mean").delta[:, found.repeat.predictable].mean()
+    reference = found.reference("repeat", "mean")
+    assert reference is not None and len(reference) == 8 * len(found.repeat.tokens)
+    how = {"mode": "mean", "reference": reference}
+    expected = ablate.effect(model, found.repeat.tokens, [(1, 2)], **how).delta[:, found.repeat.predictable].mean()
     one = effects.sel(step=20, probe="repeat", mode="mean", layer=1, head=2)
     assert float(one) == pytest.approx(float(expected), abs=2e-6)
 
@@ -267,7 +270,7 @@ def test_means_that_held_the_row_itself_are_not_continued(run):
     sweep_run(run, ["mean"], [0])
     effect = zarr.open_group(run.dir / "effects.zarr" / "mean", mode="r+")["effect"]
     effect.attrs["mean_of"] = "all"
-    with pytest.raises(ValueError, match="was swept with mean_of=all, not mean_of=the other sequences: sweep the"):
+    with pytest.raises(ValueError, match="was swept with mean_of=all, not mean_of=8 times as many sequences: sweep"):
         sweep_run(run, ["mean"], [2])
 
 

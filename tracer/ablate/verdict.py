@@ -27,14 +27,13 @@ from tracer.ablate.parts import Head, check_heads, name
 from tracer.ablate.repair import self_repair
 from tracer.ablate.repeats import Repeats
 from tracer.ablate.replace import MODES, refuse_other_things
+from tracer.analysis.eval_sequences import MORE
 from tracer.data.probes import PROBE_SEED, repeated
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.store import Run, open_run
 
 SEQUENCES = 32
-MORE = 8
-"""Times as many sequences are averaged for the mean: one over few is noise that does harm of its own."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     st.header(f"Is {label} an induction head?", anchor=False)
     asked = f"verdict-{label}-{setup.step}"
     if asked not in state.read().cards:
-        st.caption("Tests after Olsson et al. 2022: what it does, and what the model loses without it. Choose another head with a click on a curve or a point.")
+        st.caption("Five tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")
         st.button(
             f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
             on_click=_ask, args=(asked,),

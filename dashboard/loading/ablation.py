@@ -219,7 +219,8 @@ def _prompt_plans(setup: Setup, prompt: tuple[int, ...]) -> list[Any]:
 
     if not setup.off:
         return [[]]
-    text = None if setup.mode == "zero" else batches(setup.run, setup.created).text
+    found = batches(setup.run, setup.created)
+    text = {"zero": None, "mean": found.wide.get("text", found.text)}.get(setup.mode, found.text)
     return planner(setup.model, torch.tensor([prompt]), setup.mode, reference=text, frozen=setup.frozen)(setup.off)
 
 

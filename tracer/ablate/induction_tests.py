@@ -207,7 +207,7 @@ def previous_token_partners(
     found = earlier.partners(model, rows, head, whole, back)
     share, control = ratio(whole - found.cut, whole), ratio(whole - found.control, whole)
     who = " ".join(f"{name(one)} ({back[one]:.2f} of its attention is on the token before)" for one in found.heads)
-    where = "only its keys" if earlier.has_paths(model) else "all that comes after"
+    where = "its keys alone" if earlier.has_paths(model) else "all that comes after"
     return Finding(
         test, share.mean, share.low, share.high, control.mean, found.found and share.low > control.mean,
         f"Without what {'these heads bring' if len(found.heads) > 1 else 'this head brings'} from the token before, "

@@ -100,17 +100,17 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     from tracer.ablate import BUDGET, DRAWS, losses
 
-    model, half = setup.model, DRAWS // 2
+    model, half, found = setup.model, DRAWS // 2, batches(setup.run, setup.created)
     shares = ((0, DRAWS - half), (DRAWS - half, half)) if mode == "resample" else ((0, DRAWS),)
     jobs = [(name, seed, draws) for name in probes for seed, draws in shares]
 
     def share(job: tuple[str, int, int]) -> Tensor:
         name, seed, draws = job
-        found = losses(
-            model, probes[name], [setup.off], mode, frozen=setup.frozen, draws=draws, seed=seed,
-            budget=BUDGET // len(jobs),
+        after = losses(
+            model, probes[name], [setup.off], mode, reference=found.reference(name, mode), frozen=setup.frozen,
+            draws=draws, seed=seed, budget=BUDGET // len(jobs),
         )  # fmt: skip
-        return found[0] * (draws / DRAWS)
+        return after[0] * (draws / DRAWS)
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         done = list(zip(jobs, pool.map(share, jobs), strict=True))
@@ -138,10 +138,11 @@ def null(setup: Setup, n: int) -> Null:
     from tracer.ablate import Loss
     from tracer.ablate import null as compute
 
-    probe = batches(setup.run, setup.created).repeat
+    found = batches(setup.run, setup.created)
     return compute(
-        setup.model, probe.tokens, setup.off, setup.mode, n=n, metric=Loss(probe.predictable), frozen=setup.frozen
-    )
+        setup.model, found.repeat.tokens, setup.off, setup.mode, n=n, metric=Loss(found.repeat.predictable),
+        reference=found.reference("repeat", setup.mode), frozen=setup.frozen,
+    )  # fmt: skip
 
 
 def clean(run: str, created: str, step: int) -> dict[str, float]:
@@ -165,12 +166,14 @@ def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
     from tracer.ablate import averaged, planner
     from tracer.analysis.prompt_attention import induction as compute
 
-    repeat, model = batches(setup.run, setup.created).repeat, setup.model
+    found, model = batches(setup.run, setup.created), setup.model
+    repeat, reference = found.repeat, found.reference("repeat", setup.mode)
 
     def score() -> Tensor:
         return compute(model, repeat.tokens, repeat.second_copy)
 
-    plans = planner(model, repeat.tokens, setup.mode, frozen=setup.frozen)(setup.off) if setup.off else [[]]
+    off = planner(model, repeat.tokens, setup.mode, reference=reference, frozen=setup.frozen)
+    plans = off(setup.off) if setup.off else [[]]
     return averaged([[]], score).numpy(), averaged(plans, score).numpy()
 
 
@@ -216,7 +219,8 @@ def _prompt_plans(setup: Setup, prompt: tuple[int, ...]) -> list[Any]:
 
     if not setup.off:
         return [[]]
-    text = None if setup.mode == "zero" else batches(setup.run, setup.created).text
+    found = batches(setup.run, setup.created)
+    text = {"zero": None, "mean": found.wide.get("text", found.text)}.get(setup.mode, found.text)
     return planner(setup.model, torch.tensor([prompt]), setup.mode, reference=text, frozen=setup.frozen)(setup.off)
 
 
@@ -243,9 +247,10 @@ def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[st
 
     found, model = batches(run, created), loading.model(open_run(run), step)
 
-    def swept(tokens: Tensor, where: slice) -> Swept:
-        table = compute(model, tokens, mode, positions=where, frozen=frozen, interval=True)
+    def swept(name: str, tokens: Tensor, where: slice) -> Swept:
+        reference = found.reference(name, mode)
+        table = compute(model, tokens, mode, positions=where, reference=reference, frozen=frozen, interval=True)
         effect, low, high, p_holm = (table[name].values for name in ("effect", "low", "high", "p_holm"))
         return Swept(effect, low, high, p_holm < 0.05)
 
-    return {name: swept(tokens, where) for name, tokens, where in found.sequences()}
+    return {name: swept(name, tokens, where) for name, tokens, where in found.sequences()}

@@ -107,13 +107,15 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
     ours, theirs = (ablation.batches(one.run, one.created).sequences() for one in (a, b))
     others = {name: (tokens, where) for name, tokens, where in theirs}
 
-    def by_sequence(setup: Setup, tokens: torch.Tensor, where: slice) -> np.ndarray:
-        e = Effect(*losses(setup.model, tokens, [(), setup.off], setup.mode, frozen=setup.frozen))
+    def by_sequence(setup: Setup, name: str, tokens: torch.Tensor, where: slice) -> np.ndarray:
+        reference = ablation.batches(setup.run, setup.created).reference(name, setup.mode)
+        sets = [(), setup.off]
+        e = Effect(*losses(setup.model, tokens, sets, setup.mode, reference=reference, frozen=setup.frozen))
         return e.delta[:, where].mean(1).cpu().numpy()
 
     found: dict[str, Estimate | None] = {}
     for name, tokens, where in ours:
         paired = name in others and others[name][1] == where and torch.equal(others[name][0], tokens)
-        one, two = (by_sequence(s, tokens, where) for s in (a, b)) if paired else (None, None)
+        one, two = (by_sequence(s, name, tokens, where) for s in (a, b)) if paired else (None, None)
         found[name] = None if one is None or two is None else estimate(two - one)
     return found

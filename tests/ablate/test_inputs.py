@@ -78,10 +78,12 @@ def test_one_token_has_no_loss() -> None:
 
 @pytest.mark.parametrize("call", [effect, ablate.outcomes])
 def test_the_mean_of_one_sequence_is_no_replacement(call: Any) -> None:
-    with pytest.raises(ValueError, match="the mean of one sequence is that sequence"):
+    with pytest.raises(ValueError, match="the mean is that of the other sequences, and here is only one"):
         call(MODEL, TOKENS[:1], [(0, 0)], "mean")
-    with pytest.raises(ValueError, match="the mean of one sequence is that sequence"):
+    with pytest.raises(ValueError, match="the mean is that of the other sequences, and here is only one"):
         sweep(MODEL, TOKENS[:1], "mean")
+    with pytest.raises(ValueError, match="here is only one"):
+        ablate.plan([(0, 0)], "mean", ablate.reference_z(MODEL, TOKENS[:1]))
     assert effect(MODEL, TOKENS[:1], [(1, 0)], "mean", reference=TOKENS[1:2]).mean != 0
 
 

@@ -81,6 +81,7 @@ def test_all_other_sets_when_they_are_few(model: Transformer) -> None:
 def test_the_heads_of_a_layer_have_every_rank_once(model: Transformer, metric) -> None:
     found = [null(model, TOKENS, [(1, head)], metric=metric) for head in range(6)]
     assert sorted(one.p for one in found) == pytest.approx([rank / 6 for rank in range(1, 7)])
+    assert {one.smallest_p for one in found} == {1 / 6}
     worst = max(found, key=lambda one: one.effect if metric is None else -one.effect)
     assert worst.p == pytest.approx(1 / 6) and worst.percentile == pytest.approx(100)
     assert max(found, key=lambda one: one.p).percentile == pytest.approx(0)

@@ -224,7 +224,10 @@ def test_the_checkpoints_of_a_model_of_others_are_swept(tmp_path):
     effects = sweep_run(run, ["zero", "mean"])["effect"]
     assert effects["step"].values.tolist() == [10, 20] and effects["probe"].values.tolist() == ["repeat", "text"]
     found, model = batches(run), run.model(20)
-    expected = ablate.effect(model, found.repeat.tokens, [(1, 2)], "mean").delta[:, found.repeat.predictable].mean()
+    reference = found.reference("repeat", "mean")
+    assert reference is not None and len(reference) == 8 * len(found.repeat.tokens)
+    how = {"mode": "mean", "reference": reference}
+    expected = ablate.effect(model, found.repeat.tokens, [(1, 2)], **how).delta[:, found.repeat.predictable].mean()
     one = effects.sel(step=20, probe="repeat", mode="mean", layer=1, head=2)
     assert float(one) == pytest.approx(float(expected), abs=2e-6)
 
@@ -260,6 +263,14 @@ def test_numbers_of_two_kinds_never_stand_side_by_side(run):
     sweep_run(run, ["resample"], [0], draws=2)
     with pytest.raises(ValueError, match="was swept with draws=2, not draws=5: sweep the same way, or remove"):
         sweep_run(run, ["resample"], [2])
+
+
+def test_means_that_held_the_row_itself_are_not_continued(run):
+    sweep_run(run, ["mean"], [0])
+    described = run.dir / "effects.zarr" / "mean" / "zarr.json"  # as sweeps were written that did not say it
+    described.write_text(described.read_text().replace('"mean_of"', '"unused"'))
+    with pytest.raises(ValueError, match="was swept with mean_of=None, not mean_of=8 times as many sequences: sweep"):
+        sweep_run(run, ["mean"], [2])
 
 
 def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):

@@ -44,8 +44,10 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
 ) -> None:
     setup = setup_of(small_run, ((0, 1), (1, 3)), mode, frozen)
     found = ablation.costs(setup)
-    for name, tokens, where in ablation.batches(setup.run, setup.created).sequences():
-        slow = ablate.effect(small_run.model(), tokens, setup.off, mode, frozen=frozen)
+    batches = ablation.batches(setup.run, setup.created)
+    for name, tokens, where in batches.sequences():
+        reference = batches.wide[name] if mode == "mean" else None
+        slow = ablate.effect(small_run.model(), tokens, setup.off, mode, reference=reference, frozen=frozen)
         assert found[name].change.mean == pytest.approx(slow.over(where).mean, abs=2e-6)
         np.testing.assert_allclose(found[name].after_by_position, slow.ablated.mean(0).numpy(), atol=1e-5)
 
@@ -96,6 +98,7 @@ def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> No
     found = ablation.null(setup_of(small_run, ((0, 1), (1, 2))), 30)
     less = int((found.others < found.effect).sum())
     assert f"**{less} of {len(found.others)}**" in written(app) and not app.exception
+    assert f"with {len(found.others)} sets it can't be below {1 / (1 + len(found.others)):.2f}" in written(app)
     whole = open_page("ablate", run="tiny", off=tuple((0, h) for h in range(4)))
     whole.button(key="null").click().run()
     assert "Whole layers have nothing to be compared with" in written(whole)
@@ -168,7 +171,8 @@ def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> 
     assert snippet == card.snippet
     assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&cards=verdict-L1H2-30&step=30")
     html = next(e.proto.body for e in app.get("html") if f"{card.headline}." in e.proto.body)
-    assert html.count("<tr>") == 5
+    assert html.count("<tr>") == 6
+    assert card.elsewhere in [caption.value for caption in app.caption]
     for test in card.tests:
         assert test.name.capitalize() in html
     assert html.count("passed</td>") == card.passed

@@ -2,7 +2,7 @@
 
 An ablation replaces z (a head's output before W_O) at all or some query positions:
     zero      z = 0
-    mean      z = mean over a reference batch, at each position by itself
+    mean      z = mean over the other sequences of a reference batch, at each position by itself
     resample  z = that of another sequence of the same batch (a seeded permutation without fixed points), mean of draws
 The same is done to whole layers (`Attention`, `MLP`), to the attention mass of single query -> key edges (`Edge`), and
 to what one head reads of an earlier one (`Path`).
@@ -12,8 +12,9 @@ what the head writes through values changes. Effects are metric[ablated] - metri
 
 from tracer.ablate.effects import Effect, effect
 from tracer.ablate.engine import losses, metric_under_ablation
-from tracer.ablate.estimates import BOOTSTRAPS, Estimate, estimate
+from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.firstorder import attribution, integrated_gradients
+from tracer.ablate.induction_tests import Finding
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric
 from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
@@ -35,10 +36,10 @@ from tracer.ablate.replace import (
 )  # fmt: skip
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.sweeps import pairs, sweep
-from tracer.ablate.verdict import Finding, Verdict, verdict
+from tracer.ablate.verdict import Verdict, verdict
 
 __all__ = [
-    "BOOTSTRAPS", "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Finding", "Found",
+    "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Finding", "Found",
     "Head", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Repair",
     "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
     "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",

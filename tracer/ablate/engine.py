@@ -17,7 +17,7 @@ from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
-from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, planner, ready
+from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, own_rows, planner, ready
 from tracer.ablate.sources import sources
 from tracer.interventions.edits import active
 from tracer.model import Transformer
@@ -100,7 +100,7 @@ def _together(
         config, given.shape[1], batch=len(given), draws=len(draws) if mode == "resample" else 0, frozen=frozen,
         itemsize=model.embed.W_E.element_size(), budget=budget,
     )  # fmt: skip
-    replacements = sources(model, source, mode, draws, pieces.sequences)
+    replacements = sources(model, source, own_rows(given, source), mode, draws, pieces.sequences)
     variants = [(i, Variant(heads, draw)) for i, heads in enumerate(sets) for draw in draws if heads]
     values, done = None, 0
     for first in range(0, len(given), pieces.sequences):

@@ -8,7 +8,6 @@ from math import erfc, sqrt
 import numpy as np
 from jaxtyping import Float
 
-BOOTSTRAPS = 2000
 NORMAL = 1.959964
 """The 97.5 % quantile of the normal distribution."""
 STUDENT = (
@@ -21,7 +20,7 @@ STUDENT = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over sequences with its 95 % interval (bootstrap, widened for few); nan bounds for one sequence."""
+    """A mean over sequences with its 95 % interval; nan bounds for one sequence."""
 
     mean: float
     low: float
@@ -29,27 +28,33 @@ class Estimate:
     n: int
 
 
-def estimate(per_sequence: Float[np.ndarray, " n"], seed: int = 0) -> Estimate:
+def estimate(per_sequence: Float[np.ndarray, " n"]) -> Estimate:
     """Mean of one value a sequence, and the interval in which that of all sequences is 95 times in 100.
 
-    Source: the 2.5 % and 97.5 % percentiles of the means of resampled sequences (Efron 1979), as much further from the
-    mean as those of few are too near (Hesterberg 2015): of 8 sequences they hold the truth only 90 times in 100, of 2
-    only 50 times.
+    Source: Student 1908. Percentiles of resampled means (Efron 1979) are too near for few sequences: of effects on 8
+    or 32 of them they held the truth less often than this, and no better where effects are skewed.
     """
     values, n = np.asarray(per_sequence, np.float64), len(per_sequence)
     mean = float(values.mean())
     if n < 2:
         return Estimate(mean, float("nan"), float("nan"), n)
-    picks = np.random.default_rng(seed).integers(n, size=(BOOTSTRAPS, n))
-    low, high = mean + widening(n) * (np.percentile(values[picks].mean(1), [2.5, 97.5]) - mean)
-    return Estimate(mean, float(low), float(high), n)
+    half = student(n - 1) * float(values.std(ddof=1)) / n**0.5
+    return Estimate(mean, mean - half, mean + half, n)
 
 
-def widening(n: int) -> float:
-    """sqrt(n / (n - 1)), because resampling divides by n, times Student's quantile over the normal one."""
-    free = n - 1
-    t = STUDENT[free - 1] if free <= len(STUDENT) else NORMAL + (NORMAL**3 + NORMAL) / (4 * free)
-    return (n / free) ** 0.5 * t / NORMAL
+def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"]) -> Estimate:
+    """Mean of one value a sequence over the mean of another, with the interval of `estimate`.
+
+    Source: Cochran 1977, ratio estimators: the ratio R varies as the mean of (above - R below) / mean(below) does.
+    """
+    above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
+    found = above.mean() / below.mean()
+    return estimate(found + (above - found * below) / below.mean())
+
+
+def student(free: int) -> float:
+    """The 97.5 % quantile of Student's t; beyond the table by the first term of Cornish and Fisher's expansion."""
+    return STUDENT[free - 1] if free <= len(STUDENT) else NORMAL + (NORMAL**3 + NORMAL) / (4 * free)
 
 
 def p_value(

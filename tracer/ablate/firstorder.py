@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.replace import DRAWS, Mode, checked, inputs, plan, reference_z
+from tracer.ablate.replace import DRAWS, Mode, checked, inputs, own_rows, plan, reference_z
 from tracer.interventions.edits import Edit, applied
 from tracer.model.protocol import HeadModel
 
@@ -99,13 +99,13 @@ def _estimated(
             mean = metric.of(logits.flatten(0, 1), targets.flatten(0, 1)).mean()
         return dict(zip(leaves, torch.autograd.grad(mean, list(leaves.values())), strict=True))
 
-    z = None if mode == "zero" else reference_z(model, source)
+    z, own = (None, None) if mode == "zero" else (reference_z(model, source), own_rows(given, source))
     numbers = range(seed, seed + (draws if mode == "resample" else 1))
     estimate = np.zeros((model.n_layers, model.n_heads))
     here = gradients({tap: torch.zeros_like(clean[tap]) for tap in taps}) if not steps else {}
     for number in numbers:
         heads = [(layer, head) for layer, tap in enumerate(taps) for head in range(clean[tap].shape[2])]
-        for edit in plan(heads, mode, z, len(given), number):
+        for edit in plan(heads, mode, z, own, number):
             change = edit(clean[edit.tap]) - clean[edit.tap]
             if steps:
                 way = [gradients({edit.tap: change * (i + 0.5) / steps})[edit.tap] for i in range(steps)]

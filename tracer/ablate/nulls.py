@@ -30,6 +30,11 @@ class Null:
     """(1 + others that do at least as much harm) / (1 + n): never 0, and exact when every other set was tried."""
 
     @property
+    def smallest_p(self) -> float:
+        """What p would be if no other set did as much harm: with 3 sets 0.25, whatever the effect."""
+        return 1 / (1 + len(self.others))
+
+    @property
     def percentile(self) -> float:
         """The share of the other sets, in per cent, that do less harm."""
         return 100 * (1 - (self.p * (1 + len(self.others)) - 1) / len(self.others))

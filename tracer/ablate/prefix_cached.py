@@ -21,8 +21,8 @@ from tracer.interventions.edits import recording
 from tracer.model import Transformer
 
 States = Float[Tensor, "state batch pos d_model"]
-Replacement = Callable[[int, int, int], Tensor]
-"""What stands for the z of a layer's head in a draw; it broadcasts to [batch pos d_head]."""
+Replacement = Callable[[int, int, int, Tensor], Tensor]
+"""What stands for the z of a layer's head in a draw, beside the clean one; it broadcasts to [batch pos d_head]."""
 
 
 class Variant(NamedTuple):
@@ -119,7 +119,7 @@ class PrefixCachedForward:
             for member in state.at(layer):
                 gone.setdefault(member, []).append(row)
         for (head, draw), rows in gone.items():
-            z[rows, :, :, head] = self.replacement(layer, head, draw)
+            z[rows, :, :, head] = self.replacement(layer, head, draw, self.kept[layer].z[:, :, head])
         if layer == self.model.n_layers - 1:
             x, z = self._read(x), self._read(z)
         return x, self.model.blocks[layer].attn.write(z.flatten(0, 1)).unflatten(0, z.shape[:2])
@@ -132,7 +132,8 @@ class PrefixCachedForward:
             n = (len(states), -1, -1, -1)
             return self._write(layer, x.expand(n), clean.z.expand(*n, -1).clone(), states)
         members = distinct(member for state in states for member in state.at(layer))
-        change = torch.stack([self.replacement(layer, h, draw) - clean.z[:, :, h] for h, draw in members])
+        parts = [(clean.z[:, :, head], head, draw) for head, draw in members]
+        change = torch.stack([self.replacement(layer, head, draw, z) - z for z, head, draw in parts])
         if layer == self.model.n_layers - 1:
             x, out, change = self._read(x), self._read(out), self._read(change)
         W_O = attn.W_O

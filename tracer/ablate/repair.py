@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tracer.ablate.effects import Effect
-from tracer.ablate.estimates import Estimate
+from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Head, check_heads, name
 from tracer.ablate.paths import write, z_tap
+from tracer.ablate.repeats import by_row
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
 from tracer.config import ModelConfig
 from tracer.data.probes import per_token_loss
@@ -62,7 +62,7 @@ def self_repair(
     head: Head,
     mode: Mode | str = "zero",
     *,
-    loss_positions: slice = slice(None),
+    loss_positions: slice | Bool[Tensor, "batch loss_pos"] = slice(None),
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Repair:
@@ -83,9 +83,7 @@ def self_repair(
     def centred(logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch loss_pos"]:
         """Logit of the right next token over the mean of all."""
         right = tokens[:, 1:, None]
-        return (logits[:, : right.shape[1]].gather(-1, right).squeeze(-1) - logits[:, : right.shape[1]].mean(-1))[
-            :, loss_positions
-        ]
+        return logits[:, : right.shape[1]].gather(-1, right).squeeze(-1) - logits[:, : right.shape[1]].mean(-1)
 
     def parts(edits: list[Edit]) -> Float[Tensor, "part batch loss_pos"]:
         with applied(edits), recording(tap) as ablated:
@@ -97,11 +95,14 @@ def self_repair(
         missed = ours - centred(after)
         return torch.stack([direct, missed, direct - (ours - norm_only), ours - norm_only - missed])
 
-    direct, missed, by_norm, by_others = (
-        float(part.mean()) for part in torch.stack([parts(edits) for edits in plans]).mean(0)
-    )
-    loss = Effect(per_token_loss(before, tokens), _losses(model, tokens, plans)).over(loss_positions)
-    return Repair(chosen, direct, missed, by_norm, by_others, loss)
+    read = loss_positions
+    if isinstance(read, slice):
+        read = torch.zeros_like(tokens[:, 1:], dtype=torch.bool)
+        read[:, loss_positions] = True
+    found = torch.stack([parts(edits) for edits in plans]).mean(0)
+    direct, missed, by_norm, by_others = (float(part[read].mean()) for part in found)
+    delta = _losses(model, tokens, plans) - per_token_loss(before, tokens)
+    return Repair(chosen, direct, missed, by_norm, by_others, estimate(by_row(delta, read)))
 
 
 def _losses(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.edges import cut, pattern_tap
@@ -19,6 +19,7 @@ from tracer.model.protocol import HeadModel
 Mode = Literal["zero", "mean", "resample"]
 MODES: tuple[Mode, ...] = ("zero", "mean", "resample")
 DRAWS = 5
+NO_OTHER = "the mean is that of the other sequences, and here is only one: give a reference= batch"
 
 
 @torch.no_grad()
@@ -33,37 +34,60 @@ def plan(
     heads: Iterable[Head],
     mode: Mode | str,
     z: dict[str, Tensor] | None = None,
-    n_rows: int | None = None,
+    own: Int[Tensor, " batch"] | None = None,
     draw: int = 0,
     positions: tuple[int, ...] | None = None,
 ) -> list[Edit]:
-    """The edits that switch heads off. mean and resample need `z` of a reference batch at least as long as the input;
-    resample pairs row b with another row of it, so for another batch give its `n_rows`."""
+    """The edits that switch heads off. mean and resample need `z` of a reference batch at least as long as the input,
+    and which of its rows are the input's `own` (`own_rows`; default: the reference is the input)."""
     if mode not in MODES:
         raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
         by_layer.setdefault(layer, []).append(head)
     return [
-        Edit(z_tap(layer), tuple(which), positions, replacement(z_tap(layer), mode, z, n_rows, draw))
+        Edit(z_tap(layer), tuple(which), positions, replacement(z_tap(layer), mode, z, own, draw))
         for layer, which in by_layer.items()
     ]
 
 
 def replacement(
-    tap: str, mode: Mode | str, seen: dict[str, Tensor] | None = None, n_rows: int | None = None, draw: int = 0
-) -> float | Tensor:
-    """What stands at a tap instead: 0, the mean of what was `seen` there, or the rows of other sequences."""
+    tap: str, mode: Mode | str, seen: dict[str, Tensor] | None = None, own: Int[Tensor, " batch"] | None = None,
+    draw: int = 0,
+) -> float | Tensor:  # fmt: skip
+    """What stands at a tap instead: 0, the mean of what was `seen` there in other rows, or that of another row."""
     if mode == "zero":
         return 0.0
     if seen is None:
         raise ValueError(f"mode={mode!r} needs a reference batch to take the replacement from")
     reference = seen[tap]
+    own = torch.arange(len(reference), device=reference.device) if own is None else own
     if mode == "mean":
-        return reference.mean(0, keepdim=True)
+        if len(reference) == 1 and bool((own >= 0).any()):
+            raise ValueError(NO_OTHER)
+        return mean_of_others(reference.sum(0), len(reference), reference[own], own)
     if len(reference) < 2:
         raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
-    return reference[derangement(len(reference), seed=draw)[: n_rows or len(reference)]]
+    return reference[derangement(len(reference), seed=draw)[: len(own)]]
+
+
+def mean_of_others(
+    total: Float[Tensor, "*values"], n: int, rows: Float[Tensor, "batch *values"], own: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch *values"]:
+    """For each row of the input the mean over a reference batch of n rows that sum to `total`, itself left out.
+
+    A mean that holds 1/n of what it stands for keeps some of the head's work, and says too small an effect.
+    """
+    there = (own >= 0).to(rows).view(-1, *(1,) * total.ndim)
+    return (total - there * rows) / (n - there)
+
+
+def own_rows(tokens: Int[Tensor, "batch pos"], reference: Int[Tensor, "reference_batch pos"]) -> Int[Tensor, " batch"]:
+    """Which row of the reference batch is each row of the input; -1 for none. Of equal rows any."""
+    _, which = torch.cat([reference.to(tokens), tokens]).unique(dim=0, return_inverse=True)
+    place = which.new_full((int(which.max()) + 1,), -1)
+    place[which[: len(reference)]] = torch.arange(len(reference), device=place.device)
+    return place[which[len(reference) :]]
 
 
 def derangement(n: int, seed: int) -> Int[Tensor, "n"]:
@@ -118,7 +142,7 @@ def checked(
         raise ValueError(f"draws={draws}: resampling needs at least 1")
     found = tokens if reference is None else reference
     if mode == "mean" and len(found) == 1 and torch.equal(found[:, : tokens.shape[1]].to(tokens), tokens):
-        raise ValueError("the mean of one sequence is that sequence, so nothing would change: give a reference= batch")
+        raise ValueError(NO_OTHER)
     if found.shape[1] < tokens.shape[1]:
         raise ValueError(
             f"the reference batch has {found.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
@@ -143,7 +167,7 @@ def planner(
     ready(model, tokens)
     tokens = inputs(model, tokens)
     source = checked(tokens, mode, reference, draws)
-    seen = None if mode == "zero" else reference_z(model, source)
+    seen, own = (None, None) if mode == "zero" else (reference_z(model, source), own_rows(tokens, source))
     held = freeze(model, tokens) if frozen else []
     where = None if positions is None else _positions(positions, tokens.shape[1])
 
@@ -157,9 +181,9 @@ def planner(
 
     def edits_of(chosen: Parts, draw: int) -> list[Edit]:
         def instead(tap: str) -> float | Tensor:
-            return replacement(tap, mode, seen, len(tokens), draw)
+            return replacement(tap, mode, seen, own, draw)
 
-        edits = [*held, *plan(chosen.heads, mode, seen, len(tokens), draw, where)]
+        edits = [*held, *plan(chosen.heads, mode, seen, own, draw, where)]
         edits += [Edit(z_tap(a.layer), None, where, instead(z_tap(a.layer))) for a in chosen.attentions]
         edits += [Edit(mlp_tap(m.layer), None, where, instead(mlp_tap(m.layer))) for m in chosen.mlps]
         edits += cut(chosen.edges, instead)

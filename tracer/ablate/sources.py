@@ -1,4 +1,4 @@
-"""Where replacements for z come from: nowhere, the reference batch's mean, or its other sequences.
+"""Where replacements for z come from: nowhere, the mean of the reference batch's other sequences, or one of them.
 
 The same numbers as `replace.planner`, without ever holding the z of a whole reference batch.
 """
@@ -21,23 +21,23 @@ Sources = Callable[[slice], Replacement]
 
 
 def sources(
-    model: Transformer, reference: Int[Tensor, "reference_batch pos"], mode: Mode | str, draws: Sequence[int],
-    at_once: int,
+    model: Transformer, reference: Int[Tensor, "reference_batch pos"], own: Int[Tensor, " batch"], mode: Mode | str,
+    draws: Sequence[int], at_once: int,
 ) -> Sources:  # fmt: skip
-    """Replacements in a mode; the reference batch is run `at_once` sequences at a time."""
+    """Replacements in a mode; the reference batch is run `at_once` sequences at a time; `own` as in `own_rows`."""
     if mode == "zero":
         nothing = torch.zeros((), dtype=model.embed.W_E.dtype, device=model.embed.W_E.device)
-        return lambda some: lambda layer, head, draw: nothing
+        return lambda some: lambda layer, head, draw, z: nothing
     if mode == "mean":
-        mean = _mean(model, reference, at_once)
-        return lambda some: lambda layer, head, draw: mean[layer][:, head]
+        total, n = _total(model, reference, at_once), len(reference)
+        return lambda some: lambda layer, head, draw, z: replace.mean_of_others(total[layer][:, head], n, z, own[some])
     orders = torch.stack([replace.derangement(len(reference), seed=draw) for draw in draws]).to(reference.device)
 
     def resampled(some: slice) -> Replacement:
         needed, place = orders[:, some].unique(return_inverse=True)  # of [draw, row]
         parts = zip(*(_z(model, rows) for rows in reference[needed].split(at_once)), strict=True)
         z = [torch.cat(part) for part in parts]
-        return lambda layer, head, draw: z[layer][:, :, head][place[draw - draws[0]]]
+        return lambda layer, head, draw, _: z[layer][:, :, head][place[draw - draws[0]]]
 
     return resampled
 
@@ -47,11 +47,11 @@ def _z(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> list[Float[Tenso
     return [kept.z for kept in clean_run(model, tokens)[0]]
 
 
-def _mean(
+def _total(
     model: Transformer, tokens: Int[Tensor, "batch pos"], at_once: int
 ) -> list[Float[Tensor, "pos head d_head"]]:  # fmt: skip
-    """By layer, each position by itself."""
+    """The sum over sequences by layer, each position by itself."""
     total = [z.sum(0) for z in _z(model, tokens[:at_once])]
     for rows in tokens[at_once:].split(at_once):
         total = [so_far.add_(z.sum(0)) for so_far, z in zip(total, _z(model, rows), strict=True)]
-    return [z / len(tokens) for z in total]
+    return total

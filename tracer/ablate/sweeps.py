@@ -44,7 +44,7 @@ def sweep(
     """The change in mean next-token loss from switching off each head by itself: `effect[layer, head]`, in nats.
 
     `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
-    `interval` a Dataset: effect, low and high of its 95 % bootstrap interval over sequences, and p_holm, the p-value of
+    `interval` a Dataset: effect, low and high of its 95 % interval over sequences, and p_holm, the p-value of
     no effect (`p_value`), corrected for as many heads as there are (`holm`). A small effect of one head does not mean
     that it is unused: others may do the same work, so switch off sets as well.
     """

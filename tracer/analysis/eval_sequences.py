@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SMALL = 20_000_000
 """Parameters of a model that reads dozens of sequences in a moment."""
+MORE = 8
+"""Times as many sequences are averaged where the mean stands for a head: a mean of few is noise that does harm."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class Batches:
     note: str
     """Empty, or why it is not all of the run's held-out text."""
     title: str = "Held-out text"
+    wide: dict[str, Tensor] = field(default_factory=dict)
+    """By name, MORE times as many sequences, from which means are taken; else those of the others in the batch."""
+
+    def reference(self, name: str, mode: str) -> Tensor | None:
+        """The reference batch of an ablation of `repeat` or `text`; None: the sequences themselves."""
+        return self.wide.get(name) if mode == "mean" else None
 
     def sequences(self) -> list[tuple[str, Tensor, slice]]:
         """What is measured: name, tokens and the loss positions that count."""
@@ -43,18 +51,24 @@ def batches(run: Run) -> Batches:
     if why_not := about.why_not("held_out"):
         assert about.d_vocab is not None  # only models of tokens are rebuilt
         n_ctx = about.n_ctx or 3 * MAX_PERIOD + 1
-        repeat = probes.repeated(about.d_vocab, n_ctx, about.bos or 0, batch=_rows(run))
-        return Batches(repeat, _kept_text(run), why_not, "Kept text")
+        repeat, wide = _repeated(about.d_vocab, n_ctx, about.bos or 0, _rows(run))
+        return Batches(repeat, _kept_text(run), why_not, "Kept text", wide)
     config = run.config
-    repeat = probes.repeated(run.meta["d_vocab"], config.model.n_ctx, batch=config.record.repeat_rows)
+    repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, 0, config.record.repeat_rows)
     try:
         found = data.build(config.data, config.model.n_ctx, config.seed)
         if found.hash == run.meta["corpus"]["hash"]:
-            return Batches(repeat, found.val(config.record.val_rows), "")
+            text, wider = (found.val(n * config.record.val_rows) for n in (1, MORE))
+            return Batches(repeat, text, "", wide=wide | {"text": wider})
         note = "the text it was trained on has changed since"
     except (ValueError, OSError):
         note = "the text it was trained on is not on this machine"
-    return Batches(repeat, _kept_text(run), note)
+    return Batches(repeat, _kept_text(run), note, wide=wide)
+
+
+def _repeated(d_vocab: int, n_ctx: int, bos: int, n: int) -> tuple[probes.Probe, dict[str, Tensor]]:
+    wide = probes.repeated(d_vocab, n_ctx, bos, batch=MORE * n, seed=probes.PROBE_SEED + 1)
+    return probes.repeated(d_vocab, n_ctx, bos, batch=n), {"repeat": wide.tokens}
 
 
 def _rows(run: Run) -> int:

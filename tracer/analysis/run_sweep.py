@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracer.ablate import DRAWS, MODES, sweep
-from tracer.analysis.eval_sequences import Batches, batches
+from tracer.analysis.eval_sequences import MORE, Batches, batches
 from tracer.store import EffectsWriter, Run, open_run
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
@@ -85,8 +85,11 @@ def _effects(
     model.to(device)
     return [
         (mode, step, np.stack([
-            sweep(model, tokens.to(device), mode, positions=where, frozen=frozen, draws=draws, seed=seed).values
-            for _, tokens, where in found.sequences()
+            sweep(
+                model, tokens.to(device), mode, positions=where, reference=found.reference(name, mode), frozen=frozen,
+                draws=draws, seed=seed,
+            ).values
+            for name, tokens, where in found.sequences()
         ]))
         for mode in modes
     ]  # fmt: skip
@@ -129,6 +132,7 @@ def _attrs(draws: int, seed: int, found: Batches) -> dict[str, Any]:
         "long_name": "change in next-token loss when the head is off", "units": "nats",
         "formula": "mean loss with the head's z replaced - mean loss of the clean run, at the probe's loss positions",
         "source": "Olsson et al. 2022, ablations; metrics of tracer.ablate", "draws": draws, "seed": seed,
+        "mean_of": f"{MORE} times as many sequences",
         "n_sequences": {name: len(tokens) for name, tokens, _ in found.sequences()},
     }  # fmt: skip
 

@@ -98,7 +98,7 @@ def verdict(run: Run) -> str:
     lines = [
         f"strongest induction head        L{layer}H{head}  {ahead:.2f} of its attention goes to what came next before",
         f"  its control, without a repeat         {without:.2f} of it goes to the same places",
-        f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention goes one token back",
+        f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention on text goes one token back",
     ]
 
     if formed is not None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FROZEN = "_frozen"
 DRAWS = "resample"
 """The mode whose numbers depend on draws."""
-SAME, SAME_DRAWS = ("n_sequences",), ("seed", "draws")
-"""Attributes that must agree between the sweeps of one mode, and of the mode that draws: they stand side by side."""
+SAME = {"zero": ("n_sequences",), "mean": ("n_sequences", "mean_of"), DRAWS: ("seed", "draws", "n_sequences")}
+"""Attributes that must agree between the sweeps of one mode: they stand side by side."""
 
 
 class EffectsWriter:
@@ -38,10 +38,9 @@ class EffectsWriter:
         if not path.exists():
             return set()
         theirs, ours = read_trace(path)["effect"].attrs, self._attrs
-        same = (*SAME_DRAWS, *SAME) if mode == DRAWS else SAME
-        if differ := [name for name in same if theirs[name] != ours[name]]:
+        if differ := [name for name in SAME[mode] if theirs.get(name) != ours[name]]:
             raise ValueError(
-                f"{path} was swept with {', '.join(f'{name}={theirs[name]}' for name in differ)}, not "
+                f"{path} was swept with {', '.join(f'{name}={theirs.get(name)}' for name in differ)}, not "
                 f"{', '.join(f'{name}={ours[name]}' for name in differ)}: sweep the same way, or remove that folder"
             )
         return self._writer(path).steps
@@ -78,8 +77,8 @@ class EffectsWriter:
         _, n_layers, n_heads = effect.shape
         layers = {"layer": (("layer",), np.arange(n_layers), {}), "head": (("head",), np.arange(n_heads), {})}
         attrs = {**self._attrs, "mode": mode, "frozen": frozen}
-        if mode != DRAWS:
-            attrs = {name: value for name, value in attrs.items() if name not in SAME_DRAWS}
+        elsewhere = set().union(*SAME.values()) - set(SAME[mode])
+        attrs = {name: value for name, value in attrs.items() if name not in elsewhere}
         variable = Variable(("probe", "layer", "head"), effect.shape, "float32", attrs)
         aside = path.with_name(f".{path.name}.partial")
         TraceWriter.create(aside, self._n_steps, {"effect": variable}, {**self._coords, **layers})

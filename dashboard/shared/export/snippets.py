@@ -117,6 +117,8 @@ def _ablate(view: View) -> str:
     off, rest = view.selection.off, f"{view.selection.mode!r}, frozen={view.selection.frozen}"
     if not view.runs:
         return _training(view)
+    if view.selection.mode == "mean":
+        rest += ", reference=batches(run).reference('repeat', 'mean')"
     if off:
         done = f"effect(run.model({view.step}), repeat.tokens, {list(off)}, {rest}).over(repeat.predictable)"
     else:

@@ -1,4 +1,4 @@
-"""The Ablate page's verdict on the head in focus: four tests with their numbers, and how to repeat them."""
+"""The Ablate page's verdict on the head in focus: the tests with their numbers, and how to repeat them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     st.header(f"Is {label} an induction head?", anchor=False)
     asked = f"verdict-{label}-{setup.step}"
     if asked not in state.read().cards:
-        st.caption("Four tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")
+        st.caption("Five tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")
         st.button(
             f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
             on_click=_ask, args=(asked,),
@@ -70,6 +70,7 @@ def _ask(card: str) -> None:
 
 def _draw(found: Verdict, link: str) -> None:
     st.html(f"{STYLE}<p><b>{escape(found.headline)}.</b></p>{_table(found)}")
+    st.caption(found.elsewhere)
     if found.repair:
         st.caption(found.repair)
     left, right = st.columns([5, 4], gap="large")
@@ -89,8 +90,9 @@ def _table(found: Verdict) -> str:
 
 def _row(test: Finding) -> str:
     measured = not math.isnan(test.value)
-    value = _number(test, test.value) if measured else ""
-    interval = f"{_number(test, test.low)} to {_number(test, test.high)}" if not math.isnan(test.low) else ""
+    value = theme.fmt(test.value, "share") if measured else ""
+    low, high = (theme.fmt(end, "share") for end in (test.low, test.high))
+    interval = f"{low} to {high}" if not math.isnan(test.low) else ""
     chance = theme.fmt(test.chance, "share") if measured else ""
     mark = {True: "true", False: "false", None: "none"}[test.passed]
     return (
@@ -98,10 +100,6 @@ def _row(test: Finding) -> str:
         f'<td class="n">{value}</td><td class="n" data-of="interval">{interval}</td>'
         f'<td class="n" data-of="chance">{chance}</td><td class="said">{escape(test.sentence)}</td></tr>'
     )
-
-
-def _number(test: Finding, value: float) -> str:
-    return f"{theme.signed(value)}" if test.name == "ablation" else theme.fmt(value, "share")
 
 
 def _link(setup: Setup, head: tuple[int, int]) -> str:

@@ -85,12 +85,13 @@ def circuit(
 
     key, kept = (run, created, step, mode, frozen, target), _circuits()
     if key not in kept:  # no cached function of its own: Streamlit would replay the progress bar, which is gone by then
-        model, probe = loading.model(open_run(run), step), ablation.batches(run, created).repeat
-        found = build_up(model, probe.tokens, mode, target=target, frozen=frozen, progress=progress)
+        model, given = loading.model(open_run(run), step), ablation.batches(run, created)
+        probe, how = given.repeat, {"frozen": frozen, "reference": given.reference("repeat", mode)}
+        found = build_up(model, probe.tokens, mode, target=target, progress=progress, **how)
         choices = [(s.head, s.taken, s.share) for s in found.steps]
         everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
         off = [head for head in everything if head not in found.heads]
-        both = losses(model, probe.tokens, [(), off], mode, frozen=frozen)
+        both = losses(model, probe.tokens, [(), off], mode, **how)
         repeated, new = (
             (float(of(both[0], probe.period)), float(of(both[1], probe.period)))
             for of in (repeat_loss, first_copy_loss)

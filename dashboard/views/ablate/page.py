@@ -28,7 +28,7 @@ from tracer.store import Run
 
 MODES = {
     "zero": "The head writes nothing at all.",
-    "mean": "The head writes its average at that position: it still knows where it is, but not what it saw.",
+    "mean": "The head writes its average over other sequences there: it knows where it is, but not what it saw.",
     "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged.",
 }
 SNIPPET = """with tracer.watch(model) as watcher:

@@ -117,7 +117,7 @@ def draw_null(setup: Setup) -> None:
         f"{whose} of the same layers cost {theme.signed(low)} to {theme.signed(high)} nats on repeated tokens, "
         f"{theme.signed(float(np.median(found.others)))} in the middle. "
         f"Yours cost {theme.signed(found.effect)}, more than "
-        f"**{less} of {many}** (p = {found.p:.2f})."
+        f"**{less} of {many}** (p = {found.p:.2f}; with {many} sets it can't be below {found.smallest_p:.2f})."
     )
 
 

@@ -1,0 +1,156 @@
+"""Attacks on ablation: what is put in a head's place, how sure an effect is, and the card of an induction head."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.truth.attack import Attack
+from tracer.ablate import effect, estimate, losses, null, verdict
+from tracer.ablate.parts import name
+from tracer.ablate.replace import reference_z
+from tracer.data.probes import Probe, per_token_loss, repeated
+from tracer.interventions.edits import Edit, applied
+from tracer.model import Transformer
+from tracer.presets import PRESETS
+from tracer.store import Run
+from tracer.training.loop import train
+
+BATCHES, LARGE, STEPS = 300, 4096, 700
+LOW, HIGH = 0.93, 0.97
+FEW = 100
+"""Steps at which no induction exists yet."""
+
+
+def attacks() -> Iterator[Attack]:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        toy = PRESETS["induction"].config
+        record = replace(toy.record, every=FEW, snapshot_every=FEW)
+        run = train(replace(toy, run=str(Path(folder) / "toy"), steps=STEPS, device="cpu", record=record), quiet=True)
+        model = run.model()
+        assert isinstance(model, Transformer)
+        with torch.no_grad():
+            yield from _mean(model)
+            yield from _card(run, model)
+            yield _random_sets(model)
+            yield from _coverage(model)
+
+
+def _rows(model: Transformer, n: int, seed: int) -> Probe:
+    return repeated(model.d_vocab, model.n_ctx, seed=seed, batch=n)
+
+
+def _heads(model: Transformer) -> list[tuple[int, int]]:
+    return [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+
+
+def _changes(model: Transformer, probe: Probe, mode: str, **how: object) -> np.ndarray:
+    """Change in loss of each sequence with each head off, [head batch]."""
+    sets = [[], *([head] for head in _heads(model))]
+    found = losses(model, probe.tokens, sets, mode, **how)[..., probe.predictable].mean(-1).double()  # type: ignore[arg-type]
+    return (found[1:] - found[0]).numpy()
+
+
+def _mean(model: Transformer) -> Iterator[Attack]:
+    """The head for which it matters most, by edits of its own, against the mean over a large batch."""
+    large, small = _rows(model, LARGE, 1), [_rows(model, 32, seed) for seed in range(100, 120)]
+    tap, head = "blocks.0.attn.hook_z", int(_changes(model, small[0], "zero")[: model.n_heads].mean(1).argmax())
+    mean = reference_z(model, large.tokens)[tap].mean(0, keepdim=True)
+
+    def cost(probe: Probe, instead: Tensor) -> float:
+        clean = per_token_loss(model(probe.tokens), probe.tokens)
+        with applied([Edit(tap, (head,), instead=instead)]):
+            after = per_token_loss(model(probe.tokens), probe.tokens)
+        return float((after - clean)[:, probe.predictable].mean())
+
+    truth = cost(large, mean)
+    with_itself, others, by_hand, wide = [], [], [], []
+    for probe in small:
+        z = reference_z(model, probe.tokens)[tap]
+        with_itself.append(cost(probe, z.mean(0, keepdim=True)))
+        by_hand.append(cost(probe, torch.stack([z[np.arange(32) != row].mean(0) for row in range(32)])))
+        others.append(effect(model, probe.tokens, [(0, head)], "mean").over(probe.predictable).mean)
+        reference = _rows(model, 256, int(probe.tokens.sum())).tokens
+        wide.append(effect(model, probe.tokens, [(0, head)], "mean", reference=reference).over(probe.predictable).mean)
+    apart = max(abs(one - other) for one, other in zip(others, by_hand, strict=True))
+    yield Attack(
+        "Mean ablation puts the mean of the other sequences in place", "tracer.ablate.effect, mode mean",
+        "the mean over the other 31 rows, taken row by row by hand, 20 batches of 32",
+        f"largest difference {apart:.1e} nats", apart < 1e-5,
+    )  # fmt: skip
+    yield Attack(
+        "A mean over few sequences is a replacement of its own: pages average 8 times as many", "Ablate",
+        f"L0H{head} against the mean over {LARGE} sequences, 20 batches of 32",
+        f"truth {truth:.3f} nats; with 256 sequences {np.mean(wide):.3f}, with the other 31 {np.mean(others):.3f}, "
+        f"with the row itself among 32 {np.mean(with_itself):.3f}", bool(abs(np.mean(wide) - truth) < 0.05 * truth),
+    )  # fmt: skip
+
+
+def _coverage(model: Transformer) -> Iterator[Attack]:
+    large = _rows(model, LARGE, 1)
+    for n in (8, 32):
+        for what, mode, frozen in (("zero", "zero", False), ("mean", "mean", False), ("resample", "resample", False),
+                                   ("zero, frozen patterns", "zero", True)):  # fmt: skip
+            truth, held = _changes(model, large, mode, frozen=frozen).mean(1), []
+            for batch in range(BATCHES):
+                wide = _rows(model, 8 * n, 10**6 + batch).tokens if mode == "mean" else None
+                found = _changes(model, _rows(model, n, 1000 + batch), mode, frozen=frozen, reference=wide, seed=batch)
+                ends = [estimate(one) for one in found]
+                held.append([e.low <= true <= e.high for e, true in zip(ends, truth, strict=True)])
+            by_head = np.mean(held, 0)
+            yield Attack(
+                f"95 % interval of an effect: {what}, {n} sequences", "Ablate, the card; tracer.ablate.estimate",
+                f"{BATCHES} batches, every head, truth from {LARGE} sequences",
+                f"holds the truth {by_head.mean():.1%} of the times (single heads {by_head.min():.1%} to "
+                f"{by_head.max():.1%})", bool(LOW <= by_head.mean() <= HIGH),
+            )  # fmt: skip
+
+
+def _card(run: Run, model: Transformer) -> Iterator[Attack]:
+    early = run.model(FEW)
+    assert isinstance(early, Transformer)
+    cards = [verdict(early, *head) for head in _heads(early)]
+    sure = sum(all(one.low > 0 for one in card.effects.values()) for card in cards)
+    passed = sum(card.tests[3].passed is True for card in cards)
+    yield Attack(
+        "A head is needed for repetition only where repetition gains something", "the card, ablation",
+        f"a model of {FEW} steps, before induction: {len(cards)} heads",
+        f"{passed} pass; of {sure} the intervals of all replacements exclude 0", passed == 0,
+    )  # fmt: skip
+    cards = {head: verdict(model, *head) for head in _heads(model)}
+    found = [card for card in cards.values() if card.is_induction_head]
+    parts = [card.tests[4] for card in found]
+    yield Attack(
+        "The card finds the heads of the last layer, and none of the first", "the card",
+        f"every head of a toy that learned induction, {STEPS} steps",
+        f"{len(found)} of {model.n_heads} in layer 1, {sum(card.head[0] == 0 for card in found)} of {model.n_heads} in "
+        f"layer 0; copying {min(c.tests[1].value for c in found):.2f} and more, of layer 0 at most "
+        f"{max(c.tests[1].value for h, c in cards.items() if h[0] == 0):.2f} (chance 0.5)",
+        {card.head for card in found} == {(1, head) for head in range(model.n_heads)},
+    )  # fmt: skip
+    yield Attack(
+        "Partners that share the work are found as a set", "the card, previous-token partners",
+        "what the set brings from one token back cut from the head's keys; control: from two tokens back",
+        "; ".join(
+            f"{' '.join(map(name, card.partners))}: {part.value:.2f} gone, control {part.chance:.2f}"
+            for card, part in zip(found, parts, strict=True)
+        ), all(part.passed for part in parts),
+    )  # fmt: skip
+
+
+def _random_sets(model: Transformer) -> Attack:
+    probe = _rows(model, 8, 3)
+    found = [null(model, probe.tokens, [(1, head)]) for head in range(model.n_heads)]
+    return Attack(
+        "The p-value of random sets stands beside the smallest that is possible", "Ablate; tracer.ablate.null",
+        "each head of a layer against all others: p must be each of 1/4 .. 4/4 once",
+        f"p = {', '.join(f'{p:.2f}' for p in sorted(one.p for one in found))}; smallest possible {found[0].smallest_p}",
+        sorted(one.p for one in found) == [0.25, 0.5, 0.75, 1.0] and found[0].smallest_p == 0.25,
+    )  # fmt: skip

@@ -1,0 +1,225 @@
+"""The tests that an induction head is put to, each a number with its interval, its control and a sentence."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tracer.ablate import partners as earlier
+from tracer.ablate.effects import Effect
+from tracer.ablate.estimates import Estimate, estimate, ratio
+from tracer.ablate.outcomes import agree
+from tracer.ablate.parts import Head, name
+from tracer.ablate.repeats import Repeats, by_row
+from tracer.ablate.replace import averaged, planner
+from tracer.analysis.composition import copying, random_copying
+from tracer.heads.call import AttentionCall
+from tracer.interventions.edits import visiting
+from tracer.model import Transformer
+from tracer.model.protocol import HeadModel
+
+STRONG = 0.4
+"""Attention from which a head counts as doing it: ARENA 1.2's threshold for induction and previous-token heads."""
+COPIES, RISES = 0.5, 0.75
+"""Copying, by weights and by behaviour, from which a head counts as copying. Ours: halfway from chance to always."""
+SIGMAS = 3.0
+"""How far above random heads a number made of weights must be, in their standard deviations. Ours."""
+COSTS = 0.1
+"""Share of what repetition gains that must go with the head. Ours."""
+GAINS = 0.1
+"""Nats that repetition must gain a model before shares of it say anything. Ours."""
+TOP, MOST_TOKENS = 5, 2048
+"""ARENA's k, and the tokens of a large vocabulary that are tried."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One test of a head; `passed` is None, and the number nan, where this model does not let it be measured."""
+
+    name: str
+    value: float
+    low: float
+    """95 % interval over sequences; nan for a number that is read off the weights."""
+    high: float
+    chance: float
+    passed: bool | None
+    sentence: str
+    defines: bool = False
+    """Is it part of what makes a head an induction head? The others say what it is for and how it comes about."""
+
+    def __str__(self) -> str:
+        mark = {True: "pass", False: "fail", None: "  - "}[self.passed]
+        numbers = (
+            "" if math.isnan(self.value) else f"{number(self.value):>6}{self._interval:18} chance {number(self.chance)}"
+        )
+        return f"{mark}  {self.name:24}{numbers}".rstrip() + "\n" + indented(self.sentence)
+
+    @property
+    def _interval(self) -> str:
+        return "" if math.isnan(self.low) else f" [{number(self.low)}, {number(self.high)}]"
+
+
+def number(x: float) -> str:
+    """Two decimals, and no minus in front of 0.00."""
+    return f"{x:.2f}".replace("-0.00", "0.00")
+
+
+def indented(text: str) -> str:
+    """A paragraph under a line of the card."""
+    return textwrap.fill(text, 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def without_number(test: str, passed: bool | None, sentence: str, defines: bool = False) -> Finding:
+    return Finding(test, math.nan, math.nan, math.nan, math.nan, passed, sentence, defines)
+
+
+def prefix_matching(rows: Repeats, per_sequence: Float[np.ndarray, " batch"], control: float) -> Finding:
+    """Passed when it is high, and beyond doubt higher than `control`: what the same keys get without a repeat."""
+    found, chance = estimate(per_sequence), rows.chance()
+    beaten = found.low > chance and not found.low <= control  # a control that is not there, nan, is not asked for
+    beside = "" if math.isnan(control) else f" The same places get {control:.2f} where nothing repeats."
+    return Finding(
+        "prefix matching", found.mean, found.low, found.high, chance, found.mean >= STRONG and beaten,
+        f"Where random tokens repeat, {found.mean:.2f} of its attention goes to the token that came next last time; "
+        f"{STRONG} is needed.{beside}",
+        defines=True,
+    )  # fmt: skip
+
+
+def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference: Tensor | None = None) -> Finding:
+    """How often the logit of the token that it attends to most rises by more than that of another token of the row.
+
+    Source: Olsson et al. 2022 compare the rise of the attended token with that of the others in the sample, of the
+    head's output through the unembedding; here the rise is that of the model's logits, against the head at its mean,
+    so that any model can be asked. Ties count half: chance is 0.5.
+    """
+    layer, index = head
+    tokens = rows.tokens
+    attended = torch.zeros_like(tokens)
+
+    def visit(call: AttentionCall) -> None:
+        if call.layer == layer and 0 <= index - call.first_head < call.n_heads:
+            attended[:] = call.pattern()[:, index - call.first_head, :, 1:].argmax(-1) + 1  # not the start token
+
+    def logits() -> Float[Tensor, "batch query_pos key_pos"]:
+        """Of the tokens of the row, relative to the mean of all."""
+        found = model(tokens)
+        return found.gather(-1, tokens[:, None].expand(-1, tokens.shape[1], -1)) - found.mean(-1, keepdim=True)
+
+    with visiting(visit):
+        clean = logits()
+    rise = clean - averaged(planner(model, tokens, "mean", reference=reference)([head]), logits)
+    its, others = rise.gather(-1, attended[..., None]), tokens[:, None] != tokens.gather(1, attended)[..., None]
+    more = ((its > rise) + 0.5 * (its == rise)) * others
+    wins = estimate(by_row(more.sum(-1) / others.sum(-1), rows.seen))
+    height = estimate(by_row(its.squeeze(-1), rows.seen))
+    return Finding(
+        "copying", wins.mean, wins.low, wins.high, 0.5, wins.mean >= RISES and wins.low > 0.5,
+        f"With it on, the logit of the token that it looks at most rises by {_with_ends(height)} over the mean of all "
+        f"tokens, and by more than that of another token of the row in {wins.mean:.0%} of all comparisons; "
+        f"{RISES:.0%} is needed.",
+        defines=True,
+    )  # fmt: skip
+
+
+def copying_by_weights(model: HeadModel, head: Head) -> Finding:
+    """Source: Elhage et al. 2021 (eigenvalues); ARENA 1.2, `top_5_acc` of the full OV circuit."""
+    test = "copying by its weights"
+    if isinstance(model, Transformer) and not earlier.has_paths(model):
+        return without_number(
+            test, None, "Not measured: heads are not joined by a residual stream that is their plain sum, so products "
+            "of weights say nothing.",
+        )  # fmt: skip
+    try:
+        _, _, W_V, W_O, W_E, W_U = model.head_weights()
+    except ValueError as error:
+        return without_number(test, None, f"Not measured: {error}.")
+    if W_U is None:
+        return without_number(test, None, "Not measured: the unembedding is an MLP, so there is no W_U.")
+    layer, index = head
+    one = slice(index, index + 1)
+    value = float(copying(W_V[layer, one][None], W_O[layer, one][None], W_E, W_U))
+    mean, sd = random_copying(W_E, W_U, W_V.shape[-1])
+    some = torch.arange(0, len(W_E), -(-len(W_E) // MOST_TOKENS), device=W_E.device)
+    best = (W_E[some] @ W_V[layer, index] @ W_O[layer, index] @ W_U).topk(min(TOP, len(W_E)), -1).indices
+    top = float((best == some[:, None]).any(-1).double().mean())
+    return Finding(
+        test, value, math.nan, math.nan, mean, value >= COPIES and value > mean + SIGMAS * sd,
+        f"From −1 to 1: near 1, a token that it looks at becomes likelier to come next. Random heads have "
+        f"{number(mean)}, give or take {sd:.2f}; {COPIES} is needed. It is the sum of the eigenvalues of W_E OV W_U "
+        f"over the sum of their sizes, norms left out. {top:.0%} of the tokens are among the {TOP} that W_E OV W_U "
+        f"raises most for them (at chance {TOP / len(W_E):.1%}).",
+    )  # fmt: skip
+
+
+def ablation(rows: Repeats, effects: dict[str, Effect]) -> tuple[Finding, dict[str, Estimate]]:
+    """The share of what repetition gains that goes with the head, and the change in loss on repeated tokens.
+
+    Source: ours, after Olsson et al. 2022. Gain: loss of tokens that are new minus that of tokens that come again. The
+    share is the harm to the latter, less any harm to the former, over the gain. Passed when all replacements say so;
+    the number is the middle one.
+    """
+    clean = next(iter(effects.values())).clean
+    gain = by_row(clean, rows.new) - by_row(clean, rows.again)
+    gains, costs, shares, controls = estimate(gain), {}, {}, {}
+    for mode, found in effects.items():
+        again, new = by_row(found.delta, rows.again), by_row(found.delta, rows.new)
+        costs[mode], controls[mode] = estimate(again), estimate(new)
+        shares[mode] = ratio(again - new if controls[mode].mean > 0 else again, gain)
+    numbers = ", ".join(f"{mode} {_with_ends(one)}" for mode, one in costs.items())
+    said = f"Repetition gains this model {_with_ends(gains)} nats a token. "
+    if not (gains.mean >= GAINS and gains.low > 0):
+        return without_number(
+            "ablation", False, f"{said}Less than {GAINS} is nothing that a head could be needed for. Loss on repeated "
+            f"tokens without it, in nats: {numbers}.",
+        ), costs  # fmt: skip
+    middle = sorted(shares.values(), key=lambda one: one.mean)[1]
+    passed = all(one.mean >= COSTS and one.low > 0 for one in shares.values())
+    together = "" if agree(costs) else " They differ by more than their intervals: what stands in for a head matters."
+    control = ", ".join(f"{mode} {number(one.mean)}" for mode, one in controls.items())
+    return Finding(
+        "ablation", middle.mean, middle.low, middle.high, 0.0, passed,
+        f"{said}Share of it that goes with the head: "
+        f"{', '.join(f'{mode} {number(one.mean)}' for mode, one in shares.items())}; each must be {COSTS:.2f}. Loss on "
+        f"repeated tokens without it, in nats: {numbers}; on the same tokens when they are new, which is taken off: "
+        f"{control}.{together}",
+    ), costs  # fmt: skip
+
+
+def previous_token_partners(
+    model: HeadModel, rows: Repeats, head: Head, matching: np.ndarray, previous: np.ndarray
+) -> tuple[Finding, tuple[Head, ...]]:
+    """The smallest set of earlier heads that carries its prefix matching: `tracer.ablate.partners`."""
+    test, (layer, index) = "previous-token partners", head
+    if layer == 0:
+        return without_number(
+            test, None, "Not measured: there is no layer before the first, so its keys read no other head."
+        ), ()
+    whole = matching[:, layer, index]
+    if whole.mean() < STRONG:
+        return without_number(
+            test, False, f"Its prefix matching, {whole.mean():.2f}, leaves nothing that others could carry."
+        ), ()
+    back = previous.mean(0)
+    found = earlier.partners(model, rows, head, whole, back)
+    share, control = ratio(whole - found.cut, whole), ratio(whole - found.control, whole)
+    who = " ".join(f"{name(one)} ({back[one]:.2f} of its attention is on the token before)" for one in found.heads)
+    where = "its keys alone" if earlier.has_paths(model) else "all that comes after"
+    return Finding(
+        test, share.mean, share.low, share.high, control.mean, found.found and share.low > control.mean,
+        f"Without what {'these heads bring' if len(found.heads) > 1 else 'this head brings'} from the token before, "
+        f"kept from {where}, its prefix matching goes from {whole.mean():.2f} to {found.cut.mean():.2f}: {who}. "
+        f"{earlier.GONE:.0%} of it must go; without what they bring from two tokens back it is "
+        f"{found.control.mean():.2f}."
+        + ("" if found.found else f" No set of {earlier.MOST} earlier heads that were tried carries it."),
+    ), found.heads  # fmt: skip
+
+
+def _with_ends(one: Estimate) -> str:
+    return f"{number(one.mean)} [{number(one.low)}, {number(one.high)}]"

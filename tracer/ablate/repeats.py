@@ -1,0 +1,81 @@
+"""Which tokens of rows that repeat themselves were there before: read off the tokens, whatever the periods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tracer.heads.call import AttentionCall
+from tracer.interventions.edits import visiting
+from tracer.model.protocol import HeadModel
+
+Tokens = Int[Tensor, "batch pos"]
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Rows of a start token and random tokens that come again, each row with a period of its own."""
+
+    tokens: Tokens
+
+    @cached_property
+    def _equal(self) -> Bool[Tensor, "batch query_pos key_pos"]:
+        """Is the token at key_pos the same one, earlier, and not the start token?"""
+        equal = self.tokens[:, :, None] == self.tokens[:, None, :]
+        return equal.tril(-1) & (self.tokens != self.tokens[:, :1])[:, :, None]
+
+    @property
+    def seen(self) -> Bool[Tensor, "batch pos"]:
+        """Tokens that were there before: the query rows from which an induction head knows what comes next."""
+        return self._equal.any(-1)
+
+    @property
+    def matches(self) -> Bool[Tensor, "batch query_pos key_pos"]:
+        """The keys after an earlier copy of the query's own token: where prefix matching looks."""
+        return torch.nn.functional.pad(self._equal, (1, 0))[..., :-1]
+
+    @property
+    def again(self) -> Bool[Tensor, "batch loss_pos"]:
+        """Loss positions whose next token followed the same token before."""
+        return (self._equal[:, 1:, 1:] & self._equal[:, :-1, :-1]).any(-1)
+
+    @property
+    def new(self) -> Bool[Tensor, "batch loss_pos"]:
+        """Loss positions, but the first, whose token and next token are both new: the control of `again`."""
+        new = ~self.seen[:, :-1] & ~self.seen[:, 1:]
+        new[:, 0] = False
+        return new
+
+    def chance(self) -> float:
+        """Prefix matching of attention that is uniform over the keys up to the query."""
+        keys = torch.arange(1, self.tokens.shape[1] + 1, device=self.tokens.device)
+        return float((self.matches.sum(-1) / keys)[self.seen].mean())
+
+    def attention(self, model: HeadModel, read: Tokens | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Prefix matching where tokens come again, and attention to the token before, of each sequence,
+        [batch layer head], under the edits in force; nan where a layer has fewer heads.
+
+        `read`: the model reads these instead, a control without repeats, and the same keys are counted.
+        """
+        found = np.full((2, len(self.tokens), model.n_layers, model.n_heads), np.nan)
+
+        def visit(call: AttentionCall) -> None:
+            stats = call.stats(self.tokens)
+            here = (slice(None), call.layer, slice(call.first_head, call.first_head + call.n_heads))
+            found[0][here] = by_row(stats["induction"], self.seen[:, None])
+            found[1][here] = stats["previous_token"][..., 1:].double().mean(-1).cpu().numpy()
+
+        with visiting(visit):
+            model(self.tokens if read is None else read)
+        return found[0], found[1]
+
+
+def by_row(values: Float[Tensor, "*batch pos"], where: Bool[Tensor, "*#batch pos"]) -> Float[np.ndarray, "*batch"]:
+    """Of each sequence the mean over the positions that are marked."""
+    values, where = torch.broadcast_tensors(values.double(), where)
+    return (values.masked_fill(~where, 0).sum(-1) / where.sum(-1)).cpu().numpy()

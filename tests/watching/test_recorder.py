@@ -158,6 +158,20 @@ def test_what_is_recorded_is_true(here: Path, gpt: Callable[..., Any], tokenizer
     assert set(HEAD_MEASURES) <= set(trace.data_vars)
 
 
+def test_a_script_may_change_its_folder(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = gpt()
+    recorder = tracer.watch(model, run="moved", every=1)
+    for batch in batches(3):
+        loss = model(batch[:, :-1], batch[:, 1:])[1]
+        loss.backward()
+        recorder.step(loss)
+        monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    recorder.close()
+    assert open_run(here / "checkpoints" / "moved").meta["status"] == "finished"
+
+
 def test_a_name_that_is_taken_is_not_overwritten(here: Path, gpt: Callable[..., Any]) -> None:
     names = []
     for _ in range(3):

@@ -45,6 +45,7 @@ class RunWriter:
                 f"{directory} already holds a run; continue it with `tracer resume {directory}`, "
                 f"choose another name with --run, or remove the directory"
             )
+        directory = directory.absolute()  # a script may change its working directory while it trains
         lock = Lock(directory)
         for folder in ("snapshots", "resume"):
             (directory / folder).mkdir(exist_ok=True)

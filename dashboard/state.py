@@ -32,7 +32,7 @@ SWITCHES = ("frozen", "raw", "log", "since")
 KNOWN = {
     "mode": ("zero", "mean", "resample"),
     "order": ("index", "measure"),
-    "view": ("lines", "carpet"),
+    "view": ("lines", "heatmap"),
     "match": ("label", "alike"),
     "looks": ("sharpest", "induction", "previous_token", "farthest"),
     "into": ("k", "q", "v"),
@@ -74,7 +74,7 @@ class Selection:
     token: int | None = None
     """A token of the prompt that is held in the token view."""
     view: str = "lines"
-    """Heads over training as "lines" or as a "carpet"."""
+    """Heads over training as "lines" or as a "heatmap"."""
     other_step: int | None = None
     """A second step that this one is compared with, of the run or of `compare`."""
     other_prompt: str = ""

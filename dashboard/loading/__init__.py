@@ -14,7 +14,7 @@ import streamlit as st
 
 from tracer.analysis.training_curves import NORMAL
 from tracer.measures import SE
-from tracer.pictures import carpet, curves
+from tracer.pictures import curves, step_heatmap
 from tracer.store import Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
@@ -73,15 +73,15 @@ def margins(recorded: xr.Dataset, measure: str) -> np.ndarray | None:
     return NORMAL * recorded[measure + SE].values if measure + SE in recorded else None
 
 
-def head_carpet(opened: Run, measure: str) -> bytes:
-    """A head measure over training, packed for the carpet component."""
-    return _head_carpet(str(opened.dir.resolve()), opened.stamp, measure)
+def head_heatmap(opened: Run, measure: str) -> bytes:
+    """A head measure over training, packed for the heatmap component."""
+    return _head_heatmap(str(opened.dir.resolve()), opened.stamp, measure)
 
 
 @st.cache_data(max_entries=128, show_spinner=False)
-def _head_carpet(directory: str, stamp: str, measure: str) -> bytes:
+def _head_heatmap(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
-    return carpet.pack(recorded["step"].values, recorded[measure].values)
+    return step_heatmap.pack(recorded["step"].values, recorded[measure].values)
 
 
 def model(opened: Run, step: int) -> HeadModel:

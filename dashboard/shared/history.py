@@ -1,4 +1,4 @@
-"""A measure of every head over training, as lines or as a carpet."""
+"""A measure of every head over training, as lines or as a heatmap."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw
 from tracer.measures import MEASURES
-from tracer.pictures import carpet, curves
+from tracer.pictures import curves, step_heatmap
 from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-VIEWS = {"lines": "Lines", "carpet": "Carpet"}
-CARPETS = {
-    "history": "history_carpet", "entropy_curves": "entropy_curves_carpet", "measure_curves": "measure_curves_carpet",
+VIEWS = {"lines": "Lines", "heatmap": "Heatmap"}
+HEATMAPS = {
+    "history": "history_heatmap", "entropy_curves": "entropy_curves_heatmap",
+    "measure_curves": "measure_curves_heatmap",
 }  # fmt: skip
-"""The key of the carpet that stands where these lines do."""
+"""The key of the heatmap that stands where these lines do."""
 LEGEND = 40
-"""Pixels that a carpet's legend is higher than that of lines: both take the same room."""
-HELP = "Lines: one a head. Carpet: a row a head, coloured by the measure, sorted by when each head changed."
+"""Pixels that a heatmap's legend is higher than that of lines: both take the same room."""
+HELP = "Lines: one a head. Heatmap: a row a head, coloured by the measure, sorted by when each head changed."
 
 
 def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int) -> None:
@@ -38,7 +39,7 @@ def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: i
 
 
 def choose_view(key: str) -> None:
-    """Lines or carpet, for every picture of heads over training."""
+    """Lines or heatmap, for every picture of heads over training."""
     st.segmented_control(
         "Heads over training as", list(VIEWS), required=True, label_visibility="collapsed", help=HELP,
         format_func=VIEWS.__getitem__,
@@ -52,13 +53,13 @@ def draw_measure(
 ) -> None:  # fmt: skip
     """One measure of every head as chosen; a click takes a head into focus."""
     label, scale = theme.head_label(*focus), choosers.scale(measure, run, trace[measure].values)
-    if state.read().view == "carpet":
+    if state.read().view == "heatmap":
         draw(
-            carpet.picture(
-                loading.head_carpet(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
+            step_heatmap.picture(
+                loading.head_heatmap(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
                 height=height - LEGEND,
             ),
-            key=CARPETS[key], on_change=state.focus_on,
+            key=HEATMAPS[key], on_change=state.focus_on,
         )  # fmt: skip
     else:
         draw(

@@ -33,7 +33,7 @@ def test_every_page_can_be_read_by_everyone(browser, server, name, width):
             assert (lightness(f"#{red:02x}{green:02x}{blue:02x}") > 0.5) == (scheme == "light")
 
 
-@pytest.mark.parametrize("view", ["runs", "heads?run=toy&layer=1&head=0&token=5", "training?run=toy&view=carpet",
+@pytest.mark.parametrize("view", ["runs", "heads?run=toy&layer=1&head=0&token=5", "training?run=toy&view=heatmap",
                                   "heads?run=theirs", "gradients?run=theirs",
                                   "ablate?run=toy&off=L1H0+L1H1&prompt=5+7+9+5+7"])  # fmt: skip
 @pytest.mark.parametrize("width", SIZES)

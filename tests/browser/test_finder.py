@@ -1,4 +1,4 @@
-"""The head finder and the carpet in a real browser: type, see who is lit, turn to a carpet, choose a row."""
+"""The head finder and the heatmap in a real browser: type, see who is lit, turn to a heatmap, choose a row."""
 
 import re
 
@@ -41,12 +41,12 @@ def test_find_a_head_and_follow_it_through_training(page, server):
     expect(page.get_by_text("“<” is not expected here")).to_be_visible()
     assert page.locator("img[src=x]").count() == 0
 
-    # The carpet: a row for each head; the keys choose, and the page follows.
-    page.get_by_role("radio", name="Carpet").click()
+    # The heatmap: a row for each head; the keys choose, and the page follows.
+    page.get_by_role("radio", name="Heatmap").click()
     settle(page)
-    carpet = page.get_by_role("application", name=re.compile("of 8 heads over"))
-    expect(carpet).to_be_visible()
-    carpet.focus()
+    heatmap = page.get_by_role("application", name=re.compile("of 8 heads over"))
+    expect(heatmap).to_be_visible()
+    heatmap.focus()
     page.keyboard.press("Home")
     settle(page)
     rows = page.get_by_role(
@@ -55,12 +55,12 @@ def test_find_a_head_and_follow_it_through_training(page, server):
     expect(rows).to_be_visible()
     first = re.findall(r"Selected (L\dH\d)", rows.get_attribute("aria-label"))[0]
     expect(page.get_by_role("heading", name=f"{first} on this prompt")).to_be_visible()
-    assert query(page)["view"] == ["carpet"]
+    assert query(page)["view"] == ["heatmap"]
 
     # Sorted by layer the first row is L0H0; a click on it is the same choice.
     page.get_by_role("button", name="by layer").click()
     settle(page)
-    area = carpet.bounding_box()
+    area = heatmap.bounding_box()
     page.mouse.click(area["x"] + 200, area["y"] + 22)
     settle(page)
     expect(page.get_by_role("heading", name="L0H0 on this prompt")).to_be_visible()
@@ -75,11 +75,11 @@ def test_find_a_head_and_follow_it_through_training(page, server):
 
 
 def test_the_line_of_the_step_follows_a_film(page, server):
-    page.goto(f"{server}/heads?run=toy&view=carpet")
+    page.goto(f"{server}/heads?run=toy&view=heatmap")
     settle(page)
     ink = """() => {
       const roots = [...document.querySelectorAll('*')].map((node) => node.shadowRoot).filter(Boolean);
-      const canvas = roots.flatMap((root) => [...root.querySelectorAll('.carpet .stage canvas')])[1];
+      const canvas = roots.flatMap((root) => [...root.querySelectorAll('.step_heatmap .stage canvas')])[1];
       const { width, data } = canvas.getContext('2d').getImageData(0, 14 * devicePixelRatio, canvas.width, 1);
       const seen = []; // opaque columns in the line's tail above the rows
       for (let x = 0; x < width; x++) if (data[4 * x + 3] > 128) seen.push(x / width);
@@ -102,10 +102,10 @@ def test_the_line_of_the_step_follows_a_film(page, server):
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_the_carpet_fits(page, server, width):
+def test_the_heatmap_fits(page, server, width):
     page.set_viewport_size({"width": width, "height": 900})
     for name in ("heads", "training"):
-        page.goto(f"{server}/{name}?run=toy&view=carpet&find=entropy%20%3E%200")
+        page.goto(f"{server}/{name}?run=toy&view=heatmap&find=entropy%20%3E%200")
         settle(page)
         assert page.get_by_test_id("stException").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

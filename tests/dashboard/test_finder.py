@@ -85,22 +85,22 @@ def test_the_nearest_head_is_named_with_its_value(open_page: Open, small_run: Ru
     assert expected in said(open_page("heads", run="tiny", find="induction > 1"))
 
 
-def test_heads_over_training_are_lines_or_a_carpet_on_both_pages(open_page: Open, sent: Any) -> None:
+def test_heads_over_training_are_lines_or_a_heatmap_on_both_pages(open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="tiny", layer=1, head=2)
     assert sent(app, "history")[2]["value"] == "L1H2"
-    app.segmented_control(key="history_box").set_value("carpet").run()
-    header, arrays, cue = sent(app, "history_carpet")
+    app.segmented_control(key="history_box").set_value("heatmap").run()
+    header, arrays, cue = sent(app, "history_heatmap")
     assert len(header["labels"]) == 8 and arrays["cells"].shape[0] == 8 and cue["value"] == "L1H2"
-    assert app.session_state["selection"].view == "carpet"
-    app = open_page("training", run="tiny", view="carpet")
-    for key in ("entropy_curves_carpet", "measure_curves_carpet"):
+    assert app.session_state["selection"].view == "heatmap"
+    app = open_page("training", run="tiny", view="heatmap")
+    for key in ("entropy_curves_heatmap", "measure_curves_heatmap"):
         assert sorted(sent(app, key)[0]["order"]) == list(range(8))
 
 
-def test_a_row_of_the_carpet_takes_its_head_into_focus(open_page: Open, sent: Any) -> None:
-    app = open_page("training", run="tiny", view="carpet")
-    app.session_state["measure_curves_carpet"] = {"pick": "L0H3"}
+def test_a_row_of_the_heatmap_takes_its_head_into_focus(open_page: Open, sent: Any) -> None:
+    app = open_page("training", run="tiny", view="heatmap")
+    app.session_state["measure_curves_heatmap"] = {"pick": "L0H3"}
     app.run()
     assert not app.exception
     assert app.session_state["selection"].focus == (0, 3)
-    assert sent(app, "entropy_curves_carpet")[2]["value"] == "L0H3"
+    assert sent(app, "entropy_curves_heatmap")[2]["value"] == "L0H3"

@@ -244,14 +244,14 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> N
     focus = choosers.focus(trace)
     offered = head_scores.head_measures(trace)
     left, right = st.columns(2, gap="large", vertical_alignment="bottom")
-    carpet = state.read().view == "carpet"
+    heatmap = state.read().view == "heatmap"
     with left:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
             st.header("Every head", anchor=False, width="content")
             choose_view("heads_view_box")
         st.caption(
-            f"One {'row' if carpet else 'line'} a head; {theme.head_label(*focus)} is in focus. Click a "
-            f"{'row' if carpet else 'line'} to bring its head into focus on every page."
+            f"One {'row' if heatmap else 'line'} a head; {theme.head_label(*focus)} is in focus. Click a "
+            f"{'row' if heatmap else 'line'} to bring its head into focus on every page."
         )
     first, *others = sorted(offered, key=lambda name: name != "entropy")
     with right:

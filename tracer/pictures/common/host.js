@@ -128,7 +128,7 @@ const labelled = [(v) => v, (name) => name];
 const tiled = [(v) => v && `L${v[0]}H${v[1]}`, (name) => name.match(/\d+/g)?.map(Number)];
 const NAMED = {
   curves: labelled,
-  carpet: labelled,
+  step_heatmap: labelled,
   atlas: tiled,
   headmap: tiled,
   bipartite: tiled,

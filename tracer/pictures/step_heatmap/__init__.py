@@ -1,4 +1,4 @@
-"""A carpet of heads x steps: a row a head, sorted by when it changed; click or arrows select."""
+"""A heatmap of heads x steps: a row a head, sorted by when it changed; click or arrows select."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def picture(
     A vertical line marks `step`. `height` is shared by the rows, but no row is thinner than a pixel.
     """
     cue = {"step": step, "log_x": log_x, "scale": (scale or Scale("Value", digits=3)).payload(), "height": height}
-    return Picture("carpet", cue, blob, selected, lambda picked: picked or None, height + 90)
+    return Picture("step_heatmap", cue, blob, selected, lambda picked: picked or None, height + 90)
 
 
 def midpoints(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:

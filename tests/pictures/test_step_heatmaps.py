@@ -1,4 +1,4 @@
-"""Carpets: when each head changed, in which order, and what the browser gets."""
+"""Step heatmaps: when each head changed, in which order, and what the browser gets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracer.pictures import payload
-from tracer.pictures.carpet import NEVER, by_change, midpoints, pack
+from tracer.pictures.step_heatmap import NEVER, by_change, midpoints, pack
 
 STEPS = np.arange(10) * 100
 
@@ -53,12 +53,12 @@ def test_what_the_browser_gets_are_the_measured_steps_of_the_heads_that_exist() 
     assert np.delete(arrays["cells"][2], 4).tolist() == [16384] * 8  # 0.25 * 65534 = 16383.5, to the even one
 
 
-def test_a_run_that_measured_nothing_yet_has_an_empty_carpet() -> None:
+def test_a_run_that_measured_nothing_yet_has_an_empty_heatmap() -> None:
     header, arrays = payload.unpack(pack([0, 1], np.full((2, 2, 2), np.nan)))
     assert (header["labels"], header["order"], arrays["cells"].shape) == ([], [], (0, 0))
 
 
-def test_a_flat_measure_and_a_single_step_are_carpets_too() -> None:
+def test_a_flat_measure_and_a_single_step_are_heatmaps_too() -> None:
     header, arrays = payload.unpack(pack([7], np.full((1, 1, 2), 0.5)))
     assert (header["changes"], header["order"], header["lo"], header["hi"]) == ([NEVER, NEVER], [0, 1], 0.5, 1.5)
     assert arrays["cells"].tolist() == [[0], [0]]

@@ -1,17 +1,17 @@
 // Heads x steps as one picture, a row a head; the row under the mouse, the chosen one and the step on an overlay.
 
 /**
- * As tracer.pictures.carpets packs it. `changes`: the step halfway from a head's first level to its last, or -1.
+ * As tracer.pictures.step_heatmap packs it. `changes`: the step halfway from a head's first level to its last, or -1.
  * @typedef {Header & { labels: string[], groups: number[], order: number[], changes: number[], lo: number,
- *   hi: number }} CarpetHeader
+ *   hi: number }} HeatmapHeader
  */
 
 export default function (args) {
-  return live(args, makeCarpet);
+  return live(args, makeHeatmap);
 }
 
 /** @param {Part} part @returns {View} */
-function makeCarpet(part) {
+function makeHeatmap(part) {
   const { root } = part;
   const top = element("div", "top", null, root);
   const name = element("span", "name", null, top);
@@ -37,7 +37,7 @@ function makeCarpet(part) {
   );
   ways[0].title =
     "Earliest change first: the step halfway from a head's first level to its last. Heads that never change come last.";
-  /** @type {CarpetHeader} */
+  /** @type {HeatmapHeader} */
   let head;
   let steps;
   let cells; // [head step]

@@ -93,7 +93,7 @@ WORSE = np.r_[np.linspace(6, 3, 20), np.linspace(3, 5, 16), np.full(4, 5.0)]
     ],
 )  # fmt: skip
 def test_collapse_is_low_entropy_and_trouble(loss: np.ndarray, entropy: np.ndarray, found: tuple) -> None:
-    findings = list(collapse(trace(val_loss=loss, entropy_normalised=heads(entropy, FLAT))))
+    findings = list(collapse({}, trace(val_loss=loss, entropy_normalised=heads(entropy, FLAT))))
     assert tuple(head for finding in findings for head in finding.heads) == found
     assert [finding.step for finding in findings] == [300] * len(
         findings
@@ -102,7 +102,7 @@ def test_collapse_is_low_entropy_and_trouble(loss: np.ndarray, entropy: np.ndarr
 
 @pytest.mark.parametrize(("top", "step"), [(FLOAT32_RANGE - 1, None), (120.0, 290)])
 def test_scores_beyond_the_softmax(top: float, step: int | None) -> None:
-    found = list(scores(trace(max_logit=heads(np.linspace(0, top, N), FLAT))))
+    found = list(scores({}, trace(max_logit=heads(np.linspace(0, top, N), FLAT))))
     assert [f.step for f in found] == ([] if step is None else [step])
     assert all(f.heads == ((0, 0),) for f in found)
 
@@ -110,7 +110,7 @@ def test_scores_beyond_the_softmax(top: float, step: int | None) -> None:
 def test_scores_of_one_hot_heads_are_told_as_such() -> None:
     """What the finding of one-hot attention says already is not said again."""
     above = heads(np.full(N, 120.0), np.full(N, 120.0))
-    (found,) = scores(trace(max_logit=above, entropy_normalised=heads(np.full(N, 0.001), np.full(N, 0.5))))
+    (found,) = scores({}, trace(max_logit=above, entropy_normalised=heads(np.full(N, 0.001), np.full(N, 0.5))))
     assert found.heads == ((0, 1),)
 
 
@@ -146,7 +146,7 @@ def test_a_stream_explodes_a_hundredfold(
     ],
 )
 def test_updates_out_of_band(ratios: tuple[float, float], titles: list[str]) -> None:
-    assert [f.title for f in updates(trace(update_ratio=np.tile(ratios, (N, 1))))] == titles
+    assert [f.title for f in updates({}, trace(update_ratio=np.tile(ratios, (N, 1))))] == titles
 
 
 def trained(tmp_path: Path, name: str, steps: int, optim: dict[str, Any] | None = None, **model: object) -> Run:

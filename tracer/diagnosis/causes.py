@@ -1,0 +1,145 @@
+"""What the settings and the records of a run say about the cause of a finding.
+
+1. A remedy is named where the evidence leaves one cause, and never one that the run's settings hold already.
+2. Otherwise the causes that are left are named, with what would tell them apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracer.config import Clamp
+from tracer.diagnosis.findings import Advice, Head, number, values
+from tracer.measures.bands import UPDATE_BANDS
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+REPLACED = UPDATE_BANDS[-1].low
+"""The update ratio from which a step replaces too much of a weight."""
+BEFORE = 9
+"""Records before a finding whose median update ratio is asked."""
+LOOKS = (".W_Q", ".W_K")
+
+
+def setting(meta: dict[str, Any], part: str, name: str) -> Any:
+    """A setting of the run's config; None where it has none, as a watched run."""
+    return meta.get("config", {}).get(part, {}).get(name)
+
+
+def bare(meta: dict[str, Any]) -> bool:
+    """Known to have no norm."""
+    return setting(meta, "model", "norm") == "none"
+
+
+def held(meta: dict[str, Any]) -> set[Head]:
+    """Heads that a clamp holds, so that what they do is no sign of sickness."""
+    n_heads = setting(meta, "model", "n_heads")
+    clamps = map(Clamp.parse, meta.get("config", {}).get("clamp", ()))
+    return {(clamp.layer, head) for clamp in clamps for head in clamp.heads(n_heads)}
+
+
+def free(meta: dict[str, Any], mask: np.ndarray) -> np.ndarray:
+    """A condition [... layer head] without the heads that a clamp holds."""
+    mask = mask.copy()
+    for layer, head in held(meta):
+        mask[..., layer, head] = False
+    return mask
+
+
+def is_bias(name: str) -> bool:
+    """A vector that is added. It may hover about 0, where its update is no small part of it, and nothing is wrong."""
+    last = name.rpartition(".")[2]
+    return last in ("b", "bias") or last.startswith("b_") or last.endswith("_bias")
+
+
+def replaced(trace: xr.Dataset, step: int) -> list[str]:
+    """Weights of which a step usually replaced a tenth or more in the records up to this step."""
+    ratios = values(trace, "update_ratio")
+    if ratios is None:
+        return []
+    rows = np.flatnonzero(trace["step"].values < step)[-BEFORE:]
+    known = np.isfinite(ratios[rows])
+    usual = [np.median(column[ok]) if ok.any() else 0.0 for column, ok in zip(ratios[rows].T, known.T, strict=True)]
+    names = map(str, trace["param"].values)
+    return [name for name, ratio in zip(names, usual, strict=True) if ratio >= REPLACED and not is_bias(name)]
+
+
+def smaller_steps(meta: dict[str, Any], trace: xr.Dataset, names: list[str]) -> Advice:
+    """Of steps that replace a tenth or more of these weights: it is the learning rate where it hits most of them."""
+    rate, decay, factor = (setting(meta, "optim", name) for name in ("lr", "weight_decay", "qk_lr_factor"))
+    if rate and decay and rate * decay >= REPLACED:
+        taken = f"with the learning rate it takes {rate * decay:.0%} of every weight at each step"
+        return Advice(f"lower the weight decay: {taken}")
+    if factor and factor > 1 and all(name.endswith(LOOKS) for name in names):
+        return Advice(
+            f"lower qk_lr_factor, {number(factor)}: the steps of W_Q and W_K are too large, the others are not"
+        )
+    weights = [name for name in map(str, trace["param"].values) if not is_bias(name)]
+    if 2 * len(names) >= len(weights):
+        given = "" if rate is None else f", {number(rate)}"
+        return Advice(
+            f"lower the learning rate{given}: a step replaced a tenth or more of {len(names)} of {len(weights)} weights"
+        )
+    few = ", ".join(names[:3])
+    causes = (f"the learning rate of {few} is too high", "they are small, or made small", "something beside the "
+              "optimiser changes them")  # fmt: skip
+    return Advice("", causes, "compare their norm, and lr / norm, with those of the other weights over the steps")
+
+
+def lasting_causes(meta: dict[str, Any]) -> tuple[str, ...]:
+    """Ways to keep numbers small that a run may lack, each only where it is not in force."""
+    optim = {name: setting(meta, "optim", name) for name in ("clip", "warmup")}
+    causes = ["steps are too large for this model: a lower learning rate"]
+    causes += ["gradients are not clipped: set optim.clip"] if "config" in meta and optim["clip"] is None else []
+    causes += ["there is no warm-up: set optim.warmup"] if optim["warmup"] == 0 else []
+    causes += ["there is no norm in front of the sublayers: set model.norm"] if bare(meta) else []
+    return tuple(causes)
+
+
+def growth_advice(meta: dict[str, Any], trace: xr.Dataset, step: int, *more: str) -> Advice:
+    """Of something that grew until this step."""
+    if names := replaced(trace, step):
+        return smaller_steps(meta, trace, names)
+    return Advice(
+        "", (*lasting_causes(meta), *more),
+        "train on from a snapshot before it (`tracer fork`) with one change each: what stays small then, was the cause",
+    )  # fmt: skip
+
+
+def score_advice(meta: dict[str, Any], trace: xr.Dataset, step: int) -> Advice:
+    """Of scores that are too far apart since this step."""
+    unscaled = setting(meta, "model", "attn_scale") == "none"
+    if step == int(trace["step"].values[0]):
+        return _from_the_start(meta, unscaled)
+    if names := replaced(trace, step):
+        return smaller_steps(meta, trace, names)
+    causes = ["scores are not divided by sqrt(d_head)"] if unscaled else []
+    causes += ["the steps of W_Q and W_K are too large", "nothing bounds them: q and k are not normalised"]
+    if setting(meta, "optim", "weight_decay") in (None, 0):
+        causes += ["nothing decays W_Q and W_K"]
+    return Advice(
+        "", tuple(causes),
+        f"train on from a snapshot before step {step:,} (`tracer fork`) with one change each, and look at the largest "
+        "score",
+    )  # fmt: skip
+
+
+def _from_the_start(meta: dict[str, Any], unscaled: bool) -> Advice:
+    """No update has been made yet: it is the weights that the run began with, what enters, or the scale."""
+    model = meta.get("config", {}).get("model")
+    if model is None:
+        causes = ("scores are not divided by sqrt(d_head)", "W_Q and W_K start too large", "what enters is too large")
+        return Advice("", causes, "at step 0, print the size of the input, of W_Q and of W_K, and the scale")
+    init, width = model["init"]["attn"], model["d_model"]
+    large = isinstance(init, int | float) and init > width**-0.5
+    wide = setting(meta, "model", "norm") == "none"
+    causes = ["scores are not divided by sqrt(d_head): set model.attn_scale"] if unscaled else []
+    if large or not (unscaled or wide):
+        causes += ["W_Q and W_K start too large: lower model.init.attn"]
+    causes += ["embeddings start too large, and no norm makes them smaller"] if wide and not unscaled else []
+    if len(causes) == 1:
+        return Advice(causes[0])
+    return Advice("", tuple(causes), "train one step with one change each: the entropy at step 0 tells")

@@ -59,11 +59,11 @@ class Animal:
 def config(folder: Path, seed: int, **settings: Any) -> TrainConfig:
     """A tiny run, with changes by the name of the field that they change."""
     settings = dict(settings)
-    if settings.get("corpus") == "text":
+    if settings.setdefault("corpus", "text") == "text":
         settings["corpus"], settings["vocab_size"] = str(text(folder)), 257
     base = {
         "model": ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=16),
-        "data": DataConfig(corpus="repeated-random", vocab_size=16, period_min=3, period_max=6),
+        "data": DataConfig(corpus="text", vocab_size=16, period_min=3, period_max=6),
         "optim": OptimConfig(name="adamw", lr=1e-2, batch_size=16, warmup=0),
         "record": RecordConfig(every=4, snapshot_every=1000, log_every=1000, val_rows=16, repeat_rows=4, text_prompts=0,
                                repeat_prompts=0),
@@ -244,15 +244,20 @@ def other(name: str, how: str, expected: str, case: watched.Case, says: str = ""
 SHARP: frozenset[Kind] = frozenset({"vanishing", "scores", "unigram"})
 SLOW: frozenset[Kind] = frozenset({"unigram"})
 """Where steps are small on purpose, so that what was built stays."""
-ONE_HEAD = {"n_layers": 1, "n_heads": 1, "lr": 1e-4}
+ONE_HEAD = {"n_layers": 1, "n_heads": 1, "lr": 1e-4, "steps": 24}
 RANDOM = "random values"
 MANY = {"remedy": False}
+REPEATS = {"corpus": "repeated-random"}
+COUNTED: dict[str, Any] = {**REPEATS, "steps": 80, "batch_size": 32, "init": InitConfig(unembed=0.02)}
+"""Repeats from a start that knows nothing, so that the loss is soon as low as counting makes it."""
+LEARNED: dict[str, Any] = {**REPEATS, "period_max": 4, "lr": 2e-2, "steps": 100, "batch_size": 32}
+"""Repeats of which much is learned in 100 steps: a token comes back after three or four."""
 SICK = (
-    sick("silent", "W_V = W_O = 0 in all heads", "dead unigram", zero("W_V", "W_O"), RANDOM, steps=100, lr=2e-2),
+    sick("silent", "W_V = W_O = 0 in all heads", "dead unigram", zero("W_V", "W_O"), RANDOM, **COUNTED),
     sick("silent-sgd", "the same, one layer, SGD", "dead unigram", zero("W_V", "W_O"), RANDOM, n_layers=1, name="sgd",
-         lr=0.3),
+         lr=0.3, **REPEATS),
     sick("silent-text", "the same on text, where a token tells the next: only attention is sick", "dead",
-         zero("W_V", "W_O"), RANDOM, corpus="text", norm="layer", mlp_hidden=(32,)),
+         zero("W_V", "W_O"), RANDOM, norm="layer", mlp_hidden=(32,)),
     sick("silent-layer", "the same in the second layer of two", "dead", zero("W_V", "W_O", layers=(1,)), RANDOM,
          n_heads=4),
     sick("silent-head", "the same in one head of four", "dead", zero("W_V", "W_O", heads=1), RANDOM, n_heads=4,
@@ -271,21 +276,19 @@ SICK = (
     sick("frozen-block", "nothing in the second block asks for a gradient", "frozen",
          freeze(*(f"blocks.1.attn.W_{x}" for x in "QKVO"), "blocks.1.ln1.w"), "requires_grad", **MANY),
     sick("withheld-qk", "W_Q and W_K are not given to AdamW", "frozen", withhold("W_Q", "W_K"), "optimiser", **MANY),
-    sick("withheld-unembed", "W_U is not given to SGD", "frozen", withhold("W_U"), "optimiser", **MANY, name="sgd",
-         lr=0.1, corpus="text"),
+    sick("withheld-unembed", "W_U is not given to AdamW", "frozen", withhold("W_U"), "optimiser", **MANY),
     sick("cut-head", "no gradient arrives in W_Q and W_K of one head", "frozen", cut(1), "requires_grad", **MANY,
          n_heads=4, weight_decay=0.0),
     sick("clones", "all heads of a layer begin as copies", "clones", copy(0, 1), "its own",
-         name="sgd", lr=0.1, corpus="text"),
+         name="sgd", lr=0.1),
     sick("clones-some", "two heads of four begin as copies", "clones", copy(1), "its own", n_heads=4, lr=3e-3,
          corpus="text"),
-    sick("shuffled", "tokens shuffled over all rows", "unigram", shuffle, "context", **MANY, steps=80, lr=3e-3,
-         init=InitConfig(unembed=0.02)),
+    sick("shuffled", "tokens shuffled over all rows", "unigram", shuffle, "context", **MANY, **COUNTED),
     sick("shuffled-text", "the letters of a text shuffled over all rows", "unigram", shuffle, "context", **MANY,
-         steps=100, lr=2e-2, corpus="text", mlp_hidden=(32,)),
-    sick("blind", "every token has the same vector", "unigram", blind, "inputs", **MANY, steps=80, init=InitConfig(unembed=0.02)),
-    sick("blind-rotary", "the same, with positions in q and k only", "unigram uniform", blind, "", **MANY, steps=80,
-         positions="rotary", init=InitConfig(unembed=0.02)),
+         steps=100, lr=2e-2, mlp_hidden=(32,)),
+    sick("blind", "every token has the same vector", "unigram", blind, "inputs", **MANY, **COUNTED),
+    sick("blind-rotary", "the same, with positions in q and k only", "unigram uniform", blind, "", **MANY, **COUNTED,
+         positions="rotary"),
     sick("asleep", "a learning rate of 1e-9", "updates unigram", None, "raise the learning rate", lr=1e-9),
     sick("asleep-clipped", "gradients clipped to 1e-9, SGD", "updates unigram", None, "clipped", **MANY, name="sgd",
          lr=0.1, clip=1e-9, momentum=0.0, weight_decay=0.0),
@@ -306,9 +309,11 @@ SICK = (
     sick("unscaled", "scores as large, and not divided by sqrt(d_head)", "one-hot", None, "sqrt(d_head)",
          may=SHARP, **MANY, lr=1e-4, steps=24, attn_scale="none", init=InitConfig(attn=30.0)),
     sick("loud", "W_Q and W_K a multiple of the identity: equal tokens tie at scores over 88", "scores",
-         identity(9.0), "lower model.init.attn", may=SLOW, **{**ONE_HEAD, "steps": 24}, corpus="markov", positions="none"),
+         identity(9.0), "lower model.init.attn", may=SLOW, **ONE_HEAD, corpus="markov",
+         positions="none"),
     sick("stands-in", "a head that looks at its own token, without a residual connection", "stands-in",
-         identity(1.6), "residual connection", may=SLOW, **{**ONE_HEAD, "steps": 24}, residual=False, init=InitConfig(pos=3.0)),
+         identity(1.6), "residual connection", may=SLOW, **ONE_HEAD, residual=False,
+         init=InitConfig(pos=3.0)),
     other("watched-equal-keys", "another model, queries and keys 0", "uniform", watched.Case(watched.zero_qk)),
     other("watched-frozen", "another model, queries and keys not given to the optimiser", "frozen",
           watched.Case(None, without=("q.weight", "k.weight")), "optimiser"),
@@ -325,7 +330,11 @@ def healthy(title: str, how: str, **settings: Any) -> Animal:
 
 
 HEALTHY = (
-    healthy("base", "two layers, two heads, RMSNorm, AdamW, repeats"),
+    healthy("base", "two layers, two heads, RMSNorm, AdamW, text"),
+    healthy("repeats", "repeats", **LEARNED),
+    healthy("repeats-rotary", "repeats, rotary positions, four heads", **LEARNED, positions="rotary", n_heads=4),
+    healthy("repeats-sgd", "repeats, SGD", **{**LEARNED, "lr": 0.1}, name="sgd"),
+    healthy("repeats-muon", "repeats, Muon", **LEARNED, name="muon"),
     healthy("one-layer", "one layer, one head", n_layers=1, n_heads=1),
     healthy("three-layers", "three layers of four heads", n_layers=3, n_heads=4),
     healthy("four-layers", "four layers, LayerNorm", n_layers=4, norm="layer"),
@@ -340,27 +349,27 @@ HEALTHY = (
     healthy("sinusoidal", "sinusoidal positions", positions="sinusoidal"),
     healthy("shortformer", "positions in q and k only", positions="shortformer"),
     healthy("no-positions", "no positions", positions="none"),
-    healthy("tied", "W_U = W_E transposed", tie_embeddings=True, corpus="text", init=InitConfig(embed=0.3)),
+    healthy("tied", "W_U = W_E transposed", tie_embeddings=True, init=InitConfig(embed=0.3)),
     healthy("no-output-matrix", "attention without W_O", attn_out=False),
     healthy("biased-output", "attention with b_O", attn_out_bias=True),
     healthy("small-start", "weights of 0.02, as GPT-2", init=InitConfig(0.02, 0.02, 0.02, 0.02, 0.02), warmup=5),
     healthy("dropout", "dropout of a tenth", dropout=0.1),
-    healthy("sgd", "SGD with momentum", name="sgd", lr=0.1, corpus="text"),
+    healthy("sgd", "SGD with momentum", name="sgd", lr=0.1),
     healthy("sgd-unclipped", "SGD without momentum or clipping", name="sgd", lr=0.5, momentum=0.0, clip=None),
     healthy("muon", "Muon", name="muon", lr=1e-2),
-    healthy("muon-text", "Muon on text, three layers", name="muon", lr=1e-2, corpus="text", n_layers=3),
-    healthy("markov", "Markov chains", corpus="markov"),
-    healthy("markov-rotary", "five symbols, rotary, four heads", corpus="markov", markov_states=5, positions="rotary",
+    healthy("muon-text", "Muon, three layers", name="muon", lr=1e-2, n_layers=3),
+    healthy("markov", "Markov chains", corpus="markov", lr=2e-2, steps=80),
+    healthy("markov-rotary", "two symbols, rotary, four heads", corpus="markov", markov_states=2, positions="rotary",
             n_heads=4, lr=2e-2, steps=100),
-    healthy("text", "text", corpus="text"),
-    healthy("text-mlp", "text, LayerNorm, MLP, four layers", corpus="text", mlp_hidden=(64,), norm="layer", n_layers=4),
-    healthy("mixed", "text with a tenth of repeats", corpus="text", mix="repeated-random", mix_share=0.1),
+    healthy("text-large", "text, 32 wide, an MLP of 128", d_model=32, mlp_hidden=(128,), lr=5e-3),
+    healthy("text-mlp", "LayerNorm, MLP, four layers", mlp_hidden=(64,), norm="layer", n_layers=4),
+    healthy("mixed", "text with a tenth of repeats", mix="repeated-random", mix_share=0.1),
     healthy("accumulated", "two micro-batches", accumulate=2),
     healthy("wide-batch", "64 rows", batch_size=64),
     healthy("long", "150 steps", steps=150, every=10),
     healthy("short", "30 steps", steps=30),
     other("watched-healthy", "another model, AdamW", "", watched.Case()),
-    other("watched-sgd", "another model, SGD", "", watched.Case(lr=0.3, optimizer=torch.optim.SGD)),
+    other("watched-sgd", "another model, SGD", "", watched.Case(lr=0.1, optimizer=torch.optim.SGD)),
     other("watched-gpt2", "GPT-2 of Hugging Face, two layers", "", watched.Case(model="gpt2", lr=3e-3)),
 )  # fmt: skip
 ZOO = {animal.name: animal for animal in (*SICK, *HEALTHY)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.causes import growth_advice, score_advice
+from tracer.diagnosis.causes import growth_advice, normalises, score_advice
 from tracer.diagnosis.findings import Advice, Finding, Head, at_end, finite_rows, lasting, number, since, values
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ def collapse(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             f"normalised entropy below a third of its peak from step {step:,} on; the held-out loss ends "
             f"at least {number(worse)} nats above its best",
             growth_advice(
-                meta, trace, step, "q and k are not normalised, nor W_Q and W_K reparametrised by their spectral norm"
+                meta, trace, step,
+                *([] if normalises(trace) else ["q and k, or W_Q and W_K, that nothing normalises"]),
             ),
             "Zhai et al. 2023 call low entropy with unstable training entropy collapse, and give no number; the edges "
             "are ours",

@@ -55,6 +55,11 @@ def is_bias(name: str) -> bool:
     return last in ("b", "bias") or last.startswith("b_") or last.endswith("_bias")
 
 
+def normalises(trace: xr.Dataset) -> bool:
+    """Is there a norm of q or k among the weights of a model?"""
+    return any("q_norm" in name or "q_layernorm" in name for name in map(str, trace["param"].values))
+
+
 def replaced(trace: xr.Dataset, step: int) -> list[str]:
     """Weights of which a step usually replaced a tenth or more in the records up to this step."""
     ratios = values(trace, "update_ratio")
@@ -84,18 +89,18 @@ def smaller_steps(meta: dict[str, Any], trace: xr.Dataset, names: list[str]) -> 
             f"lower the learning rate{given}: a step replaced a tenth or more of {len(names)} of {len(weights)} weights"
         )
     few = ", ".join(names[:3])
-    causes = (f"the learning rate of {few} is too high", "they are small, or made small", "something beside the "
-              "optimiser changes them")  # fmt: skip
+    causes = (f"too high a learning rate for {few}", "weights that are small, or made small", "something beside the "
+              "optimiser that changes them")  # fmt: skip
     return Advice("", causes, "compare their norm, and lr / norm, with those of the other weights over the steps")
 
 
 def lasting_causes(meta: dict[str, Any]) -> tuple[str, ...]:
     """Ways to keep numbers small that a run may lack, each only where it is not in force."""
     optim = {name: setting(meta, "optim", name) for name in ("clip", "warmup")}
-    causes = ["steps are too large for this model: a lower learning rate"]
-    causes += ["gradients are not clipped: set optim.clip"] if "config" in meta and optim["clip"] is None else []
-    causes += ["there is no warm-up: set optim.warmup"] if optim["warmup"] == 0 else []
-    causes += ["there is no norm in front of the sublayers: set model.norm"] if bare(meta) else []
+    causes = ["steps that are too large (lower the learning rate)"]
+    causes += ["gradients that nothing clips (set optim.clip)"] if "config" in meta and optim["clip"] is None else []
+    causes += ["no warm-up (set optim.warmup)"] if optim["warmup"] == 0 else []
+    causes += ["no norm in front of the sublayers (set model.norm)"] if bare(meta) else []
     return tuple(causes)
 
 
@@ -116,10 +121,11 @@ def score_advice(meta: dict[str, Any], trace: xr.Dataset, step: int) -> Advice:
         return _from_the_start(meta, unscaled)
     if names := replaced(trace, step):
         return smaller_steps(meta, trace, names)
-    causes = ["scores are not divided by sqrt(d_head)"] if unscaled else []
-    causes += ["the steps of W_Q and W_K are too large", "nothing bounds them: q and k are not normalised"]
+    causes = ["scores that are not divided by sqrt(d_head)"] if unscaled else []
+    causes += ["steps of W_Q and W_K that are too large"]
+    causes += [] if normalises(trace) else ["q and k that nothing normalises"]
     if setting(meta, "optim", "weight_decay") in (None, 0):
-        causes += ["nothing decays W_Q and W_K"]
+        causes += ["no decay of W_Q and W_K"]
     return Advice(
         "", tuple(causes),
         f"train on from a snapshot before step {step:,} (`tracer fork`) with one change each, and look at the largest "
@@ -131,15 +137,24 @@ def _from_the_start(meta: dict[str, Any], unscaled: bool) -> Advice:
     """No update has been made yet: it is the weights that the run began with, what enters, or the scale."""
     model = meta.get("config", {}).get("model")
     if model is None:
-        causes = ("scores are not divided by sqrt(d_head)", "W_Q and W_K start too large", "what enters is too large")
+        causes = (
+            "scores that are not divided by sqrt(d_head)",
+            "W_Q and W_K that start too large",
+            "inputs that are too large",
+        )
         return Advice("", causes, "at step 0, print the size of the input, of W_Q and of W_K, and the scale")
     init, width = model["init"]["attn"], model["d_model"]
     large = isinstance(init, int | float) and init > width**-0.5
     wide = setting(meta, "model", "norm") == "none"
-    causes = ["scores are not divided by sqrt(d_head): set model.attn_scale"] if unscaled else []
+    helps = {}
+    if unscaled:
+        helps["scores that are not divided by sqrt(d_head)"] = "divide the scores by sqrt(d_head): set model.attn_scale"
     if large or not (unscaled or wide):
-        causes += ["W_Q and W_K start too large: lower model.init.attn"]
-    causes += ["embeddings start too large, and no norm makes them smaller"] if wide and not unscaled else []
-    if len(causes) == 1:
-        return Advice(causes[0])
-    return Advice("", tuple(causes), "train one step with one change each: the entropy at step 0 tells")
+        helps["W_Q and W_K that start too large"] = "start W_Q and W_K smaller: lower model.init.attn"
+    if wide and not unscaled:
+        helps["embeddings that start too large, with no norm behind them"] = (
+            "start W_E and W_pos smaller, or set model.norm"
+        )
+    if len(helps) == 1:
+        return Advice(*helps.values())
+    return Advice("", tuple(helps), "train one step with one change each: the entropy at step 0 tells")

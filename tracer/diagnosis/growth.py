@@ -73,8 +73,8 @@ def _after_divergence(meta: dict[str, Any], trace: xr.Dataset) -> Advice:
             + ("" if before else "; and look at that batch first")
         ))  # fmt: skip
     return Advice("", (
-        f"the operation behind {_place(first)} left its range (a division by 0, a logarithm of 0, low precision)",
-        "a weight or a batch held a number that was not finite already",
+        f"an operation behind {_place(first)} that left its range (a division by 0, a logarithm of 0, low precision)",
+        "a weight or a batch that held such a number already",
     ), f"nothing had grown before; print what enters {_place(first)} at step {int(first['step'])}")  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             f"the typical token's root mean square is {number(rms[-1, depth])} {where}, at the first record it was "
             f"{number(start)} at most",
             growth_advice(
-                meta, trace, step, "nothing decays enough what writes to the stream: W_E, W_O and W_out"
+                meta, trace, step, "too little decay of what writes to the stream: W_E, W_O and W_out"
             ),
             "a hundredfold, as in the replay of a divergence; the edge is ours",
         )  # fmt: skip
@@ -117,15 +117,19 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     with np.errstate(all="ignore"):
         medians = np.array([np.median(c[np.isfinite(c)]) if np.isfinite(c).any() else math.nan for c in lately.T])
     bands = [update_band(float(m)) for m in medians]
-    fast = [(str(n), m) for n, m, band in zip(names, medians, bands, strict=True) if band and band.name == "very fast" and not is_bias(str(n))]
+    fast = [
+        (str(n), m)
+        for n, m, band in zip(names, medians, bands, strict=True)
+        if band and band.name == "very fast" and not is_bias(str(n))
+    ]
     step = int(trace["step"].values[-len(lately)])
     source = "CS231n and Karpathy, nn-zero-to-hero 4: about 1e-3; the edges of the band are ours"
     if fast:
         worst = max(fast, key=lambda pair: pair[1])
         yield Finding(
             "updates", "watch", "A step replaces too much of a weight", step, (),
-            f"{len(fast)} of {len(names)} tensors, biases left out, change by a tenth of their norm or more each step, most of all "
-            f"{worst[0]}: {worst[1]:.2g}",
+            f"{len(fast)} of {len(names)} tensors (no bias) change by a tenth of their norm or more each step, most of "
+            f"all {worst[0]}: {worst[1]:.2g}",
             smaller_steps(meta, trace, [name for name, _ in fast]), source,
         )  # fmt: skip
     known = [band for band in bands if band]
@@ -144,10 +148,10 @@ def _stuck(trace: xr.Dataset, fastest: float) -> Advice:
     moved = bool((trace["update_ratio"].values > UPDATE_BANDS[0].high).any())
     if fastest and not moved and not clipped:
         return Advice("raise the learning rate: no tensor moved faster at any record, so the run is not done")
-    causes = ["the learning rate is 0, or too low"]
-    causes += [] if fastest else ["the optimiser does not hold these weights, or makes no step"]
-    causes += [f"gradients are clipped to less than {CLIPPED:.0%} of their norm"] if clipped else []
-    causes += ["the run is done, or its schedule is"] if moved else []
+    causes = ["a learning rate that is 0, or too low"]
+    causes += [] if fastest else ["an optimiser that does not hold these weights, or makes no step"]
+    causes += [f"gradients that are clipped to less than {CLIPPED:.0%} of their norm"] if clipped else []
+    causes += ["a run that is done, or a schedule that is"] if moved else []
     return Advice("", tuple(causes), (
         "print the learning rate of `optimizer.param_groups` and the norm of the gradients, then train on with ten "
         "times the rate" + (" and without clipping" if clipped else "") + ": if the loss falls, the run was not done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.diagnosis.zoo import HEALTHY, SICK, ZOO, Animal
 from tracer.diagnosis import RULES, Finding, examine
+from tracer.store import open_run
 
 IN_FORCE = {
     "sqrt(d_head)": ("model", "attn_scale", lambda value: value != "none"),
@@ -52,6 +54,22 @@ def test_none_missed_and_none_false(animal: Animal, folder: Path) -> None:
         assert any(animal.says in " ".join(one.advice.texts().values()) for one in about), about
     named = [RULES[kind].name for kind in kinds]
     assert set(named) <= set(diagnosis.looked_for) and not set(diagnosis.looked_for) & set(diagnosis.not_measured)
+
+
+def test_what_a_watched_run_cannot_say_is_said(folder: Path) -> None:
+    found = examine(ZOO["watched-healthy"].train(folder, seed=9))
+    unknown = ("vanishing", "collapse", "residual", "unigram", "dead", "idle")
+    assert found.not_measured == [RULES[kind].name for kind in unknown]
+
+
+def test_a_run_from_before_counting_was_recorded(folder: Path) -> None:
+    run = ZOO["silent-sgd"].train(folder, seed=9)
+    file = run.dir / "run.json"
+    meta = json.loads(file.read_text())
+    assert meta.pop("unigram_loss") > 2
+    file.write_text(json.dumps(meta))
+    found = examine(open_run(run.dir))
+    assert {one.kind for one in found.findings} == {"dead"} and RULES["unigram"].name in found.not_measured
 
 
 def test_the_zoo_is_large_and_every_sickness_is_in_it() -> None:

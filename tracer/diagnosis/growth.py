@@ -146,6 +146,9 @@ def _stuck(trace: xr.Dataset, fastest: float) -> Advice:
     factor = values(trace, "clip_factor")
     clipped = factor is not None and float(np.nanmedian(factor)) < CLIPPED
     moved = bool((trace["update_ratio"].values > UPDATE_BANDS[0].high).any())
+    if (grads := values(trace, "grad_norm")) is not None and not np.nan_to_num(grads).any():
+        return Advice("", ("weights or inputs that are 0, so that every gradient is", "a loss that is cut off from the "
+                      "weights"), "print what enters each block, and `p.grad` of each weight")  # fmt: skip
     if fastest and not moved and not clipped:
         return Advice("raise the learning rate: no tensor moved faster at any record, so the run is not done")
     causes = ["a learning rate that is 0, or too low"]

@@ -38,7 +38,7 @@ def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         known = _excused(meta, trace)
         rows = since((by_head == 0).any(axis=-1))
         parts = {(i, j): int(rows[i, j]) for i, j in np.ndindex(*rows.shape) if rows[i, j] <= last and not known[i, j]}
-        quiet = [f"blocks.{layer}.attn.W_" for layer in np.flatnonzero(known.all(axis=1))]
+        quiet = [f"blocks.{i}.{part}." for i in np.flatnonzero(known.all(axis=1)) for part in ("attn", "ln1")]
         still = {name: row for name, row in still.items() if not name.startswith(tuple(quiet))}
     if not still and not parts:
         return
@@ -47,8 +47,8 @@ def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         "frozen", "watch", "Weights that never move",
         int(trace["step"].values[min([*still.values(), *parts.values()])]), tuple(parts),
-        f"{what or 'a matrix of each of these heads'}: the update is exactly 0 at every record since then, while other "
-        "weights move" + (f"; the gradient is {'not ' if grads.any() else ''}0" if still else ""),
+        f"the update of {what or 'a matrix of each of these heads'} is exactly 0 at every record since then, while "
+        "other weights move" + (f"; the gradient is {'not ' if grads.any() else ''}0" if still else ""),
         _why_frozen(bool(grads.any()) if still else None), "an update of exactly 0; no threshold",
     )  # fmt: skip
 
@@ -61,12 +61,12 @@ def _excused(meta: dict[str, Any], trace: xr.Dataset) -> np.ndarray:
 
 def _why_frozen(has_gradient: bool | None) -> Advice:
     without = (
-        "requires_grad is off, on purpose or not",
-        "what they compute is cut off from the loss (detach, no_grad, a factor of 0)",
+        "requires_grad that is off, on purpose or not",
+        "a way to the loss that is cut (detach, no_grad, a factor of 0)",
     )
     withheld = (
-        "the optimiser was not given them, or their learning rate is 0",
-        "their updates round to 0 in low precision", "something puts the old values back",
+        "an optimiser that was not given them, or a learning rate of 0",
+        "updates that round to 0 in low precision", "something that puts the old values back",
     )  # fmt: skip
     causes = {False: without, True: withheld, None: without + withheld}[has_gradient]
     return Advice("", causes, (
@@ -88,9 +88,9 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         f"the held-out loss ends at {number(loss[-1])} nats and falls no more; whoever knows only how frequent each "
         f"token is gets {number(level)}",
         Advice("", (
-            "the context tells nothing about the next token in this data", "the inputs are not those that the targets "
-            "follow (a shift, a shuffle, a detached embedding)", "it is a plateau before something is learned",
-            "steps are too large or too small",
+            "data whose context tells nothing about the next token", "inputs that are not those of the targets (a "
+            "shift, a shuffle, a detached embedding)", "a plateau before something is learned",
+            "steps that are too large or too small",
         ), "train a model of the same size on a corpus that is known to work: if it learns there, it is the data; else "
            "train on for a few times as long, then with a third and three times the learning rate"),
         "the cross-entropy of token frequencies in the training rows on the held-out ones; the share is ours",

@@ -44,8 +44,8 @@ def uniform(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         Advice("start W_Q and W_K from random values: while both are 0, the gradient of each is 0, too")
         if both
         else Advice(
-            "", ("W_Q or W_K is 0 or next to it", "their gradient does not arrive", "what enters is the same at every "
-            "position"),
+            "", ("W_Q or W_K that is 0 or next to it", "a gradient that does not arrive",
+            "inputs that are the same at every position"),
             "print the norms of W_Q, W_K, of their gradients, and of the difference between two positions that enter",
         ),
         f"entropy of scores that differ by {SPREAD} nats, to second order; the edge is ours",
@@ -88,7 +88,7 @@ def clones(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         Advice("start each head from random values of its own: equal heads get equal gradients, and stay equal")
         if by_weight and step == int(trace["step"].values[0])
         else Advice(
-            "", ("the heads started from the same values", "their weights are shared"),
+            "", ("heads that started from the same values", "weights that are shared"),
             "compare the weights of two of them at the first step, and whether they are one tensor",
         ),
         "equal weights get equal gradients; the edge is ours",

@@ -84,9 +84,9 @@ def _why_dead(meta: dict[str, Any], heads: tuple[Head, ...], zero: bool) -> Advi
         return Advice("nothing, unless you want them: the run's clamp holds these heads off")
     if zero:
         return Advice("start W_V and W_O from random values: while both are 0, the gradient of each is 0, too")
-    causes = ["they started far smaller than the rest"]
+    causes = ["weights that started far smaller than the rest"]
     if setting(meta, "optim", "weight_decay") != 0:
-        causes += ["weight decay took them, because the loss did not ask for them"]
+        causes += ["weight decay, where the loss did not ask for them"]
     return Advice("", tuple(causes), "look at the norms of W_V and W_O at the first record: small there, or later only")
 
 
@@ -111,7 +111,7 @@ def idle(effects: xr.DataArray) -> Iterator[Finding]:
             "idle", "watch", "Heads that nothing depends on", int(effect["step"]), heads,
             f"{len(heads)} of {int(np.isfinite(size).all(axis=0).sum())} heads change no loss by {IDLE_LOSS} nats when "
             "another sequence's output stands in for theirs",
-            Advice("", ("nothing needs them", "other heads do the same work, and hide each other"),
+            Advice("", ("a model that does not need them", "other heads that do the same work, and hide each other"),
                    "switch them off together: if no loss changes then, nothing needs them"),
             "ours: no agreed definition of a dead head was found",
         )  # fmt: skip

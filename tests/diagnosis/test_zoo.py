@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.diagnosis.zoo import HEALTHY, SICK, ZOO, Animal
-from tracer.diagnosis import RULES, Finding, examine
+from tracer.diagnosis import RULES, Finding, Kind, examine
 from tracer.store import open_run
 
 IN_FORCE = {
@@ -58,7 +58,7 @@ def test_none_missed_and_none_false(animal: Animal, folder: Path) -> None:
 
 def test_what_a_watched_run_cannot_say_is_said(folder: Path) -> None:
     found = examine(ZOO["watched-healthy"].train(folder, seed=9))
-    unknown = ("vanishing", "collapse", "residual", "unigram", "dead", "idle")
+    unknown: tuple[Kind, ...] = ("vanishing", "collapse", "residual", "unigram", "dead", "idle")
     assert found.not_measured == [RULES[kind].name for kind in unknown]
 
 

@@ -54,7 +54,6 @@ def gpt2() -> nn.Module:
 
     return GPT2LMHeadModel(GPT2Config(
         vocab_size=STATES, n_positions=ROW, n_embd=WIDTH, n_layer=2, n_head=HEADS, bos_token_id=0, eos_token_id=0,
-        attn_implementation="sdpa",
     ))  # fmt: skip
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 REPLACED = UPDATE_BANDS[-1].low
 """The update ratio from which a step replaces too much of a weight."""
-BEFORE = 9
-"""Records before a finding whose median update ratio is asked."""
+BEFORE, OFTEN = 18, 5
+"""Records before a finding whose update ratios are asked, and of how many it is no accident."""
 LOOKS = (".W_Q", ".W_K")
 
 
@@ -61,15 +61,23 @@ def normalises(trace: xr.Dataset) -> bool:
 
 
 def replaced(trace: xr.Dataset, step: int) -> list[str]:
-    """Weights of which a step usually replaced a tenth or more in the records up to this step."""
+    """Weights of which five steps or more, of the records before this one, replaced a tenth or more; of few, most."""
     ratios = values(trace, "update_ratio")
     if ratios is None:
         return []
     rows = np.flatnonzero(trace["step"].values < step)[-BEFORE:]
-    known = np.isfinite(ratios[rows])
-    usual = [np.median(column[ok]) if ok.any() else 0.0 for column, ok in zip(ratios[rows].T, known.T, strict=True)]
+    often = (np.nan_to_num(ratios[rows]) >= REPLACED).sum(axis=0) >= min(OFTEN, len(rows) // 2 + 1)
     names = map(str, trace["param"].values)
-    return [name for name, ratio in zip(names, usual, strict=True) if ratio >= REPLACED and not is_bias(name)]
+    return [name for name, there in zip(names, often, strict=True) if there and not is_bias(name)]
+
+
+def too_large(meta: dict[str, Any], trace: xr.Dataset, step: int) -> Advice | None:
+    """The advice about steps, where those before this one were seen to be too large for most weights, or for W_Q, W_K.
+
+    What grows in the few weights that are left says nothing about the rest: there the cause stays open.
+    """
+    advice = smaller_steps(meta, trace, names) if (names := replaced(trace, step)) else Advice()
+    return advice if advice.remedy else None
 
 
 def smaller_steps(meta: dict[str, Any], trace: xr.Dataset, names: list[str]) -> Advice:
@@ -106,8 +114,8 @@ def lasting_causes(meta: dict[str, Any]) -> tuple[str, ...]:
 
 def growth_advice(meta: dict[str, Any], trace: xr.Dataset, step: int, *more: str) -> Advice:
     """Of something that grew until this step."""
-    if names := replaced(trace, step):
-        return smaller_steps(meta, trace, names)
+    if advice := too_large(meta, trace, step):
+        return advice
     return Advice(
         "", (*lasting_causes(meta), *more),
         "train on from a snapshot before it (`tracer fork`) with one change each: what stays small then, was the cause",
@@ -119,8 +127,8 @@ def score_advice(meta: dict[str, Any], trace: xr.Dataset, step: int) -> Advice:
     unscaled = setting(meta, "model", "attn_scale") == "none"
     if step == int(trace["step"].values[0]):
         return _from_the_start(meta, unscaled)
-    if names := replaced(trace, step):
-        return smaller_steps(meta, trace, names)
+    if advice := too_large(meta, trace, step):
+        return advice
     causes = ["scores that are not divided by sqrt(d_head)"] if unscaled else []
     causes += ["steps of W_Q and W_K that are too large"]
     causes += [] if normalises(trace) else ["q and k that nothing normalises"]

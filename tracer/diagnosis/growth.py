@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.causes import bare, growth_advice, is_bias, lasting_causes, replaced, smaller_steps
+from tracer.diagnosis.causes import bare, growth_advice, is_bias, lasting_causes, smaller_steps, too_large
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.measures import UPDATE_BANDS, update_band
 
@@ -64,8 +64,8 @@ def _after_divergence(meta: dict[str, Any], trace: xr.Dataset) -> Advice:
             "an operation whose result differs from run to run, near the limit of its precision",
         ), "train on from the last snapshot (`tracer fork`), on this and on another machine: what passes there was no "
            "property of the model, what comes back at the same step is one of the batch")  # fmt: skip
-    if names := replaced(trace, step):
-        return smaller_steps(meta, trace, names)
+    if advice := too_large(meta, trace, step):
+        return advice
     if before or "replayed_from" not in found:
         batch = "a batch of that step that is unlike the others"
         return Advice("", (*lasting_causes(meta), *([] if before else [batch, "an operation that left its range"])), (

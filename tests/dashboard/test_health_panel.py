@@ -115,7 +115,7 @@ def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callabl
         for path in chunks:
             path.unlink()  # a chunk that is not there reads as nan
     found = diagnoses.diagnosis(run)
-    missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "idle")]
+    missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "unigram", "idle")]
     assert found.not_measured == missing
     assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
 

@@ -52,7 +52,7 @@ def test_none_missed_and_none_false(animal: Animal, folder: Path) -> None:
     if animal.expected:
         assert any(one.advice.remedy for one in about) == animal.remedy, about
         assert any(animal.says in " ".join(one.advice.texts().values()) for one in about), about
-    named = [RULES[kind].name for kind in kinds]
+    named = [RULES[one.kind].name for one in diagnosis.findings]
     assert set(named) <= set(diagnosis.looked_for) and not set(diagnosis.looked_for) & set(diagnosis.not_measured)
 
 

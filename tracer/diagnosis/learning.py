@@ -22,6 +22,23 @@ ROUNDING = 1e-6
 GAIN = 0.01
 """Share of the loss of counting that has to be gained. A model that can only count ends within it: two estimates of the
 frequencies from n tokens differ by about V / n nats."""
+NEAR = 1.1
+"""Of the loss of counting: above, not even the frequencies were learned, which any data has."""
+AT_LEVEL = Advice(
+    "", (
+        "data whose context tells nothing about the next token", "inputs that are not those of the targets (a shift, a "
+        "shuffle, a detached embedding)", "a plateau before something is learned", "steps that are too large or too "
+        "small",
+    ),
+    "train a model of the same size on a corpus that is known to work: if it learns there, it is the data; else train "
+    "on for a few times as long, then with a third and three times the learning rate",
+)  # fmt: skip
+ABOVE = Advice(
+    "", ("steps that are too large", "steps that are too small or too few", "logits that do not depend on what is "
+         "learned (a detached output, targets of another tokenizer)"),
+    "not even frequencies were learned: train on with a third and with three times the learning rate, and print the "
+    "gradient of W_U",
+)  # fmt: skip
 
 
 def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
@@ -87,11 +104,6 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         "unigram", "watch", "No better than counting tokens", int(trace["step"].values[first]), (),
         f"the held-out loss ends at {number(loss[-1])} nats and falls no more; whoever knows only how frequent each "
         f"token is gets {number(level)}",
-        Advice("", (
-            "data whose context tells nothing about the next token", "inputs that are not those of the targets (a "
-            "shift, a shuffle, a detached embedding)", "a plateau before something is learned",
-            "steps that are too large or too small",
-        ), "train a model of the same size on a corpus that is known to work: if it learns there, it is the data; else "
-           "train on for a few times as long, then with a third and three times the learning rate"),
+        AT_LEVEL if loss[-1] < NEAR * level else ABOVE,
         "the cross-entropy of token frequencies in the training rows on the held-out ones; the share is ours",
     )  # fmt: skip

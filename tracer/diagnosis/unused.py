@@ -74,7 +74,7 @@ def dead(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         "dead", "bad" if every else "watch",
         "No head writes anything" if every else "Dead heads: they write nothing", step, heads,
-        f"W_V and W_O let them write {told}" + ("; both are 0" if zero else ""), _why_dead(meta, heads, zero),
+        "W_V and W_O are 0" if zero else f"W_V and W_O let them write {told}", _why_dead(meta, heads, zero),
         "ours: no agreed definition of a dead head was found; ||W_V|| ||W_O|| is the most that a head can write",
     )  # fmt: skip
 

@@ -57,7 +57,8 @@ def is_bias(name: str) -> bool:
 
 def normalises(trace: xr.Dataset) -> bool:
     """Is there a norm of q or k among the weights of a model?"""
-    return any("q_norm" in name or "q_layernorm" in name for name in map(str, trace["param"].values))
+    names = map(str, trace["param"].values if "param" in trace.coords else ())
+    return any("q_norm" in name or "q_layernorm" in name for name in names)
 
 
 def replaced(trace: xr.Dataset, step: int) -> list[str]:

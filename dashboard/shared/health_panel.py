@@ -60,7 +60,7 @@ def _draw_silence(diagnosis: Diagnosis) -> None:
 
 
 def _draw_finding(one: Finding, i: int) -> None:
-    """Evidence on the left, what helps on the right; all of it is text, because a name in it is its author's."""
+    """Evidence on the left, advice on the right; all of it is text, because a name in it is its author's."""
     with st.container(key=f"health-finding-{i}"):
         left, right = st.columns([6, 5], gap="medium")
         with left:
@@ -69,7 +69,8 @@ def _draw_finding(one: Finding, i: int) -> None:
                 st.text(sentence(one.evidence))
                 _draw_places(one, i)
         with right, st.container(gap="xsmall"):
-            st.text(f"What helps: {one.remedy}.")
+            for label, text in one.advice.texts().items():
+                st.text(f"{label}: {text}.")
             with st.container(key=f"health-source-{i}"):
                 st.text(f"Source: {one.source}.")
 

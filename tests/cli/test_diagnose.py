@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tracer.diagnosis import RULES, examine
-from tracer.diagnosis.findings import Diagnosis, Finding
+from tracer.diagnosis.findings import Advice, Diagnosis, Finding
 from tracer.diagnosis.words import WIDTH, heads, report
 from tracer.presets import preset
 from tracer.store import Run
@@ -19,7 +19,7 @@ from tracer.training.loop import train
 
 def one(kind: str = "scores", count: int = 1, evidence: str = "it is so") -> Finding:
     places = tuple((0, head) for head in range(count))
-    return Finding(kind, "watch", "A title", 1200, places, evidence, "do this", "ours")  # type: ignore[arg-type]
+    return Finding(kind, "watch", "A title", 1200, places, evidence, Advice("do this"), "ours")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,8 @@ def test_the_report_by_hand() -> None:
         "run: 0 bad, 1 to watch\n\nwatch: A title, since step 1,200, L0H0\n  it is so\n  what helps: do this\n"
         "  source: ours\n\nLooked for divergence.\nNot measured: idle heads."
     )
+    unsure = replace(one(), advice=Advice("", ("this", "that"), "look"))
+    assert "  it may be: this; or that\n  to tell which: look\n" in report("run", Diagnosis([unsure], [], []))
     assert report("run", Diagnosis([], ["divergence"], [])) == "run: nothing found\n\nLooked for divergence."
 
 

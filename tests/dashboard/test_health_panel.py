@@ -55,7 +55,8 @@ def test_every_finding_is_told_in_full(open_page: Open, elsewhere: Path, page: s
     assert found and not silence(app)
     for one in found:
         assert f"{marked(one.severity)} &nbsp;**{one.title}**" in [m.value for m in app.markdown]
-        assert {sentence(one.evidence), f"What helps: {one.remedy}.", f"Source: {one.source}."} <= set(texts(app))
+        assert {sentence(one.evidence), f"Source: {one.source}."} <= set(texts(app))
+        assert {f"{label}: {text}." for label, text in one.advice.texts().items()} <= set(texts(app))
     steps = [b.label for b in app.button if str(b.key).startswith("health_step")]
     assert steps == [f"Since step {one.step:,}" for one in found]
 
@@ -100,7 +101,9 @@ def test_a_healthy_run_says_in_one_line_what_was_looked_for(open_page: Open, sma
     assert line == (
         "✓ Health: nothing found. Looked for divergence, one-hot attention out of reach, gradients that vanish into "
         "W_Q and W_K, heads that stand in for a residual connection, entropy collapse, exploding attention scores, an "
-        "exploding residual stream, update ratios out of band, dead heads. Not measured: idle heads."
+        "exploding residual stream, update ratios out of band, weights that never move, a loss no better than counting "
+        "tokens, attention that does not choose, heads that are copies of each other, dead heads. Not measured: "
+        "idle heads."
     )
 
 
@@ -112,7 +115,7 @@ def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callabl
         for path in chunks:
             path.unlink()  # a chunk that is not there reads as nan
     found = diagnoses.diagnosis(run)
-    missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "idle")]
+    missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "unigram", "idle")]
     assert found.not_measured == missing
     assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
 

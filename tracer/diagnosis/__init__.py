@@ -1,14 +1,17 @@
-"""What went wrong in a run, and where: findings with their evidence, the step, and the usual remedy.
+"""What went wrong in a run, and where: findings with their evidence, the step, and what helps or would tell.
 
 1. Divergence, with its first bad tensor, as the replay of the run found it; a residual stream that exploded.
 2. One-hot patterns out of reach, and gradients that vanish into W_Q and W_K behind them.
 3. A head that only copies its own token, where no residual connection carries it past the head.
 4. Entropy collapse: entropy that fell while the loss got worse. Attention scores that outgrew the softmax.
 5. Update ratios out of band.
-6. Dead heads, which write nothing, and idle heads, where a sweep measured what switching them off costs.
+6. Weights that never move while others do; a loss that is no better than counting tokens.
+7. Heads that look at every key alike, and heads that are copies of each other.
+8. Dead heads, which write nothing, and idle heads, where a sweep measured what switching them off costs.
 
 A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on entropy alone.
-`RULES` says of each when it is found and why there.
+`RULES` says of each when it is found and why there. A remedy is named where the evidence singles it out; else the
+causes that are left, and what would tell them apart (`causes`).
 """
 
 from __future__ import annotations
@@ -18,15 +21,27 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from tracer.diagnosis import attention, growth, unused
-from tracer.diagnosis.findings import Diagnosis, Finding, Head, Kind, Severity, values
+from tracer.diagnosis import attention, growth, learning, symmetry, unused
+from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity, values
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.words import report
 
 if TYPE_CHECKING:
     from tracer.store import Run
 
-__all__ = ["RULES", "Diagnosis", "Finding", "Head", "Kind", "Rule", "Severity", "diagnose", "examine", "report"]
+__all__ = [
+    "RULES",
+    "Advice",
+    "Diagnosis",
+    "Finding",
+    "Head",
+    "Kind",
+    "Rule",
+    "Severity",
+    "diagnose",
+    "examine",
+    "report",
+]
 
 
 def diagnose(run: Run) -> list[Finding]:
@@ -35,7 +50,7 @@ def diagnose(run: Run) -> list[Finding]:
     Source: ours, each finding names where its threshold is from. Reads the trace and the sweep, never the model.
 
         for finding in tracer.diagnose(tracer.open_run("four-blocks-0")):
-            print(finding.step, finding.title, finding.evidence, finding.remedy, sep="; ")
+            print(finding.step, finding.title, finding.evidence, finding.advice, sep="; ")
 
     `tracer diagnose four-blocks-0` prints the same.
     """
@@ -59,12 +74,18 @@ def examine(run: Run) -> Diagnosis:
 
 def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Finding]]:
     """What looks for each kind in a trace. None begins before it is asked; it reads what its rule needs."""
-    return {
-        "divergence": growth.divergence(meta), "one-hot": attention.one_hot(trace),
-        "vanishing": attention.vanishing(trace), "stands-in": attention.stands_in(meta, trace),
-        "collapse": attention.collapse(trace), "scores": attention.scores(trace),
-        "residual": growth.residual(meta, trace), "updates": growth.updates(trace), "dead": unused.dead(trace),
+    found: dict[Kind, Iterator[Finding]] = {
+        "divergence": growth.divergence(meta, trace), "one-hot": attention.one_hot(meta, trace),
+        "vanishing": attention.vanishing(meta, trace), "stands-in": attention.stands_in(meta, trace),
+        "collapse": attention.collapse(meta, trace), "scores": attention.scores(meta, trace),
+        "residual": growth.residual(meta, trace), "updates": growth.updates(meta, trace),
+        "frozen": learning.frozen(meta, trace), "unigram": learning.unigram(meta, trace),
+        "uniform": symmetry.uniform(meta, trace), "clones": symmetry.clones(meta, trace),
+        "dead": unused.dead(meta, trace),
     }  # fmt: skip
+    if not meta.get("unigram_loss"):  # a run from before it was kept, or a watched one
+        del found["unigram"]
+    return found
 
 
 def _trace(run: Run) -> xr.Dataset:

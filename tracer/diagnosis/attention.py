@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.findings import Finding, at_end, finite_rows, lasting, number, values
+from tracer.diagnosis.causes import growth_advice, normalises, score_advice
+from tracer.diagnosis.findings import Advice, Finding, Head, at_end, finite_rows, lasting, number, since, values
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -36,7 +37,6 @@ FLOAT32_RANGE = 88.0
 ENTROPY = ("entropy_normalised",)
 NEEDS_PULL = (*ENTROPY, "max_logit", "head_grad_norm", "head_weight_norm")
 JACOBIAN = "at a one-hot row the Jacobian of softmax, diag(p) - p p^T, is 0"
-SOFTER = "divide the scores by sqrt(d_head), start W_Q and W_K smaller, or normalise q and k"
 
 
 def pull(grad_norm: np.ndarray, weight_norm: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def typical(rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def one_hot(trace: xr.Dataset) -> Iterator[Finding]:
+def one_hot(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Rows of one key, with scores so far apart that the other keys are exactly 0."""
     trace = finite_rows(trace, "entropy_normalised")
     entropy, logits = trace["entropy_normalised"].values, trace["max_logit"].values
@@ -72,13 +72,13 @@ def one_hot(trace: xr.Dataset) -> Iterator[Finding]:
             "one-hot", "bad", "Attention is one-hot and out of reach", step, heads,
             f"normalised entropy down to {min(at_end(entropy, heads)):.2g} (one key: 0) with scores up to "
             f"{max(at_end(logits, heads)):,.0f}",
-            SOFTER,
+            score_advice(meta, trace, step),
             f"{JACOBIAN}; scores: {FLOAT32_RANGE:.0f} below the largest a key gets exactly no attention in float32; "
             f"the edge at {ONE_HOT} is ours",
         )  # fmt: skip
 
 
-def vanishing(trace: xr.Dataset) -> Iterator[Finding]:
+def vanishing(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Rows of one key behind which W_Q and W_K get next to no gradient, in a head that may not stay as it is."""
     trace = finite_rows(trace, "entropy_normalised")
     entropy, logits = trace["entropy_normalised"].values, trace["max_logit"].values
@@ -92,10 +92,15 @@ def vanishing(trace: xr.Dataset) -> Iterator[Finding]:
             f"behind one-hot rows the loss answers {_times(min(at_end(answers, heads)))} to W_Q and W_K than to W_V "
             f"and W_O on the usual batch (median of {BATCHES} records): where the head looks is hardly learned any "
             "more",
-            SOFTER,
+            score_advice(meta, trace, int(trace["step"].values[_row(entropy < ONE_HOT, heads)])),
             f"{JACOBIAN}, so no gradient passes unless two keys tie; the edges, a hundredth and normalised entropy "
             f"{ONE_HOT}, are ours",
         )  # fmt: skip
+
+
+def _row(holds: np.ndarray, heads: tuple[Head, ...]) -> int:
+    """The first row from which a condition [step layer head] holds to the end in one of these heads."""
+    return min(int(since(holds)[head]) for head in heads)
 
 
 def _times(ratio: float) -> str:
@@ -117,11 +122,11 @@ def stands_in(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             "stands-in", "watch", "Attention carries what a residual connection would", step, heads,
             f"{min(at_end(share, heads)):.1%} of the attention is on the token itself: without a "
             "residual connection the model sees its input through attention only",
-            "add the residual connection: x + Attn(x)", "ours",
+            Advice("add the residual connection: x + Attn(x)"), "ours",
         )  # fmt: skip
 
 
-def collapse(trace: xr.Dataset) -> Iterator[Finding]:
+def collapse(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Entropy that fell while the loss got worse."""
     trace = finite_rows(trace, "val_loss")
     entropy, loss = trace["entropy_normalised"].values, trace["val_loss"].values
@@ -137,14 +142,16 @@ def collapse(trace: xr.Dataset) -> Iterator[Finding]:
             "collapse", "bad", "Entropy collapsed, and the loss with it", step, heads,
             f"normalised entropy below a third of its peak from step {step:,} on; the held-out loss ends "
             f"at least {number(worse)} nats above its best",
-            "lower the learning rate or warm up longer, normalise q and k, or reparametrise W_Q and W_K by their "
-            "spectral norm",
+            growth_advice(
+                meta, trace, step,
+                *([] if normalises(trace) else ["q and k, or W_Q and W_K, that nothing normalises"]),
+            ),
             "Zhai et al. 2023 call low entropy with unstable training entropy collapse, and give no number; the edges "
             "are ours",
         )  # fmt: skip
 
 
-def scores(trace: xr.Dataset) -> Iterator[Finding]:
+def scores(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Scores that outgrew the softmax in heads whose rows are not one-hot for it already."""
     trace = finite_rows(trace, "max_logit")
     logits, entropy = trace["max_logit"].values, values(trace, "entropy_normalised")
@@ -155,6 +162,6 @@ def scores(trace: xr.Dataset) -> Iterator[Finding]:
             "scores", "watch", "Attention scores outgrew the softmax", step, heads,
             f"the largest score is {max(at_end(logits, heads)):,.0f}; {FLOAT32_RANGE:.0f} below the "
             "largest, a key gets exactly no attention in float32",
-            "normalise q and k, or decay W_Q and W_K",
+            score_advice(meta, trace, step),
             "Dehghani et al. 2023; Wortsman et al. 2023; the edge is -ln of the smallest normal float32",
         )  # fmt: skip

@@ -13,8 +13,23 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 Severity = Literal["bad", "watch"]
 Kind = Literal[
-    "divergence", "one-hot", "vanishing", "stands-in", "collapse", "scores", "residual", "updates", "dead", "idle",
+    "divergence", "one-hot", "vanishing", "stands-in", "collapse", "scores", "residual", "updates", "frozen", "unigram",
+    "uniform", "clones", "dead", "idle",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What helps, where the evidence singles it out; else what may be the cause, and what would tell."""
+
+    remedy: str = ""
+    candidates: tuple[str, ...] = ()
+    tell: str = ""
+
+    def texts(self) -> dict[str, str]:
+        """Each text by its label on the screen."""
+        told = {"What helps": self.remedy, "It may be": "; or ".join(self.candidates), "To tell which": self.tell}
+        return {label: text for label, text in told.items() if text}
 
 
 @dataclass(frozen=True)
@@ -29,7 +44,7 @@ class Finding:
     heads: tuple[Head, ...]
     """The heads it is about; empty when it is about the whole model."""
     evidence: str
-    remedy: str
+    advice: Advice
     source: str
 
 
@@ -61,10 +76,11 @@ def since(holds: np.ndarray) -> np.ndarray:
     return len(holds) - np.cumprod(holds[::-1], axis=0).sum(axis=0)
 
 
-def lasting(trace: xr.Dataset, holds: np.ndarray) -> tuple[int, tuple[Head, ...]] | None:
-    """The heads of which a condition [step layer head] holds to the end, and the step at which the first got there."""
+def lasting(trace: xr.Dataset, holds: np.ndarray, records: int = 1) -> tuple[int, tuple[Head, ...]] | None:
+    """The heads of which a condition [step layer head] holds at the last `records` records at least, and the step from
+    which the first did."""
     first = since(holds)
-    heads = heads_of(first < len(holds))
+    heads = heads_of(first <= len(holds) - records)
     return (int(trace["step"].values[int(first.min())]), heads) if heads else None
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.findings import Finding, finite_rows, number, since
-from tracer.measures import update_band
+from tracer.diagnosis.causes import bare, growth_advice, is_bias, lasting_causes, smaller_steps, too_large
+from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
+from tracer.measures import UPDATE_BANDS, update_band
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -18,11 +19,13 @@ GREW = 100.0
 """The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
 growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
 grows by a third, the toy's fivefold."""
+CLIPPED = 0.1
+"""The clip factor below which clipping takes most of a step."""
 LATELY = 0.25
 """Update ratios are judged by their median over the last quarter of the records, after any warm-up."""
 
 
-def divergence(meta: dict[str, Any]) -> Iterator[Finding]:
+def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """The loss was no number; its first bad tensor, as the replay of the run found it."""
     found = meta.get("divergence")
     if not found:
@@ -39,16 +42,40 @@ def divergence(meta: dict[str, Any]) -> Iterator[Finding]:
     heads = tuple(
         (int(at["layer"]), int(at["head"])) for at in (first,) if at and at.get("head") is not None
     )  # fmt: skip
-    lacks = ["clip gradients"] if meta.get("config", {}).get("optim", {}).get("clip") is None else []
-    lacks += ["put a norm in front of every sublayer"] if _without_norm(meta) else []
+    replayed = "replayed_from" in found
+    if replayed and not first:
+        evidence.append(
+            f"trained again from step {int(found['replayed_from'])} on the same batches, every number was finite"
+        )
     yield Finding(
         "divergence", "bad", "The run diverged", int(found["step"]), heads, "; ".join(evidence),
-        ", or ".join([*lacks, "lower the learning rate"]), "a replay from the last resume point, every tap watched",
+        _after_divergence(meta, trace),
+        "a replay from the last resume point, every tap watched" if replayed else "the run's own numbers; no replay",
     )  # fmt: skip
 
 
-def _without_norm(meta: dict[str, Any]) -> bool:
-    return meta.get("config", {}).get("model", {}).get("norm") == "none"
+def _after_divergence(meta: dict[str, Any], trace: xr.Dataset) -> Advice:
+    """A lower learning rate only where steps were seen to be too large."""
+    found = meta["divergence"]
+    first, before, step = found.get("non_finite"), found.get("exploding"), int(found["step"])
+    if "replayed_from" in found and not first:
+        return Advice("", (
+            "a fault of that moment: hardware, memory, or code that changed a number from outside",
+            "an operation whose result differs from run to run, near the limit of its precision",
+        ), "train on from the last snapshot (`tracer fork`), on this and on another machine: what passes there was no "
+           "property of the model, what comes back at the same step is one of the batch")  # fmt: skip
+    if advice := too_large(meta, trace, step):
+        return advice
+    if before or "replayed_from" not in found:
+        batch = "a batch of that step that is unlike the others"
+        return Advice("", (*lasting_causes(meta), *([] if before else [batch, "an operation that left its range"])), (
+            "train on from a snapshot before it with one change each: what stays finite then, was the cause"
+            + ("" if before else "; and look at that batch first")
+        ))  # fmt: skip
+    return Advice("", (
+        f"an operation behind {_place(first)} that left its range (a division by 0, a logarithm of 0, low precision)",
+        "a weight or a batch that held such a number already",
+    ), f"nothing had grown before; print what enters {_place(first)} at step {int(first['step'])}")  # fmt: skip
 
 
 def _place(found: dict[str, Any]) -> str:
@@ -65,20 +92,22 @@ def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     start = float(rms[0].max())
     first = since(rms.max(axis=1) > GREW * max(start, 1.0))
     if first < len(rms):
-        depth, bare = int(rms[-1].argmax()), _without_norm(meta)
+        depth = int(rms[-1].argmax())
         where = f"after block {depth - 1}" if depth else "in front of the first block"
+        step = int(trace["step"].values[first])
         yield Finding(
-            "residual", "bad" if bare or meta.get("divergence") else "watch", "The residual stream exploded",
-            int(trace["step"].values[first]), (),
+            "residual", "bad" if bare(meta) or meta.get("divergence") else "watch", "The residual stream exploded",
+            step, (),
             f"the typical token's root mean square is {number(rms[-1, depth])} {where}, at the first record it was "
             f"{number(start)} at most",
-            ("put a norm in front of every sublayer, or " if bare else "") + "lower the learning rate, or decay the "
-            "weights that write to the stream: W_E, W_O and W_out",
+            growth_advice(
+                meta, trace, step, "too little decay of what writes to the stream: W_E, W_O and W_out"
+            ),
             "a hundredfold, as in the replay of a divergence; the edge is ours",
         )  # fmt: skip
 
 
-def updates(trace: xr.Dataset) -> Iterator[Finding]:
+def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Update ratios out of band."""
     ratios = trace["update_ratio"].values
     if len(ratios) < 8:
@@ -88,21 +117,45 @@ def updates(trace: xr.Dataset) -> Iterator[Finding]:
     with np.errstate(all="ignore"):
         medians = np.array([np.median(c[np.isfinite(c)]) if np.isfinite(c).any() else math.nan for c in lately.T])
     bands = [update_band(float(m)) for m in medians]
-    fast = [(str(n), m) for n, m, band in zip(names, medians, bands, strict=True) if band and band.name == "very fast"]
+    fast = [
+        (str(n), m)
+        for n, m, band in zip(names, medians, bands, strict=True)
+        if band and band.name == "very fast" and not is_bias(str(n))
+    ]
     step = int(trace["step"].values[-len(lately)])
     source = "CS231n and Karpathy, nn-zero-to-hero 4: about 1e-3; the edges of the band are ours"
     if fast:
         worst = max(fast, key=lambda pair: pair[1])
         yield Finding(
             "updates", "watch", "A step replaces too much of a weight", step, (),
-            f"{len(fast)} of {len(names)} tensors change by a tenth of their norm or more each step, most of all "
-            f"{worst[0]}: {worst[1]:.2g}",
-            "lower the learning rate of these tensors", source,
+            f"{len(fast)} of {len(names)} tensors (no bias) change by a tenth of their norm or more each step, most of "
+            f"all {worst[0]}: {worst[1]:.2g}",
+            smaller_steps(meta, trace, [name for name, _ in fast]), source,
         )  # fmt: skip
     known = [band for band in bands if band]
     if known and all(band.name == "slow" for band in known):
         yield Finding(
             "updates", "watch", "Nothing moves", step, (),
             f"every tensor changes by less than 1e-4 of its norm each step; the fastest by {np.nanmax(medians):.2g}",
-            "raise the learning rate, unless the run is done", source,
+            _stuck(trace, float(np.nanmax(medians))), source,
         )  # fmt: skip
+
+
+def _stuck(trace: xr.Dataset, fastest: float) -> Advice:
+    """Why nothing moves: from the first record on, or only since then."""
+    factor = values(trace, "clip_factor")
+    clipped = factor is not None and float(np.nanmedian(factor)) < CLIPPED
+    moved = bool((trace["update_ratio"].values > UPDATE_BANDS[0].high).any())
+    if (grads := values(trace, "grad_norm")) is not None and not np.nan_to_num(grads).any():
+        return Advice("", ("weights or inputs that are 0, so that every gradient is", "a loss that is cut off from the "
+                      "weights"), "print what enters each block, and `p.grad` of each weight")  # fmt: skip
+    if fastest and not moved and not clipped:
+        return Advice("raise the learning rate: no tensor moved faster at any record, so the run is not done")
+    causes = ["a learning rate that is 0, or too low"]
+    causes += [] if fastest else ["an optimiser that does not hold these weights, or makes no step"]
+    causes += [f"gradients that are clipped to less than {CLIPPED:.0%} of their norm"] if clipped else []
+    causes += ["a run that is done, or a schedule that is"] if moved else []
+    return Advice("", tuple(causes), (
+        "print the learning rate of `optimizer.param_groups` and the norm of the gradients, then train on with ten "
+        "times the rate" + (" and without clipping" if clipped else "") + ": if the loss falls, the run was not done"
+    ))  # fmt: skip

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tracer.diagnosis.attention import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
 from tracer.diagnosis.findings import Kind
 from tracer.diagnosis.growth import GREW
+from tracer.diagnosis.learning import GAIN
+from tracer.diagnosis.symmetry import ALIKE, EQUAL, SPREAD, STATISTICS
 from tracer.diagnosis.unused import IDLE_LOSS, WRITES
 
 
@@ -69,13 +71,34 @@ RULES: dict[Kind, Rule] = {
     ),
     "updates": Rule(
         "update ratios out of band", ("update_ratio",),
-        "Found when the median of a tensor's update ratio over the last quarter of the records is 0.1 or more, or when "
+        "Found when the median of a weight's update ratio over the last quarter of the records is 0.1 or more, or when "
         "that of every tensor is below 1e-4. About 1e-3 is the rule of thumb of CS231n and Karpathy.",
+    ),
+    "frozen": Rule(
+        "weights that never move", ("update_ratio", "grad_norm"),
+        "Found when, to the last record, the update of a tensor or of a head's part of it is exactly 0 while others "
+        "move. Weights may be frozen on purpose; heads that a clamp holds are left out.",
+    ),
+    "unigram": Rule(
+        "a loss no better than counting tokens", ("val_loss",),
+        f"Found when the held-out loss ends less than {GAIN:.0%} below that of a model that knows only how frequent "
+        "each token is, and did not fall by as much over the last half of the records.",
+    ),
+    "uniform": Rule(
+        "attention that does not choose", ENTROPY,
+        f"Found when a head's normalised entropy stays above 1 - {ALIKE:.0e}: scores then differ by {SPREAD} nats, so "
+        "that no key gets a percent more than another. Where every head does it, attention only averages.",
+    ),
+    "clones": Rule(
+        "heads that are copies of each other", STATISTICS,
+        f"Found when two heads of a layer stay equal, to {EQUAL:.1%}, in the norms and gradients of all four matrices "
+        "and in what they look at; in what they look at alone where weights are not known by head. Norms of random "
+        "matrices differ by more.",
     ),
     "dead": Rule(
         "dead heads", ("head_weight_norm",),
         f"Found when ||W_V|| ||W_O||, the most of its input that a head can write, stays below {WRITES:.0%} of that of "
-        "the median head of its layer.",
+        "the median head of its layer, or of the stream that it is added to.",
     ),
     "idle": Rule(
         "idle heads", (),

@@ -18,7 +18,8 @@ def report(name: str, diagnosis: Diagnosis, why: bool = False) -> str:
     for one in diagnosis.findings:
         where = f", {heads(one)}" if one.heads else ""
         lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]
-        told = {"": one.evidence, "what helps: ": one.remedy, "source: ": one.source}
+        told = {"": one.evidence, **{f"{label.lower()}: ": text for label, text in one.advice.texts().items()}}
+        told |= {"source: ": one.source}
         told |= {"why: ": RULES[one.kind].text} if why else {}
         for label, text in told.items():
             lines += textwrap.wrap(label + _printable(text), WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from tracer import data as data_module
 from tracer.config import TrainConfig, to_dict
+from tracer.data.counting import unigram_loss
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
@@ -107,6 +108,7 @@ def _begin(
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
+        "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, **provenance(), **process(),
     }  # fmt: skip

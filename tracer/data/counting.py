@@ -1,0 +1,26 @@
+"""The loss of a model that knows only how frequent each token is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tracer.data import Data
+
+EACH = 64
+"""Tokens counted for every word of the vocabulary: frequencies from n tokens cost V / 2n nats, here 0.008."""
+FEWEST, MOST = 20_000, 1_000_000
+
+
+def unigram_loss(data: Data, val_rows: int) -> float:
+    """Mean cross-entropy, in nats, of the held-out rows' next tokens under the frequencies in training rows.
+
+    Every token counts once more than it was seen (Laplace), so that none is impossible. Some 50 ms.
+    """
+    held_out = data.val(val_rows)[:, 1:].numpy()
+    wanted = min(MOST, max(FEWEST, EACH * data.d_vocab))
+    seen = data.train(0, -(-wanted // held_out.shape[1]))[:, 1:].numpy()
+    counts = np.bincount(seen.ravel(), minlength=data.d_vocab) + 1.0
+    return float(-np.log(counts / counts.sum())[held_out].mean())

@@ -1,0 +1,109 @@
+"""What is not learned: weights that never move while others do, and a loss that is no better than counting tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracer.diagnosis.causes import free
+from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SHOWN = 3
+"""Records, at least, through which a weight does not move."""
+ENOUGH = 9
+"""Records of a loss from which it is judged: fewer are a beginning."""
+ROUNDING = 1e-6
+"""Where all updates are smaller, those of weights near 1 round to 0 in float32, and that says nothing."""
+GAIN = 0.01
+"""Share of the loss of counting that has to be gained. A model that can only count ends within it: two estimates of the
+frequencies from n tokens differ by about V / n nats."""
+NEAR = 1.1
+"""Of the loss of counting: above, not even the frequencies were learned, which any data has."""
+AT_LEVEL = Advice(
+    "", (
+        "data whose context tells nothing about the next token", "inputs that are not those of the targets (a shift, a "
+        "shuffle, a detached embedding)", "a plateau before something is learned", "steps that are too large or too "
+        "small",
+    ),
+    "train a model of the same size on a corpus that is known to work: if it learns there, it is the data; else train "
+    "on for a few times as long, then with a third and three times the learning rate",
+)  # fmt: skip
+ABOVE = Advice(
+    "", ("steps that are too large", "steps that are too small or too few", "logits that do not depend on what is "
+         "learned (a detached output, targets of another tokenizer)"),
+    "not even frequencies were learned: train on with a third and with three times the learning rate, and print the "
+    "gradient of W_U",
+)  # fmt: skip
+
+
+def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """Tensors, or parts of them that belong to a head, whose update is exactly 0 while others move."""
+    trace = trace.isel(step=(trace["update_ratio"].values > ROUNDING).any(axis=1))
+    ratios, by_head = trace["update_ratio"].values, values(trace, "head_update_ratio")
+    last, names = len(ratios) - SHOWN, [str(name) for name in trace["param"].values]
+    if last < 0:
+        return
+    first = since(ratios == 0)
+    still = {name: int(row) for name, row in zip(names, first, strict=True) if row <= last}
+    parts: dict[Head, int] = {}
+    if by_head is not None:
+        known = _excused(meta, trace)
+        rows = since((by_head == 0).any(axis=-1))
+        parts = {(i, j): int(rows[i, j]) for i, j in np.ndindex(*rows.shape) if rows[i, j] <= last and not known[i, j]}
+        quiet = [f"blocks.{i}.{part}." for i in np.flatnonzero(known.all(axis=1)) for part in ("attn", "ln1")]
+        still = {name: row for name, row in still.items() if not name.startswith(tuple(quiet))}
+    if not still and not parts:
+        return
+    grads = trace["grad_norm"].values[-SHOWN:, [names.index(name) for name in still]]
+    what = ", ".join([*still][:4]) + (f" and {len(still) - 4} more" if len(still) > 4 else "")
+    yield Finding(
+        "frozen", "watch", "Weights that never move",
+        int(trace["step"].values[min([*still.values(), *parts.values()])]), tuple(parts),
+        f"the update of {what or 'a matrix of each of these heads'} is exactly 0 at every record since then, while "
+        "other weights move" + (f"; the gradient is {'not ' if grads.any() else ''}0" if still else ""),
+        _why_frozen(bool(grads.any()) if still else None), "an update of exactly 0; no threshold",
+    )  # fmt: skip
+
+
+def _excused(meta: dict[str, Any], trace: xr.Dataset) -> np.ndarray:
+    """Heads [layer head] whose stillness is explained: a clamp holds them, or they write nothing."""
+    norms = trace["head_weight_norm"].values[-1]
+    return (norms[..., 2:] == 0).any(-1) | ~free(meta, np.ones(norms.shape[:2], bool))
+
+
+def _why_frozen(has_gradient: bool | None) -> Advice:
+    without = (
+        "requires_grad that is off, on purpose or not",
+        "a way to the loss that is cut (detach, no_grad, a factor of 0)",
+    )
+    withheld = (
+        "an optimiser that was not given them, or a learning rate of 0",
+        "updates that round to 0 in low precision", "something that puts the old values back",
+    )  # fmt: skip
+    causes = {False: without, True: withheld, None: without + withheld}[has_gradient]
+    return Advice("", causes, (
+        "print `p.requires_grad`, `p.grad` and `p.dtype` of them, and look for them in `optimizer.param_groups`"
+    ))  # fmt: skip
+
+
+def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """A held-out loss that ends no better than the frequencies of the tokens alone would do, and falls no more."""
+    trace, level = finite_rows(trace, "val_loss"), float(meta["unigram_loss"])
+    loss = trace["val_loss"].values
+    if len(loss) < ENOUGH or loss[len(loss) // 2] - loss[-1] > GAIN * level:  # it still falls
+        return
+    first = since(loss > (1 - GAIN) * level)
+    if first > len(loss) - max(2, len(loss) // 4):
+        return
+    yield Finding(
+        "unigram", "watch", "No better than counting tokens", int(trace["step"].values[first]), (),
+        f"the held-out loss ends at {number(loss[-1])} nats and falls no more; whoever knows only how frequent each "
+        f"token is gets {number(level)}",
+        AT_LEVEL if loss[-1] < NEAR * level else ABOVE,
+        "the cross-entropy of token frequencies in the training rows on the held-out ones; the share is ours",
+    )  # fmt: skip

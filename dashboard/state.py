@@ -39,7 +39,7 @@ KNOWN = {
     "phase": tuple(CURVES),
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
-    "quantity": ("update_ratio", "grad_norm", "weight_norm"),
+    "quantity": ("update_ratio", "grad_norm", "grad_norm_clipped", "weight_norm"),
 }
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""

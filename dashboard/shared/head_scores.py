@@ -21,7 +21,8 @@ def holds(trace: xr.Dataset, name: str) -> bool:
 
 def predicts_tokens(trace: xr.Dataset) -> bool:
     """Is its loss that of the next token? Of a model that gives no logits for every token, only its author knows."""
-    return holds(trace, "val_loss") or holds(trace, "repeat_loss")
+    next_token = holds(trace, "val_loss") and trace["val_loss"].attrs.get("units", "nats") == "nats"
+    return next_token or holds(trace, "repeat_loss")
 
 
 def head_measures(trace: xr.Dataset) -> list[str]:

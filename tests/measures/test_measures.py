@@ -18,8 +18,8 @@ MATRIX = ("step", "layer", "head", "matrix")
 DIMS = {
     **dict.fromkeys(("entropy", "entropy_normalised", "previous_token", "current_token", "first_token"), HEAD),
     **dict.fromkeys(("confidence", "attended_distance", "duplicate_token", "induction", "max_logit"), HEAD),
-    **dict.fromkeys(("grad_norm", "weight_norm", "update_ratio"), PARAM),
-    **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), MATRIX),
+    **dict.fromkeys(("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio"), PARAM),
+    **dict.fromkeys(("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio"), MATRIX),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     **dict.fromkeys(("tokens_seen", "step_ms", "learning_rate", "clip_factor"), ("step",)),
     "loss_by_position": ("step", "pos"),

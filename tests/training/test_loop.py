@@ -35,8 +35,10 @@ VARIABLES = {
         ("entropy", "entropy_normalised", "previous_token", "current_token", "first_token", "duplicate_token",
          "induction", "max_logit"), HEAD_DIMS,
     ),
-    **dict.fromkeys(("grad_norm", "weight_norm", "update_ratio"), ("step", "param")),
-    **dict.fromkeys(("head_grad_norm", "head_weight_norm", "head_update_ratio"), (*HEAD_DIMS, "matrix")),
+    **dict.fromkeys(("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio"), ("step", "param")),
+    **dict.fromkeys(
+        ("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio"), (*HEAD_DIMS, "matrix")
+    ),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     "loss_by_position": ("step", "pos"),
     "resid_rms": ("step", "depth"),
@@ -253,3 +255,29 @@ def test_json_of_a_run_is_plain(finished):
     assert os.path.getsize(finished.dir / "tokenizer.json") > 0
     assert ModelConfig(**{**meta["config"]["model"], "init": TOY.model.init, "mlp_hidden": (), "unembed_hidden": ()})
     assert ablate.effect(finished.model(), probes.repeated(65, 40).tokens, [(1, 0)]).delta.shape == (32, 38)
+
+
+def test_gradient_norms_are_there_before_and_after_clipping(tmp_path: Path) -> None:
+    """Beside those of the first batch, clipped by torch itself; each head has its share of both."""
+    config = tiny(tmp_path / "clipped", steps=8)
+    config = replace(config, optim=replace(config.optim, clip=0.05))
+    trace = loop.train(config, quiet=True).trace
+    job = loop.prepare(config)
+    loop.forward_backward(job, 0)
+    params = list(job.raw.parameters())
+
+    def norms() -> list[float]:
+        return [float(p.grad.double().norm()) for p in params if p.grad is not None]
+
+    before = norms()
+    whole = float(torch.nn.utils.clip_grad_norm_(params, 0.05))
+    np.testing.assert_allclose(trace["grad_norm"][0], before, rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(trace["grad_norm_clipped"][0], norms(), rtol=1e-4, atol=1e-8)
+    assert float(trace["clip_factor"][0]) == pytest.approx(0.05 / whole, rel=1e-4) and whole > 0.1
+    of_heads = np.sqrt(np.square(trace["head_grad_norm_clipped"][0]).sum(("head",)))
+    names = trace["param"].values.tolist()
+    for layer in range(trace.sizes["layer"]):
+        for matrix in trace["matrix"].values:
+            norm = trace["grad_norm_clipped"][0][names.index(f"blocks.{layer}.attn.W_{matrix}")]
+            assert float(of_heads[layer].sel(matrix=matrix)) == pytest.approx(float(norm), rel=1e-4)
+    assert np.isnan(trace["grad_norm_clipped"][-1]).all() and np.isfinite(trace["head_grad_norm_clipped"][:-1]).all()

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 import tracer
@@ -90,3 +91,50 @@ def test_the_largest_score_of_nothing_and_of_what_broke() -> None:
     real = torch.tensor([[False] * 4, [True] * 4, [True] * 3 + [False]])
     found = without_padding(call.stats(None), call, real, True).max_logit[:, 0]
     torch.testing.assert_close(found, torch.tensor([-torch.inf, torch.nan, 2.0]), equal_nan=True)
+
+
+def nan_to_num(weights: Tensor, seen: Tensor) -> Tensor:
+    return weights.nan_to_num(0.0)
+
+
+def emptied(weights: Tensor, seen: Tensor) -> Tensor:
+    return weights.masked_fill(~seen, 0.0)
+
+
+def renormalised(weights: Tensor, seen: Tensor) -> Tensor:
+    weights = weights * seen
+    return weights / weights.sum(-1, keepdim=True)
+
+
+class MaskedAfter(nn.Module):
+    """Attention by hand to the keys that are no padding, with something done to the softmax."""
+
+    def __init__(self, after: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            self.embed, self.qkv = nn.Embedding(50, 16), nn.Linear(16, 48)
+        self.after = after
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        q, k, v = (x.unflatten(-1, (4, 4)).transpose(1, 2) for x in self.qkv(self.embed(ids)).split(16, -1))
+        seen = attention_mask.bool()[:, None, None].expand(-1, 1, ids.shape[1], -1)
+        scores = q @ k.mT / 2
+        if self.after is not renormalised:
+            scores = scores.masked_fill(~seen, float("-inf"))
+        self.pattern = scores.double().masked_fill(~seen, float("-inf")).softmax(-1)
+        return self.after(scores.softmax(-1), seen) @ v
+
+
+@pytest.mark.parametrize("after", [nan_to_num, emptied, renormalised])
+def test_normalised_entropy_counts_the_keys_that_can_be_seen(after: Callable[..., Tensor]) -> None:
+    """H / ln n of every row by hand, n the keys that are no padding, also where the mask comes after the softmax."""
+    model, ids = MaskedAfter(after), torch.randint(0, 50, (3, 10), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1] * 6 + [0] * 4, [1] * 3 + [0] * 7, [1] * 10])
+    with torch.no_grad(), tracer.watch(model) as watcher:
+        model(ids, mask)
+    entropy = torch.special.entr(model.pattern).sum(-1)
+    share = entropy / rearrange(mask.sum(1).double().log(), "batch -> batch 1 1")
+    rows = rearrange(mask * (torch.arange(10) > 0), "batch pos -> batch 1 pos")
+    expected = (share * rows).sum((0, 2)) / rows.sum()
+    assert np.abs(watcher.read()["entropy_normalised"].values[0] - expected.detach().numpy()).max() < 1e-6

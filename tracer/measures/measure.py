@@ -28,7 +28,7 @@ class Measure:
     """Plain text, in the words of design and docstrings."""
     source: str
     """Who defined it; "ours" where nobody did."""
-    probe: Literal["text", "repeat", "train", "weights", "prompts", "clock"]
+    probe: Literal["text", "held_out", "repeat", "train", "weights", "prompts", "clock"]
     """Which tokens it is measured on: held-out text, repeated random tokens, the training batch, or none."""
     dims: tuple[str, ...]
     """Its dimensions in the trace."""
@@ -55,6 +55,7 @@ class Measure:
 
 PROBES = {
     "text": "held-out text",
+    "held_out": "held-out text that is never trained on",
     "repeat": "random tokens, repeated once",
     "train": "the training batch",
     "weights": "the weights themselves",
@@ -67,4 +68,7 @@ PROBES = {
 def probe_words(kind: str) -> dict[str, str]:
     """PROBES of a run of this kind; of the models of others no text was held out."""
     text = {"watched": "inputs of its first training batch", "opened": "passages of Python source"}
-    return {**PROBES, "text": text.get(kind, PROBES["text"])}
+    held_out = {"watched": "the batches given as held_out, which are not trained on", "opened": text["opened"]}
+    return {
+        **PROBES, "text": text.get(kind, PROBES["text"]), "held_out": held_out.get(kind, PROBES["held_out"]),
+    }  # fmt: skip

@@ -17,7 +17,7 @@ SCALARS = (
         name="val_loss", label="Validation loss", short="val", unit="nats", low=0,
         formula="mean cross-entropy of the next token on held-out text",
         source="standard",
-        probe="text", dims=("step",),
+        probe="held_out", dims=("step",),
         note="exp of it is the perplexity.", chance_text=KNOWS_NOTHING, chance=knows_nothing
     ),
     Measure(
@@ -81,10 +81,10 @@ SCALARS = (
     ),
     Measure(
         name="clip_factor", label="Gradient clipping factor", short="clip", low=0, high=1,
-        formula="min(1, limit / norm of all gradients): what every gradient was multiplied by",
+        formula="norm of all gradients after clipping over that before it, at most 1",
         source="Pascanu et al. 2013",
         probe="train", dims=("step",),
-        note="grad_norm is from before clipping."
+        note="1: nothing was clipped. Clipping by norm multiplies every gradient by it."
     ),
 )
 # fmt: on

@@ -12,6 +12,13 @@ WEIGHTS = (
         note="Grows with the size of the tensor."
     ),
     Measure(
+        name="grad_norm_clipped", label="Clipped gradient norm", short="gc", low=0,
+        formula="l2 norm of the gradient of the training loss, after clipping: what the optimiser is given",
+        source="ours",
+        probe="train", dims=PARAM,
+        note="The gradient norm itself where nothing is clipped."
+    ),
+    Measure(
         name="weight_norm", label="Weight norm", short="w", low=0,
         formula="l2 norm of the weights",
         source="ours",
@@ -32,6 +39,12 @@ WEIGHTS = (
         source="ours",
         probe="train", dims=HEAD_MATRIX,
         note="Q and K move the pattern, V and O what is written; they often move at different times."
+    ),
+    Measure(
+        name="head_grad_norm_clipped", label="Clipped gradient norm of a head", short="gc", low=0,
+        formula="l2 norm of the gradient of the head's own slice of W_Q, W_K, W_V or W_O, after clipping",
+        source="ours",
+        probe="train", dims=HEAD_MATRIX
     ),
     Measure(
         name="head_weight_norm", label="Weight norm of a head", short="w", low=0,

@@ -24,7 +24,7 @@ from tracer.measures import HEAD_MEASURES, MEASURES, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 
-PARAM_MEASURES = ("grad_norm", "weight_norm", "update_ratio")
+PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
 SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
@@ -177,13 +177,16 @@ class ProbeRecorder:
             "head_weight_norm": gradients.head_norms(self._old),
         }
 
-    def after_update(self, norms: dict[str, Tensor]) -> dict[str, np.ndarray]:
-        """Adds u, from the true difference of the weights."""
+    def after_update(self, norms: dict[str, Tensor], clip_factor: Tensor) -> dict[str, np.ndarray]:
+        """Adds u, from the true difference of the weights, and g after clipping, which scales every gradient alike."""
         moved = gradients.differences(self._old, self.params)
         ratio = gradients.update_ratio(gradients.tensor_norms(moved), norms["weight_norm"])
         head_ratio = gradients.update_ratio(gradients.head_norms(moved), norms["head_weight_norm"])
         self._old = {}
-        return gradients.fetch({**norms, "update_ratio": ratio, "head_update_ratio": head_ratio})
+        clipped = {f"{name}_clipped": norms[name] * clip_factor for name in ("grad_norm", "head_grad_norm")}
+        return gradients.fetch({
+            **norms, **clipped, "clip_factor": clip_factor, "update_ratio": ratio, "head_update_ratio": head_ratio,
+        })  # fmt: skip
 
 
 def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:

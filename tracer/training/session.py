@@ -120,8 +120,7 @@ class TrainingSession:
             if lr is None or clip_factor is None:
                 self.row |= fetch(self.norms)
             else:
-                self.row |= self.recorder.after_update(self.norms)
-                self.row |= {"learning_rate": lr, "clip_factor": float(clip_factor)}
+                self.row |= {**self.recorder.after_update(self.norms, clip_factor), "learning_rate": lr}
             self.writer.record(step, self.row)
         self.last, self.row = self.row, None
         self._show(step)

@@ -103,13 +103,13 @@ def logits_of(output: Any, tokens: Int[Tensor, "batch pos"]) -> Tensor | None:
 
 
 def loss_of(output: Any) -> Tensor | None:
-    """The loss in a model's output, when it names it so or returns one scalar."""
+    """A copy of the loss in a model's output, when it names it so or returns one scalar."""
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     if isinstance(loss, Tensor) and loss.numel() == 1:
-        return loss.detach()
+        return loss.detach().clone()  # a CUDA graph writes its next output over this one
     leaves, _ = tree_flatten(output)
     scalars = [x for x in leaves if isinstance(x, Tensor) and x.ndim == 0 and x.is_floating_point()]
-    return scalars[0].detach() if len(scalars) == 1 else None
+    return scalars[0].detach().clone() if len(scalars) == 1 else None
 
 
 def batch_axis_first(model: nn.Module) -> bool:

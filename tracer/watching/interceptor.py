@@ -61,6 +61,8 @@ class AttentionInterceptor(TorchFunctionMode):
         """Does this forward pass go on from keys and values kept of earlier ones? Only causal attention can."""
         self.showing = False
         """Are visitors being shown an attention of this model now, and not of another?"""
+        self.wants_z = False
+        """Is a visitor's z of use: to check the call, or as what an edited call gives?"""
         self._table: Tensor | None = None
         self._soft = Softmaxes()
         self._in_mha: tuple[int, bool] | None = None
@@ -124,7 +126,8 @@ class AttentionInterceptor(TorchFunctionMode):
         kept: list[Tensor] = []
 
         def own() -> Tensor:
-            kept.append(func(*args, **kwargs))
+            if not kept:
+                kept.append(func(*args, **kwargs))
             z = _heads_last(kept[0])
             return rearrange(z, "batch group kv d -> batch 1 (kv group) d") if packed else z
 
@@ -186,7 +189,8 @@ class AttentionInterceptor(TorchFunctionMode):
         kept: list[Tensor] = []
 
         def own() -> Tensor:
-            kept.append(func(*args, **kwargs))
+            if not kept:
+                kept.append(func(*args, **kwargs))
             return layout.z(kept[0])
 
         z = self._attend(call, own, 0.0)
@@ -261,9 +265,11 @@ class AttentionInterceptor(TorchFunctionMode):
         call = replace(call, layer=place.layer, first_head=place.offset, causal=causal)
         edited = taps.inputs(call)
         changed = edited is not call
+        unchecked = bool(here.visitors) and key not in self.map.checked and not changed
+        self.wants_z = (changed or unchecked) and not torch.is_grad_enabled()
         z = self._show(here, edited)
-        if here.visitors and key not in self.map.checked and not changed:
-            check(self.map, key, call, z, own, dropout)
+        if unchecked:
+            check(self.map, key, call, z if self.wants_z else None, own, dropout)
         if taps.wants("pattern"):
             weights = edited.pattern()
             pattern = taps.at("pattern", weights)
@@ -271,12 +277,11 @@ class AttentionInterceptor(TorchFunctionMode):
                 z, changed = _values(pattern, edited.v), True
         if changed and z is None:
             z = _values(edited.pattern(), edited.v)
-        elif not changed and (z is None or dropout or torch.is_grad_enabled()):
+        elif not changed:
             z = own()
-            after = taps.at("z", z)
-            return None if after is z else after
         assert z is not None
-        return taps.at("z", z)  # of the edited call, or from the same pass as the statistics
+        after = taps.at("z", z)
+        return None if after is z and not changed else after
 
     def _show(self, here: Active, call: AttentionCall) -> Tensor | None:
         self.showing = True

@@ -8,7 +8,9 @@ uncompiled, with every random state put back afterwards.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, RunWriter, Variable
 from tracer.store.provenance import process, provenance
+from tracer.watching.held_out import HeldOut
 from tracer.watching.inputs import Inputs, context, logits_of
-from tracer.watching.sites import Layer
+from tracer.watching.sites import Layer, plain
 from tracer.watching.tokens import Words
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
@@ -35,19 +38,21 @@ PATTERN_ROW_BYTES = 4 << 20
 """Patterns are kept for as many first positions, of WIDTHS, as fit in this with all heads together."""
 FIRST_ROWS = 1024
 """Room in the trace to begin with; it doubles."""
-SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate")
-PARAM_MEASURES = ("grad_norm", "weight_norm", "update_ratio")
+SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate", "clip_factor")
+PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
 
 
 class Probing:
     """The probes of one model, and the run directory that their results go to (made at the first measurement)."""
 
     def __init__(
-        self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any]
+        self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any],
+        held_out: HeldOut | None = None,
     ) -> None:  # fmt: skip
         self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
+        self.held_out = held_out
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self.params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
         self.writer: RunWriter | None = None
         self.broken: int | None = None
@@ -62,12 +67,13 @@ class Probing:
             with self.watcher:
                 output = self.inputs.run(self.model)
             on_text, self.broken = self.watcher.arrays(), self.watcher.first_broken()
+            losses = self._losses(output)
             if self.writer is None:
                 self._begin(step)
             row: dict[str, Any] = {name: on_text[name] for name in HEAD_MEASURES}
             row |= {name: np.full_like(on_text["entropy"], np.nan) for name in REPEAT_MEASURES}
             pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
-            row |= self._losses(output)
+            row |= losses
             if self._repeat is not None:
                 row |= self._on_repeat(pictures, with_patterns)
         if with_patterns:
@@ -75,7 +81,9 @@ class Probing:
         return row
 
     def _losses(self, output: Any) -> dict[str, Any]:
-        """The loss on the kept text, where it is text that nobody trains on."""
+        """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""
+        if self.held_out is not None:
+            return {"val_loss": self.held_out.loss(self.model, self.inputs)}
         tokens = self.inputs.tokens
         logits = logits_of(output, tokens) if tokens is not None and self.facts["kind"] == "opened" else None
         if logits is None or tokens is None:
@@ -192,15 +200,31 @@ class Probing:
 
 @contextlib.contextmanager
 def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """No gradients, eval mode, and afterwards every module in the mode it was in and every random state as it was."""
-    modes = [(module, module.training) for module in model.modules()]
+    """No gradients, eval mode, and afterwards every module and every random state as it was.
+
+    Modules run with copies of their buffers and of other tensors that they hold, and so may count and replace them.
+    """
+    modules, copies = list(model.modules()), {}
+
+    def copied(held: dict[str, Any]) -> dict[str, Any]:
+        tensors = {name: x for name, x in held.items() if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)}
+        return {name: copies.setdefault(id(x), x.detach().clone()) for name, x in tensors.items()}
+
+    held = [part for module in modules for part in (vars(module), module._buffers)]
+    before = [dict(part) for part in held]
+    dice = random.getstate(), np.random.get_state()  # noqa: NPY002 (what data sets draw from)
     with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for part in held:
+            part.update(copied(part))
         model.eval()
         try:
             yield
         finally:
-            for module, mode in modes:
-                module.training = mode
+            for part, was in zip(held, before, strict=True):
+                part.clear()
+                part.update(was)
+            random.setstate(dice[0])
+            np.random.set_state(dice[1])  # noqa: NPY002
 
 
 def recipe(model: nn.Module) -> dict[str, Any] | None:
@@ -224,6 +248,8 @@ def _width(layers: list[Layer], n_prompts: int) -> int:
 def attrs(name: str, kind: str) -> dict[str, Any]:
     """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch."""
     measure = MEASURES[name]
+    if kind == "watched" and name == "val_loss":  # of a model that gives its loss, only its author knows the unit
+        measure = replace(measure, unit="", formula="mean loss on the batches given as held_out")
     return {
         "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
         "probe": "train" if kind == "watched" and measure.probe == "text" else measure.probe,

@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +30,20 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tracer.measures import gradients
-from tracer.measures.gradients import fetch
 from tracer.store import ROOT, unused
+from tracer.watching.calls import Calls
+from tracer.watching.held_out import HeldOut
 from tracer.watching.inputs import Inputs, batch_axis_first, loss_of
 from tracer.watching.probing import Probing
 from tracer.watching.refusals import CannotWatch
-from tracer.watching.sites import bare
+from tracer.watching.sites import bare, plain
 from tracer.watching.tokens import Words
+from tracer.watching.updates import Update, moved_by
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
 ROWS = 8
 """Sequences of the first batch that are kept, at most; and at most a sixteenth of it."""
-MOST_COPIED = 500_000_000
-"""Weights are copied, to measure their update, up to this many parameters."""
 
 
 class LoopRecorder:
@@ -52,7 +51,7 @@ class LoopRecorder:
 
     def __init__(
         self, model: nn.Module, run: str | Path, tokenizer: Any = None, *, share: float = SHARE,
-        every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0,
+        every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0, held_out: Any = None,
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -61,6 +60,7 @@ class LoopRecorder:
         self.model = bare(model)
         self.dir = unused(ROOT / run if len(Path(run).parts) == 1 else Path(run))
         self.words = Words(tokenizer)
+        self.held_out = None if held_out is None else HeldOut(held_out)
         self.share, self.every, self.rows, self.snapshot_mb = share, every, rows, snapshot_mb
         self.steps = 0
         """Updates made so far."""
@@ -70,7 +70,8 @@ class LoopRecorder:
         """Spent on measuring so far."""
         self.probing: Probing | None = None
         self._row: dict[str, Any] | None = None
-        self._old: dict[str, Tensor] = {}
+        self._update: Update | None = None
+        self._stepping: torch.optim.Optimizer | None = None
         self._loss: Tensor | None = None
         self._records = self._pictures = self._since_picture = self._snapshots = 0
         self._snapshot_at = -1
@@ -79,16 +80,15 @@ class LoopRecorder:
         self._last_cost = self._setup = 0.0
         self._divergence: dict[str, Any] | None = None
         self._handles: list[Any] = []
+        self._calls: Calls | None = None
         if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
             self.off = "the process of rank 0 records"
             return
+        self._calls = Calls(model, self._first_call, self._take_loss)
         self._handles += [
-            OnCall(model, self._first_call),
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
         ]
-        if model._compiled_call_impl is None:  # else a hook would be compiled too
-            self._handles.append(model.register_forward_hook(Hook(self._take_loss), with_kwargs=True))
         at_exit(_close, weakref.ref(self))
 
     def __enter__(self) -> LoopRecorder:
@@ -143,6 +143,8 @@ class LoopRecorder:
     # The loop goes by.
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.probing is not None or self.off is not None:
+            return
         with self._safely():
             if any(hasattr(p, "device_mesh") for p in self.model.parameters()) or any(
                 isinstance(m, FullyShardedDataParallel) for m in self.model.modules()
@@ -152,10 +154,11 @@ class LoopRecorder:
             batch = inputs.batch or 1
             if batch_axis_first(self.model):
                 batch = max(1, min(self.rows, math.ceil(batch / 16)))
-            self.probing = Probing(self.model, self.dir, inputs.rows(batch), self.words, {"kind": "watched"})
+            facts = {"kind": "watched"}
+            self.probing = Probing(self.model, self.dir, inputs.rows(batch), self.words, facts, self.held_out)
             self._measure()
 
-    def _take_loss(self, module: nn.Module, _args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def _take_loss(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         """The loss of the last pass; of Hugging Face's Trainer, which hands every micro-batch its share of the step's
         loss, the sum of these."""
         if self._row is None:
@@ -166,37 +169,32 @@ class LoopRecorder:
         elif module.training and loss is not None:
             self._loss = loss if self._loss is None else self._loss + loss
 
-    def _mine(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Is a row waiting for its gradients, and does this optimiser move the watched model?"""
-        if self._row is None or self.probing is None:
-            return False
-        mine = {id(p) for p in self.probing.params.values()}
-        return any(id(p) in mine for group in optimizer.param_groups for p in group["params"])
-
-    def _before_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        with self._safely(in_step=True):
-            if not self._mine(optimizer):
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        with self._safely(in_hook=True):
+            if self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
                 return
-            assert self._row is not None and self.probing is not None
-            with self._timed(), torch.no_grad():
-                params = self.probing.params
-                grads = gradients.gradients(params)
-                few = sum(p.numel() for p in params.values()) <= MOST_COPIED
-                self._old = gradients.copies(params) if few else {}
-                self._row |= fetch(
-                    {"grad_norm": gradients.tensor_norms(grads), "weight_norm": gradients.tensor_norms(params)}
+            self._stepping = optimizer
+            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # which may call the model
+            if self.probing is None and closure is None:
+                raise CannotWatch(
+                    "the model is trained, but no call of it could be seen: does it run inside a function that "
+                    "torch.compile compiled as a whole? Compile the model instead: torch.compile(model)"
                 )
-                self._row["learning_rate"] = float(optimizer.param_groups[0]["lr"])
+            if self._update is not None:
+                with self._measuring():
+                    self._update.starts(optimizer)
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        with self._safely(in_step=True):
-            if not self._old or not self._mine(optimizer):
-                return
-            assert self._row is not None and self.probing is not None
-            with self._timed(), torch.no_grad():
-                moved = gradients.tensor_norms(gradients.differences(self._old, self.probing.params))
-                self._row |= fetch({"update_ratio": gradients.update_ratio(moved, gradients.tensor_norms(self._old))})
-                self._old = {}
+        with self._safely(in_hook=True):
+            if self._update is not None and self._stepping is optimizer:
+                with self._measuring():
+                    self._update.ended()
+            self._stepping = None
+
+    @contextlib.contextmanager
+    def _measuring(self) -> Iterator[None]:
+        with self._safely(in_hook=True), self._timed(), torch.no_grad():
+            yield
 
     def _due(self) -> bool:
         if self.every is not None:
@@ -213,6 +211,9 @@ class LoopRecorder:
             self._since_picture = 0 if picture else self._since_picture + 1
             self._pictures += picture
             self._row = {**self.probing.measure(self.steps, picture), "step_ms": step_ms}
+            self._update = Update(self.probing.params, self._measuring)
+            if self._stepping is not None:
+                self._update.starts(self._stepping)
             self._records += 1
             if picture:
                 self._snapshot(last)
@@ -226,9 +227,11 @@ class LoopRecorder:
     def _commit(self, loss: Tensor | float | None) -> None:
         """The row of the last measurement, now that its step is over."""
         row, self._row, self._loss = self._row, None, None
+        update = self._let_go()
         if row is None or self.probing is None or self.probing.writer is None:
             return
         with self._timed():
+            row |= update.row() if update is not None else {}
             if loss is not None:
                 row["train_loss"] = float(loss.detach() if isinstance(loss, Tensor) else loss)
             self.probing.writer.record(self.steps, row)
@@ -265,8 +268,8 @@ class LoopRecorder:
     # Keeping out of the way.
 
     @contextlib.contextmanager
-    def _safely(self, in_step: bool = False) -> Iterator[None]:
-        """`in_step`: an optimiser is going through its hooks, of which none may be removed now."""
+    def _safely(self, in_hook: bool = False) -> Iterator[None]:
+        """`in_hook`: an optimiser is going through its hooks, of which none may be removed now."""
         if self.off is not None:
             yield
             return
@@ -274,12 +277,11 @@ class LoopRecorder:
             yield
         except Exception as error:
             why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            self._switch_off(why, detach=not in_step)
+            self._switch_off(why, detach=not in_hook)
 
     def _switch_off(self, why: str, detach: bool = True) -> None:
-        self.off, self._row, self._old = why, None, {}
-        if detach:
-            self._detach()
+        self.off, self._row = why, None
+        self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off
             self._finish()
         self._say(f"manyeyes stopped recording {self.dir.name}, training goes on. Why: {why}")
@@ -291,9 +293,19 @@ class LoopRecorder:
         except RuntimeWarning:
             sys.stderr.write(text + "\n")
 
-    def _detach(self) -> None:
-        while self._handles:
+    def _detach(self, optimizers: bool = True) -> None:
+        self._let_go()
+        if self._calls is not None:
+            self._calls.remove()
+        while optimizers and self._handles:
             self._handles.pop().remove()
+
+    def _let_go(self) -> Update | None:
+        """The update that was being measured, which no longer hears of it."""
+        update, self._update = self._update, None
+        if update is not None:
+            update.remove()
+        return update
 
     def _now(self) -> float:
         if self.probing is not None and self.probing.device.type == "cuda":
@@ -327,47 +339,6 @@ class LoopRecorder:
         }  # fmt: skip
 
 
-class Hook:
-    """A hook on a model that hands on what it is given; in copies of the model, on disk too, it does nothing."""
-
-    def __init__(self, then: Callable[..., None] | None = None) -> None:
-        self._then = then
-
-    def __call__(self, *given: Any) -> None:
-        if self._then is not None:
-            self._then(*given)
-
-    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
-        return Hook, ()
-
-
-class OnCall:
-    """Hands the arguments of a model's first call to `then`, outside of any compiled graph, and is gone."""
-
-    def __init__(self, model: nn.Module, then: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
-        self._model, self._compiled = model, model._compiled_call_impl
-
-        def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.remove()
-            then(args, kwargs)
-
-        def once(*args: Any, **kwargs: Any) -> Any:
-            hook(model, args, kwargs)
-            assert self._compiled is not None
-            return self._compiled(*args, **kwargs)
-
-        if self._compiled is None:
-            self._handle = model.register_forward_pre_hook(Hook(hook), with_kwargs=True)
-        else:  # compiled in place: hooks would be compiled too, and their removal would compile again
-            model._compiled_call_impl = once
-
-    def remove(self) -> None:
-        if self._compiled is None:
-            self._handle.remove()
-        else:
-            self._model._compiled_call_impl = self._compiled
-
-
 def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor once: of tied weights the first name only, as safetensors wants it."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
@@ -375,7 +346,7 @@ def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     for name, x in weights.items():
         if (mark := (x.data_ptr(), tuple(x.shape))) not in seen or x.numel() == 0:
             seen.add(mark)
-            kept[name] = x
+            kept[plain(name)] = x
     return kept
 
 

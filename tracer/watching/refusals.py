@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from tracer.watching.sites import plain
+
 if TYPE_CHECKING:
     from tracer.watching.discovered import DiscoveredAttention
 
@@ -29,7 +31,7 @@ def refuse(model: nn.Module, found: DiscoveredAttention) -> None:
     seen = {name for name, _ in found.keys}
     if not (others := found.softmaxes - seen):
         return
-    modules = dict(model.named_modules())
+    modules = {plain(name): module for name, module in model.named_modules()}
     kinds = {type(modules[name]) for name in seen if name in modules}
     if unseen := sorted(name for name in others if name in modules and type(modules[name]) in kinds):
         raise CannotWatch(

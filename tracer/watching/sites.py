@@ -49,7 +49,7 @@ class Sites:
         for name, module in self._model.named_modules():
             self._handles += [
                 module.register_forward_pre_hook(
-                    self._enter(name or type(module).__name__), prepend=True, with_kwargs=True
+                    self._enter(plain(name) or type(module).__name__), prepend=True, with_kwargs=True
                 ),
                 module.register_forward_hook(leave, always_call=True),
             ]
@@ -124,6 +124,11 @@ def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple
         name = key[0] + (f"#{key[1]}" if key[1] else "")
         layers.append(Layer(name, one.kind, one.causal, one.n_heads))
     return places, layers
+
+
+def plain(path: str) -> str:
+    """The path of a module or a weight as its author wrote it, without the wrappers of parts that were compiled."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 def bare(model: nn.Module) -> nn.Module:

@@ -63,7 +63,10 @@ class Softmaxes:
         soft = self[before]
         weights = before if soft.weights is None else soft.weights
         if after.shape == before.shape:
-            self._of[after] = replace(soft, weights=weights) if name in SAME_WEIGHTS else Soft(None, soft.axis)
+            same = name in SAME_WEIGHTS
+            self._of[after] = (
+                replace(soft, weights=weights) if same else Soft(None, soft.axis, seen=_left(soft, before, after))
+            )
         elif name in RESHAPES and soft.axis == before.ndim - 1 and _same_matrices(before, after):
             weights = weights if after.ndim == 3 else weights.reshape(after.shape)
             self._of[after] = soft.reshaped(weights, weights.shape, after.ndim - 1)
@@ -74,6 +77,14 @@ def _rows_of(scores: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """The largest score of each row along `axis`, and how many keys it sees; that axis stays, with size 1."""
     seen = masks.visible(scores.movedim(axis, -1)).sum(-1)
     return scores.detach().amax(axis, keepdim=True), seen.unsqueeze(axis)
+
+
+@torch.no_grad()
+def _left(soft: Soft, before: Tensor, after: Tensor) -> Tensor | None:
+    """How many keys each row sees once a mask after the softmax (a product, a fill) has made weights 0."""
+    if soft.seen is None or soft.axis is None:
+        return None
+    return soft.seen - ((after == 0) & (before != 0)).sum(soft.axis, keepdim=True)
 
 
 def _same_matrices(before: Tensor, after: Tensor) -> bool:

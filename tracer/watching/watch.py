@@ -26,7 +26,7 @@ def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
 @overload
 def watch(
     model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
-    rows: int = 8, snapshot_mb: float = 500.0,
+    rows: int = 8, snapshot_mb: float = 500.0, held_out: Any = None,
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -38,7 +38,9 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     With `run`: call `.step(loss)` once an update (`LoopRecorder`), and `checkpoints/<run>` fills up and can be looked
     at live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
     `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
-    first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models.
+    first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models. `held_out`:
+    a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a mapping of them),
+    or a loader of such batches, of which the first 8 are kept: every record then has the loss on it (`val_loss`).
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, and softmax-times-values written by hand; what
     cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning.
     """

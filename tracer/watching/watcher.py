@@ -41,8 +41,7 @@ CACHES = ("past_key_values", "past_key_value", "layer_past")
 class Watcher:
     """A context manager; inside it, in this thread, each forward pass of the model is measured.
 
-    With gradients off, the heads' outputs come from the same pass as the statistics: they equal the model's own to
-    rounding (1e-6 in float32). With gradients on the model's own kernel runs as well, and its outputs are untouched.
+    The model's own kernels run, and its outputs and gradients are its own to the bit, unless heads are ablated.
     Afterwards the model is as it was: nothing of it is replaced, hooks are removed, compiled parts are compiled again.
     """
 
@@ -113,7 +112,7 @@ class Watcher:
         layer = self.map.layers[call.layer]
         cross = layer.kind == "cross"
         fits = not cross and tokens is not None and tokens.shape == (batch, query_pos) and query_pos == key_pos
-        found = call.stats(tokens if fits else None, z=not torch.is_grad_enabled())
+        found = call.stats(tokens if fits else None, z=self.interceptor.wants_z)
         if cross:  # queries and keys are counted apart, even where there are as many
             nowhere = torch.full_like(found["entropy"], float("nan"))
             found = replace(found, rows={**found.rows, **dict.fromkeys(SQUARE, nowhere)})

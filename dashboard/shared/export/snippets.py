@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 TRAINING = ("train_loss", "val_loss", "repeat_loss", "icl_score", "entropy")
-GRADIENTS = ("grad_norm", "weight_norm", "update_ratio", "clip_factor")
+GRADIENTS = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio", "clip_factor")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,10 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
-QUANTITIES = {"update_ratio": "update ratio u", "grad_norm": "gradient g", "weight_norm": "weight w"}
+QUANTITIES = {
+    "update_ratio": "update ratio u", "grad_norm": "gradient g", "grad_norm_clipped": "clipped gradient",
+    "weight_norm": "weight w",
+}  # fmt: skip
 LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
 HEIGHT = 260
 
@@ -63,7 +66,16 @@ def _offered(run: Run) -> list[str]:
         trace = loading.trace(run)
     except ValueError:
         return list(QUANTITIES) if run.live else []
-    return [name for name in QUANTITIES if head_scores.holds(trace, name)] if trace.sizes["step"] else list(QUANTITIES)
+    if not trace.sizes["step"]:
+        return list(QUANTITIES)
+    held = [name for name in QUANTITIES if head_scores.holds(trace, name)]
+    same = "grad_norm" in held and not _clipped(trace)
+    return [name for name in held if name != "grad_norm_clipped" or not same]
+
+
+def _clipped(trace: xr.Dataset) -> bool:
+    """Was any recorded gradient clipped?"""
+    return head_scores.holds(trace, "clip_factor") and bool((trace["clip_factor"].values < 1).any())
 
 
 def _draw(run: Run, shown: str, log_x: bool) -> None:
@@ -72,7 +84,7 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
     if trace is None:
         return
     steps = trace["step"].values
-    held = [name for name in ("update_ratio", "grad_norm", "weight_norm") if head_scores.holds(trace, name)]
+    held = [name for name in QUANTITIES if head_scores.holds(trace, name)]
     if not held:
         st.info("No update has been made yet.", icon=":material/hourglass_top:")
         return
@@ -97,7 +109,7 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
         _draw_heads(run, trace, shown, row, log_x)
     draw_why(trace, choosers.focus(trace), int(steps[row]), log_x)
     with st.expander("What do these numbers say?"):
-        for name in (*QUANTITIES, "clip_factor", "resid_rms"):
+        for name in (*_offered(run), "clip_factor", "resid_rms"):
             if head_scores.holds(trace, name):
                 choosers.explain(name, run)
 
@@ -213,18 +225,20 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     known = not run.why_not("recipe")
     limit = run.config.optim.clip if known else None
     steps, total = trace["step"].values, training_curves.total_norm(trace["grad_norm"].values)
-    row, clipped = int(np.searchsorted(steps, step)), False
-    if limit is None:
-        clips = " This run does not clip, so a spike goes straight into the weights." if known else ""
-        st.caption(f"The norm of the whole gradient.{clips}")
+    row, clipped = int(np.searchsorted(steps, step)), _clipped(trace)
+    if not known and "clip_factor" not in trace:
+        st.caption("The norm of the whole gradient, as an older version recorded it: after any clipping.")
+    elif known and limit is None:
+        st.caption("The norm of the whole gradient. This run does not clip, so a spike goes straight into the weights.")
     else:
         norm, factor = theme.fmt(total[row], "norm"), float(trace["clip_factor"].values[row])
-        clipped = bool((trace["clip_factor"].values < 1).any())
-        done = f"every gradient is multiplied by {theme.fmt(factor)}" if clipped else "no record had to be clipped"
-        st.caption(
-            f"The norm of the whole gradient, before it is clipped to {limit:g}. At step {step:,} it is {norm}; {done}."
-        )
-    blob = curves.pack(steps, total[None], ["all tensors"], log_y=True)
+        to = "" if limit is None else f" to {limit:g}"
+        done = f"clipping leaves {theme.fmt(factor)} of it" if clipped else "no record had to be clipped"
+        st.caption(f"The norm of the whole gradient, before it is clipped{to}. At step {step:,} it is {norm}; {done}.")
+    lines = {"before clipping" if clipped else "all tensors": total}
+    if clipped and head_scores.holds(trace, "grad_norm_clipped"):
+        lines["after clipping"] = training_curves.total_norm(trace["grad_norm_clipped"].values)
+    blob = curves.pack(steps, np.stack(list(lines.values())), list(lines), log_y=True)
     draw(
         curves.picture(
             blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
@@ -237,7 +251,7 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
         draw(
             curves.picture(
                 blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100,
-                scale=theme.Scale("Clipping factor, 1: nothing is clipped", digits=3),
+                scale=theme.Scale("Clipping factor: after over before; 1, nothing is clipped", digits=3),
             ),
             key="clip_curve",
         )  # fmt: skip

@@ -32,7 +32,7 @@ def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
         if about.why_not("training") or int(trace["step"][row]) != int(trace["step"][-1]):
             _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
         nats = head_scores.predicts_tokens(trace)
-        on_text = "Loss on text" if about.why_not("held_out") else "Held-out loss"
+        on_text = "Loss on text" if about.why_not("training") else "Held-out loss"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
             if head_scores.holds(trace, name):
                 of = _latest(trace, name, row)

@@ -166,7 +166,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
     chance = None if known is None else float(lift(known))
     _lines(
         traces,
-        LOSSES if not run.why_not("held_out") else LOSSES | {"val_loss": "text"},
+        LOSSES if not run.why_not("training") else LOSSES | {"val_loss": "text"},
         "loss",
         theme.Scale(label, unit, chance=chance, mark="uniform guess"),
         log_x,
@@ -178,8 +178,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
 def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
     """Which losses there are, in a sentence."""
     has = {name for trace in traces.values() for name in LOSSES if head_scores.holds(trace, name)}
-    text = choosers.probe(run, "val_loss") if run.why_not("held_out") else "held-out text that is never trained on"
-    said = {"train_loss": "the training batch of each step", "val_loss": text}
+    said = {"train_loss": "the training batch of each step", "val_loss": choosers.probe(run, "val_loss")}
     return f"On {', and on '.join(said[name] for name in LOSSES if name in has)}."
 
 

@@ -1,0 +1,95 @@
+"""The loss on what is held out, beside the same taken by hand in float64."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+import tracer
+from tests.watching.loops import batches
+from tracer.store import open_run
+
+ROWS = torch.randint(2, 20, (22, 17), generator=torch.Generator().manual_seed(9))
+GIVEN: dict[str, Any] = {
+    "ids alone": ROWS[:, :-1],
+    "arguments": (ROWS[:, :-1], ROWS[:, 1:]),
+    "loader of ids": DataLoader(ROWS[:, :-1], batch_size=4, shuffle=True),  # type: ignore[arg-type]
+    "loader of arguments": [(rows[:, :-1], rows[:, 1:]) for rows in ROWS.split(5)],
+    "mappings": [{"idx": rows[:, :-1], "targets": rows[:, 1:]} for rows in ROWS.split(7)],
+}  # fmt: skip
+
+
+def by_hand(model: Any, what: str) -> float:
+    """Mean over all targets; ids alone hold one target less."""
+    twin_logits = model(ROWS[:, :-1], ROWS[:, 1:])[0].double()
+    end = 15 if "ids" in what else 16
+    return float(F.cross_entropy(twin_logits[:, :end].flatten(0, 1), ROWS[:, 1 : end + 1].flatten()))
+
+
+@pytest.mark.parametrize("what", GIVEN)
+def test_the_loss_is_that_of_all_targets_in_eval_mode(here: Path, gpt: Callable[..., Any], what: str) -> None:
+    found = []
+    for given in (None, GIVEN[what]):
+        torch.manual_seed(1)
+        model, expected = gpt(dropout=0.2), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        recorder = tracer.watch(model, run="plain" if given is None else "r", every=1, held_out=given)
+        for batch in batches(3):
+            with torch.no_grad():
+                expected.append(by_hand(model.eval(), what))
+            loss = model.train()(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+        recorder.close()
+        found.append([*model.parameters(), torch.rand(2)])
+    trace = open_run("r").trace
+    np.testing.assert_allclose(trace["val_loss"][:-1], expected, rtol=1e-5)
+    assert np.isnan(open_run("plain").trace["val_loss"]).all()
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))  # training, and every draw, as without it
+    assert open_run("r").about.probes["held_out"].startswith("the batches given as held_out")
+
+
+def test_labels_and_padding_count_as_hugging_face_counts_them(here: Path, build: Callable[..., Any]) -> None:
+    model, mask = build("llama").train(), torch.ones(22, 17, dtype=torch.long)
+    for i in range(22):
+        mask[i, 17 - i % 6 :] = 0
+    labels = torch.where(mask.bool(), ROWS, -100)
+    parts = list(zip(ROWS.split(4), mask.split(4), labels.split(4), strict=True))
+    labelled = [{"input_ids": x, "attention_mask": m, "labels": y} for x, m, y in parts]
+    bare = [{"input_ids": x, "attention_mask": m} for x, m, _ in parts]
+    with torch.no_grad():
+        logits = model.eval()(ROWS, attention_mask=mask).logits.double()
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
+    for run, given in (("labelled", labelled), ("bare", bare)):
+        recorder = tracer.watch(model.train(), run=run, every=1, held_out=given)
+        model(input_ids=ROWS[:4], labels=ROWS[:4])
+        recorder.close()
+        np.testing.assert_allclose(
+            open_run(run).trace["val_loss"][0], float(expected), rtol=2e-3 if given is labelled else 1e-5
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "holds no batch"), ([torch.zeros(2, 4)], "cannot be called with a batch of held_out"),
+        ([{"words": ROWS}], "give what it is called with in training"),
+    ],
+)  # fmt: skip
+def test_what_is_no_batch_is_refused_before_the_first_step(
+    here: Path, gpt: Callable[..., Any], given: Any, says: str
+) -> None:
+    model = gpt()
+    recorder = tracer.watch(model, run="r", held_out=given)
+    with pytest.warns(RuntimeWarning, match=says):
+        model(ROWS[:2, :-1], ROWS[:2, 1:])
+    assert recorder.steps == 0 and not model._forward_hooks and not Path("checkpoints").exists()
+    with pytest.raises(ValueError, match="neither a batch"):
+        tracer.watch(model, run="r", held_out=7)

@@ -1,0 +1,189 @@
+"""Gradient norms before and after clipping, beside the same ones taken by hand in the loop."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+import tracer
+from tests.watching.loops import batches
+from tracer.store import open_run
+
+LIMIT = 0.05
+SCALE = 2.0**12
+KINDS = [
+    "no clip", "norm", "value", "by hand", "accumulation", "scaler", "scaler, norm", "fused scaler", "two optimizers",
+    "closure", "imported before",
+]  # fmt: skip
+
+
+def whole(model: nn.Module, over: float = 1.0) -> list[float]:
+    """The norm of every gradient, in float64."""
+    grads = [torch.zeros(1) if p.grad is None else p.grad for p in model.parameters()]
+    return [float((g.double() / over).square().sum().sqrt()) for g in grads]
+
+
+def total(norms: Any) -> float:
+    return float(np.linalg.norm(np.asarray(norms, np.float64)))
+
+
+def train(gpt: Callable[..., Any], kind: str) -> tuple[Any, list[list[float]], list[list[float]]]:
+    """A loop of one kind, recorded at every step, and both norms by hand."""
+    clip = nn.utils.clip_grad_norm_
+    model, before, after = gpt(dropout=0.0), [], []
+    params = list(model.parameters())
+    optimizer: Any = torch.optim.SGD(params, lr=0.1)
+    if kind == "fused scaler":
+        optimizer = torch.optim.Adam(params, lr=1e-3, fused=True)
+    if kind == "two optimizers":
+        optimizer = torch.optim.SGD(params[:3], lr=0.1)
+    other = torch.optim.SGD(params[3:], lr=0.1) if kind == "two optimizers" else None
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE) if "scaler" in kind else None
+    scale = SCALE if scaler else 1.0
+    recorder = tracer.watch(model, run=kind.replace(" ", ""), every=1)
+    for batch in batches(3):
+        x, y = batch[:, :-1], batch[:, 1:]
+
+        def backward(x: Tensor = x, y: Tensor = y) -> Tensor:
+            for part, target in [(x[:2], y[:2]), (x[2:], y[2:])] if kind == "accumulation" else [(x, y)]:
+                loss = model(part, target)[1]
+                (scaler.scale(loss) if scaler else loss).backward()
+            before.append(whole(model, scale))
+            if scaler and kind != "fused scaler":
+                scaler.unscale_(optimizer)
+            if kind in ("norm", "scaler, norm", "accumulation", "two optimizers", "closure"):
+                nn.utils.clip_grad_norm_(params, LIMIT)
+            if kind == "imported before":
+                clip(params, LIMIT)
+            if kind == "value":
+                nn.utils.clip_grad_value_(params, 1e-3)
+            if kind == "by hand":
+                for p in params:
+                    p.grad.mul_(0.25)
+            after.append(whole(model, scale if kind == "fused scaler" else 1.0))
+            return loss
+
+        model.zero_grad()
+        if kind == "closure":
+            optimizer.step(lambda: (model.zero_grad(), backward())[1])
+        else:
+            backward()
+            if scaler:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+        if other is not None:
+            optimizer.zero_grad()
+            other.step()
+        recorder.step()
+    recorder.close()
+    assert recorder.off is None
+    return open_run(kind.replace(" ", "")).trace, before, after
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_norms_are_those_by_hand(here: Path, gpt: Callable[..., Any], kind: str) -> None:
+    trace, before, after = train(gpt, kind)
+    np.testing.assert_allclose(trace["grad_norm"][:-1], before, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(trace["grad_norm_clipped"][:-1], after, rtol=1e-5, atol=1e-9)
+    factors = [min(1.0, total(b) / total(a)) for a, b in zip(before, after, strict=True)]
+    np.testing.assert_allclose(trace["clip_factor"][:-1], factors, rtol=1e-5)
+    clipped = kind not in ("no clip", "scaler", "fused scaler")
+    assert (trace["clip_factor"][:-1] < 0.5).all() if clipped else (trace["clip_factor"][:-1] == 1).all()
+    assert np.isnan(trace["grad_norm"][-1]).all() and np.isfinite(trace["update_ratio"][:-1].sum())
+
+
+def test_a_step_that_a_scaler_skips_has_no_gradient(here: Path, gpt: Callable[..., Any]) -> None:
+    model, scaler = gpt(dropout=0.0), torch.amp.GradScaler("cpu", init_scale=2.0**120)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = tracer.watch(model, run="skipped", every=1)
+    for batch in batches(2):
+        optimizer.zero_grad()
+        scaler.scale(model(batch[:, :-1], batch[:, 1:])[1] * 1e8).backward()
+        scaler.step(optimizer)
+        scaler.update(SCALE)
+        recorder.step(1.0)
+    recorder.close()
+    trace = open_run("skipped").trace
+    assert np.isnan(trace["grad_norm"][0]).all() and np.isnan(float(trace["clip_factor"][0]))
+    assert np.isfinite(trace["grad_norm"][1]).all() and float(trace["clip_factor"][1]) == 1
+
+
+def test_gradients_that_no_backward_pass_left_are_not_made_up(here: Path, gpt: Callable[..., Any]) -> None:
+    """torch.autograd.grad, say: whether they were clipped, nobody knows."""
+    model = gpt(dropout=0.0)
+    optimizer, params = torch.optim.SGD(model.parameters(), lr=0.1), list(model.parameters())
+    recorder = tracer.watch(model, run="handed", every=1)
+    batch = next(batches(1))
+    grads = torch.autograd.grad(model(batch[:, :-1], batch[:, 1:])[1], params)
+    for p, grad in zip(params, grads, strict=True):
+        p.grad = grad
+    optimizer.step()
+    recorder.step()
+    recorder.close()
+    trace = open_run("handed").trace
+    assert np.isnan(trace["grad_norm"][0]).all() and np.isnan(float(trace["clip_factor"][0]))
+    np.testing.assert_allclose(trace["grad_norm_clipped"][0], whole(model), rtol=1e-5)
+
+
+def test_trainer_shows_norms_from_before_it_clips(here: Path, build: Callable[..., Any]) -> None:
+    norms = []
+
+    class Told(TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            norms.append(whole(model))
+
+    rows = torch.randint(2, 50, (16, 12), generator=torch.Generator().manual_seed(0))
+    args = TrainingArguments(
+        "out", max_steps=4, per_device_train_batch_size=2, gradient_accumulation_steps=2, report_to=[], use_cpu=True,
+        save_strategy="no", logging_steps=1, disable_tqdm=True, learning_rate=1e-2, max_grad_norm=0.25,
+    )  # fmt: skip
+    data: Any = [{"input_ids": row, "labels": row} for row in rows]
+    recorded: Any = tracer.TrainerCallback("hf", every=1)
+    trainer = Trainer(build("gpt2"), args, train_dataset=data, callbacks=[recorded, Told()])
+    trainer.train()
+    logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    trace = open_run("hf").trace
+    found = [total(row) for row in trace["grad_norm"].values[:-1]]
+    np.testing.assert_allclose(found, logged, rtol=1e-3)  # Trainer logs what it had before clipping
+    np.testing.assert_allclose(trace["grad_norm_clipped"][:-1], norms, rtol=1e-5)
+    np.testing.assert_allclose(trace["clip_factor"][:-1], 0.25 / np.array(found), rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec:FutureWarning")  # by Lightning itself
+@pytest.mark.filterwarnings("ignore:The .train_dataloader. does not have many workers")
+def test_lightning_runs_the_backward_pass_inside_the_step(here: Path, gpt: Callable[..., Any]) -> None:
+    lightning = pytest.importorskip("lightning.pytorch")
+    before: list[list[float]] = []
+
+    class Lit(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = gpt(dropout=0.0)
+
+        def training_step(self, batch: Tensor, _: int) -> Tensor:
+            return self.net(batch[:, :-1], batch[:, 1:])[1]
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            before.append(whole(self.net))
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    loader: Any = DataLoader(torch.cat(list(batches(4))), batch_size=4)  # type: ignore[arg-type]
+    trainer = lightning.Trainer(
+        max_steps=4, callbacks=[tracer.LightningCallback("lit", every=1)], accelerator="cpu", logger=False,
+        gradient_clip_val=LIMIT, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(Lit(), loader)
+    trace = open_run("lit").trace
+    np.testing.assert_allclose(trace["grad_norm"][:-1], before, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose([total(row) for row in trace["grad_norm_clipped"].values[:-1]], LIMIT, rtol=1e-3)
+    assert (trace["clip_factor"][:-1] < 0.5).all()

@@ -1,0 +1,113 @@
+"""One update of somebody's training loop: gradients before and after clipping, weights, and how far these move.
+
+1. When a backward pass has ended, the norms of what the gradients have grown to are taken. Of several passes before an
+   update (accumulation) the last one stands; whatever scales or clips gradients comes after it.
+2. When the optimiser starts, they are taken again: these are clipped, and unscaled. The loss scale of a GradScaler,
+   which is then on the call stack, is divided out of the first ones.
+3. Where the backward pass runs inside the optimiser's step (a closure, as Lightning's), the second ones are taken when
+   the step has ended.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+
+from tracer.measures import gradients
+
+MOST_COPIED = 500_000_000
+"""Weights are copied, to measure their update, up to this many parameters."""
+
+
+class Update:
+    """The update that is to come, measured as it happens; `quietly` is the context in which that is done."""
+
+    def __init__(
+        self, params: Mapping[str, nn.Parameter], quietly: Callable[[], AbstractContextManager[Any]]
+    ) -> None:  # fmt: skip
+        self._params, self._quietly = params, quietly
+        self._before = self._clipped = self._weight = self._moved = None
+        self._old: dict[str, Tensor] = {}
+        self._lr = float("nan")
+        self._waits = False
+        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values()]
+
+    def remove(self) -> None:
+        """Let go of the parameters."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _accumulated(self, _param: Tensor) -> None:
+        """A gradient is there: when all are, and what others (DDP) wanted done by then, look at them."""
+        if not self._waits:
+            self._waits, queue = True, Variable._execution_engine.queue_callback
+            queue(lambda: queue(self._backward_ended))
+
+    def _backward_ended(self) -> None:
+        self._waits = False
+        if self._handles:
+            with self._quietly():
+                self._before = self._norms()
+
+    def _norms(self) -> Tensor:
+        return gradients.tensor_norms(gradients.gradients(self._params))
+
+    def starts(self, optimizer: torch.optim.Optimizer) -> None:
+        """This optimiser is about to step: it may be the first of several."""
+        inner = getattr(optimizer, "grad_scale", None)  # a fused optimiser unscales by itself
+        norms = self._norms() / (1.0 if inner is None else inner.to(torch.float32))
+        if self._weight is None or self._clipped is None:
+            self._clipped, self._weight = norms, gradients.tensor_norms(self._params)
+            self._lr = float(optimizer.param_groups[0]["lr"])
+            if self._before is not None:
+                self._before = self._before / loss_scale()
+            if sum(p.numel() for p in self._params.values()) <= MOST_COPIED:
+                self._old = gradients.copies(self._params)
+        else:  # the one before this may have cleared its own
+            mine = torch.tensor(moved_by(optimizer, self._params.values()), device=norms.device)
+            self._clipped = torch.where(mine, norms, self._clipped)
+        self._at_start = self._before
+
+    def ended(self) -> None:
+        """The optimiser has stepped."""
+        if self._before is not self._at_start:  # the backward pass was part of the step
+            self._clipped = self._norms()
+        if self._old:
+            self._moved = gradients.tensor_norms(gradients.differences(self._old, self._params))
+
+    def row(self) -> dict[str, Any]:
+        """What there is to record, by the names of a trace; empty when no optimiser has stepped."""
+        if self._clipped is None or self._weight is None:
+            return {}
+        nothing = torch.full_like(self._clipped, float("nan"))
+        before = nothing if self._before is None else self._before.to(nothing)
+        row = gradients.fetch({
+            "grad_norm": before, "grad_norm_clipped": self._clipped, "weight_norm": self._weight,
+            "update_ratio": nothing if self._moved is None else gradients.update_ratio(self._moved, self._weight),
+        })  # fmt: skip
+        whole, left = (np.linalg.norm(row[name].astype(float)) for name in ("grad_norm", "grad_norm_clipped"))
+        factor = np.minimum(1.0, left / whole) if whole else 1.0
+        return {**row, "clip_factor": factor, "learning_rate": self._lr}
+
+
+def moved_by(optimizer: torch.optim.Optimizer, params: Iterable[Tensor]) -> list[bool]:
+    """Which of the parameters are this optimiser's."""
+    theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return [id(p) in theirs for p in params]
+
+
+def loss_scale() -> float:
+    """What the loss was multiplied by: the factor of the GradScaler that is calling this optimiser's step, or 1."""
+    frame, step = sys._getframe(), torch.amp.GradScaler.step.__code__
+    while frame is not None:
+        if frame.f_code is step:
+            return frame.f_locals["self"].get_scale()
+        frame = frame.f_back
+    return 1.0

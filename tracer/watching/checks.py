@@ -21,14 +21,14 @@ def check(
     key: Key,
     call: AttentionCall,
     z: Tensor | None,
-    own: Callable[[], Tensor],
+    own: Callable[[], Tensor] | None,
     dropout: float,
 ) -> None:
     """Compare z with what the model's own kernel makes of the same call; where it differs, `problems` says so."""
     try:
         if call.weights is not None:
             _check_weights(found, key, call.first(1))
-        elif z is not None and not dropout:
+        elif z is not None and own is not None and not dropout:
             _compare(found, key, z, own())
         else:  # the model's own z holds dropout, or nobody made one: the first sequence again, without it
             _compare(found, key, *_twice(call.first(1)))

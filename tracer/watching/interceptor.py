@@ -31,6 +31,7 @@ from tracer.watching.causality import is_causal
 from tracer.watching.checks import check
 from tracer.watching.discovered import DiscoveredAttention, edits_of
 from tracer.watching.layout import Layout
+from tracer.watching.query_blocks import OpenParts, Parts, first_part, joined
 from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import CROSS, Key, Layer, Sites
 from tracer.watching.softmaxes import Softmaxes
@@ -65,7 +66,10 @@ class AttentionInterceptor(TorchFunctionMode):
         """Is a visitor's z of use: to check the call, or as what an edited call gives?"""
         self._table: Tensor | None = None
         self._soft = Softmaxes()
-        self._in_mha: tuple[int, bool] | None = None
+        self._in_mha: tuple[int, bool, bool] | None = None
+        """Inside nn.MultiheadAttention: its heads; are keys of other tokens than queries? are queries some of them?"""
+        self._open = OpenParts()
+        sites.end = self._close
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -96,7 +100,9 @@ class AttentionInterceptor(TorchFunctionMode):
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = _MHA_ARGUMENTS.bind(*args, **kwargs).arguments
-        outer, self._in_mha = self._in_mha, (given["num_heads"], given["query"] is not given["key"])
+        query, key = given["query"], given["key"]
+        some = query is not key and query.untyped_storage().data_ptr() == key.untyped_storage().data_ptr()
+        outer, self._in_mha = self._in_mha, (given["num_heads"], query is not key and not some, some)
         try:
             with self:
                 return _MHA(*args, **kwargs)
@@ -244,25 +250,42 @@ class AttentionInterceptor(TorchFunctionMode):
 
     def _attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> Tensor | None:
         """Show the call, edit it, and return z; None: what `own` returned stands, untouched."""
-        key = self.sites.next_key()
-        if key not in self.map.kinds:
-            self.map.add(key, self._layer(key, call), self.sites.input())
+        parts = self._open.parts
+        if parts is None or parts.key[0] != self.sites.name() or not parts.goes_on(call):
+            self._close(call)
+            key, parts = self.sites.next_key(), None
+            total = None if key in self.map.single or self._crosses(key) else first_part(call, self._positions())
+            if total is not None:
+                self._open.parts = parts = Parts(key, total)
+            if key not in self.map.kinds:
+                self.map.add(key, self._layer(key, call, total is not None), self.sites.input())
+        else:
+            key = parts.key
         here = self.here()
         if here is None:
             own()
-            return None
-        if call.n_heads != (n := self.map.kinds[key].n_heads):
+            z = None
+        elif call.n_heads != (n := self.map.kinds[key].n_heads):
             text = f"{key[0]}: {call.n_heads} heads now and {n} before, so that it cannot be known which is which"
             if here.edits:
                 raise CannotWatch(text)
             self.map.problem(text)
             own()
-            return None
-        place = self.map.places[key]
-        total = self.map.layers[place.layer].n_heads
-        taps = Taps(here, place.layer, place.offset, total, call.n_heads == total)
-        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and is_causal(call)
-        call = replace(call, layer=place.layer, first_head=place.offset, causal=causal)
+            z = None
+        elif parts is not None:
+            z = self._attend_part(parts, self._taps(here, key), own)
+        else:
+            z = self._attend_whole(key, here, call, own, dropout)
+        if parts is not None:
+            parts.calls.append(call)
+            if parts.complete:
+                self._close()
+        return z
+
+    def _attend_whole(
+        self, key: Key, here: Active, call: AttentionCall, own: Callable[[], Tensor], dropout: float
+    ) -> Tensor | None:
+        taps, call = self._taps(here, key), self._placed(key, here, call)
         edited = taps.inputs(call)
         changed = edited is not call
         unchecked = bool(here.visitors) and key not in self.map.checked and not changed
@@ -283,6 +306,58 @@ class AttentionInterceptor(TorchFunctionMode):
         after = taps.at("z", z)
         return None if after is z and not changed else after
 
+    def _attend_part(self, parts: Parts, taps: Taps, own: Callable[[], Tensor]) -> Tensor | None:
+        """Edit z of one block of queries; what is shown is the whole, when its last block has come."""
+        if any(taps.edits(what) for what in ("q", "k", "v", "pattern")):
+            raise CannotWatch(
+                f"{parts.key[0]} computes its attention in blocks of queries: z of its heads can be changed (ablate), "
+                f"their q, k, v and patterns cannot"
+            )
+        z = own()
+        after = replace(taps, rows=(parts.queries, parts.total)).at("z", z)
+        return None if after is z else after
+
+    def _close(self, then: AttentionCall | None = None) -> None:
+        """No further block comes: show the whole, or say why its blocks are none; `then` is what came instead."""
+        parts, self._open.parts = self._open.parts, None
+        if parts is None or not parts.calls:
+            return
+        key, call = parts.key, parts.calls[0]
+        if parts.complete:
+            call = joined(parts.calls)
+        elif len(parts.calls) > 1 or then is not None and key[0] == self.sites.name() and parts.shares(then):
+            self.map.problem(
+                f"{key[0]} computes its attention in blocks of queries, and it cannot be known how these make up one "
+                f"attention: give each block all keys and a mask, or all keys up to its last query"
+            )
+            return
+        else:
+            self.map.single.add(key)
+        self.map.revise(key, self._layer(key, call))
+        here = self.here()
+        if here is None or call.n_heads != self.map.kinds[key].n_heads:
+            return
+        taps, call = self._taps(here, key), self._placed(key, here, call)
+        taps.inputs(call)
+        if taps.wants("pattern"):
+            taps.at("pattern", call.pattern())
+        if here.visitors:
+            self.wants_z = False
+            self._show(here, call)
+            if key not in self.map.checked:
+                check(self.map, key, call, None, None, 0.0)
+
+    def _taps(self, here: Active, key: Key) -> Taps:
+        place, n = self.map.places[key], self.map.kinds[key].n_heads
+        total = self.map.layers[place.layer].n_heads
+        return Taps(here, place.layer, place.offset, total, n == total)
+
+    def _placed(self, key: Key, here: Active, call: AttentionCall) -> AttentionCall:
+        """The call as one of a layer: where its heads stand, and whether it looks ahead, if somebody asks."""
+        place = self.map.places[key]
+        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and is_causal(call)
+        return replace(call, layer=place.layer, first_head=place.offset, causal=causal)
+
     def _show(self, here: Active, call: AttentionCall) -> Tensor | None:
         self.showing = True
         try:
@@ -290,12 +365,28 @@ class AttentionInterceptor(TorchFunctionMode):
         finally:
             self.showing = False
 
-    def _layer(self, key: Key, call: AttentionCall) -> Layer:
+    def _crosses(self, key: Key) -> bool:
+        """Can its keys be no more than those of its own queries, as far as names and arguments say?"""
+        if self._in_mha is not None:
+            return not self._in_mha[2]
+        return self.cached or any(word in key[0].lower() for word in CROSS)
+
+    def _positions(self) -> int | None:
+        """Positions of the sequence that the running module works on, as far as anything says so."""
+        x = self.sites.input()
+        if self._in_mha is not None:
+            return None
+        if not isinstance(x, Tensor) or x.ndim not in (2, 3):
+            x = self.tokens
+        return None if x is None else x.shape[1]
+
+    def _layer(self, key: Key, call: AttentionCall, part: bool = False) -> Layer:
+        """part: a block of its queries, so that it is not known yet whether it looks ahead."""
         _, query_pos, key_pos = call.shape
         named = any(word in key[0].lower() for word in CROSS)
         cross = self._in_mha[1] if self._in_mha else named or query_pos != key_pos and not self.cached
         causal = not cross and (query_pos != key_pos or is_causal(call, but_for_padding=True))
-        return Layer(key[0], "cross" if cross else "self", causal, call.n_heads)
+        return Layer(key[0], "cross" if cross and not part else "self", causal and not part, call.n_heads)
 
 
 def _values(pattern: Tensor, v: Tensor) -> Tensor:

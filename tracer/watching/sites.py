@@ -41,10 +41,15 @@ class Sites:
         self.begin: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None
         """Told of each forward pass, when its outermost module starts: the model itself, or a part of it."""
 
+        self.end: Callable[[], None] | None = None
+        """Told when that module has ended."""
+
     def attach(self) -> None:
         def leave(_module: nn.Module, _args: Any, _output: Any) -> None:  # no method: copying a model copies its hooks
             if self._stack:  # else this forward pass began, in another thread, before the hooks were there
                 self._stack.pop()
+                if not self._stack and self.end is not None:
+                    self.end()
 
         for name, module in self._model.named_modules():
             self._handles += [

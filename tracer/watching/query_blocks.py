@@ -63,7 +63,9 @@ class OpenParts(threading.local):
 
 def first_part(call: AttentionCall, n: int | None) -> int | None:
     """How many queries the attention has that this call may be the first block of; n: positions of the sequence."""
-    _, query_pos, key_pos = call.shape
+    query_pos, key_pos = call.shape[1:]
+    if call.extra:
+        return None
     if query_pos < key_pos and n in (None, key_pos):
         return key_pos
     return n if n is not None and query_pos == key_pos < n else None

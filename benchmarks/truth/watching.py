@@ -221,7 +221,6 @@ def held_out() -> Iterator[Attack]:
         logits = model.eval()(ids, targets)[0].double()
     truth = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten()))
     found = float(open_run("held").trace["val_loss"][-1])
-    plain.counts.copy_(model.counts)
     yield Attack(
         "The held-out loss is that of the batches given, in eval mode", "Training; tracer.watch(held_out=...)",
         "8 rows in batches of 5 and 3 beside the loss of all in one, in float64; the training beside one without",

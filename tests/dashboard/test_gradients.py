@@ -144,7 +144,8 @@ def test_the_whole_gradient_and_its_clipping(open_page, copy_run, sent):
     app = open_page("gradients", run="clipped", step=int(run.trace.step[1]))
     head, arrays, _ = sent(app, "clip_curve")
     assert head["labels"] == ["clip factor"] and head["lo"] == 0.25 and head["hi"] == 1.0
-    assert any("every gradient is multiplied by 0.25." in c.value for c in app.caption)
+    assert any("clipping leaves 0.25 of it." in c.value for c in app.caption)
+    assert sent(app, "total_curve")[0]["labels"] == ["before clipping", "after clipping"]
 
 
 def test_a_run_that_does_not_clip_says_so(open_page, copy_run):

@@ -42,9 +42,10 @@ class Calls:
         after: Callable[[nn.Module, dict[str, Any], Any], None],
     ) -> None:
         self.model = bare(model)
-        before, after = torch.compiler.disable(before), torch.compiler.disable(after)
-        self._before = Hook(lambda _module, args, kwargs: before(args, kwargs))
-        self._after = Hook(lambda module, _args, kwargs, output: after(module, kwargs, output))
+        uncompiled: Any = torch.compiler.disable
+        first, last = uncompiled(before), uncompiled(after)
+        self._before = Hook(lambda _module, args, kwargs: first(args, kwargs))
+        self._after = Hook(lambda module, _args, kwargs, output: last(module, kwargs, output))
         self._leave: list[Callable[[], object]] = []
         self._listen(model)
         _LISTENING.append(self)
@@ -105,9 +106,9 @@ _LISTENING: list[Calls] = []
 _CALL = OptimizedModule.__call__
 
 
-def _called(wrapper: OptimizedModule, *args: Any, **kwargs: Any) -> Any:
+def _called(self: OptimizedModule, *args: Any, **kwargs: Any) -> Any:
     """Calls a compiled model, after those who listen to it have moved there."""
     if not torch.compiler.is_compiling():
-        for one in [one for one in _LISTENING if one.model is bare(wrapper)]:
-            one.moved(wrapper)
-    return _CALL(wrapper, *args, **kwargs)
+        for one in [one for one in _LISTENING if one.model is bare(self)]:
+            one.moved(self)
+    return _CALL(self, *args, **kwargs)

@@ -5,9 +5,10 @@
         ...                      # forward, backward, optimiser, as before
         recorder.step(loss)      # decides by itself when to measure
 
-1. The first forward pass tells how the model is called; a few rows of that batch are kept as the probe.
+1. The first forward pass tells how the model is called (`calls`); a few rows of that batch are kept as the probe.
 2. When a measurement is due, it is made between two steps, beside the training and not in it (`probing`).
-3. Gradient, weight and update norms are taken around the optimiser's own step, where gradients are sure to be there.
+3. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
+   weights before and after it (`updates`).
 4. Whatever goes wrong in here is said once, in a warning; then the recorder is off and the training goes on.
 """
 

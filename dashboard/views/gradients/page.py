@@ -28,13 +28,14 @@ QUANTITIES = {
     "update_ratio": "update ratio u", "grad_norm": "gradient g", "grad_norm_clipped": "clipped gradient",
     "weight_norm": "weight w",
 }  # fmt: skip
+SHORT = {"grad_norm_clipped": "clipped"}
 LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
 HEIGHT = 260
 
 
 def page() -> None:
     choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
-    chooser, stepper, switch, axis = st.columns([3, 4, 4, 2])
+    chooser, stepper, switch, axis = st.columns([3, 3, 5, 2])
     with chooser:
         run = choosers.choose_run()
     offered = _offered(run)
@@ -55,7 +56,7 @@ def page() -> None:
 def _choose_quantity(offered: list[str]) -> str:
     """The first of those that the run holds, until somebody chooses."""
     shown = state.among("quantity", offered) or offered[0]
-    st.segmented_control("Show", offered, required=True, format_func=QUANTITIES.__getitem__,
+    st.segmented_control("Show", offered, required=True, format_func=lambda name: SHORT.get(name, QUANTITIES[name]),
                          **state.control("quantity_box", shown, lambda name: state.update(quantity=name)))  # fmt: skip
     return shown
 

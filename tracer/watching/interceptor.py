@@ -3,7 +3,7 @@
 1. A `TorchFunctionMode` is handed every torch function that runs inside it, in its thread only.
 2. Fused attention is a call of F.scaled_dot_product_attention: q, k, v, mask and scale are its arguments.
    nn.MultiheadAttention hides it behind F.multi_head_attention_forward, which is torch's own code run again with the
-   mode on.
+   mode on. Flex attention is a call of torch's operator (`flex`).
 3. Attention by hand is a softmax over the last axis whose result, perhaps after a cast or a dropout, is multiplied with
    v by matmul, bmm or einsum: that result is the pattern, whatever scores, biases or caps it came from.
 4. `tracer.interventions.edits` then speaks as it does to our own models: taps
@@ -25,6 +25,7 @@ from tracer.heads.call import AttentionCall, row_block
 from tracer.interventions.edits import active
 from tracer.watching.attending import Attending
 from tracer.watching.discovered import DiscoveredAttention
+from tracer.watching.flex import Normalisers, blocks_fit, call_of, is_flex
 from tracer.watching.kernels import MHA, MultiHead, four_axes, heads_last, sdpa_arguments
 from tracer.watching.layout import Layout
 from tracer.watching.sites import Sites
@@ -41,6 +42,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
         self.d_vocab: int | None = None
         self._table: Tensor | None = None
         self._soft = Softmaxes()
+        self._lse = Normalisers()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -50,18 +52,30 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
             return self._fused(func, args, kwargs)
         if func is F.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
+        if is_flex(func):
+            return self._flex(func, args, kwargs)
         if func is F.embedding:
             self._look_up(args, kwargs)
         name = getattr(func, "__name__", "")
+        result = self._by_hand(func, name, args, kwargs)
+        if len(self._lse) and self._lse.used(name, args, result):
+            self.map.problem(
+                f"{self.sites.name()}: what flex_attention returned is changed with its lse (a sink, or parts that are "
+                f"merged), so that its weights are not the pattern; write it as one softmax, or load a Hugging Face "
+                f"model with attn_implementation='eager'"
+            )
+        return result
+
+    def _by_hand(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name == "softmax":
             return self._softmax(func, args, kwargs)
-        if len(self._soft):
-            if name in PRODUCTS:
-                return self._product(func, name, args, kwargs)
-            result = func(*args, **kwargs)
-            self._soft.follow(name, args[0] if args else kwargs.get("input"), result)
-            return result
-        return func(*args, **kwargs)
+        if not len(self._soft):
+            return func(*args, **kwargs)
+        if name in PRODUCTS:
+            return self._product(func, name, args, kwargs)
+        result = func(*args, **kwargs)
+        self._soft.follow(name, args[0] if args else kwargs.get("input"), result)
+        return result
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = args[0] if args else kwargs["input"]
@@ -122,6 +136,28 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
             self.cached and self.tokens is not None and self.tokens.shape[1] == 1 < q.shape[1]
             and len(self.tokens) == len(q) and q.shape[2] == k.shape[2]
         )  # fmt: skip
+
+    def _flex(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        q, k, v, score_mod, blocks, *others = args
+        if kwargs or self.here() is None:
+            self.sites.next_key()
+            return func(*args, **kwargs)
+        if not blocks_fit(func, q, k, v, score_mod, blocks, *others):
+            self.map.problem(
+                f"{self.sites.name()}: the blocks of its BlockMask hide other keys than its mask_mod, and only a "
+                f"compiled kernel obeys them: make it by create_block_mask"
+            )
+        kept: list[Any] = []
+
+        def own() -> Tensor:
+            if not kept:
+                kept.extend(func(*args))
+                self._lse.begin(kept[1])
+            return heads_last(kept[0])
+
+        z = self.attend(call_of(func, *args), own, 0.0)
+        own()
+        return tuple(kept) if z is None else (rearrange(z, "batch pos head d -> batch head pos d"), *kept[1:])
 
     # Attention by hand.
 

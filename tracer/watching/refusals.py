@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 UNSEEN = {
     "flash_attention_2": "a kernel of the flash-attn package",
     "flash_attention_3": "a kernel of the flash-attn package",
-    "flex_attention": "torch's flex attention, compiled into one kernel",
 }  # fmt: skip
 
 

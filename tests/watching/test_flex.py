@@ -52,7 +52,7 @@ def nothing(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor
 MASKS: dict[Any, Callable[[int], Tensor]] = {
     None: lambda b: torch.ones(T, T, dtype=torch.bool),
     causal: lambda b: ROW >= KEY,
-    sliding: lambda b: (ROW >= KEY) & (ROW < KEY + 20 + 10 * b),
+    sliding: lambda b: (ROW >= KEY) & (KEY + 20 + 10 * b > ROW),
 }
 SCORES: dict[Any, Callable[[Tensor], Tensor]] = {
     nothing: lambda s: s,

@@ -248,7 +248,7 @@ def conventions() -> Iterator[Attack]:
         "arena_diagonal": (length + 1) / (length + 2),
     }  # fmt: skip
     for name, one in CONVENTIONS.items():
-        value, top = float(found[name][layer, head]), float(best[name].mean())
+        value, top = float(found[name].values[layer, head]), float(best[name].mean())
         yield Attack(
             f"an induction score, `{name}`: {one.counts}", f"tracer.analysis.conventions; {one.source}",
             "blocks of 25 tokens, twice, on a head that does nothing else (and rests on the start token), and on the "

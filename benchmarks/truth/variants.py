@@ -237,7 +237,7 @@ def conventions() -> Iterator[Attack]:
     block = torch.from_numpy(np.stack([1 + rng.choice(model.d_vocab - 1, length, replace=False) for _ in range(32)]))
     tokens = torch.cat([torch.zeros(32, 1, dtype=torch.long), block, block], 1)
     found = induction_conventions(model, tokens)
-    layer, head = np.unravel_index(int(found["ours"].argmax()), found["ours"].shape)
+    layer, head = np.unravel_index(int(found["ours"].values.argmax()), found["ours"].shape)
     n = 2 * length + 1
     ideal = torch.zeros(32, 1, n, n)
     ideal[:, :, : length + 1, 0] = 1

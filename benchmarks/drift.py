@@ -33,7 +33,10 @@ def measured(runs: Path, kernels: str, threads: int) -> Drift:
     many = str(threads)
     env = os.environ | {"ATEN_CPU_CAPABILITY": kernels, "OMP_NUM_THREADS": many, "MKL_NUM_THREADS": many}
     subprocess.run([sys.executable, "-m", "tracer", "reproduce", SPECIMEN], cwd=there, env=env, check=False)
-    return Drift(kernels, threads, SPECIMEN, outcome(open_run(there / "checkpoints" / f"{SPECIMEN}-small")))
+    run = open_run(there / "checkpoints" / f"{SPECIMEN}-small")
+    if run.status != "finished":
+        sys.exit(f"{run.directory} is {run.status}: only ends can be compared; run this again, and it goes on")
+    return Drift(kernels, threads, SPECIMEN, outcome(run))
 
 
 def as_it_was(one: dict[str, Any]) -> Outcome:

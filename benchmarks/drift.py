@@ -35,7 +35,7 @@ def measured(runs: Path, kernels: str, threads: int) -> Drift:
     subprocess.run([sys.executable, "-m", "tracer", "reproduce", SPECIMEN], cwd=there, env=env, check=False)
     run = open_run(there / "checkpoints" / f"{SPECIMEN}-small")
     if run.status != "finished":
-        sys.exit(f"{run.directory} is {run.status}: only ends can be compared; run this again, and it goes on")
+        sys.exit(f"{there} is {run.status}: only ends can be compared; run this again, and it goes on")
     return Drift(kernels, threads, SPECIMEN, outcome(run))
 
 

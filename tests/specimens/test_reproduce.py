@@ -18,7 +18,7 @@ from tracer.specimens.claims import CLAIMS, NOISE, NOISE_AT_100, Outcome, answer
 from tracer.specimens.exercises import EXERCISES
 from tracer.specimens.reproduce import named, reproduce, trained
 from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS, Check
-from tracer.specimens.tables import as_json, figures, tables
+from tracer.specimens.tables import Drift, as_json, drift_said, figures, tables
 from tracer.store import open_run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -217,9 +217,27 @@ def as_it_was(one: dict[str, Any]) -> Outcome:
 def test_the_document_is_made_from_the_figures_that_were_kept(kept: tuple[Any, Any]) -> None:
     document, text = ((DOCS / name).read_text() for name in ("specimens.md", "specimens.json"))
     assert document[document.index(f"## {TUTORIALS[0]}\n") :] == tables(*kept)
-    assert text == as_json(*kept) + "\n"  # nothing in it is of another version
+    drift = [Drift(**{**one, "outcome": as_it_was(one["outcome"])}) for one in json.loads(text)["drift"]]
+    assert text == as_json(*kept, drift) + "\n"  # nothing in it is of another version
+    assert drift_said(drift) in document
     assert set(TRAINED) == set(kept[0][0])
     assert "docs/specimens.md" in (DOCS.parent / "README.md").read_text()
+
+
+def test_drift_is_the_range_of_what_came_out() -> None:
+    ends = [(3.3, 1.0, 0.5), (3.302, 1.004, 0.5), (3.301, 1.001, 0.41)]
+    found = [
+        Drift(
+            kernels, 1, "single-head", Outcome("x", "finished", 2000, 1.2, entropy, ((entropy,),), loss, 9, own, (0, 0))
+        )
+        for kernels, (loss, entropy, own) in zip(("default", "avx2", "avx2"), ends, strict=True)
+    ]
+    said = drift_said(found).replace("\n", " ")
+    assert "trained 3 times for 2,000 steps with the kernels of 2 kinds of CPU" in said
+    assert (
+        "held-out losses 0.0020 nats apart, entropies 0.0040 nats apart and attention on the token itself 0.0900"
+        in said
+    )
 
 
 def test_the_exercises_of_the_document_are_those_that_run(kept: tuple[Any, Any]) -> None:

@@ -28,6 +28,9 @@ FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
         **TEXT, num_key_value_heads=2, head_dim=6, sliding_window=4, attn_logit_softcapping=0.5,
         query_pre_attn_scalar=6)),
     "bloom": lambda: (hf.BloomForCausalLM, hf.BloomConfig(vocab_size=50, hidden_size=24, n_layer=2, n_head=4)),
+    "falcon": lambda: (hf.FalconForCausalLM, hf.FalconConfig(
+        vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, alibi=True, multi_query=False,
+        parallel_attn=False, bos_token_id=0, eos_token_id=0)),
     "bert": lambda: (hf.BertModel, hf.BertConfig(**TEXT)),
     "t5": lambda: (hf.T5ForConditionalGeneration, hf.T5Config(
         vocab_size=50, d_model=24, d_kv=6, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0)),

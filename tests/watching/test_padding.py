@@ -19,7 +19,7 @@ IDS = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(1))
 SEQUENCES = [row[:n] for row, n in zip(IDS, LENGTHS, strict=True)]
 CASES = [
     (name, kernel, side)
-    for name in ("gpt2", "llama", "mistral", "gemma2", "bert")
+    for name in ("gpt2", "llama", "mistral", "gemma2", "falcon", "bert")
     for kernel in ("sdpa", "eager")
     for side in ("left", "right")
     if (name, kernel) != ("gemma2", "sdpa") and (name, side) != ("bert", "left")
@@ -63,6 +63,39 @@ def test_both_kernels_tell_the_same(build: Callable[..., Any], name: str) -> Non
     for measure in MEASURED:
         np.testing.assert_allclose(fused[measure], by_hand[measure], atol=1e-5, err_msg=measure)
         assert np.isfinite(fused[measure]).all(), measure
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+def test_falcon_with_alibi_and_padding_on_the_left(build: Callable[..., Any], kernel: str) -> None:
+    """Its mask adds the lowest number to every key of a row of padding, which then attends to all of them evenly.
+
+    Against softmax(q k / sqrt(d) + slope * position) in float64, of q and k as its layers make them; by hand the model
+    adds its position twice, the second time with its mask (transformers 5.23).
+    """
+    model, batch, slopes = build("falcon", kernel), padded("left"), torch.tensor([2.0 ** -(2 * n) for n in range(1, 5)])
+    with torch.no_grad(), tracer.watch(model, keep=3) as watcher:
+        plain = model(**batch).logits
+    mask, position = batch["attention_mask"].bool(), batch["position_ids"].double()
+    seen = (mask[:, None, None] & mask[:, None, :, None]).tril()
+    rows: dict[int, Tensor] = {}
+    for layer, block in enumerate(model.transformer.h):
+        block.self_attention.query_key_value.register_forward_hook(
+            lambda _module, _args, out, layer=layer: rows.__setitem__(layer, out.double())
+        )
+    with torch.no_grad():
+        assert torch.equal(model(**batch).logits, plain)
+    for layer, fused in rows.items():
+        q, k, _ = fused.unflatten(-1, (4, 3, 6)).unbind(-2)
+        bias = slopes[:, None, None] * position[:, None, None] / 6**0.5
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / 6**0.5 + bias * (2 if kernel == "eager" else 1)
+        pattern = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        for i, n in enumerate(LENGTHS):
+            for head in range(4):
+                got = watcher.pattern(layer, head, sequence=i)[-n:]
+                assert (got - pattern[i, head, -n:]).abs().max() < 1e-6
+        entropy = torch.special.entr(pattern).sum(-1)
+        each = torch.cat([entropy[i, :, -n:][:, 1:] for i, n in enumerate(LENGTHS)], 1)
+        np.testing.assert_allclose(watcher.read()["entropy"].values[layer], each.mean(1), atol=2e-6)
 
 
 @pytest.mark.parametrize("hides", [True, -torch.inf])

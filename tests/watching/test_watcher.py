@@ -167,11 +167,12 @@ def test_what_is_not_finite_is_told_by_its_layer(gpt: Callable[..., Any]) -> Non
     assert found["entropy"][0].notnull().all() and found["entropy"][1, 0].isnull()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:flex_attention called:UserWarning")
-def test_a_fused_kernel_that_hides_is_named(build: Callable[..., Any]) -> None:
-    model = build("llama", "flex_attention")
+def test_a_kernel_that_hides_is_named(build: Callable[..., Any]) -> None:
+    """An attention of another package is a call that nothing can look into."""
+    model = build("llama")
     with torch.no_grad(), tracer.watch(model) as watcher:
-        model(IDS)
+        model.model.embed_tokens(IDS)
+    model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(CannotWatch, match="attn_implementation='sdpa'"):
         watcher.read()
 

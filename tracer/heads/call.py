@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from einops import einsum, rearrange
+from einops import einsum, rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
-from tracer.heads.definitions import pattern
+from tracer.heads.definitions import pattern, scores
 from tracer.heads.explicit import stats_from_pattern
 
 
@@ -34,6 +34,9 @@ class AttentionCall:
     """Where weights are a softmax of scores that were seen: the largest score of each row,"""
     seen: Int[Tensor, "batch head query_pos 1"] | None = None
     """and how many keys no mask hid from it."""
+    extra: tuple[str, ...] = ()
+    """What the last keys are, where these are no positions: "bias_k" (learned), "zero", or "sink" (it has no value, so
+    that v is 0 there, and the weights of the positions sum to less than 1)."""
     first_head: int = 0
     """Where these heads begin in their layer: a model may compute one head at a time."""
 
@@ -46,6 +49,11 @@ class AttentionCall:
         """batch, query positions, key positions."""
         batch, key_pos = self.v.shape[:2]
         return batch, self.weights.shape[2] if self.weights is not None else self._q.shape[1], key_pos
+
+    @property
+    def positions(self) -> int:
+        """Keys that are positions of the sequence."""
+        return self.shape[2] - len(self.extra)
 
     @property
     def _q(self) -> Tensor:
@@ -61,8 +69,13 @@ class AttentionCall:
             if self.weights is not None:
                 largest, seen = (None if x is None else x.squeeze(-1) for x in (self.largest, self.seen))
                 return stats_from_pattern(
-                    self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs
-                )
+                    self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs,
+                    extra=len(self.extra),
+                )  # fmt: skip
+            if self.extra:
+                whole = self._explicit()
+                found = whole.stats(tokens, thumbs=thumbs)
+                return replace(found, z=values(whole.pattern(), self.v)) if z else found
             assert self.k is not None
             return stats(
                 self._q, self.k, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
@@ -75,10 +88,33 @@ class AttentionCall:
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
                 return self.weights[:, :, rows]
+            if self.extra:
+                return self._explicit().pattern(rows)
             assert self.k is not None
             start, stop, _ = rows.indices(self._q.shape[1])
             mask = row_block(self.mask, start, stop, self.k.shape[1], self.causal, self._q.device)
             return pattern(self._q[:, rows], self.k, scale=self.scale, causal=False, mask=mask)
+
+    def full_mask(self) -> Tensor | None:
+        """Mask and causality as one mask; positions ahead are hidden, extra keys are not."""
+        mask = row_block(self.mask, 0, self.shape[1], self.shape[2], False, self.v.device)
+        if not self.causal:
+            return mask
+        seen = torch.ones(self.shape[1:], dtype=torch.bool, device=self.v.device).tril()
+        seen[:, self.positions :] = True
+        if mask is None:
+            return seen[None, None]
+        return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, float("-inf"))
+
+    def _explicit(self) -> AttentionCall:
+        """The same call from its pattern, all of it at once: for keys that are no positions."""
+        assert self.k is not None
+        found = scores(self._q, self.k, scale=self.scale, causal=False, mask=self.full_mask())
+        largest = found.amax(-1, keepdim=True)
+        return replace(
+            self, weights=found.softmax(-1).masked_fill_(largest < masks.NO_KEY, 0), largest=largest,
+            seen=masks.visible(found).sum(-1, keepdim=True), q=None, k=None, mask=None,
+        )  # fmt: skip
 
     def head(self, index: int) -> AttentionCall:
         """The same of one head alone."""
@@ -128,6 +164,13 @@ class AttentionCall:
             mask = mask.expand(len(key), -1, -1, self.shape[2]).gather(3, at.expand(-1, *mask.shape[1:3], 1))
             scores = scores + masks.as_bias(mask, lse.dtype).squeeze(3)
         return (scores - lse).exp()
+
+
+def values(pattern: Tensor, v: Tensor) -> Float[Tensor, "batch query_pos head d_value"]:
+    """z from a pattern [batch head query_pos key_pos] and v, whose heads may be shared by groups."""
+    groups = pattern.shape[1] // v.shape[2]
+    v = repeat(v, "batch key_pos kv_head d -> batch (kv_head groups) key_pos d", groups=groups)
+    return rearrange(pattern.to(v.dtype) @ v, "batch head query_pos d -> batch query_pos head d")
 
 
 def merged(calls: list[AttentionCall]) -> AttentionCall:

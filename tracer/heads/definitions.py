@@ -74,8 +74,21 @@ def pattern(
     Source: Vaswani et al. 2017, equation 1; `mask`, `causal` and a row that sees no key (0) as in
     F.scaled_dot_product_attention. Memory grows with query_pos * key_pos for every head: for one prompt, not a batch.
     """
+    found = scores(q, k, scale=scale, causal=causal, mask=mask)
+    return found.softmax(-1).masked_fill_(found.amax(-1, keepdim=True) < masks.NO_KEY, 0)
+
+
+def scores(
+    q: Float[Tensor, "batch query_pos head d_head"],
+    k: Float[Tensor, "batch key_pos kv_head d_head"],
+    *,
+    scale: float,
+    causal: bool = True,
+    mask: Mask | None = None,
+) -> Float[Tensor, "batch head query_pos key_pos"]:
+    """What `pattern` is the softmax of: scale * q . k plus the mask, about -1e30 where a key is hidden."""
     dtype, (head, kv_head) = torch.promote_types(q.dtype, torch.float32), (q.shape[2], k.shape[2])
-    scores = einsum(
+    found = einsum(
         rearrange(
             q.to(dtype) * scale, "batch pos (kv group) d -> batch pos kv group d", group=group_size(head, kv_head)
         ),
@@ -83,10 +96,10 @@ def pattern(
         "batch query_pos kv group d, batch key_pos kv d -> batch kv group query_pos key_pos",
     ).flatten(1, 2)
     if mask is not None:
-        scores += masks.as_bias(masks.four_axes(mask, tuple(scores.shape)), dtype)
+        found += masks.as_bias(masks.four_axes(mask, tuple(found.shape)), dtype)
     if causal:
-        masks.hide_future_(scores)
-    return scores.softmax(-1).masked_fill_(scores.amax(-1, keepdim=True) < masks.NO_KEY, 0)
+        masks.hide_future_(found)
+    return found
 
 
 def group_size(head: int, kv_head: int) -> int:

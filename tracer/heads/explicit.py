@@ -10,6 +10,9 @@ from tracer.heads import definitions, pools
 from tracer.heads.blocks import HeadStats, PerRow
 from tracer.heads.definitions import SQUARE
 
+ALL_KEYS = {"entropy", "entropy_normalised", "confidence"}
+"""What a row does with all of its keys, whether they are positions or not."""
+
 
 @torch.no_grad()
 def stats_from_pattern(
@@ -20,22 +23,31 @@ def stats_from_pattern(
     largest: PerRow | None = None,
     seen: Int[Tensor, "batch head query_pos"] | None = None,
     thumbs: int | None = None,
+    extra: int = 0,
 ) -> HeadStats:
     """What `stats` gives, from the weights themselves.
 
     Source: definitions in `tracer.heads.definitions`. Weights do not tell the scores: without `largest`, that of each
     row, max_logit and lse are nan. Nor do they tell which keys a mask hid: without `seen`, how many keys each row could
-    see, entropy_normalised counts all keys (with `causal` those up to the query). A row of zeros saw no key.
+    see, entropy_normalised counts all keys (with `causal` those up to the query). A row of zeros saw no key. The last
+    `extra` keys are no positions: entropies and the largest weight count them, what asks for positions does not.
     """
-    query_pos, key_pos = pattern.shape[-2:]
+    query_pos, key_pos = pattern.shape[-2], pattern.shape[-1] - extra
     square = query_pos == key_pos
     if tokens is not None and not square:
         raise ValueError(f"{query_pos} queries and {key_pos} keys are not the same tokens: leave `tokens` out")
     pattern = pattern.to(torch.promote_types(pattern.dtype, torch.float32))
     empty = pattern.sum(-1) == 0
     undefined = torch.full_like(pattern[..., 0], float("nan"))
+    if extra and seen is None:
+        seen = (definitions.keys_seen(query_pos, key_pos, causal=causal, device=pattern.device) + extra).expand_as(
+            empty
+        )
+    own = pattern[..., :key_pos]
     rows = {
-        name: definitions.of_rows(name, pattern, tokens, causal=causal) if square or name not in SQUARE else undefined
+        name: definitions.of_rows(name, pattern if name in ALL_KEYS else own, tokens, causal=causal)
+        if square or name not in SQUARE
+        else undefined
         for name in definitions.ROWS
         if tokens is not None or not definitions.asks_for(name, "tokens")
     }
@@ -45,5 +57,5 @@ def stats_from_pattern(
         rows={name: value.masked_fill(empty, float("nan")) for name, value in rows.items()},
         lse=(undefined if largest is None else largest - rows["confidence"].log()).masked_fill(empty, float("-inf")),
         max_logit=undefined[..., 0] if largest is None else largest.masked_fill(empty, float("-inf")).amax(-1),
-        thumbs=None if thumbs is None else pools.thumbs(pattern, thumbs),
+        thumbs=None if thumbs is None else pools.thumbs(own, thumbs),
     )

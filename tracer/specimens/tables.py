@@ -8,15 +8,48 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
 from tracer.presets import preset
-from tracer.specimens.claims import Found, Judgement, Outcome, answers, judged
+from tracer.specimens.claims import NOISE, Found, Judgement, Outcome, answers, judged
 from tracer.specimens.systems import SPECIMENS, TUTORIALS, Check, Specimen
 
 VERDICTS: dict[bool | None, str] = {True: "yes", False: "**no**"}
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The end of one specimen, seed 0, trained with the kernels of one kind of CPU (`python -m benchmarks.drift`)."""
+
+    kernels: str
+    """ATEN_CPU_CAPABILITY: the vector instructions that torch sums with."""
+    threads: int
+    name: str
+    outcome: Outcome
+
+
+def drift_said(found: Sequence[Drift]) -> str:
+    """How far runs of one seed end apart on other machines: a sentence and a table."""
+    ends: dict[str, list[float]] = {
+        "held-out loss": [one.outcome.loss for one in found], "entropy": [one.outcome.entropy_end for one in found],
+        "attention on the token itself": [one.outcome.own_token for one in found],
+    }  # fmt: skip
+    apart = {what: max(values) - min(values) for what, values in ends.items()}
+    steps, names = found[0].outcome.step, ", ".join(f"`{name}`" for name in dict.fromkeys(one.name for one in found))
+    rows = [
+        (one.kernels, str(one.threads), *(f"{values[i]:.5f}" for values in ends.values()))
+        for i, one in enumerate(found)
+    ]
+    return (
+        f"One seed does not give the same run to the last digit on every machine: torch adds up in another order with\n"
+        f"other vector instructions and another number of threads. Seed 0 of {names}, trained {len(found)} times for\n"
+        f"{steps:,} steps with the kernels of {len({one.kernels for one in found})} kinds of CPU, ends with held-out "
+        f"losses {apart['held-out loss']:.4f} nats apart,\nentropies {apart['entropy']:.4f} nats apart and attention "
+        f"on the token itself {apart['attention on the token itself']:.4f} apart. Two losses\ncount as different from "
+        f"{NOISE:.2f} nats on.\n\n"
+    ) + _table(("kernels", "threads", *ends), rows)
 
 
 def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
@@ -41,12 +74,12 @@ def tables(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> 
     return "\n".join(parts)
 
 
-def as_json(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]]) -> str:
+def as_json(seeds: Sequence[Found], exercises: Mapping[str, Sequence[Check]], drift: Sequence[Drift] = ()) -> str:
     """What `tables` is given, to six digits; what is not a number is null."""
     kept = {
         "seeds": [{name: asdict(one) for name, one in found.items()} for found in seeds],
         "exercises": {name: [asdict(check) for check in checks] for name, checks in exercises.items()},
-    }
+    } | ({"drift": [asdict(one) for one in drift]} if drift else {})
     return json.dumps(_plain(kept), indent=1, ensure_ascii=False, allow_nan=False)
 
 

@@ -24,6 +24,8 @@ class DiscoveredAttention:
     beside: set[Key] = field(default_factory=set)
     places: dict[Key, Place] = field(default_factory=dict)
     layers: list[Layer] = field(default_factory=list)
+    single: set[Key] = field(default_factory=set)
+    """Those with fewer queries than keys, or than positions, that turned out to be no block of a larger one."""
     problems: list[str] = field(default_factory=list)
     checked: set[Key] = field(default_factory=set)
     softmaxes: set[str] = field(default_factory=set)
@@ -37,6 +39,11 @@ class DiscoveredAttention:
             if self._last_input is not None and self._last_input() is x:
                 self.beside.add(key)
             self._last_input = weakref.ref(x)
+        self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
+
+    def revise(self, key: Key, layer: Layer) -> None:
+        """What was said of an attention when only its first block of queries had come."""
+        self.kinds[key] = layer
         self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
 
     def problem(self, text: str) -> None:

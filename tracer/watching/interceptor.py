@@ -3,7 +3,7 @@
 1. A `TorchFunctionMode` is handed every torch function that runs inside it, in its thread only.
 2. Fused attention is a call of F.scaled_dot_product_attention: q, k, v, mask and scale are its arguments.
    nn.MultiheadAttention hides it behind F.multi_head_attention_forward, which is torch's own code run again with the
-   mode on.
+   mode on. Flex attention is a call of torch's operator (`flex`).
 3. Attention by hand is a softmax over the last axis whose result, perhaps after a cast or a dropout, is multiplied with
    v by matmul, bmm or einsum: that result is the pattern, whatever scores, biases or caps it came from.
 4. `tracer.interventions.edits` then speaks as it does to our own models: taps
@@ -13,59 +13,36 @@
 
 from __future__ import annotations
 
-import inspect
-import types
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import torch
 import torch.nn.functional as F
-from einops import rearrange, repeat
+from einops import rearrange
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tracer.heads.call import AttentionCall
-from tracer.interventions.edits import Active, active
-from tracer.watching.causality import is_causal
-from tracer.watching.checks import check
-from tracer.watching.discovered import DiscoveredAttention, edits_of
+from tracer.heads.call import AttentionCall, row_block
+from tracer.interventions.edits import active
+from tracer.watching.attending import Attending
+from tracer.watching.discovered import DiscoveredAttention
+from tracer.watching.flex import Normalisers, blocks_fit, call_of, is_flex
+from tracer.watching.kernels import MHA, MultiHead, four_axes, heads_last, sdpa_arguments
 from tracer.watching.layout import Layout
-from tracer.watching.refusals import CannotWatch
-from tracer.watching.sites import CROSS, Key, Layer, Sites
+from tracer.watching.sites import Sites
 from tracer.watching.softmaxes import Softmaxes
-from tracer.watching.taps import Taps
-
-# torch's own function, in which nothing asks for a mode again: else it would come back here before its first line
-_mha = F.multi_head_attention_forward
-_MHA = types.FunctionType(
-    _mha.__code__, {**vars(F), "has_torch_function": lambda _: False}, _mha.__name__, _mha.__defaults__
-)
-_MHA.__kwdefaults__ = _mha.__kwdefaults__
-_MHA_ARGUMENTS = inspect.signature(_mha)
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
 
 
-class AttentionInterceptor(TorchFunctionMode):
+class AttentionInterceptor(Attending, TorchFunctionMode):
     """Inside `with AttentionInterceptor(sites, map):` every attention of the watched model passes through `attend`."""
 
     def __init__(self, sites: Sites, found: DiscoveredAttention) -> None:
-        super().__init__()
-        self.sites, self.map = sites, found
-        self.tokens: Tensor | None = None
-        """Token ids of the current forward pass: the first matrix of integers that was looked up in an embedding, or
-        what was looked up in that one since."""
+        super().__init__(sites, found)
         self.d_vocab: int | None = None
-        self.cached = False
-        """Does this forward pass go on from keys and values kept of earlier ones? Only causal attention can."""
-        self.showing = False
-        """Are visitors being shown an attention of this model now, and not of another?"""
-        self.wants_z = False
-        """Is a visitor's z of use: to check the call, or as what an edited call gives?"""
         self._table: Tensor | None = None
         self._soft = Softmaxes()
-        self._in_mha: tuple[int, bool] | None = None
+        self._lse = Normalisers()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -75,18 +52,30 @@ class AttentionInterceptor(TorchFunctionMode):
             return self._fused(func, args, kwargs)
         if func is F.multi_head_attention_forward:
             return self._multi_head(args, kwargs)
+        if is_flex(func):
+            return self._flex(func, args, kwargs)
         if func is F.embedding:
             self._look_up(args, kwargs)
         name = getattr(func, "__name__", "")
+        result = self._by_hand(func, name, args, kwargs)
+        if len(self._lse) and self._lse.used(name, args, result):
+            self.map.problem(
+                f"{self.sites.name()}: what flex_attention returned is changed with its lse (a sink, or parts that are "
+                f"merged), so that its weights are not the pattern; write it as one softmax, or load a Hugging Face "
+                f"model with attn_implementation='eager'"
+            )
+        return result
+
+    def _by_hand(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name == "softmax":
             return self._softmax(func, args, kwargs)
-        if len(self._soft):
-            if name in PRODUCTS:
-                return self._product(func, name, args, kwargs)
-            result = func(*args, **kwargs)
-            self._soft.follow(name, args[0] if args else kwargs.get("input"), result)
-            return result
-        return func(*args, **kwargs)
+        if not len(self._soft):
+            return func(*args, **kwargs)
+        if name in PRODUCTS:
+            return self._product(func, name, args, kwargs)
+        result = func(*args, **kwargs)
+        self._soft.follow(name, args[0] if args else kwargs.get("input"), result)
+        return result
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = args[0] if args else kwargs["input"]
@@ -95,32 +84,34 @@ class AttentionInterceptor(TorchFunctionMode):
             self.tokens, self._table, self.d_vocab = ids, table, table.shape[0]
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = _MHA_ARGUMENTS.bind(*args, **kwargs).arguments
-        outer, self._in_mha = self._in_mha, (given["num_heads"], given["query"] is not given["key"])
+        outer, self.in_mha = self.in_mha, MultiHead.of(args, kwargs)
         try:
             with self:
-                return _MHA(*args, **kwargs)
+                return MHA(*args, **kwargs)
         finally:
-            self._in_mha = outer
+            self.in_mha = outer
 
     # Attention through the fused kernel.
 
     def _fused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        q, k, v, mask, dropout, causal, scale = _sdpa_arguments(*args, **kwargs)
+        q, k, v, mask, dropout, causal, scale = sdpa_arguments(*args, **kwargs)
         if q.ndim not in (3, 4) or k.ndim != q.ndim:
             self.map.problem(f"{self.sites.name()}: F.scaled_dot_product_attention takes 3 or 4 axes, not {q.ndim}")
             return func(*args, **kwargs)
         heads_out = q.ndim == 3  # no axis of heads: one head
         if heads_out and self._folded(len(q)):
             return func(*args, **kwargs)
-        q, k, v = (_heads_last(t) for t in (q, k, v))
-        mask = _four_axes(mask, heads_out)
+        q, k, v = (heads_last(t) for t in (q, k, v))
+        mask = four_axes(mask, heads_out)
         packed = self._packed(q, k)
         if packed:  # what Hugging Face does to one query: the heads that share a key head stand in for positions
             q = rearrange(q, "batch group kv d -> batch 1 (kv group) d")
             if mask is not None and mask.shape[1] > 1:
                 mask = rearrange(mask, "batch kv group key -> batch (kv group) 1 key")
         call = AttentionCall(0, v, q, k, q.shape[-1] ** -0.5 if scale is None else scale, causal, mask)
+        if self.in_mha and self.in_mha.extra:  # the flag counts them as later positions: a mask says it as it is
+            mask = row_block(mask, 0, q.shape[1], k.shape[1], causal, q.device)
+            call = replace(call, mask=mask, causal=False, extra=self.in_mha.extra)
         if self._over_positions(call):
             return func(*args, **kwargs)
         kept: list[Tensor] = []
@@ -128,10 +119,10 @@ class AttentionInterceptor(TorchFunctionMode):
         def own() -> Tensor:
             if not kept:
                 kept.append(func(*args, **kwargs))
-            z = _heads_last(kept[0])
+            z = heads_last(kept[0])
             return rearrange(z, "batch group kv d -> batch 1 (kv group) d") if packed else z
 
-        z = self._attend(call, own, dropout)
+        z = self.attend(call, own, dropout)
         if z is None:
             return kept[0]
         z = z.to(v.dtype)
@@ -145,6 +136,28 @@ class AttentionInterceptor(TorchFunctionMode):
             self.cached and self.tokens is not None and self.tokens.shape[1] == 1 < q.shape[1]
             and len(self.tokens) == len(q) and q.shape[2] == k.shape[2]
         )  # fmt: skip
+
+    def _flex(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        q, k, v, score_mod, blocks, *others = args
+        if kwargs or self.here() is None:
+            self.sites.next_key()
+            return func(*args, **kwargs)
+        if not blocks_fit(func, q, k, v, score_mod, blocks, *others):
+            self.map.problem(
+                f"{self.sites.name()}: the blocks of its BlockMask hide other keys than its mask_mod, and only a "
+                f"compiled kernel obeys them: make it by create_block_mask"
+            )
+        kept: list[Any] = []
+
+        def own() -> Tensor:
+            if not kept:
+                kept.extend(func(*args))
+                self._lse.begin(kept[1])
+            return heads_last(kept[0])
+
+        z = self.attend(call_of(func, *args), own, 0.0)
+        own()
+        return tuple(kept) if z is None else (rearrange(z, "batch pos head d -> batch head pos d"), *kept[1:])
 
     # Attention by hand.
 
@@ -167,7 +180,7 @@ class AttentionInterceptor(TorchFunctionMode):
         at = next((i for i, x in enumerate(operands) if x in self._soft), None)
         if at is None or len(operands) != 2 or (equation is None and at != 0) or kwargs.get("out") is not None:
             return func(*args, **kwargs)
-        soft = self._soft[operands[at]]
+        soft = self._soft.at_values(operands[at])
         weights = operands[at] if soft.weights is None else soft.weights
         layout = Layout.of(equation, operands, at, self._fold(operands[at], weights), self._batch())
         if layout is None:
@@ -181,9 +194,13 @@ class AttentionInterceptor(TorchFunctionMode):
         if not layout.has_heads and layout.fold is None and self._folded(len(operands[at])):
             return func(*args, **kwargs)
         largest, seen = (None if x is None else layout.weights(x) for x in (soft.largest, soft.seen))
-        call = AttentionCall(
-            0, layout.v(operands[1 - at]), weights=layout.weights(weights), causal=False, largest=largest, seen=seen
-        )
+        weights, v = layout.weights(weights), layout.v(operands[1 - at])
+        extra = self.in_mha.extra if self.in_mha else ()
+        if soft.cut is not None:  # a key without a value: the same as one whose value is 0, behind the others
+            n = weights.shape[3] - v.shape[1]
+            weights, extra = weights if soft.cut == "last" else weights.roll(-n, 3), ("sink",) * n
+            v = F.pad(v, (0, 0, 0, 0, 0, n))
+        call = AttentionCall(0, v, weights=weights, causal=False, largest=largest, seen=seen, extra=extra)
         if self._over_positions(call):
             return func(*args, **kwargs)
         kept: list[Tensor] = []
@@ -193,7 +210,7 @@ class AttentionInterceptor(TorchFunctionMode):
                 kept.append(func(*args, **kwargs))
             return layout.z(kept[0])
 
-        z = self._attend(call, own, 0.0)
+        z = self.attend(call, own, 0.0)
         if z is None:
             return kept[0]
         return layout.back(z.to(operands[1 - at].dtype))
@@ -204,7 +221,7 @@ class AttentionInterceptor(TorchFunctionMode):
             return None
         if weights.ndim == 4:
             return weights.shape[1]
-        return self._in_mha[0] if self._in_mha else None
+        return self.in_mha.n_heads if self.in_mha else None
 
     def _batch(self) -> int | None:
         """Sequences of this forward pass, as far as anything says so."""
@@ -231,94 +248,3 @@ class AttentionInterceptor(TorchFunctionMode):
         if not isinstance(x, Tensor) or x.ndim not in (2, 3):
             return False
         return tuple(x.shape[:2]) == (call.shape[0], call.n_heads) and x.shape[1] not in call.shape[1:]
-
-    # Both ways.
-
-    def here(self) -> Active | None:
-        """What is in force here for this model."""
-        here, mine = active(), edits_of(self.map)
-        if not mine:
-            return here
-        here = here or Active()
-        return replace(here, edits=(*here.edits, *mine))
-
-    def _attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> Tensor | None:
-        """Show the call, edit it, and return z; None: what `own` returned stands, untouched."""
-        key = self.sites.next_key()
-        if key not in self.map.kinds:
-            self.map.add(key, self._layer(key, call), self.sites.input())
-        here = self.here()
-        if here is None:
-            own()
-            return None
-        if call.n_heads != (n := self.map.kinds[key].n_heads):
-            text = f"{key[0]}: {call.n_heads} heads now and {n} before, so that it cannot be known which is which"
-            if here.edits:
-                raise CannotWatch(text)
-            self.map.problem(text)
-            own()
-            return None
-        place = self.map.places[key]
-        total = self.map.layers[place.layer].n_heads
-        taps = Taps(here, place.layer, place.offset, total, call.n_heads == total)
-        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and is_causal(call)
-        call = replace(call, layer=place.layer, first_head=place.offset, causal=causal)
-        edited = taps.inputs(call)
-        changed = edited is not call
-        unchecked = bool(here.visitors) and key not in self.map.checked and not changed
-        self.wants_z = (changed or unchecked) and not torch.is_grad_enabled()
-        z = self._show(here, edited)
-        if unchecked:
-            check(self.map, key, call, z if self.wants_z else None, own, dropout)
-        if taps.wants("pattern"):
-            weights = edited.pattern()
-            pattern = taps.at("pattern", weights)
-            if changed or pattern is not weights:
-                z, changed = _values(pattern, edited.v), True
-        if changed and z is None:
-            z = _values(edited.pattern(), edited.v)
-        elif not changed:
-            z = own()
-        assert z is not None
-        after = taps.at("z", z)
-        return None if after is z and not changed else after
-
-    def _show(self, here: Active, call: AttentionCall) -> Tensor | None:
-        self.showing = True
-        try:
-            return here.visit(call)
-        finally:
-            self.showing = False
-
-    def _layer(self, key: Key, call: AttentionCall) -> Layer:
-        _, query_pos, key_pos = call.shape
-        named = any(word in key[0].lower() for word in CROSS)
-        cross = self._in_mha[1] if self._in_mha else named or query_pos != key_pos and not self.cached
-        causal = not cross and (query_pos != key_pos or is_causal(call, but_for_padding=True))
-        return Layer(key[0], "cross" if cross else "self", causal, call.n_heads)
-
-
-def _values(pattern: Tensor, v: Tensor) -> Tensor:
-    """z from a pattern [batch head query_pos key_pos] and v, whose heads may be shared by groups."""
-    groups = pattern.shape[1] // v.shape[2]
-    v = repeat(v, "batch key_pos kv_head d -> batch (kv_head groups) key_pos d", groups=groups)
-    return rearrange(pattern.to(v.dtype) @ v, "batch head query_pos d -> batch query_pos head d")
-
-
-def _sdpa_arguments(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, float, bool, float | None]:  # fmt: skip
-    return query, key, value, attn_mask, dropout_p, is_causal, scale
-
-
-def _heads_last(x: Tensor) -> Tensor:
-    """[batch head pos d] or [batch pos d] to [batch pos head d]."""
-    return x.unsqueeze(2) if x.ndim == 3 else rearrange(x, "batch head pos d -> batch pos head d")
-
-
-def _four_axes(mask: Tensor | None, no_heads: bool) -> Tensor | None:
-    """A mask as [batch head query_pos key_pos]; where q has no axis of heads, one of three axes has none either."""
-    if mask is None or mask.ndim == 4:
-        return mask
-    return mask.unsqueeze(1) if mask.ndim == 3 and no_heads else mask.view((1,) * (4 - mask.ndim) + tuple(mask.shape))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 UNSEEN = {
     "flash_attention_2": "a kernel of the flash-attn package",
     "flash_attention_3": "a kernel of the flash-attn package",
-    "flex_attention": "torch's flex attention, compiled into one kernel",
 }  # fmt: skip
 
 
@@ -35,7 +34,7 @@ def refuse(model: nn.Module, found: DiscoveredAttention) -> None:
     kinds = {type(modules[name]) for name in seen if name in modules}
     if unseen := sorted(name for name in others if name in modules and type(modules[name]) in kinds):
         raise CannotWatch(
-            f"{', '.join(unseen[:3])}: its softmax is changed on the way to the values (heads mixed, keys or a sink "
+            f"{', '.join(unseen[:3])}: its softmax is changed on the way to the values (heads mixed, keys "
             f"cut off), unlike that of {min(seen)}, so that some layers would be missing"
         )
 
@@ -52,7 +51,7 @@ def nothing_seen(model: nn.Module, found: DiscoveredAttention) -> str:
         where = ", ".join(sorted(found.softmaxes)[:3])
         return (
             f"no attention could be told apart in this {type(model).__name__}: there is a softmax in {where}, but its "
-            f"result is changed on the way to the values (heads mixed, keys or a sink cut off), so that no head has a "
+            f"result is changed on the way to the values (heads mixed, keys cut off), so that no head has a "
             f"pattern whose rows sum to 1"
         )
     return (

@@ -29,6 +29,8 @@ class Layer:
     kind: Literal["self", "cross"]
     causal: bool
     n_heads: int
+    extra: tuple[str, ...] = ()
+    """What the last keys of its patterns are, where these are no positions: `AttentionCall.extra`."""
 
 
 class Sites:
@@ -41,10 +43,15 @@ class Sites:
         self.begin: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None
         """Told of each forward pass, when its outermost module starts: the model itself, or a part of it."""
 
+        self.end: Callable[[], None] | None = None
+        """Told when that module has ended."""
+
     def attach(self) -> None:
         def leave(_module: nn.Module, _args: Any, _output: Any) -> None:  # no method: copying a model copies its hooks
             if self._stack:  # else this forward pass began, in another thread, before the hooks were there
                 self._stack.pop()
+                if not self._stack and self.end is not None:
+                    self.end()
 
         for name, module in self._model.named_modules():
             self._handles += [
@@ -117,12 +124,12 @@ def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple
         single = one.n_heads == 1 and last.isdigit()
         if single and group == parent and key in beside:
             places[key] = Place(len(layers) - 1, layers[-1].n_heads)
-            layers[-1] = Layer(parent, one.kind, one.causal, layers[-1].n_heads + 1)
+            layers[-1] = Layer(parent, one.kind, one.causal, layers[-1].n_heads + 1, one.extra)
             continue
         group = parent if single else None
         places[key] = Place(len(layers), 0)
         name = key[0] + (f"#{key[1]}" if key[1] else "")
-        layers.append(Layer(name, one.kind, one.causal, one.n_heads))
+        layers.append(Layer(name, one.kind, one.causal, one.n_heads, one.extra))
     return places, layers
 
 

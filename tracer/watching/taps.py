@@ -8,6 +8,7 @@ from torch import Tensor
 
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import HEAD_AXIS, Active
+from tracer.watching.refusals import CannotWatch
 
 
 @dataclass(frozen=True)
@@ -20,23 +21,32 @@ class Taps:
     total: int
     whole: bool
     """Are these all the heads of the layer?"""
+    rows: tuple[int, int] | None = None
+    """Of z that comes in blocks of queries: where this block begins, and how many queries there are."""
 
     def wants(self, what: str) -> bool:
         return self.here.wants(f"blocks.{self.layer}.attn.hook_{what}")
+
+    def edits(self, what: str) -> bool:
+        return any(edit.tap == f"blocks.{self.layer}.attn.hook_{what}" for edit in self.here.edits)
 
     def at(self, what: str, x: Tensor) -> Tensor:
         """x as it is recorded and edited; the same object when no edit touches it."""
         name, axis = f"blocks.{self.layer}.attn.hook_{what}", HEAD_AXIS[f"hook_{what}"]
         if not self.here.wants(name):
             return x
-        n = x.shape[axis]
-        if self.whole:
+        if self.whole and self.rows is None:
             return self.here.at(name, x)
-        full = x.new_zeros([self.total if i == axis else size for i, size in enumerate(x.shape)])
-        full.narrow(axis, self.offset, n).copy_(x)
+        if not self.whole and self.rows is not None:
+            raise CannotWatch("heads that are computed one by one, each in blocks of queries, cannot be changed")
+        start, total = self.rows or (self.offset, self.total)
+        axis = axis if self.rows is None else 1
+        n = x.shape[axis]
+        full = x.new_zeros([total if i == axis else size for i, size in enumerate(x.shape)])
+        full.narrow(axis, start, n).copy_(x)
         after = self.here.edit(name, full)
-        after = x if after is full else after.narrow(axis, self.offset, n)
-        self.here.record(name, after, axis, self.offset, self.total)
+        after = x if after is full else after.narrow(axis, start, n)
+        self.here.record(name, after, axis, start, total)
         return after
 
     def inputs(self, call: AttentionCall) -> AttentionCall:

@@ -41,7 +41,8 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models. `held_out`:
     a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a mapping of them),
     or a loader of such batches, of which the first 8 are kept: every record then has the loss on it (`val_loss`).
-    Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, and softmax-times-values written by hand; what
+    Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
+    hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
     cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning.
     """
     if run is None:

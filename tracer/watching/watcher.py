@@ -111,7 +111,8 @@ class Watcher:
         if self._fresh:
             self._fresh, self._calls, self._measures, self._broken = False, {}, {}, {}
             self.tokens, self.d_vocab = None, self.interceptor.d_vocab
-        batch, query_pos, key_pos = call.shape
+        batch, query_pos, _ = call.shape
+        key_pos = call.positions
         tokens = self.interceptor.tokens
         layer = self.map.layers[call.layer]
         cross = layer.kind == "cross"
@@ -135,7 +136,7 @@ class Watcher:
         means = self._measures.setdefault(call.layer, {})
         for name, values in head_means(found, rows).items():
             means.setdefault(name, []).append(values)
-        size = self.keep * call.n_heads * query_pos * key_pos * 4 if call.weights is not None else 0
+        size = self.keep * call.n_heads * query_pos * call.shape[2] * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:
             self._calls.setdefault(call.layer, []).append(call.first(self.keep, values=False))
         return found.z
@@ -169,6 +170,7 @@ class Watcher:
                 "layer": range(len(layers)), "head": range(values["entropy"].shape[1]),
                 "module": ("layer", [one.name for one in layers]), "kind": ("layer", [one.kind for one in layers]),
                 "causal": ("layer", [one.causal for one in layers]),
+                "extra_keys": ("layer", [" ".join(one.extra) for one in layers]),
             },
         )  # fmt: skip
 
@@ -233,7 +235,10 @@ class Watcher:
     def pattern(
         self, layer: int, head: int, rows: slice = slice(None), cols: slice = slice(None), sequence: int = 0
     ) -> Float[Tensor, "query_pos key_pos"]:
-        """One head's exact pattern of the last forward pass, or a window of it; rows are queries, columns keys."""
+        """One head's exact pattern of the last forward pass, or a window of it; rows are queries, columns keys.
+
+        The last columns are no positions where `layers[layer].extra` names some: a learned key, one of zeros, a sink.
+        """
         if not 0 <= sequence < self.keep:
             raise ValueError(f"sequence {sequence} is not kept: watch(model, keep={sequence + 1}) keeps it")
         return self.call(layer, head).pattern(rows)[sequence, 0, :, cols].cpu()

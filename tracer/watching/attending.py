@@ -1,0 +1,190 @@
+"""What is done with an attention once it is found: it gets a place, is shown to visitors, edited and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tracer.heads.call import AttentionCall, values
+from tracer.interventions.edits import Active, active
+from tracer.watching.causality import is_causal
+from tracer.watching.checks import check
+from tracer.watching.discovered import DiscoveredAttention, edits_of
+from tracer.watching.kernels import MultiHead
+from tracer.watching.query_blocks import OpenParts, Parts, first_part, joined
+from tracer.watching.refusals import CannotWatch
+from tracer.watching.sites import CROSS, Key, Layer, Sites
+from tracer.watching.taps import Taps
+
+
+class Attending:
+    """The attentions of one model, in the order in which they come."""
+
+    def __init__(self, sites: Sites, found: DiscoveredAttention) -> None:
+        super().__init__()
+        self.sites, self.map = sites, found
+        self.tokens: Tensor | None = None
+        """Token ids of the current forward pass: the first matrix of integers that was looked up in an embedding, or
+        what was looked up in that one since."""
+        self.cached = False
+        """Does this forward pass go on from keys and values kept of earlier ones? Only causal attention can."""
+        self.showing = False
+        """Are visitors being shown an attention of this model now, and not of another?"""
+        self.wants_z = False
+        """Is a visitor's z of use: to check the call, or as what an edited call gives?"""
+        self.in_mha: MultiHead | None = None
+        """The nn.MultiheadAttention that runs now."""
+        self._open = OpenParts()
+        sites.end = self._close
+
+    def here(self) -> Active | None:
+        """What is in force here for this model."""
+        here, mine = active(), edits_of(self.map)
+        if not mine:
+            return here
+        here = here or Active()
+        return replace(here, edits=(*here.edits, *mine))
+
+    def attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> Tensor | None:
+        """Show the call, edit it, and return z; None: what `own` returned stands, untouched."""
+        parts = self._open.parts
+        if parts is None or parts.key[0] != self.sites.name() or not parts.goes_on(call):
+            self._close(call)
+            key, parts = self.sites.next_key(), None
+            total = None if key in self.map.single or self._crosses(key) else first_part(call, self._positions())
+            if total is not None:
+                self._open.parts = parts = Parts(key, total)
+            if key not in self.map.kinds:
+                self.map.add(key, self._layer(key, call, total is not None), self.sites.input())
+        else:
+            key = parts.key
+        here = self.here()
+        if here is None:
+            own()
+            z = None
+        elif call.n_heads != (n := self.map.kinds[key].n_heads):
+            text = f"{key[0]}: {call.n_heads} heads now and {n} before, so that it cannot be known which is which"
+            if here.edits:
+                raise CannotWatch(text)
+            self.map.problem(text)
+            own()
+            z = None
+        elif parts is not None:
+            z = self._attend_part(parts, self._taps(here, key), own)
+        else:
+            z = self._attend_whole(key, here, call, own, dropout)
+        if parts is not None:
+            parts.calls.append(call)
+            if parts.complete:
+                self._close()
+        return z
+
+    def _attend_whole(
+        self, key: Key, here: Active, call: AttentionCall, own: Callable[[], Tensor], dropout: float
+    ) -> Tensor | None:
+        taps, call = self._taps(here, key), self._placed(key, here, call)
+        edited = taps.inputs(call)
+        changed = edited is not call
+        known = key in self.map.checked and call.weights is None
+        unchecked = bool(here.visitors) and not known and not changed
+        self.wants_z = (changed or unchecked) and not torch.is_grad_enabled()
+        z = self._show(here, edited)
+        if unchecked:
+            check(self.map, key, call, z if self.wants_z else None, own, dropout)
+        if taps.wants("pattern"):
+            weights = edited.pattern()
+            pattern = taps.at("pattern", weights)
+            if changed or pattern is not weights:
+                z, changed = values(pattern, edited.v), True
+        if changed and z is None:
+            z = values(edited.pattern(), edited.v)
+        elif not changed:
+            z = own()
+        assert z is not None
+        after = taps.at("z", z)
+        return None if after is z and not changed else after
+
+    def _attend_part(self, parts: Parts, taps: Taps, own: Callable[[], Tensor]) -> Tensor | None:
+        """Edit z of one block of queries; what is shown is the whole, when its last block has come."""
+        if any(taps.edits(what) for what in ("q", "k", "v", "pattern")):
+            raise CannotWatch(
+                f"{parts.key[0]} computes its attention in blocks of queries: z of its heads can be changed (ablate), "
+                f"their q, k, v and patterns cannot"
+            )
+        z = own()
+        after = replace(taps, rows=(parts.queries, parts.total)).at("z", z)
+        return None if after is z else after
+
+    def _close(self, then: AttentionCall | None = None) -> None:
+        """No further block comes: show the whole, or say why its blocks are none; `then` is what came instead."""
+        parts, self._open.parts = self._open.parts, None
+        if parts is None or not parts.calls:
+            return
+        key, call = parts.key, parts.calls[0]
+        if parts.complete:
+            call = joined(parts.calls)
+        elif len(parts.calls) > 1 or then is not None and key[0] == self.sites.name() and parts.shares(then):
+            self.map.problem(
+                f"{key[0]} computes its attention in blocks of queries, and it cannot be known how these make up one "
+                f"attention: give each block all keys and a mask, or all keys up to its last query"
+            )
+            return
+        else:
+            self.map.single.add(key)
+        self.map.revise(key, self._layer(key, call))
+        here = self.here()
+        if here is None or call.n_heads != self.map.kinds[key].n_heads:
+            return
+        taps, call = self._taps(here, key), self._placed(key, here, call)
+        taps.inputs(call)
+        if taps.wants("pattern"):
+            taps.at("pattern", call.pattern())
+        if here.visitors:
+            self.wants_z = False
+            self._show(here, call)
+            if call.weights is not None or key not in self.map.checked:
+                check(self.map, key, call, None, None, 0.0)
+
+    def _taps(self, here: Active, key: Key) -> Taps:
+        place, n = self.map.places[key], self.map.kinds[key].n_heads
+        total = self.map.layers[place.layer].n_heads
+        return Taps(here, place.layer, place.offset, total, n == total)
+
+    def _placed(self, key: Key, here: Active, call: AttentionCall) -> AttentionCall:
+        """The call as one of a layer: where its heads stand, and whether it looks ahead, if somebody asks."""
+        place = self.map.places[key]
+        causal = call.causal or bool(here.visitors) and self.map.kinds[key].kind == "self" and is_causal(call)
+        return replace(call, layer=place.layer, first_head=place.offset, causal=causal)
+
+    def _show(self, here: Active, call: AttentionCall) -> Tensor | None:
+        self.showing = True
+        try:
+            return here.visit(call)
+        finally:
+            self.showing = False
+
+    def _crosses(self, key: Key) -> bool:
+        """Can its keys be no more than those of its own queries, as far as names and arguments say?"""
+        if self.in_mha is not None:
+            return not self.in_mha.some
+        return self.cached or any(word in key[0].lower() for word in CROSS)
+
+    def _positions(self) -> int | None:
+        """Positions of the sequence that the running module works on, as far as anything says so."""
+        x = self.sites.input()
+        if self.in_mha is not None:
+            return None
+        if not isinstance(x, Tensor) or x.ndim not in (2, 3):
+            x = self.tokens
+        return None if x is None else x.shape[1]
+
+    def _layer(self, key: Key, call: AttentionCall, part: bool = False) -> Layer:
+        """part: a block of its queries, so that it is not known yet whether it looks ahead."""
+        query_pos, key_pos = call.shape[1], call.positions
+        named = any(word in key[0].lower() for word in CROSS)
+        cross = self.in_mha.crosses if self.in_mha else named or query_pos != key_pos and not self.cached
+        causal = not cross and (query_pos != key_pos or is_causal(call, but_for_padding=True))
+        return Layer(key[0], "cross" if cross and not part else "self", causal and not part, call.n_heads, call.extra)

@@ -233,7 +233,7 @@ class RecordConfig:
     """Sequences of Probe R (metrics: at least 32)."""
     icl_rows: int = 40
     """Held-out sequences of the in-context learning score."""
-    icl_every: int = 50
+    icl_every: int = 100
     """That score every this many steps, of those that are recorded, and at the last."""
     text_prompts: int = 3
     """Held-out passages whose patterns are kept."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads.blocks import HeadStats
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE
+from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 
 PerHead = dict[str, Float[Tensor, " head"]]
 
@@ -29,14 +31,14 @@ def head_means(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     return {**means, "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan"))}
 
 
-def head_errors(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
+def head_errors(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[str] = HEAD_MEASURES) -> PerHead:
     """The standard errors of these means over sequences, by the same names: how much another batch would differ.
 
     Source: Cochran 1977, 2.11, standard error of a ratio, as sequences may have different numbers of rows with a value;
     of equal numbers it is the standard deviation of the sequences' means over sqrt(batch). nan for one sequence.
     """
     found = {}
-    for name in (name for name in HEAD_MEASURES if name in stats.rows):
+    for name in (name for name in names if name in stats.rows):
         values = stats[name][..., rows]
         total, count = values.nansum(2), values.isfinite().sum(2)
         apart = total - count * total.sum(0) / count.sum(0)
@@ -58,6 +60,6 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
 
 def probe_errors(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
     """The standard errors of these scores, by their names in a trace; max_logit, a maximum, has none."""
-    on_repeat, without = head_errors(repeat, second_copy), head_errors(control, second_copy)
-    errors = {**on_repeat, **head_errors(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
-    return {name + SE: error for name, error in {**errors, "induction_control": without["induction"]}.items()}
+    found = {**head_errors(text, names=TEXT_MEASURES), **head_errors(repeat, second_copy, REPEAT_MEASURES)}
+    found["induction_control"] = head_errors(control, second_copy, ["induction"])["induction"]
+    return {name + SE: error for name, error in found.items()}

@@ -218,7 +218,14 @@ suite("colours", () => {
     assert.deepEqual(shared.mix([0, 0, 0], [255, 100, 1], 0.5), [128, 50, 1]);
     assert.equal(shared.luminance([255, 255, 255]), 1);
     assert.equal(shared.luminance([0, 0, 0]), 0);
-    assert.deepEqual([shared.inkOn([255, 255, 255]), shared.inkOn([0, 0, 0])], ["#0b0e14", "#ffffff"]);
+    assert.deepEqual([shared.inkOn([255, 255, 255]), shared.inkOn([0, 0, 0])], ["#000000", "#ffffff"]);
+    for (let v = 0; v < 256; v++) {
+      for (const colour of [[v, v, v], [v, 104, 15], [15, v, 104]]) {
+        const light = shared.luminance(colour);
+        const contrast = shared.inkOn(colour) === "#ffffff" ? 1.05 / (light + 0.05) : (light + 0.05) / 0.05;
+        assert.ok(contrast >= 4.5, `${colour} has ${contrast}`);
+      }
+    }
   });
   test("a ramp goes through its stops and stays at its ends", () => {
     const ramp = shared.lutOf(["#000000", "#ff0000", "#ffffff"]);

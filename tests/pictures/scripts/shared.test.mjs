@@ -220,7 +220,11 @@ suite("colours", () => {
     assert.equal(shared.luminance([0, 0, 0]), 0);
     assert.deepEqual([shared.inkOn([255, 255, 255]), shared.inkOn([0, 0, 0])], ["#000000", "#ffffff"]);
     for (let v = 0; v < 256; v++) {
-      for (const colour of [[v, v, v], [v, 104, 15], [15, v, 104]]) {
+      for (const colour of [
+        [v, v, v],
+        [v, 104, 15],
+        [15, v, 104]
+      ]) {
         const light = shared.luminance(colour);
         const contrast = shared.inkOn(colour) === "#ffffff" ? 1.05 / (light + 0.05) : (light + 0.05) / 0.05;
         assert.ok(contrast >= 4.5, `${colour} has ${contrast}`);

@@ -51,7 +51,7 @@ def test_look_choose_prompt_ablate(page, server, folder):
     page.get_by_role("button", name="Induction heads").click()
     settle(page)
     after = metrics(page, "After", "Change")
-    assert before["All heads on"] < 0.5
+    assert before["All heads on"] < 1.5  # of ln 64 = 4.2; its rows have fillers that training had not
     assert after["After"] > after["Before"] + 1
     assert query(page)["off"][0].startswith("L1H")
 

@@ -209,10 +209,10 @@ def test_estimate_of_known_values() -> None:
 def test_the_interval_holds_the_truth_95_times_in_100(n: int) -> None:
     """Means of n normal draws around 1; percentiles of resampled ones hold it 52 times of 2, 75 of 3, 90 of 8."""
     rng, hits = np.random.default_rng(0), 0
-    for _ in range(1000):
+    for _ in range(4000):  # of which 95 % hold it, give or take 0.34 %
         found = estimate(rng.normal(1.0, 0.5, n))
         hits += found.low <= 1.0 <= found.high
-    assert 0.935 < hits / 1000 < 0.965
+    assert 0.935 < hits / 4000 < 0.965
 
 
 def test_of_five_values_by_hand() -> None:

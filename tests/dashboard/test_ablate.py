@@ -159,7 +159,8 @@ def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> N
 
 
 @pytest.mark.parametrize("prompt", [" ", "not in the vocabulary"])
-def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open) -> None:
+def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open, small_run: Run) -> None:
+    layer, head = divmod(int(small_run.trace.induction[-1].values.argmax()), 4)
     app = open_page("ablate", run="tiny", prompt=prompt, off=((0, 0),))
     assert len(app.metric) == 6
     assert [e.value for e in app.header] == [
@@ -168,7 +169,7 @@ def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Op
         "What the other heads do then",
         "Every head by itself",
         "When heads became causal",
-        "Is L1H1 an induction head?",
+        f"Is L{layer}H{head} an induction head?",
         "The smallest set that copies",
     ]
 

@@ -68,10 +68,13 @@ def test_commands(here: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("nth", range(len(PYTHON)))
-def test_python(here: Path, nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python(here: Path, nth: int, trained_toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the names that a reader has by then: a run and its model, or a model, its data and its loss."""
     run = tracer.open_run("checkpoints/demo-0")
     names: dict[str, object] = {"tracer": tracer, "run": run, "model": run.model(750)}
+    if "build_up" in PYTHON[nth]:  # the short training has learned to copy nothing that could be built up
+        run = tracer.open_run(trained_toy)
+        names |= {"run": run, "model": run.model()}
     if "watch" in PYTHON[nth]:
         config = GPT2Config(n_layer=4, n_head=6, n_embd=24, n_positions=64, vocab_size=64)
         model, ids = GPT2LMHeadModel(config), torch.randint(64, (2, 16))

@@ -151,7 +151,8 @@ def choose(page: Page, label: str, option: str) -> None:
 
 
 def slide(page: Page, key: str, step: str) -> None:
-    """The step of the page's slider, one key further."""
+    """The step of the page's slider, one key further; a page that has just been turned to draws it anew."""
+    settle(page)
     page.get_by_role("slider", name="Step").press(key)
     expect(page.get_by_role("slider", name="Step")).to_have_attribute("aria-valuetext", step)
 

@@ -253,9 +253,10 @@ class Watcher:
     ) -> Iterator[None]:
         """Inside this block the model runs, in this thread, with z of these heads (before W_O) replaced.
 
-        zero: z = 0. mean: z averaged over the sequences of a reference batch, at each position. resample: z of another
-        sequence of that batch (the `draw`-th seeded shuffle). `reference` runs the model on that batch, which has the
-        same number of positions, and for resample of sequences, as the input: `lambda: model(batch)`.
+        zero: z = 0. mean: z averaged over all sequences of a reference batch, at each position; take others than the
+        input's, since a mean of n that holds a sequence itself says too small an effect, by 1/n or so. resample: z of
+        another sequence of that batch (the `draw`-th seeded shuffle). `reference` runs the model on that batch, which
+        has the same number of positions, and for resample of sequences, as the input: `lambda: model(batch)`.
         """
         with contextlib.ExitStack() as stack:
             if not self._inside:
@@ -273,7 +274,9 @@ class Watcher:
                 with torch.no_grad(), recording(*(f"blocks.{layer}.attn.hook_z" for layer, _ in chosen)) as seen:
                     reference()
                 z = dict(seen)
-            edits = plan(chosen, mode, z, draw=draw)
+            # which of them the model will read is not known here: the mean is over all of the reference
+            own = torch.full((1,), -1, device=next(iter(z.values())).device) if mode == "mean" and z else None
+            edits = plan(chosen, mode, z, own, draw)
             if z is not None:
                 edits = [replace(edit, instead=Fitting(edit.instead)) for edit in edits]
             stack.enter_context(editing(self.map, edits))

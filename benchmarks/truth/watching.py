@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import tempfile
@@ -218,7 +219,7 @@ def held_out() -> Iterator[Attack]:
     plain, *_ = train(steps=3)
     model, *_ = train(run="held", held_out=[(ids[:5], targets[:5]), (ids[5:], targets[5:])], steps=3)
     with torch.no_grad():
-        logits = model.eval()(ids, targets)[0].double()
+        logits = copy.deepcopy(model).eval()(ids, targets)[0].double()  # which counts tokens, too
     truth = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten()))
     found = float(open_run("held").trace["val_loss"][-1])
     yield Attack(

@@ -39,6 +39,8 @@ class Summary:
     induction: bool
     score: float
     """Its induction score, or its normalised entropy."""
+    control: float
+    """Beside that score: what it gives the same places where nothing repeats."""
     n_params: int
     megabytes: float
     created: datetime | None
@@ -69,6 +71,7 @@ def _summary(directory: str, stamp: str) -> Summary:
     run = open_run(directory)
     meta, about = run.meta, run.about
     step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
+    control = float("nan")
     try:
         trace = loading.trace(run)
     except ValueError:  # stopped before the first record
@@ -80,8 +83,9 @@ def _summary(directory: str, stamp: str) -> Summary:
         if head_scores.head_measures(trace):
             best = head_scores.default_head(trace)
             score = float(head_scores.head_means(trace, "induction" if induction else "entropy_normalised")[best])
+            control = float(head_scores.head_means(trace, "induction_control")[best])
     return Summary(
-        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score,
+        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score, control,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms,
     )  # fmt: skip
 

@@ -126,7 +126,7 @@ def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> N
     assert "Held-out loss" not in shown and shown["Loss on text"][1].startswith("perplexity")
     assert shown["Step"] == ("20", "") and "Tokens a second" not in shown
     gradients = open_page("gradients", run="opened")
-    assert gradients.segmented_control(key="quantity_box").options == ["weight w"]
+    assert gradients.segmented_control(key="quantity_box").options == ["weight"]
     assert [s.value for s in gradients.header] == [
         "Every tensor at step 20",
         "Weight w over training",

@@ -1,7 +1,7 @@
 """The verdict card of one head: which of Olsson's tests of an induction head it passes, with every number.
 
 1. Prefix matching: on repeated random tokens, attention to what followed the same token before (Probe R).
-2. Copying: the token that it looks at owes it the largest rise of its logit.
+2. Copying: with the head on, the logit of the token that it looks at rises more than those of others.
 3. Copying by its weights: eigenvalues of W_E OV W_U.
 4. Ablation: what of the gain from repetition goes with it, with each of the three replacements.
 5. Its partners: the earlier heads without whose news of the token before its prefix matching falls by half.

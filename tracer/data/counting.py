@@ -17,7 +17,7 @@ FEWEST, MOST = 20_000, 1_000_000
 def unigram_loss(data: Data, val_rows: int) -> float:
     """Mean cross-entropy, in nats, of the held-out rows' next tokens under the frequencies in training rows.
 
-    Every token counts once more than it was seen (Laplace), so that none is impossible. Some 50 ms.
+    Every token counts once more than it was seen (Laplace), so that none is impossible.
     """
     held_out = data.val(val_rows)[:, 1:].numpy()
     wanted = min(MOST, max(FEWEST, EACH * data.d_vocab))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import streamlit as st
 
@@ -25,6 +27,9 @@ from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
 from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 MODES = {
     "zero": "The head writes nothing at all.",
@@ -56,7 +61,7 @@ def page() -> None:
     off = _existing(selection.off, head_scores.head_exists(trace))
     controls, results = st.columns([5, 8], gap="large")
     with controls:
-        _draw_switches(run, off, scores, head_scores.head_means(trace, "previous_token", step))
+        _draw_switches(run, off, scores, trace, step)
     setup = Setup.of(run, step, off, selection.mode, selection.frozen)
     with results:
         _draw_costs(setup)
@@ -108,12 +113,17 @@ def _existing(off: tuple[head_sets.Head, ...], there: np.ndarray) -> tuple[head_
     return kept
 
 
-def _draw_switches(run: Run, off: tuple[head_sets.Head, ...], scores: np.ndarray, previous: np.ndarray) -> None:
+def _draw_switches(
+    run: Run, off: tuple[head_sets.Head, ...], scores: np.ndarray, trace: xr.Dataset, step: int
+) -> None:  # fmt: skip
     st.header("Switch heads off", anchor=False)
     draw(
         ablation_grid.picture(scores, off=off, scale=choosers.scale("induction", run, scores)),
         key="ablate", on_change=lambda heads: state.update(off=tuple(heads)),
     )  # fmt: skip
+    if head_scores.holds(trace, "induction"):
+        st.caption(head_scores.induction_words(trace, head_scores.default_head(trace, step), step))
+    previous = head_scores.head_means(trace, "previous_token", step)
     strong, back, control = (
         head_sets.induction_heads(scores), head_sets.previous_token_head(previous), head_sets.others(off, scores),
     )  # fmt: skip

@@ -22,8 +22,8 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
-BESIDE = ("induction", "previous_token", "entropy_normalised", "first_token")
-"""What stands beside the measure that heads are ranked by."""
+BESIDE = ("induction", "induction_control", "previous_token", "entropy_normalised", "first_token")
+"""What stands beside the measure that heads are ranked by: no induction score without its control."""
 SHOWN = 3
 """Measures of the table."""
 

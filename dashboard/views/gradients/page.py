@@ -28,7 +28,13 @@ QUANTITIES = {
     "update_ratio": "update ratio u", "grad_norm": "gradient g", "grad_norm_clipped": "clipped gradient",
     "weight_norm": "weight w",
 }  # fmt: skip
-SHORT = {"grad_norm_clipped": "clipped"}
+SHORT = {
+    "update_ratio": "update ratio",
+    "grad_norm": "gradient",
+    "grad_norm_clipped": "clipped",
+    "weight_norm": "weight",
+}
+"""All four fit the width of a phone."""
 LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
 HEIGHT = 260
 
@@ -56,7 +62,7 @@ def page() -> None:
 def _choose_quantity(offered: list[str]) -> str:
     """The first of those that the run holds, until somebody chooses."""
     shown = state.among("quantity", offered) or offered[0]
-    st.segmented_control("Show", offered, required=True, format_func=lambda name: SHORT.get(name, QUANTITIES[name]),
+    st.segmented_control("Show", offered, required=True, format_func=SHORT.__getitem__,
                          **state.control("quantity_box", shown, lambda name: state.update(quantity=name)))  # fmt: skip
     return shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from zlib import crc32
 
 import streamlit as st
@@ -186,7 +187,8 @@ def _draw_best(facts: Summary) -> None:
         st.markdown(f"**{head}** entropy {score}")
     elif facts.score > THRESHOLD:
         st.caption("Strongest induction head")
-        st.markdown(f"**{head}** scores {score}")
+        beside = "" if math.isnan(facts.control) else f", control {theme.fmt(facts.control, 'induction')}"
+        st.markdown(f"**{head}** scores {score}{beside}")
     else:
         st.caption("No induction head")
         st.markdown(f"nearest {head}, {score}")

@@ -11,18 +11,89 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tracer.store import ROOT, Run, resolve
+from dashboard.access import allow
+from tracer.store import ROOT, Run, is_trained_by, resolve
 
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 4, 130)
 """Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
+PROCESSES = int(os.environ.get("MANYEYES_PROCESSES", 4))
+"""At work at a time; more wait for one of these to end."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+class Process:
+    """A command in a process of its own, in the words of Popen; it waits while `PROCESSES` others are at work."""
+
+    slots = threading.BoundedSemaphore(PROCESSES)
+
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+        self.args, self._log, self._environment = command, log, environment
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._ended: int | None = None
+        self._lock = threading.Lock()
+        if begun := self.slots.acquire(blocking=False):
+            try:
+                self._begin()
+            except OSError:
+                self.slots.release()
+                raise
+        else:
+            log.write_text(f"Waiting: {PROCESSES} processes started here are at work. MANYEYES_PROCESSES allows more.")
+        threading.Thread(target=self._see_through, args=(begun,), daemon=True).start()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._ended is None:
+                with self._log.open("wb") as output:
+                    self._popen = subprocess.Popen(
+                        self.args, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                        start_new_session=True, env=self._environment,
+                    )  # fmt: skip
+
+    def _see_through(self, begun: bool) -> None:
+        try:
+            if not begun:
+                self.slots.acquire()
+                self._begin()
+            if self._popen is not None:
+                self._popen.wait()
+        finally:
+            self.slots.release()
+
+    @property
+    def pid(self) -> int | None:
+        return self._popen.pid if self._popen else None
+
+    @property
+    def returncode(self) -> int | None:
+        return self._popen.returncode if self._popen else self._ended
+
+    def poll(self) -> int | None:
+        return self._popen.poll() if self._popen else self._ended
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        if self._popen is None and self._ended is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self._popen.wait(timeout) if self._popen else self._ended
+
+    def send_signal(self, number: int) -> None:
+        """One that still waits never begins, and has ended as one that was stopped."""
+        with self._lock:
+            if self._popen is None:
+                self._ended = 128 + number
+                return
+        self._popen.send_signal(number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -32,7 +103,7 @@ class Started:
     name: str
     directory: Path
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
     command: str = "train"
     """Of the command line: train, resume, fork, open, sweep or reproduce."""
     began: float = field(default_factory=time.monotonic)
@@ -131,18 +202,25 @@ def reproducing() -> Started | None:
 
 def cancel(one: Started) -> None:
     """Ask a process of ours to stop after the piece of work at hand; what it has done stays."""
+    allow("stop it")
     if one.alive:
         one.process.send_signal(signal.SIGINT)
 
 
 def stop(run: Run) -> None:
-    """Ask a live run to stop after its step, as Ctrl-C does; it writes everything and can be resumed."""
+    """Ask a live run to stop after its step, as Ctrl-C does; it writes everything and can be resumed.
+
+    Only a process that holds the run's lock is asked: what run.json says is its author's word.
+    """
+    allow("stop a run")
     pid, host = run.meta.get("pid"), run.meta.get("host")
     if not run.live:
         raise ValueError(f"{run.name} is not training any more")
     if host != socket.gethostname() or not isinstance(pid, int):
         where = f"on {host}" if isinstance(host, str) else "where its process is not known"
         raise ValueError(f"{run.name} trains {where}: stop it there with Ctrl-C")
+    if not is_trained_by(run.dir, pid):
+        raise ValueError(f"{run.name} says that process {pid} trains it, which holds no lock on it: nothing is stopped")
     try:
         os.kill(pid, signal.SIGINT)
     except (ProcessLookupError, PermissionError) as error:
@@ -226,15 +304,13 @@ def _start(directory: Path, arguments: list[str]) -> Started:
 
 
 def _popen(directory: Path, arguments: list[str], log_name: str) -> Started:
+    allow("start anything")
     logs = ROOT / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{log_name}.log"
     package = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tracer", *arguments],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+    # -P: a folder named tracer in the working directory is not ours
+    process = Process([sys.executable, "-P", "-m", "tracer", *arguments], log,
+                      {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     return Started(directory.resolve().name, directory, log, process, arguments[0])

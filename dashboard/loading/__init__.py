@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from dashboard.access import read_only
 from tracer.analysis.training_curves import NORMAL
 from tracer.measures import SE
 from tracer.pictures import curves, step_heatmap
-from tracer.store import Run, list_runs, open_run, resolve
+from tracer.store import ROOTS, Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +32,7 @@ def runs() -> list[Run]:
 
 def run(name: str) -> Run:
     """The run, or a ValueError that says why it cannot be opened."""
+    _allow(name)
     opened = open_run(name)
     _ = opened.about  # every page asks for it: a damaged run.json is refused here
     return opened
@@ -38,7 +40,14 @@ def run(name: str) -> Run:
 
 def is_there(name: str) -> bool:
     """Is there a run under this name, be it damaged?"""
+    _allow(name)
     return (resolve(name) / "run.json").is_file()
+
+
+def _allow(name: str) -> None:
+    """Where nobody may type a path, a name says a folder of `ROOTS`, and the answer does not tell what else exists."""
+    if read_only() and (resolve(name).parent not in ROOTS or name in ("", ".", "..")):
+        raise ValueError(f"this dashboard is read-only and shows the runs of its own folders: {name!r} is none of them")
 
 
 def trace(opened: Run) -> xr.Dataset:

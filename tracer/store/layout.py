@@ -165,6 +165,19 @@ def is_locked(directory: Path) -> bool:
     return False
 
 
+def is_trained_by(directory: Path, pid: int) -> bool:
+    """Has this process of this machine the run's lock open? So a number in run.json alone proves nothing."""
+    import psutil
+
+    path = directory / "lock"
+    try:
+        return pid > 1 and pid != os.getpid() and any(
+            os.path.samefile(held.path, path) for held in psutil.Process(pid).open_files() if os.path.exists(held.path)
+        )  # fmt: skip
+    except (psutil.Error, OSError, OverflowError):
+        return False
+
+
 def unused(directory: Path) -> Path:
     """The directory, or the first of name-2, name-3, ... that is free: nothing is ever overwritten."""
     candidate, n = directory, 1

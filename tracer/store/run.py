@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
     from tracer.model.protocol import HeadModel
 
-ROOT = Path("checkpoints")
+ROOTS = tuple(map(Path, filter(None, os.environ.get("MANYEYES_RUNS", "").split(os.pathsep)))) or (Path("checkpoints"),)
+"""The folders that runs are looked for in: checkpoints/, or those of MANYEYES_RUNS, with ":" between them."""
+ROOT = ROOTS[0]
+"""The one that new runs go to."""
 
 
 class Run:
@@ -234,10 +238,13 @@ def load_tensors(path: Path) -> dict[str, Any]:
         raise BrokenSnapshot(f"{path} cannot be read ({error}): it is cut off or damaged; {hint}") from error
 
 
-def resolve(name: str | Path, root: Path = ROOT) -> Path:
-    """A directory as given, or a name under `checkpoints/`."""
+def resolve(name: str | Path, root: Path | None = None) -> Path:
+    """A directory as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
     path = Path(name)
-    return path if path.is_dir() or path.is_absolute() or len(path.parts) > 1 else root / path
+    if path.is_dir() or path.is_absolute() or len(path.parts) > 1:
+        return path
+    roots = (root,) if root else ROOTS
+    return next((one / path for one in roots if (one / path).exists()), roots[0] / path)
 
 
 def open_run(name: str | Path) -> Run:
@@ -245,24 +252,36 @@ def open_run(name: str | Path) -> Run:
     return Run(resolve(name))
 
 
-def list_runs(root: str | Path = ROOT) -> list[Run]:
-    """Every readable run below a folder, newest first; `broken_runs` names the others."""
+def list_runs(root: str | Path | None = None) -> list[Run]:
+    """Every readable run below a folder (default: `ROOTS`), newest first; `broken_runs` names the others."""
     runs = []
-    for path in Path(root).glob("*/run.json"):
+    for directory in _named(root).values():
         try:
-            run = Run(path.parent)
+            run = Run(directory)
             runs.append((str(run.meta["created"]), run.name, run))
         except (OSError, ValueError):
             continue
     return [run for *_, run in sorted(runs, key=lambda entry: entry[:2], reverse=True)]
 
 
-def broken_runs(root: str | Path = ROOT) -> dict[str, str]:
+def broken_runs(root: str | Path | None = None) -> dict[str, str]:
     """Why each directory below a folder that has a run.json cannot be opened, by its name."""
-    reasons = {}
-    for path in sorted(Path(root).glob("*/run.json")):
+    reasons, named = {}, _named(root)
+    for directory in _directories(root):
+        if directory != (first := named[directory.name]):
+            reasons[str(directory)] = f"{first} has the same name: rename one of the two"
+            continue
         try:
-            read_meta(path.parent)
+            read_meta(directory)
         except (OSError, ValueError) as error:
-            reasons[path.parent.name] = str(error)
+            reasons[directory.name] = str(error)
     return reasons
+
+
+def _directories(root: str | Path | None) -> list[Path]:
+    return [path.parent for one in ((Path(root),) if root else ROOTS) for path in sorted(one.glob("*/run.json"))]
+
+
+def _named(root: str | Path | None) -> dict[str, Path]:
+    """The directory of each name: the first of `ROOTS` that has it, as `resolve` finds it."""
+    return {directory.name: directory for directory in reversed(_directories(root))}

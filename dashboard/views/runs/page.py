@@ -8,6 +8,7 @@ from zlib import crc32
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
+from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.shared import choosers
@@ -35,13 +36,16 @@ def page() -> None:
     choosers.heading("Runs", "Which runs are there, and how do they stand?")
     state.read()
     if _is_empty():
-        draw_welcome()
+        if read_only():
+            st.info("There is no run yet, and nobody can start one here: this dashboard is read-only.")
+        else:
+            draw_welcome()
         _draw_broken()
         return
     forking = st.session_state.get("forking")
     with st.session_state["run_bar_place"]:
         _draw_ways(forking)
-    if forking:
+    if forking and not read_only():
         _draw_forking()
     ticking(_draw_runs, key="runs")
     _draw_broken()
@@ -49,6 +53,8 @@ def page() -> None:
 
 def _draw_ways(forking: bool | None) -> None:
     """What begins a run, or brings one here."""
+    if read_only():
+        return
     with st.popover("Train another run", icon=":material/add:", type="primary", key="way_train", on_change="rerun"):
         draw_new()
     if not forking:

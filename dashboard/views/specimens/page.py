@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard import jobs, loading, state
+from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
@@ -46,12 +47,12 @@ def page() -> None:
     runs = found[setting] if setting is not None else {}
     readings = reading.readings(runs)
     _watch(_moving())
-    small = setting is None or reading.is_small(setting)
+    small = not read_only() and (setting is None or reading.is_small(setting))
     on_characters = reading.trained(loading.runs(), CHARACTERS)
     theirs = next(iter(on_characters), None)
     runs = runs | (on_characters[theirs] if theirs is not None else {})
     trainable = dict.fromkeys(SERIES, small) | dict.fromkeys(
-        CHARACTERS, theirs is None or reading.is_small(theirs, CHARACTERS[0])
+        CHARACTERS, not read_only() and (theirs is None or reading.is_small(theirs, CHARACTERS[0]))
     )
     _keep_watched(runs)
     places = _places(runs, readings, trainable)
@@ -73,7 +74,7 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Sett
     chosen = {name for name in state.read().cards if name in SPECIMENS}
     needed = chosen | {name for one in readings if chosen & {*one.needs} for name in one.needs}
     done = {name: run for name, run in runs.items() if run.status in reading.DONE and (name in needed or not chosen)}
-    small = setting is None or reading.is_small(setting)
+    small = not read_only() and (setting is None or reading.is_small(setting))
     known = small or all(run.meta["preset"] == name for name, run in done.items())
     command = reproduce([name for name in SPECIMENS if name in needed], done) if known else ""
     told = f"{len(SPECIMENS)} systems, {len(runs)} trained here"

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from tracer.config import ModelConfig
-from tracer.interventions.edits import Edit, Tap, refuse_unknown_taps
+from tracer.interventions.edits import Edit, Tap, recording, refuse_unknown_taps
+from tracer.model import stream
 from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
@@ -138,12 +139,68 @@ class Transformer(HookedRootModule):
 
     def head_weights(self) -> HeadWeights:
         """Those of every head, detached; without W_O a head writes its own columns of the identity."""
-        attns = [block.attn for block in self.blocks]
-        W_Q, W_K, W_V = (torch.stack([getattr(attn, f"W_{letter}").detach() for attn in attns]) for letter in "QKV")
-        columns = torch.eye(self.config.d_model).to(W_V).view(self.n_heads, -1, self.config.d_model)
-        W_O = torch.stack([columns if attn.W_O is None else attn.W_O.detach() for attn in attns])
+        layers = [self.attention_weights(layer) for layer in range(self.n_layers)]
+        W_Q, W_K, W_V, W_O = (torch.stack([getattr(one, f"W_{name}") for one in layers]) for name in "QKVO")
         W_U = None if self.config.unembed_hidden else self.W_U.detach()
         return HeadWeights(W_Q, W_K, W_V, W_O, self.embed.W_E.detach(), W_U)
+
+    def attention_weights(self, layer: int) -> stream.AttentionWeights:
+        """Of one layer, detached; without W_O a head writes its own columns of the identity."""
+        block, columns = self.blocks[layer], torch.eye(self.config.d_model).to(self.embed.W_E)
+        W_Q, W_K, W_V = (getattr(block.attn, f"W_{letter}").detach() for letter in "QKV")
+        W_O, b_O = block.attn.W_O, block.attn.b_O
+        return stream.AttentionWeights(
+            W_Q, W_K, W_V, columns.view(self.n_heads, -1, self.config.d_model) if W_O is None else W_O.detach(),
+            self.config.scale, b_O=None if b_O is None else b_O.detach(), norm=_held(block.ln1) if block.pre else None,
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> stream.ResidualStream:
+        """A forward pass under the edits in force, as sums; ValueError, naming the options, where it is none."""
+        self.refuse_unless_sum()
+        shortformer = self.config.positions == "shortformer"
+        with recording(
+            "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_z", "hook_mlp_out", "hook_resid_post"
+        ) as s:
+            logits = self(tokens)
+        pos = s.get("hook_pos_embed")
+        layers = []
+        for i, block in enumerate(self.blocks):
+            turns = None
+            if block.attn.rotary:
+                cos, sin = block.attn.rotation[: tokens.shape[1]].to(logits).unbind(-1)
+                turns = torch.cat([cos, cos], -1)[None], torch.cat([sin, sin], -1)[None]
+            layers.append(stream.AttentionPass(
+                self.attention_weights(i), s[f"blocks.{i}.hook_resid_pre"], s[f"blocks.{i}.attn.hook_z"], turns,
+                pos if shortformer else None,
+            ))  # fmt: skip
+        return stream.ResidualStream(
+            tokens, s["hook_embed"], None if shortformer else pos, tuple(layers),
+            tuple(s.get(f"blocks.{i}.hook_mlp_out") for i in range(self.n_layers)),
+            s[f"blocks.{self.n_layers - 1}.hook_resid_post"],
+            stream.Unembedding(_held(self.ln_final), self.W_U.detach()), logits,
+        )  # fmt: skip
+
+    def refuse_unless_sum(self) -> None:
+        """ValueError for a model whose logits are no sum of its parts, naming the options that stand in the way."""
+        config = self.config
+        reasons = [
+            reason
+            for stands, reason in (
+                (not config.residual, "residual=False: each sublayer replaces the stream"),
+                (
+                    config.norm != "none" and config.norm_position == "post",
+                    "norm_position=post: each norm rescales the sum",
+                ),
+                (
+                    bool(config.unembed_hidden),
+                    f"unembed_hidden={config.unembed_hidden}: logits are no linear map of it",
+                ),
+            )
+            if stands
+        ]
+        if reasons:
+            raise ValueError(f"logits of this model are not the sum of what its parts write: {'; '.join(reasons)}")
 
     # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
 
@@ -206,3 +263,11 @@ class Transformer(HookedRootModule):
             if index < layer and include_mlp_biases and block.mlp is not None:
                 total = total + block.mlp.b_out
         return total
+
+
+def _held(norm: nn.Module | None) -> stream.Norm | None:
+    """One of our norms as the stream knows it."""
+    if not isinstance(norm, Norm):
+        return None
+    w, b = (None if x is None else x.detach() for x in (norm.w, norm.b))
+    return stream.Norm(norm.eps, norm.centre, w, b)

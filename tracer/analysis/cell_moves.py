@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tracer.ablate.parts import INPUTS
+from tracer.ablate.parts import INPUTS, Head
 from tracer.analysis.why import Pass
 from tracer.model.stream import Into
 
@@ -49,5 +49,13 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
     return xr.Dataset(
         {"logits": ("token", (logits - logits.mean()).numpy()), "reads": (("layer", "head", "input"), reads.numpy()),
          "written": ((), float(part.norm()))},
-        coords={"input": list(INPUTS)},
+        coords={"layer": range(len(reads)), "head": range(widest), "input": list(INPUTS)},
     )  # fmt: skip
+
+
+def readers(moved: xr.Dataset) -> list[tuple[Head, Into, float]]:
+    """Of `moves`: the later heads, which input, and its share that the cell wrote, the largest first."""
+    shares = moved["reads"].stack(reader=("layer", "head", "input")).dropna("reader")
+    ordered = shares.sortby(abs(shares), ascending=False)
+    return [((int(layer), int(head)), into, float(share))
+            for (layer, head, into), share in zip(ordered["reader"].values, ordered.values, strict=True)]  # fmt: skip

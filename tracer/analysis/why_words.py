@@ -34,12 +34,9 @@ class Reason:
     @property
     def sentence(self) -> str:
         """Why, in one sentence."""
-        means = f"{abs(self.total):.1f} {'above' if self.total > 0 else 'below'} the mean of the other keys"
-        what = "For this key" if self.total > 0 else "Against this key"
-        return (
-            f"{what} speaks most: query side “{self.query_side}”, key side “{self.key_side}” ({_signed(self.above)}). "
-            f"All pairs together put its score {means}."
-        )
+        most = f"The strongest reason {'for' if self.total > 0 else 'against'} this key"
+        of = f"{_signed(self.above)} of the {_signed(self.total)} that set its score apart from the mean of other keys"
+        return f"{most}: query side “{self.query_side}”, key side “{self.key_side}”, {of}."
 
 
 def reason(found: Pass, cell: xr.DataArray) -> Reason:

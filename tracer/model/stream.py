@@ -109,9 +109,25 @@ class AttentionPass:
         """What parts of the stream at positions `at` give to a head's q, k or v: linear, norms held, turned."""
         return self._finish(into, head, self.normed(vectors, at) @ self._W(into)[head], at)
 
+    def read_heads(
+        self, into: Into, head: int, sender: AttentionPass, at: At = slice(None)
+    ) -> Float[Tensor, "head batch pos d_head"]:
+        """`read` of `sender.heads_out`, without d_model numbers a head and position: its W_O meets our W first."""
+        W_O, held = sender.weights.W_O * sender.weights.times, torch.ones((), device=sender.z.device)
+        scales = []
+        for norm, scale in ((sender.weights.out_norm, sender._out_scale), (self.weights.norm, self.norm_scale)):
+            if norm is not None and scale is not None:
+                W_O = norm.linear(W_O, held)
+                scales.append(scale[:, at])
+        through = W_O @ self._W(into)[head]
+        found = einsum(sender.z[:, at], through, "batch pos head d, head d d_head -> head batch pos d_head")
+        for scale in scales:
+            found = found / scale
+        return self._finish(into, head, found, at)
+
     def constant(self, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "batch pos d_head"]:
         """What q, k or v has whatever is in the stream: biases, and shortformer's positions."""
-        return self._finish(into, head, self._constant(into)[:, at, head], at, self._last_bias(into))
+        return self._finish(into, head, self._constant(into, at)[:, :, head], at, self._last_bias(into))
 
     def whole(self, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "batch pos d_head"]:
         """q, k or v of the pass, as the score takes it."""
@@ -176,13 +192,13 @@ class AttentionPass:
     def _W(self, into: Into) -> Tensor:
         return {"q": self.weights.W_Q, "k": self.weights.W_K, "v": self.weights.W_V}[into]
 
-    def _constant(self, into: Into) -> Float[Tensor, "batch pos head d_head"]:
+    def _constant(self, into: Into, at: At = slice(None)) -> Float[Tensor, "batch pos head d_head"]:
         """Of all heads, before the norm of q or k."""
-        weights, read = self.weights, torch.zeros_like(self.resid_pre)
+        weights, read = self.weights, torch.zeros_like(self.resid_pre[:, at])
         if weights.norm is not None and weights.norm.bias is not None:
             read = read + weights.norm.bias
         if self.beside is not None and into != "v":
-            read = read + self.beside
+            read = read + self.beside[:, at]
         found = einsum(read, self._W(into), "batch pos d_model, head d_model d -> batch pos head d")
         bias = {"q": weights.b_Q, "k": weights.b_K, "v": weights.b_V}[into]
         return found if bias is None else found + bias
@@ -284,6 +300,19 @@ class ResidualStream:
                 "an MLP makes the logits (unembed_hidden): there is no W_U, so they are not a sum over parts"
             )
         return self.unembedding
+
+    def read(self, layer: int, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "source batch pos d_head"]:
+        """What each of `sources(layer)` gives to a head's q, k or v there; with its `constant`, they sum to it."""
+        here = self.layers[layer]
+
+        def one(part: Tensor | None) -> list[Tensor]:
+            return [] if part is None else [here.read(into, head, part[None, :, at], at)]
+
+        found = [*one(self.embed), *one(self.pos_embed)]
+        for i, sender in enumerate(self.layers[:layer]):
+            found += [here.read_heads(into, head, sender, at), *one(sender.bias_out if self._has_bias(i) else None)]
+            found += one(self.mlp_out[i])
+        return torch.cat(found)
 
     def _has_bias(self, layer: int) -> bool:
         weights = self.layers[layer].weights

@@ -19,6 +19,7 @@ from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_reading import draw_reading
+from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.pictures import atlas
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -94,6 +95,7 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
     else:
         with right:
             patterns.draw_whole(shown, focus)
+    draw_why(run, shown, focus)
     draw_comparison(run, shown, see, focus)
     draw_reading(run, shown, focus)
     draw_taking(run, shown, focus, measure)

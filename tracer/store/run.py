@@ -127,6 +127,12 @@ class Run:
             ) from error
 
     @property
+    def updates(self) -> xr.Dataset | None:
+        """Loss, learning rate and throughput of every update, on `step`; None where only the trace has them."""
+        path = self.dir / "updates.zarr"
+        return read_trace(path) if path.exists() else None
+
+    @property
     def effects(self) -> xr.Dataset:
         """effect[step probe mode layer head]: change in loss when each head is switched off, from `tracer sweep`.
 

@@ -126,6 +126,10 @@ class Run:
                 f"{path} cannot be read ({error}): it is damaged, or not laid out yet; the snapshots are untouched"
             ) from error
 
+    def probe(self) -> dict[str, Any]:
+        """The tensors that a watched model's records are measured on, by their place in its call."""
+        return load_tensors(self.dir / "probe.safetensors")
+
     @property
     def updates(self) -> xr.Dataset | None:
         """Loss, learning rate and throughput of every update, on `step`; None where only the trace has them."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 FILES = {
-    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl", "samples.jsonl", "lock",
+    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl", "samples.jsonl", "findings.jsonl", "lock",
     "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
@@ -110,6 +110,12 @@ class RunWriter:
             if other != step:
                 resume_path(self.dir, other).unlink(missing_ok=True)
 
+    def take_back_snapshots(self, after: int) -> None:
+        """Those of later steps, which a job that goes on from `after` makes anew."""
+        for step in steps_in(self.dir / "snapshots"):
+            if step > after:
+                snapshot_path(self.dir, step).unlink()
+
     def keep_probe(self, tensors: dict[str, Tensor]) -> None:
         """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""
         write_bytes(self.dir / "probe.safetensors", _pack(tensors))
@@ -122,6 +128,10 @@ class RunWriter:
         """Append a line, unless a run that was resumed logged this step before."""
         if row["step"] > self._logged:
             append_line(self.dir / "log.jsonl", row)
+
+    def finding(self, row: dict[str, Any]) -> None:
+        """Append what was found to be wrong while the run was made."""
+        append_line(self.dir / "findings.jsonl", row)
 
     def sample(self, row: dict[str, Any]) -> None:
         """Append a sample text, unless it is there from before."""

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import visiting
+from tracer.measures.gradients import MATRICES
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import Inputs
 from tracer.watching.sites import Key, Sites, plain
 from tracer.watching.training_passes import Seen
 
-MATRICES = "QKVO"
 SAME = 0.999
 """Cosine from which two vectors are one: what is left is the rounding of half precision."""
 

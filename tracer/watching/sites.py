@@ -16,6 +16,9 @@ from torch import nn
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
 
+WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+"""What wraps a module, in its path."""
+
 Key = tuple[str, int]
 """A module's path, and how many attentions it had in this forward pass before (weights may be shared by layers)."""
 
@@ -146,8 +149,8 @@ def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple
 
 
 def plain(path: str) -> str:
-    """The path of a module or a weight as its author wrote it, without the wrappers of parts that were compiled."""
-    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+    """The path of a module or a weight as its author wrote it, without the wrappers of parts: compiled, FSDP, checkpointed."""
+    return ".".join(part for part in path.split(".") if part not in WRAPPERS)
 
 
 def bare(model: nn.Module) -> nn.Module:

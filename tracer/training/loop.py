@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
+from tracer.tracking.tracking import check
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
@@ -47,9 +49,16 @@ class Job:
     bf16: bool
 
 
-def train(config: TrainConfig, preset: str | None = None, quiet: bool = False) -> Run:
-    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there."""
-    return _begin(prepare(config), resolve(config.run or f"{preset or 'run'}-{config.seed}"), preset, 0, None, quiet)
+def train(
+    config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = ()
+) -> Run:  # fmt: skip
+    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
+
+    `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`).
+    """
+    check(names := (track,) if isinstance(track, str) else tuple(track))
+    directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
+    return _begin(prepare(config), directory, preset, 0, None, quiet, names)
 
 
 def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False) -> Run:
@@ -97,8 +106,9 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 
 def _begin(
-    job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool
-) -> Run:
+    job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
+    track: tuple[str, ...] = (),
+) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
@@ -110,7 +120,7 @@ def _begin(
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "track": list(track), **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer)
     writer.create_trace(n_records, *recorder.layout())

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 FILES = {
-    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl", "samples.jsonl", "findings.jsonl", "lock",
-    "effects.zarr", "effects.lock",
+    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
+    "samples.jsonl", "findings.jsonl", "lock", "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
 

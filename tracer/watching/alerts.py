@@ -12,8 +12,8 @@ from tracer.diagnosis import Finding, diagnose
 from tracer.store import open_run
 
 OnFinding = Callable[[Finding], Any] | Literal["stop"]
-"""Called with each finding; the training is asked to stop where it returns "stop". The word itself instead of a function:
-to stop at the first finding that is bad."""
+"""Called with each finding; the training is asked to stop where it returns "stop". The word itself instead of a
+function: to stop at the first finding that is bad."""
 LOG = logging.getLogger("manyeyes")
 
 

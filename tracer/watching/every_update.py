@@ -53,7 +53,9 @@ class EveryUpdate:
         self._mark = now
         self._steps.append(step)
         self._told.append(loss is not None)
-        self._losses.append(loss.detach().clone() if isinstance(loss, Tensor) else float("nan") if loss is None else loss)
+        self._losses.append(
+            loss.detach().clone() if isinstance(loss, Tensor) else float("nan") if loss is None else loss
+        )
         self._rates.append(self._rate)
         self._times.append(float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1])))
         self._counts.append(self._tokens)

@@ -88,14 +88,14 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
         if call is not None and call.q is not None and call.k is not None and key not in calls:
             z = call.stats(z=True).z
             assert z is not None
-            ends = {"q": call.q[:, :1], "k": call.k[:, :1], "v": call.v[:, :1]}
-            calls[key] = AttentionCall(0, **{name: x.float().clone() for name, x in ends.items()}), z[:, -1].clone()
+            q, k, v = (x[:, :1].float().clone() for x in (call.q, call.k, call.v))
+            calls[key] = AttentionCall(0, v, q, k), z[:, -1].clone()
 
     hooks = [module.register_forward_hook(passed(name)) for name, module in linears.items()]
     sites = Sites(model)
     sites.attach()
     try:
-        with visiting(lambda call: None), Seen(sites, seen):
+        with torch.compiler.set_stance("force_eager"), visiting(lambda call: None), Seen(sites, seen):
             inputs.run(model)
     finally:
         sites.detach()

@@ -53,11 +53,11 @@ class Inputs:
     def restored(self, kept: Mapping[str, Tensor]) -> Inputs:
         """The same call with tensors that were kept, by their place in it, of another one like it."""
         there = self.tensors()
-        if there.keys() != kept.keys() or any(x.dtype != kept[i].dtype or x.ndim != kept[i].ndim for i, x in there.items()):
+        if there.keys() != kept.keys() or any(
+            x.dtype != kept[i].dtype or x.ndim != kept[i].ndim for i, x in there.items()
+        ):
             raise ValueError("the model is called with other arguments than when its run began; choose another run=")
-        leaves = tuple(
-            kept[f"{i}"].to(x.device) if isinstance(x, Tensor) else x for i, x in enumerate(self.leaves)
-        )
+        leaves = tuple(kept[f"{i}"].to(x.device) if isinstance(x, Tensor) else x for i, x in enumerate(self.leaves))
         return Inputs(leaves, self.spec, _ids(leaves), self.autocast)
 
     def with_tokens(self, tokens: Int[Tensor, "batch pos"]) -> Inputs | None:

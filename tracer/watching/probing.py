@@ -193,7 +193,7 @@ class Probing:
     def _reopen(
         self, step: int, meta: dict[str, Any], variables: dict[str, Variable], coords: dict[str, Any]
     ) -> RunWriter:  # fmt: skip
-        """Go on with the run of this model; what it recorded at this step and after it, in a future that was lost, goes."""
+        """Go on with the run of this model; what it recorded from this step on belonged to a future that was lost."""
         run = open_run(self.dir)
         old, params = run.meta, run.trace["param"].values.tolist()
         for what, was, now in (
@@ -229,7 +229,8 @@ class Probing:
             for name, _ in found.keys if name in modules
         ]  # fmt: skip
         try:
-            self.inputs.run(self.model)
+            with torch.compiler.set_stance("force_eager"):
+                self.inputs.run(self.model)
         finally:
             for hook in hooks:
                 hook.remove()

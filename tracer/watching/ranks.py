@@ -90,10 +90,8 @@ class Ranks:
         theirs = [torch.empty_like(mine) for _ in range(self.world)]
         dist.all_gather(theirs, mine, group=self._group)
         ends = np.cumsum([x.size for x in given.values()])[:-1]
-        return [
-            {name: part.reshape(x.shape) for (name, x), part in zip(given.items(), np.split(one.numpy(), ends), strict=True)}
-            for one in theirs
-        ]  # fmt: skip
+        cut = [zip(given.items(), np.split(one.numpy(), ends), strict=True) for one in theirs]
+        return [{name: part.reshape(x.shape) for (name, x), part in one} for one in cut]
 
 
 def side_by_side(every: list[dict[str, np.ndarray]]) -> np.ndarray:

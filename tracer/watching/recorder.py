@@ -73,10 +73,6 @@ class LoopRecorder:
             raise ValueError(f"max_logits={max_logits!r} is none of {', '.join(map(repr, get_args(Looks)))}")
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
-        if track is not None:
-            from tracer.tracking import check
-
-            check(track)
         self.model = bare(model)
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
@@ -173,13 +169,15 @@ class LoopRecorder:
     def close(self, error: BaseException | None = None) -> None:
         """Measure the last state, commit everything, let go of the model. Also called when the program ends."""
         with self._safely():
-            alone = self.ranks.world == 1
-            if self.off is None and error is None and self.probing is not None and (alone or self.ranks.agree("close")):
-                if self._row is None:
-                    self._measure(last=True)
-                elif self._snapshot_at != self.steps:  # the row of the last state waits for a step that never came
-                    self._snapshot(last=True)
-                self._commit()
+            if self.off is None and self.probing is not None:
+                together = self.ranks.world == 1 or error is None and self.ranks.agree("close")
+                if error is None and together:
+                    if self._row is None:
+                        self._measure(last=True)
+                    elif self._snapshot_at != self.steps:  # the row of the last state waits for a step that never came
+                        self._snapshot(last=True)
+                if together:
+                    self._commit()
         self._detach()
         try:
             self._finish(error)
@@ -230,7 +228,8 @@ class LoopRecorder:
         if not self.ranks.join():
             if self.ranks.rank:
                 self.off = "tracer.watch was called in the process of rank 0 and not in all: that one records"
-                return self._detach()
+                self._detach()
+                return
             if sharded(self.model):
                 raise CannotWatch(
                     "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
@@ -262,6 +261,8 @@ class LoopRecorder:
     def _take_loss(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         """The loss of the last pass; of Hugging Face's Trainer, which hands every micro-batch its share of the step's
         loss, the sum of these."""
+        if not torch.is_grad_enabled():  # an evaluation
+            return
         loss = loss_of(output)
         if kwargs.get("num_items_in_batch") is None:
             self._loss = loss
@@ -365,12 +366,16 @@ class LoopRecorder:
             "loss": updates["train_loss"], "tokens": updates["tokens"],
             "largest": nothing if largest is None else largest.cpu().numpy(),
             "next": np.array(self.pace.next_after(self.steps, self._made) if self.ranks.world > 1 else 0),
-            "place": np.array(self.ranks.place), "stop": np.array(self._alerts.stop), "trouble": np.array(bool(self._trouble)),
+            "place": np.array(self.ranks.place), "stop": np.array(self._alerts.stop),
+            "trouble": np.array(bool(self._trouble)),
         }  # fmt: skip
-        norms = Update(probing.params, self._measuring, probing.heads, listen=False) if update is None else update
-        given |= {f"norm/{name}": x for name, x in norms.norms().items()}
+        update = update or Update(probing.params, self._measuring, probing.heads, listen=False)
+        norms = update.norms()
+        given |= {f"norm/{name}": x for name, x in norms.items()}
         split = self.ranks.split if len(self.ranks.split) > 1 else []
-        parted = {name: x for name, x in row.items() if split and np.shape(x)[:2] == shape or name == "pattern" and split}
+        parted = {
+            name: x for name, x in row.items() if split and np.shape(x)[:2] == shape or name == "pattern" and split
+        }
         given |= {f"head/{name}": x for name, x in parted.items()}
         self._gathering = True
         every = self.ranks.all(given)
@@ -385,10 +390,8 @@ class LoopRecorder:
             for name in parted:
                 axis = 2 if name == "pattern" else 1
                 row[name] = np.concatenate([every[rank][f"head/{name}"] for rank in split], axis)
-        row |= row_of(
-            {name.removeprefix("norm/"): self._norm(every, name, probing) for name in given if name.startswith("norm/")},
-            probing.heads,
-        )  # fmt: skip
+        found = {name: self._norm(every, f"norm/{name}", probing) for name in norms}
+        row |= row_of(found, probing.heads)
         if "max_logit" in row:
             row["max_logit"] = np.fmax(row["max_logit"], side_by_side(every)).astype(np.float32)
         if len(updates["step"]) and updates["step"][-1] == self._row_step:
@@ -438,8 +441,8 @@ class LoopRecorder:
 
     def _snapshot(self, last: bool) -> None:
         """The weights, while they fit in the budget, of a model that can be built again; room is kept for the last."""
-        assert self.probing is not None and self.probing.writer is not None
-        if not self.probing.writer.meta["huggingface"]:
+        assert self.probing is not None
+        if self.probing.writer is None or not self.probing.writer.meta["huggingface"]:
             return
         weights = distinct(self.model.state_dict())
         megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6

@@ -149,7 +149,7 @@ def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple
 
 
 def plain(path: str) -> str:
-    """The path of a module or a weight as its author wrote it, without the wrappers of parts: compiled, FSDP, checkpointed."""
+    """The path of a module or a weight as its author wrote it, without what wraps its parts (compiled, FSDP)."""
     return ".".join(part for part in path.split(".") if part not in WRAPPERS)
 
 

@@ -84,7 +84,7 @@ class TrainingPasses:
 
 
 class Seen(AttentionInterceptor):
-    """Hands on where an attention is, its call (None of flex_attention) and what gives its row maxima; changes nothing."""
+    """Hands on where an attention is, its call (None of flex_attention) and what gives its row maxima."""
 
     def __init__(self, sites: Sites, then: Callable[[Key, AttentionCall | None, Callable[[], Tensor]], None]) -> None:
         super().__init__(sites, DiscoveredAttention())

@@ -42,9 +42,7 @@ class Update:
         self._before = self._clipped = self._weight = self._moved = None
         self._old: dict[str, Tensor] = {}
         self._waits = False
-        self._handles = [
-            p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values() if listen
-        ]
+        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values() if listen]
 
     def remove(self) -> None:
         """Let go of the parameters."""
@@ -108,7 +106,7 @@ class Update:
 
 
 def row_of(norms: Mapping[str, np.ndarray], heads: HeadWeights | None) -> dict[str, Any]:
-    """What there is to record of the norms of whole weights, by the names of a trace; empty when no optimiser stepped."""
+    """What there is to record of norms of whole weights, by the names of a trace; empty when no optimiser stepped."""
     if np.isnan(norms["weight_norm"]).all():
         return {}
     n = len(norms["weight_norm"]) - (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])

@@ -1,4 +1,4 @@
-"""The run directory is the contract; this package is the only one that knows its files."""
+"""Run directories on disk: the contract between tracer and dashboard (checkpoints/README.md)."""
 
 from tracer.store.about import About
 from tracer.store.effects import EffectsWriter
@@ -10,6 +10,7 @@ from tracer.store.layout import (
     NotARun,
     RunInUse,
     is_trained_by,
+    newest,
     unused,
 )
 from tracer.store.run import ROOT, ROOTS, Run, broken_runs, list_runs, open_run, resolve
@@ -18,6 +19,6 @@ from tracer.store.writer import RunWriter
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
-    "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs", "open_run", "resolve",
-    "unused",
+    "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs", "newest", "open_run",
+    "resolve", "unused",
 ]  # fmt: skip

@@ -185,3 +185,12 @@ def unused(directory: Path) -> Path:
         n += 1
         candidate = directory.with_name(f"{directory.name}-{n}")
     return candidate
+
+
+def newest(directory: Path) -> Path | None:
+    """The last of name, name-2, name-3, ... that holds a run; None where the first is free."""
+    candidate, last, n = directory, None, 1
+    while (candidate / "run.json").is_file():
+        n, last = n + 1, candidate
+        candidate = directory.with_name(f"{directory.name}-{n}")
+    return last

@@ -130,6 +130,16 @@ class Run:
                 f"{path} cannot be read ({error}): it is damaged, or not laid out yet; the snapshots are untouched"
             ) from error
 
+    def probe(self) -> dict[str, Any]:
+        """The tensors that a watched model's records are measured on, by their place in its call."""
+        return load_tensors(self.dir / "probe.safetensors")
+
+    @property
+    def updates(self) -> xr.Dataset | None:
+        """Loss, learning rate and throughput of every update, on `step`; None where only the trace has them."""
+        path = self.dir / "updates.zarr"
+        return read_trace(path) if path.exists() else None
+
     @property
     def effects(self) -> xr.Dataset:
         """effect[step probe mode layer head]: change in loss when each head is switched off, from `tracer sweep`.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 FILES = {
-    "run.json", "tokenizer.json", "trace.zarr", "snapshots", "resume", "log.jsonl", "samples.jsonl", "lock",
-    "effects.zarr", "effects.lock",
+    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
+    "samples.jsonl", "findings.jsonl", "lock", "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
 
@@ -29,6 +29,8 @@ class RunWriter:
     def __init__(self, directory: Path, meta: dict[str, Any], lock: Lock) -> None:
         self.dir, self.meta, self._lock = directory, meta, lock
         self.trace: TraceWriter | None = None
+        self.updates: TraceWriter | None = None
+        """What is known of every update, not only of those that are recorded."""
         self._logged = self._sampled = -1
         self._background = Background()
 
@@ -61,12 +63,17 @@ class RunWriter:
         lock = Lock(run.dir)
         writer = cls(run.dir, run.meta, lock)
         writer.trace = TraceWriter(run.dir / "trace.zarr")
+        if (run.dir / "updates.zarr").exists():
+            writer.updates = TraceWriter(run.dir / "updates.zarr")
         writer._logged = max((row["step"] for row in run.log()), default=-1)
         writer._sampled = max((row["step"] for row in run.samples()), default=-1)
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
         self.trace = TraceWriter.create(self.dir / "trace.zarr", n_rows, variables, coords)
+
+    def create_updates(self, n_rows: int, variables: dict[str, Variable]) -> None:
+        self.updates = TraceWriter.create(self.dir / "updates.zarr", n_rows, variables, {})
 
     def status(self, status: str, facts: dict[str, Any] | None = None) -> None:
         """Say in run.json how the run stands."""
@@ -82,8 +89,9 @@ class RunWriter:
 
     def flush(self) -> None:
         """Hand the buffered rows to the writing thread."""
-        assert self.trace is not None
-        self._background.later(self.trace.write, self.trace.take())
+        for group in (self.updates, self.trace):
+            if group is not None:
+                self._background.later(group.write, group.take())
 
     def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
         """Keep the weights of a step."""
@@ -102,6 +110,16 @@ class RunWriter:
             if other != step:
                 resume_path(self.dir, other).unlink(missing_ok=True)
 
+    def take_back_snapshots(self, after: int) -> None:
+        """Those of later steps, which a job that goes on from `after` makes anew."""
+        for step in steps_in(self.dir / "snapshots"):
+            if step > after:
+                snapshot_path(self.dir, step).unlink()
+
+    def keep_probe(self, tensors: dict[str, Tensor]) -> None:
+        """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""
+        write_bytes(self.dir / "probe.safetensors", _pack(tensors))
+
     def wait(self) -> None:
         """Until everything handed over is on the disk."""
         self._background.wait()
@@ -110,6 +128,10 @@ class RunWriter:
         """Append a line, unless a run that was resumed logged this step before."""
         if row["step"] > self._logged:
             append_line(self.dir / "log.jsonl", row)
+
+    def finding(self, row: dict[str, Any]) -> None:
+        """Append what was found to be wrong while the run was made."""
+        append_line(self.dir / "findings.jsonl", row)
 
     def sample(self, row: dict[str, Any]) -> None:
         """Append a sample text, unless it is there from before."""
@@ -120,8 +142,9 @@ class RunWriter:
         """Commit everything, say how it ended, let go of the lock."""
         try:
             self._background.wait()
-            if self.trace is not None:
-                self.trace.close()
+            for group in (self.updates, self.trace):
+                if group is not None:
+                    group.close()
             self.status(status, facts)
         finally:
             self._background.stop()

@@ -47,12 +47,18 @@ class Job:
     bf16: bool
 
 
-def train(config: TrainConfig, preset: str | None = None, quiet: bool = False) -> Run:
-    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there."""
-    return _begin(prepare(config), resolve(config.run or f"{preset or 'run'}-{config.seed}"), preset, 0, None, quiet)
+def train(config: TrainConfig, preset: str | None = None, quiet: bool = False, overwrite: bool = False) -> Run:
+    """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
+
+    What the directory holds is never replaced, unless `overwrite` says so.
+    """
+    directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite)
 
 
-def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False) -> Run:
+def fork(
+    run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False
+) -> Run:
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
@@ -81,7 +87,7 @@ def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, qu
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -97,8 +103,9 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 
 def _begin(
-    job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool
-) -> Run:
+    job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
+    overwrite: bool,
+) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
@@ -112,7 +119,7 @@ def _begin(
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, **provenance(), **process(),
     }  # fmt: skip
-    writer = RunWriter.create(directory, meta, job.data.tokenizer)
+    writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     writer.create_trace(n_records, *recorder.layout())
     return _loop(job, TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
 
@@ -296,8 +303,11 @@ def state_of(job: Job) -> dict[str, Tensor]:
 
 
 def load_state(job: Job, state: dict[str, Tensor]) -> None:
-    """The inverse of `state_of`."""
-    job.raw.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
+    """The inverse of `state_of`; ValueError when the state is of another model."""
+    try:
+        job.raw.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
+    except RuntimeError as error:
+        raise ValueError(f"the weights to go on from do not fit this model: {error}") from error
     for i, optimizer in enumerate(job.optimizers):
         slots: dict[int, dict[str, Tensor]] = {}
         for name, tensor in state.items():

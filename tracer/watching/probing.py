@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tracer.data import probes
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.measures.gradients import fetch
-from tracer.store import FOREIGN_FORMAT, RunWriter, Variable
+from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable
 from tracer.store.provenance import process, provenance
 from tracer.watching.held_out import HeldOut
 from tracer.watching.inputs import Inputs, context, logits_of
@@ -55,6 +55,8 @@ class Probing:
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
         self.writer: RunWriter | None = None
+        self.begun: Run | None = None
+        """A run of these very probes that goes on, instead of a new one."""
         self.broken: int | None = None
         """The first layer whose attention was not finite in the last measurement."""
         self._repeat: Inputs | None = None
@@ -137,6 +139,9 @@ class Probing:
             "bos": self.words.bos, "step": step, "device": str(self.device), "huggingface": recipe(self.model),
             **provenance(), **process(), **self.facts,
         }  # fmt: skip
+        if self.begun is not None:
+            self.writer = RunWriter.reopen(self.begun)
+            return
         writer = RunWriter.create(self.dir, meta, self.words.tokenizer)
         try:
             writer.create_trace(FIRST_ROWS, *self._layout(layers, prompts))

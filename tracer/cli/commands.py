@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 
 import tyro
 
+from tracer.cli.check import check
 from tracer.cli.demo import demo
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 
-EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130
+EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130  # and 6 of `check`
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
 
 Config = Annotated[TrainConfig, tyro.conf.arg(name="")]
@@ -47,16 +48,21 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app.command(train, name="train", help="Train a preset; any of its settings can be overridden.")
     # the parent is opened before the options are read: its settings are their defaults
     parent = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
-    for command in (resume, _fork(parent), sweep, diagnose, open, ls, export, demo, reproduce):
+    for command in (resume, _fork(parent), sweep, diagnose, check, open, ls, export, demo, reproduce):
         app.command(command)
     return app
 
 
 def _train(preset: str, theirs: TrainConfig) -> Callable[..., str]:
-    def train(config: Config = theirs) -> str:
+    def train(config: Config = theirs, *, overwrite: bool = False) -> str:
+        """Train a preset.
+
+        Args:
+            overwrite: Replace the run of that name, if there is one.
+        """
         from tracer.training import loop
 
-        return loop.train(config, preset=preset).status
+        return loop.train(config, preset=preset, overwrite=overwrite).status
 
     return train
 
@@ -78,16 +84,17 @@ def _fork(parent: str | None) -> Callable[..., str]:
 
     theirs = replace(open_run(parent).config, run=None) if parent else TrainConfig()
 
-    def fork(parent: str, /, step: int, config: Config = theirs) -> str:
+    def fork(parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False) -> str:
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
         Args:
             parent: A name under checkpoints/, or a directory.
             step: Where to begin: a step whose weights are kept.
+            overwrite: Replace the run of that name, if there is one.
         """
         from tracer.training import loop
 
-        return loop.fork(parent, step, config).status
+        return loop.fork(parent, step, config, overwrite=overwrite).status
 
     return fork
 

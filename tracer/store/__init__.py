@@ -1,4 +1,4 @@
-"""Run directories on disk: the contract between tracer and dashboard (checkpoints/README.md)."""
+"""The run directory is the contract; this package is the only one that knows its files."""
 
 from tracer.store.about import About
 from tracer.store.effects import EffectsWriter

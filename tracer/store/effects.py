@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracer.store.files import flush
 from tracer.store.layout import Lock
 from tracer.store.trace import TraceWriter, Variable, read_trace
 
@@ -83,6 +84,7 @@ class EffectsWriter:
         aside = path.with_name(f".{path.name}.partial")
         TraceWriter.create(aside, self._n_steps, {"effect": variable}, {**self._coords, **layers})
         aside.rename(path)
+        flush([path.parent])
 
 
 def read_effects(path: Path) -> xr.Dataset | None:

@@ -7,21 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.config import TrainConfig, from_dict
+from tracer.config import ModelConfig, TrainConfig, from_dict
 from tracer.measures.abilities import Asked
 from tracer.store import about
 from tracer.store.effects import read_effects
-from tracer.store.layout import (
-    FORMAT,
-    BrokenSnapshot,
-    NotARun,
-    is_locked,
-    read_lines,
-    read_meta,
-    resume_path,
-    snapshot_path,
-    steps_in,
-)
+from tracer.store.files import MOST_TOKENIZER, checksum, read_bytes, read_lines
+from tracer.store.layout import FORMAT, BrokenSnapshot, NotARun, is_locked, resume_path, snapshot_path, steps_in
+from tracer.store.meta import read_meta
+from tracer.store.tensors import broken, load_tensors, shapes
 from tracer.store.trace import read_trace
 
 if TYPE_CHECKING:
@@ -34,6 +27,8 @@ ROOTS = tuple(map(Path, filter(None, os.environ.get("MANYEYES_RUNS", "").split(o
 """The folders that runs are looked for in: checkpoints/, or those of MANYEYES_RUNS, with ":" between them."""
 ROOT = ROOTS[0]
 """The one that new runs go to."""
+MOST_ADDED = 20_000
+"""Added tokens: each is searched for by itself, which took gigabytes for a million of them."""
 
 
 class Run:
@@ -105,8 +100,8 @@ class Run:
     @property
     def stamp(self) -> str:
         """Changes whenever more of the run is committed; the key for whoever caches what was read."""
-        files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("*")]
-        files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/*"))
+        files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("[!.]*")]
+        files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/[!.]*"))
         return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
 
     @property
@@ -157,14 +152,14 @@ class Run:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        from tokenizers import Tokenizer
-
         path = self.dir / "tokenizer.json"
-        if not path.is_file():
-            raise NotARun(f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed")
         try:
-            return Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises nothing narrower
+            return _tokenizer(read_bytes(path, self.dir, MOST_TOKENIZER), self.meta.get("digests", {}).get(path.name))
+        except FileNotFoundError as error:
+            raise NotARun(
+                f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed"
+            ) from error
+        except (OSError, ValueError) as error:
             raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
 
     def model(self, step: int | None = None, *, clamps: bool = True) -> HeadModel:
@@ -202,17 +197,35 @@ class Run:
         from tracer.interventions import clamps
         from tracer.model import Transformer
 
-        weights = load_tensors(snapshot_path(self.dir, step))
-        config = self.config
-        model = Transformer(replace(config.model, d_vocab=self.meta["d_vocab"])).eval().requires_grad_(False)
+        path, config = snapshot_path(self.dir, step), self.config
+        made = replace(config.model, d_vocab=self.meta["d_vocab"])
+        self._refuse_another(path, made)  # before memory is taken for a model of that size
+        model = Transformer(made).eval().requires_grad_(False)
         model.clamps = clamps.edits(config, step) if clamped else ()
-        try:
-            model.load_state_dict(weights)
-        except RuntimeError as error:
-            raise BrokenSnapshot(f"snapshot {step} of {self.name} does not fit its run.json: {error}") from error
+        model.load_state_dict(load_tensors(path))
         if (self.dir / "tokenizer.json").is_file():
             model.tokenizer = self.tokenizer
         return model
+
+    def _refuse_another(self, path: Path, config: ModelConfig) -> None:
+        """BrokenSnapshot when a snapshot does not hold the tensors of a model of this configuration."""
+        import torch
+
+        from tracer.model import Transformer
+
+        try:
+            kept = shapes(path, self.dir)
+        except (OSError, ValueError) as error:
+            raise broken(path, error) from error
+        with torch.device("meta"):
+            wanted = {name: tuple(tensor.shape) for name, tensor in Transformer(config).state_dict().items()}
+        if wrong := [name for name in sorted({*kept, *wanted}) if kept.get(name) != wanted.get(name)]:
+            name = wrong[0]
+            raise BrokenSnapshot(
+                f"snapshot {path.name} of {self.name} does not fit its run.json: {len(wrong)} tensors differ, the "
+                f"first is {name}: {list(kept[name]) if name in kept else 'none'} in the file, "
+                f"{list(wanted[name]) if name in wanted else 'none'} in the model"
+            )
 
     def log(self) -> list[dict[str, Any]]:
         """One row an interval: what the terminal showed."""
@@ -231,21 +244,32 @@ class Run:
         """Weights and optimiser state at `resume_step`."""
         step = self.resume_step()
         if step is None:
-            raise BrokenSnapshot(f"{self.dir} was stopped before its first step; start it again with `tracer train`")
+            raise BrokenSnapshot(
+                f"{self.dir} was stopped before its first step, so there is nothing to go on from; start it again "
+                f"with `tracer train`, and --overwrite if it holds weights"
+            )
         return load_tensors(resume_path(self.dir, step))
 
 
-def load_tensors(path: Path) -> dict[str, Any]:
-    """Tensors of a safetensors file, or an error that says which other snapshots can be read instead."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def _tokenizer(content: bytes, digest: str | None) -> Tokenizer:
+    """ValueError where it is none, or not the one that was written."""
+    from pydantic_core import from_json
+    from tokenizers import Tokenizer
 
+    if digest is not None and checksum(content) != digest:
+        raise ValueError("its checksum is not the one in run.json")
+    told = from_json(content)
+    added = told.get("added_tokens") or [] if isinstance(told, dict) else None
+    if not isinstance(added, list):
+        raise ValueError("it is no tokenizer")
+    if len(added) > MOST_ADDED:
+        raise ValueError(f"it adds {len(added):,} tokens, more than the {MOST_ADDED:,} that are read")
     try:
-        return load_file(str(path))
-    except (SafetensorError, OSError) as error:
-        others = [s for s in steps_in(path.parent) if s != int(path.stem)]
-        hint = f"other steps here: {', '.join(map(str, others[-5:]))}" if others else "there is no other beside it"
-        raise BrokenSnapshot(f"{path} cannot be read ({error}): it is cut off or damaged; {hint}") from error
+        return Tokenizer.from_buffer(content)
+    except BaseException as error:  # tokenizers raises nothing narrower, and panics are no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise ValueError(str(error)[:300]) from error
 
 
 def resolve(name: str | Path, root: Path | None = None) -> Path:

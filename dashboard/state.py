@@ -229,8 +229,8 @@ def turn_to(page: str) -> None:
         st.session_state.update(page=page, shown=set())
 
 
-def open_run(run: str) -> None:
-    """Turn to another run: what belonged to the old one is left behind, the prompt travels along."""
+def open_run(run: str | None) -> None:
+    """Turn to another run, None to the newest: what belonged to the old one stays behind, the prompt travels along."""
     update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
            phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
 

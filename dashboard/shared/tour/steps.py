@@ -63,10 +63,10 @@ def _draw(page: str) -> None:
             _draw_step(at, story, page)
 
 
-def draw_start(run: Run, key: str) -> None:
+def draw_start(run: Run, key: str, *, primary: bool = False) -> None:
     """The button that begins it."""
     st.button("Take the tour", key=key, icon=":material/explore:", on_click=_start, args=(run,),
-              help="Five steps, about five minutes")  # fmt: skip
+              type="primary" if primary else "secondary", help=f"{LAST} steps, about five minutes")  # fmt: skip
 
 
 def _start(run: Run) -> None:

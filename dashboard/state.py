@@ -82,7 +82,7 @@ class Selection:
     match: str = "label"
     """Which head of the compared run: the one of the same label, or the most "alike" one."""
     tour: int = 0
-    """The step of the tour that is shown, 1 to 5; 0 when nobody takes it."""
+    """The step of the tour that is shown, 1 to 6; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()
     """Heads that are switched off on Ablate."""
     mode: str = "zero"

@@ -31,3 +31,7 @@ def _unpacked() -> tempfile.TemporaryDirectory[str]:
     with zipfile.ZipFile(SPECIMENS) as packed:
         packed.extractall(place.name)
     return place
+
+
+def is_shipped(run: Run) -> bool:
+    return run.dir.resolve().parent == Path(_unpacked().name).resolve()

@@ -18,9 +18,10 @@ A_DAY = 86_400.0
 
 def arrive() -> None:
     """What was deleted before the page was left goes for good, and so does what nobody came back for."""
-    if "arrived" in st.session_state["shown"]:
+    shown = st.session_state.setdefault("shown", set())  # emptied when a page is turned
+    if "arrived" in shown:
         return
-    st.session_state["shown"].add("arrived")
+    shown.add("arrived")
     for removed in st.session_state.pop(DELETED, []):
         housekeeping.discard(removed)
     housekeeping.empty_trash(A_DAY)

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dashboard.access import allow
+from tracer.config import CORPORA
 from tracer.store import ROOT, Run, is_trained_by, resolve
+from tracer.store.housekeeping import why_no_name
 
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 4, 130)
@@ -26,7 +28,6 @@ CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
 PROCESSES = int(os.environ.get("MANYEYES_PROCESSES", 4))
 """At work at a time; more wait for one of these to end."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 class Process:
@@ -136,11 +137,29 @@ _SERIES: list[Started] = []
 """The last `tracer reproduce`, which trains several runs one after the other."""
 
 
-def train(preset: str, name: str, seed: int, steps: int) -> Started:
-    """Start `tracer train` for a new run under checkpoints/; a ValueError says what is wrong with the name."""
+def train(preset: str, name: str, seed: int, steps: int, *changed: str) -> Started:
+    """Start `tracer train` for a new run under checkpoints/, with other options as its command line takes them.
+
+    A ValueError says what is wrong with the name.
+    """
     directory = _new(name)
-    options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps)]
+    options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps), *changed]
     return _start(directory, ["train", preset, *options])
+
+
+def host() -> str:
+    """The name of this machine, as runs keep it."""
+    return socket.gethostname()
+
+
+def why_no_text(corpus: str) -> str:
+    """Why no text can be read there; empty where it may be, or where it is a name on the hub."""
+    try:
+        if corpus in CORPORA or corpus.startswith("hf:") or Path(corpus).expanduser().exists():
+            return ""
+    except (OSError, ValueError, RuntimeError):  # a name too long, with a zero byte, or of nobody's home
+        pass
+    return f"there is no file or folder {corpus[:200]!r} on this machine"
 
 
 def open_model(model: str, revisions: list[str], name: str) -> Started:
@@ -283,8 +302,8 @@ def why_no_model(model: str) -> str:
 
 def _new(name: str) -> Path:
     """Where a new run of this name goes."""
-    if not NAME.fullmatch(name):
-        raise ValueError("a run's name is made of letters, digits, '.', '_' and '-', and starts with a letter or digit")
+    if why := why_no_name(name):
+        raise ValueError(why)
     directory = ROOT / name
     if (directory / "run.json").exists() or (directory.resolve() in _STARTED and _STARTED[directory.resolve()].alive):
         raise ValueError(f"{directory} already holds a run: choose another name, or remove the directory")

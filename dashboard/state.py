@@ -82,7 +82,7 @@ class Selection:
     match: str = "label"
     """Which head of the compared run: the one of the same label, or the most "alike" one."""
     tour: int = 0
-    """The step of the tour that is shown, 1 to 5; 0 when nobody takes it."""
+    """The step of the tour that is shown, 1 to 6; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()
     """Heads that are switched off on Ablate."""
     mode: str = "zero"
@@ -229,8 +229,8 @@ def turn_to(page: str) -> None:
         st.session_state.update(page=page, shown=set())
 
 
-def open_run(run: str) -> None:
-    """Turn to another run: what belonged to the old one is left behind, the prompt travels along."""
+def open_run(run: str | None) -> None:
+    """Turn to another run, None to the newest: what belonged to the old one stays behind, the prompt travels along."""
     update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
            phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
 

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 def heading(title: str, question: str) -> None:
-    """The page's name, the question it answers, and room for how the chosen run stands."""
+    """The page's name, the question it answers, and room for how the chosen run stands and for Share."""
     with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         with st.container(width="content", horizontal=True, vertical_alignment="bottom", gap="medium"):
             st.title(title, anchor=False, width="content")
             st.caption(question, width="content")
-        bar = st.container(key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small")
-    st.session_state["run_bar_place"] = bar
+        with st.container(width="content", horizontal=True, vertical_alignment="center", gap="small"):
+            bar = st.container(
+                key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small"
+            )
+            share = st.container(key="share_place", width="content")
+    st.session_state.update(run_bar_place=bar, share_place=share)
 
 
 def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:

@@ -36,7 +36,7 @@ def heading(title: str, question: str) -> None:
 def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
     """Columns for a page's choices; on a phone the first two stay side by side."""
     with st.container(key="choosers"):
-        return st.columns(spec)
+        return st.columns(spec, vertical_alignment="bottom")
 
 
 def choose_run() -> Run:

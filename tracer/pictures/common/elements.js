@@ -65,14 +65,14 @@ function factsIn(node, facts) {
 }
 
 /** A ramp with its name, some of its values and a note. @param {Scale} scale @param {Ramp} lut */
-function legend(node, scale, lut, { root = (v) => v, ticks = [scale.lo, scale.hi], note = "" } = {}) {
+function legend(node, scale, lut, { root = (v) => v, ticks = [scale.lo, scale.hi], note = "", brief = false } = {}) {
   node.replaceChildren();
   element("span", "name", titleOf(scale), node);
   const bar = element("span", "bar", null, node);
   element("span", "fill", null, bar).style.background = lut.css;
   for (const v of ticks) {
     const digits = v && Math.abs(v) < 0.1 ? 2 : Number.isInteger(v) ? 0 : scale.digits;
-    const tick = element("span", "tick", numberOf(v, { digits }), bar);
+    const tick = element("span", "tick", brief ? briefOf(v) : numberOf(v, { digits }), bar);
     tick.style.left = `${100 * root((v - scale.lo) / (scale.hi - scale.lo))}%`;
   }
   if (note) element("span", "note", note, node);

@@ -124,6 +124,12 @@ function makeCurves(part) {
     return code === MISSING || !head.band ? Number.NaN : valueOfCode(code, head.band[0], head.band[1]);
   };
   const chosen = () => head.labels.indexOf(part.cue.value);
+  /** The chosen line, and its namesakes of other runs. */
+  const chosenLines = () => {
+    const own = chosen();
+    const namesakes = head.labels.map((label, line) => (label.startsWith(`${part.cue.value} · `) ? line : -1));
+    return own < 0 ? [] : [own, ...namesakes.filter((line) => line >= 0)];
+  };
   const colourOf = (line) => {
     const colours = part.cue.colours[part.theme.mode];
     return colours[head.groups[line] % colours.length];
@@ -225,7 +231,7 @@ function makeCurves(part) {
     const ctx = sized(over, root.clientWidth, cue.height);
     const lonely = alone >= 0 ? alone : kept;
     const main = lonely >= 0 ? lonely : (hover?.line ?? chosen());
-    const lines = [...new Set([main, lonely >= 0 ? main : chosen()])].filter((line) => line >= 0);
+    const lines = [...new Set([main, ...(lonely >= 0 ? [] : chosenLines())])].filter((line) => line >= 0);
     base.classList.toggle("dim", lonely >= 0);
     const now = film ?? cue.step;
     const x = now == null || now < steps[0] || now > steps[count - 1] ? -1 : layout.axis.px(now);

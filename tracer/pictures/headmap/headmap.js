@@ -13,7 +13,7 @@ function makeHeadmap(part) {
   function textOf(value) {
     const { scale, log } = part.cue;
     if (value == null) return "–";
-    if (log && value) return value.toExponential(1).replace("-", "−").replace("+", "");
+    if (log && value) return briefOf(value);
     const text = numberOf(value, { ...scale, plain: true });
     return scale.palette === "change" && !log && value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text;
   }
@@ -75,7 +75,7 @@ function makeHeadmap(part) {
       const bent = (at) => (log ? Math.log(1 + at * (scale.hi / scale.lo - 1)) / span : at);
       const middle = log ? [Math.sqrt(scale.lo * scale.hi)] : scale.lo < 0 ? [0] : [];
       const note = chanceNote({ chance: scale.chance });
-      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note });
+      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note, brief: log });
     }
   };
 }

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 
+CHOICE = 66
+"""Pixels of a widget with its label."""
+
+
 def heading(title: str, question: str) -> None:
     """The page's name, the question it answers, and room for how the chosen run stands."""
     with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
@@ -34,9 +38,13 @@ def heading(title: str, question: str) -> None:
 
 
 def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
-    """Columns for a page's choices; on a phone the first two stay side by side."""
+    """Places for a page's choices, as high as one before it is there; on a phone the first two stay side by side."""
     with st.container(key="choosers"):
-        return st.columns(spec, vertical_alignment="bottom")
+        columns = st.columns(spec, vertical_alignment="bottom")
+    return [
+        column.container(key=f"choice-{i}", height=CHOICE, border=False, vertical_alignment="bottom")
+        for i, column in enumerate(columns)
+    ]
 
 
 def choose_run() -> Run:

@@ -37,8 +37,11 @@ STYLE = """<style>
 .strip .tick { transform: translateX(-50%); opacity: .7; }
 .strip .chosen th { font-weight: 600; }
 .strip td small { opacity: .7; font-size: .8rem; }
-@media (max-width: 640px) { .strip .x { width: 42%; padding: 0 .5rem; } .strip td small { display: block; }
-  .strip td { white-space: normal; } }
+@media (max-width: 640px) {
+  .strip tr { display: grid; grid-template-columns: auto auto; justify-content: space-between; }
+  .strip .x { grid-area: 2 / 1 / 3 / 3; width: 100%; padding: 0; }
+  .strip thead th:not(.x) { white-space: normal; }
+}
 </style>"""
 
 

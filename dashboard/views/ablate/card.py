@@ -30,9 +30,9 @@ STYLE = """<style>
 .verdict b { font-weight: 600; }
 .verdict .said { opacity: .75; font-size: .85rem; max-width: 60ch; }
 .verdict .false { font-weight: 600; }
-.ticks { display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .3rem 0 0; padding: 0; list-style: none;
-  font-size: .9rem; }
-.ticks li { margin: 0; }
+.ticks { display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .3rem 0 0 !important; padding: 0 !important;
+  list-style: none; font-size: .9rem; }
+.ticks li { margin: 0 !important; padding: 0 !important; }
 .ticks .false, .ticks .none { opacity: .75; }
 @media (max-width: 640px) {
   .verdict thead { display: none; }

@@ -40,7 +40,7 @@ RULE_OF_THUMB = 1e-3
 
 def page() -> None:
     choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
-    chooser, stepper, switch, axis = st.columns([3, 3, 5, 2])
+    chooser, stepper, switch, axis = choosers.row([3, 3, 5, 2])
     with chooser:
         run = choosers.choose_run()
     offered = _offered(run)

@@ -219,7 +219,7 @@ def explanation(name: str, run: Run) -> str:
     lines.append(f"Measured on {probe(run, name)}.")
     if measure.low is not None or measure.high is not None:
         unit = f" {measure.unit}" if measure.unit else ""
-        lines.append(f"Range {_end(measure.low)} to {_end(measure.high)}{unit}.")
+        lines.append(f"Range {_end(measure.low, '−infinity')} to {_end(measure.high, 'infinity')}{unit}.")
     chance = measure.at_chance(run.about.setting)
     if chance is not None:
         lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
@@ -227,5 +227,5 @@ def explanation(name: str, run: Run) -> str:
     return "  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines)
 
 
-def _end(value: float | None) -> str:
-    return "open" if value is None else f"{value:g}"
+def _end(value: float | None, open_end: str) -> str:
+    return open_end if value is None else f"{value:g}"

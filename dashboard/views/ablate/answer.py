@@ -25,7 +25,7 @@ STYLE = """<style>
 .strip thead th { opacity: .7; font-size: .8rem; }
 .strip .x { width: 60%; padding: 0 1rem; }
 .strip .x div { position: relative; height: 1.5rem; border-bottom: 1px solid rgb(127 127 127 / .2); }
-.strip .x thead div { border: 0; }
+.strip thead .x div { border: 0; }
 .strip .x i { position: absolute; top: 0; bottom: 0; }
 .strip .dot { width: 8px; height: 8px; margin: 8px 0 0 -4px; border-radius: 50%; background: #3b6be0; }
 .strip .on .dot { background: rgb(127 127 127 / .9); }
@@ -40,7 +40,7 @@ STYLE = """<style>
 @media (max-width: 640px) {
   .strip tr { display: grid; grid-template-columns: auto auto; justify-content: space-between; }
   .strip .x { grid-area: 2 / 1 / 3 / 3; width: 100%; padding: 0; }
-  .strip thead th:not(.x) { white-space: normal; }
+  .strip thead th { white-space: normal; }
 }
 </style>"""
 
@@ -141,7 +141,7 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
     ticks = "".join(
         f'<i class="tick" style="left:{at(i * stride)}">{i * stride:g}</i>' for i in range(7) if i * stride <= top
     )
-    foot = f'<tr><th></th><td class="x" aria-hidden="true"><div style="border:0">{ticks}</div></td><td></td></tr>'
+    foot = f'<tr><td></td><td class="x" aria-hidden="true"><div style="border:0">{ticks}</div></td><td></td></tr>'
     rows = [row("Every head on", "on", before, "", f"{theme.fmt(before, 'loss')} nats")]
     for mode, e in found.items():
         low, high = before + e.low, before + e.high
@@ -151,5 +151,6 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
         interval = f"{theme.signed(e.low)} to {theme.signed(e.high)}" if known else "no interval"
         words = f"{theme.signed(e.mean)} nats <small>{interval}</small>"
         rows.append(row(mode.capitalize(), "chosen" if mode == chosen else "", before + e.mean, whisker, words))
-    head = f'<th>put in their place</th><th class="x">{label}</th><th>change in nats a token, 95 % interval</th>'
+    plot = f'<td class="x" aria-hidden="true">{label}</td>'
+    head = f"<th>put in their place</th>{plot}<th>change in nats a token, 95 % interval</th>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'

@@ -17,6 +17,11 @@ function makeHeadmap(part) {
     const text = numberOf(value, { ...scale, plain: true });
     return scale.palette === "change" && !log && value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text;
   }
+  /** What stands in a marked cell, which is not nothing: never a zero. */
+  function markedText(value) {
+    const text = textOf(value);
+    return value && /^[0.]+$/.test(text) ? (value > 0 ? "+" : "") + briefOf(value) : text;
+  }
   function buildCell(line, layer, one, { cell, small, fill }) {
     const { values, scale, off, marked, notes, pick } = part.cue;
     const value = values[layer][one];
@@ -37,7 +42,7 @@ function makeHeadmap(part) {
       into.ariaPressed = `${String(part.cue.value) === into.dataset.head}`;
       into.ariaLabel = node.title;
     }
-    element("span", small ? "sr" : "", textOf(value), into);
+    element("span", small ? "sr" : "", isMarked ? markedText(value) : textOf(value), into);
     if (isMarked) element("span", "sr", ", marked", node);
   }
 

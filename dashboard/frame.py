@@ -21,12 +21,13 @@ def draw() -> None:
     st.set_page_config(page_title=f"{page.title} · manyeyes")
     state.turn_to(page.url_path)
     forget()
-    with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
-        theme.apply()
-        all_parts()
-        serve("scheme", key="scheme", data="dark" if theme.is_dark() else "light", on_turned_change=lambda: None)
-        draw_keys()
-    draw_tour(page.url_path)
+    with st.container(key="top", gap=None):  # one place on the page, whether the tour's card is in it or not
+        with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves then
+            theme.apply()
+            all_parts()
+            serve("scheme", key="scheme", data="dark" if theme.is_dark() else "light", on_turned_change=lambda: None)
+            draw_keys()
+        draw_tour(page.url_path)
     with recorded() as messages:
         page.run()
     draw_page_taking(page.url_path, page.title)

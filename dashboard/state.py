@@ -39,6 +39,7 @@ KNOWN = {
     "phase": tuple(CURVES),
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
+    "section": ("effect", "text", "heads", "when", "set"),
     "quantity": ("update_ratio", "grad_norm", "grad_norm_clipped", "weight_norm"),
 }
 LONGEST_PROMPT = 4000
@@ -105,6 +106,8 @@ class Selection:
     """Whether losses by position are shown less what they were when the phase began."""
     path: str = ""
     """The path of the losses over "all" steps, or the "late" ones; empty means where the phase can be seen."""
+    section: str = ""
+    """What Ablate shows below its answer; empty means the effect, or every head while all are on."""
     quantity: str = ""
     """What Gradients shows of every tensor; empty means the first that the run holds."""
     tensor: str = ""

@@ -7,19 +7,22 @@ Models are shared between sessions and threads: safe, because interventions trav
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
 from dashboard.access import read_only
+from dashboard.shared.rows import merge
 from tracer.analysis.training_curves import NORMAL
 from tracer.measures import SE
 from tracer.pictures import curves, step_heatmap
+from tracer.pictures.scales import head_label
 from tracer.store import ROOTS, Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
-    import numpy as np
     import xarray as xr
 
     from tracer.model.protocol import HeadModel
@@ -75,6 +78,24 @@ def head_curves(opened: Run, measure: str) -> bytes:
 def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
     return curves.pack_heads(recorded["step"].values, recorded[measure].values, margins(recorded, measure))
+
+
+def head_curves_of(runs: Sequence[Run], measure: str) -> bytes:
+    """The same of several runs on one picture: a colour a run, "L1H2" of the first, "L1H2 · name" of the others."""
+    return _head_curves_of(tuple((str(run.dir.resolve()), run.stamp, run.name) for run in runs), measure)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _head_curves_of(runs: tuple[tuple[str, str, str], ...], measure: str) -> bytes:
+    traces = [(name, found) for *key, name in runs if measure in (found := _trace(*key))]
+    labels, groups, series = [], [], []
+    for i, (name, found) in enumerate(traces):
+        for layer, head in np.ndindex(found.sizes["layer"], found.sizes["head"]):
+            labels.append(head_label(layer, head) + (f" · {name}" if i else ""))
+            groups.append(i)
+            series.append((found["step"].values, found[measure].values[:, layer, head]))
+    union, values = merge(series)
+    return curves.pack(union, values, labels, groups=groups, group_names=[name for name, _ in traces])
 
 
 def margins(recorded: xr.Dataset, measure: str) -> np.ndarray | None:

@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import jobs, loading, navigation, state, theme
 from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary, recent_ms, status_word, summary
+from dashboard.shared.health_panel import chip, draw_health
 from dashboard.shared.pulse import ticking
 from tracer.store import Run
 
@@ -32,10 +33,10 @@ BADGES: dict[str, tuple[str, Colour]] = {
 
 def draw_run_bar(run: Run) -> None:
     """Status, progress and what can be done; only the line itself is drawn again, every 2 s while something moves."""
-    live, word = run.live, standing(run)
+    live, word, health = run.live, standing(run), chip(run)
 
     def line() -> None:
-        if not loading.is_there(str(run.dir)) or (run.live, standing(run)) != (live, word):
+        if not loading.is_there(str(run.dir)) or (run.live, standing(run), chip(run)) != (live, word, health):
             st.rerun()
         st.caption(_line(run, word))
         if others := sum(other.live for other in loading.runs() if other.dir.resolve() != run.dir.resolve()):
@@ -46,6 +47,7 @@ def draw_run_bar(run: Run) -> None:
         ticking(line, key="run_bar")
     else:
         line()
+    draw_health(run)
     if run.why_not("resume"):
         return
     draw_stop(run, quiet=True)

@@ -28,9 +28,6 @@ HEIGHT = 260
 
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
-    if len(run.steps) < 2:
-        return
-    st.header("When heads became causal", anchor=False)
     st.caption(
         "Each line is one head switched off by itself at every snapshot: what repeated tokens then cost more. Beside "
         "it, how much that head looked like an induction head at the same step."

@@ -91,10 +91,11 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
     if compared is not None:
         traces |= _readable(compared)
     step = state.read().step
-    draw_facts(run, trace, step, beside=None if len(traces) < 2 else (compared.name, traces[compared.name]))
+    laid_over = compared if len(traces) > 1 else None
+    draw_facts(run, trace, step, beside=None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):
-        _draw_heads(run, trace, log_x, step, compared if len(traces) > 1 else None)
+        _draw_heads(run, trace, log_x, step, laid_over)
 
     def row(*sections: Section) -> None:
         """Sections side by side, those that hold something."""

@@ -39,7 +39,7 @@ KNOWN = {
     "phase": tuple(CURVES),
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
-    "section": ("effect", "text", "heads", "when", "set"),
+    "section": ("effect", "text", "heads", "when", "set", "patch"),
     "quantity": ("update_ratio", "grad_norm", "grad_norm_clipped", "weight_norm"),
 }
 LONGEST_PROMPT = 4000

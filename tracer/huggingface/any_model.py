@@ -11,8 +11,8 @@ from torch import nn
 from tracer.huggingface.loading import load_hf
 from tracer.model.protocol import HeadModel
 
-P, R = ParamSpec("P"), TypeVar("R")
-AnyModel = HeadModel | nn.Module
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def any_model(question: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:

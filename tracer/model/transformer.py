@@ -254,8 +254,10 @@ class Transformer(HookedRootModule):
 
 
 def _held(norm: nn.Module | None) -> stream.Norm | None:
+    return as_stream_norm(norm) if isinstance(norm, Norm) else None
+
+
+def as_stream_norm(norm: Norm) -> stream.Norm:
     """One of our norms as the stream knows it."""
-    if not isinstance(norm, Norm):
-        return None
     w, b = (None if x is None else x.detach() for x in (norm.w, norm.b))
     return stream.Norm(norm.eps, norm.centre, w, b)

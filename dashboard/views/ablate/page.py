@@ -18,6 +18,7 @@ from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
 from dashboard.views.ablate.circuit import can_search, draw_circuit
 from dashboard.views.ablate.on_prompt import draw_prompt
+from dashboard.views.ablate.patching import draw_patching
 from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
@@ -32,7 +33,8 @@ MODES = {
     "mean": "The head writes its average over other sequences there: it knows where it is, but not what it saw.",
     "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged.",
 }
-TABS = {"effect": "Effect", "text": "Your text", "heads": "Every head", "when": "When", "set": "Smallest set"}
+TABS = {"effect": "Effect", "text": "Your text", "heads": "Every head", "when": "When", "set": "Smallest set",
+        "patch": "Patching"}  # fmt: skip
 SNIPPET = """with tracer.watch(model) as watcher:
     before = model(inputs)
     with watcher.ablate({{({layer}, {head})}}):
@@ -77,6 +79,7 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         "heads": lambda: draw_sweep(run, setup),
         "when": (lambda: draw_when(run, setup, trace)) if len(run.steps) > 1 else None,
         "set": (lambda: draw_circuit(run, setup)) if can_search(run, setup) else None,
+        "patch": lambda: draw_patching(run, setup),
     }
     offered = [name for name, draw_one in draws.items() if draw_one]
     shown = state.among("section", offered) or ("effect" if setup.off else "heads")

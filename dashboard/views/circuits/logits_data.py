@@ -6,17 +6,11 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
-from dashboard import loading
-from dashboard.loading.norm_scales import Key
-from tracer.store import open_run
-
-if TYPE_CHECKING:
-    from tracer.model.protocol import HeadModel
+from dashboard.loading.norm_scales import Key, model_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ def parts_of_logit(key: Key, tokens: tuple[int, ...]) -> Parts:
 
     from tracer.analysis.logit_attribution import logit_attribution
 
-    found = logit_attribution(_model(key), torch.tensor([tokens])).isel(batch=0)
+    found = logit_attribution(model_of(key), torch.tensor([tokens])).isel(batch=0)
     arrays = (found[name].values for name in ("embed", "heads", "mlps", "biases", "logit"))
     return Parts(found.target.values.tolist(), *arrays)
 
@@ -54,9 +48,5 @@ def lens(key: Key, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
     from tracer.analysis.logit_attribution import logit_lens
 
-    found = logit_lens(_model(key), torch.tensor([tokens])).isel(batch=0)
+    found = logit_lens(model_of(key), torch.tensor([tokens])).isel(batch=0)
     return found.log_p.values, found["rank"].values
-
-
-def _model(key: Key) -> HeadModel:
-    return loading.model(open_run(key[0]), key[2])

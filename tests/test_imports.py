@@ -131,6 +131,12 @@ ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.analysis.compos
             ("tracer", "dashboard"), ("pickle", "cloudpickle", "dill", "joblib"), (), id="nothing is unpickled"
         ),
         pytest.param(("dashboard",), FORMATS, (), id="dashboard knows no format"),
+        pytest.param(
+            ("tracer", "dashboard"),
+            ("wandb", "mlflow", "trackio"),
+            ("tracer.tracking",),
+            id="only tracking tells trackers",
+        ),
     ],
 )
 def test_arrows(importers: tuple[str, ...], forbidden: tuple[str, ...], except_in: tuple[str, ...]) -> None:
@@ -201,10 +207,11 @@ def test_nothing_is_loose_at_the_root() -> None:
 
 def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures and theme read their own .js and .css; showing writes the file it is asked for;
-    # jobs keeps what the trainings it started have printed; access reads Streamlit's own page; shipped what comes along
+    # jobs keeps what the trainings it started have printed; access reads Streamlit's own page; shipped what comes along;
+    # cli settings that a person wrote
     pictures = ("tracer.pictures.sources", "tracer.pictures.notebook")
     exempt = (
-        "tracer.store", "tracer.data", *pictures, "dashboard.access", "dashboard.jobs", "dashboard.theme",
+        "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.access", "dashboard.jobs", "dashboard.theme",
         "dashboard.shipped",
     )  # fmt: skip
     assert known(*exempt)

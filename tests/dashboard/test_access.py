@@ -113,7 +113,8 @@ def test_what_the_browser_is_told(here: str) -> None:
     for path in ("/", "/app/static/inter-latin.woff2", "/_stcore/health"):
         answer = get(here, path)
         assert answer.status == 200 and answer.headers["X-Frame-Options"] == "DENY"
-        policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
+        parts = [part.split() for part in answer.headers["Content-Security-Policy"].split(";")]
+        policy = {name: " ".join(values) for name, *values in parts}
         assert policy["frame-ancestors"] == policy["object-src"] == "'none'"
         assert "unsafe" not in policy["script-src"] and "http" not in " ".join(policy.values())
 

@@ -22,6 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if TYPE_CHECKING:
     from tracer import ablate, data, diagnosis, heads, measures, pictures, store
     from tracer.analysis.run_sweep import sweep_run
+    from tracer.analysis.survey import survey
     from tracer.analysis.why import why
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.data import probes
@@ -44,7 +45,7 @@ _HOME = {
     "load_hf": "huggingface.loading", "open_hf": "huggingface.opening", "watch": "watching.watch",
     "list_runs": "store", "open_run": "store", "fork": "training.loop", "resume": "training.loop",
     "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "show": "pictures.notebook",
-    "why": "analysis.why",
+    "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -55,7 +56,7 @@ __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork", "heads", "list_runs",
     "load_hf", "measures", "open_hf", "open_run", "pictures", "preset", "probes", "resume", "show", "store",
-    "sweep_run", "train", "watch", "why",
+    "survey", "sweep_run", "train", "watch", "why",
 ]  # fmt: skip
 
 

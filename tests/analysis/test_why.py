@@ -157,9 +157,9 @@ def test_what_cells_move_sums_to_what_the_head_adds(name: str) -> None:
     parts = [moves(found, 1, 0, 6, key) for key in range(7)]
     stream = found.stream
     part = stream.layers[1].heads_out([6])[0]
-    assert stream.unembedding.norm is not None
-    held = stream.unembedding.norm.linear(part, stream.unembedding.norm.scale(stream.final[:, [6]]))
-    logits = (held @ stream.unembedding.W_U)[0, 0]
+    assert stream.end.norm is not None
+    held = stream.end.norm.linear(part, stream.end.norm.scale(stream.final[:, [6]]))
+    logits = (held @ stream.end.W_U)[0, 0]
     np.testing.assert_allclose(sum(one.logits for one in parts), logits - logits.mean(), atol=1e-10)
     reads = np.sum([one.reads for one in parts], 0)
     assert np.isnan(reads[:2]).all()

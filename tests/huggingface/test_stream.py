@@ -14,7 +14,7 @@ from tracer.model.stream import ResidualStream, Source
 
 hf: Any = transformers
 IDS = torch.randint(2, 50, (2, 9), generator=torch.Generator().manual_seed(0))
-CLOSE = {"atol": 5e-6, "rtol": 0.0}
+CLOSE: Any = {"atol": 5e-6, "rtol": 0.0}
 """Norms and softmaxes of transformers work in float32 whatever the model is in; sums are exact."""
 
 

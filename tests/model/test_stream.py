@@ -29,7 +29,7 @@ def test_it_is_the_sum_of_its_parts_and_what_heads_read(options: dict[str, Any])
     stream = model.residual_stream(IDS)
     with recording("hook_pattern", "hook_resid_pre") as seen:
         logits = model(IDS)
-    torch.testing.assert_close(stream.unembedding(stream.parts().sum(0)), logits)
+    torch.testing.assert_close(stream.end(stream.parts().sum(0)), logits)
     for i, layer in enumerate(stream.layers):
         torch.testing.assert_close(stream.parts(i).sum(0), seen[f"blocks.{i}.hook_resid_pre"])
         for head in range(model.n_heads):
@@ -43,8 +43,7 @@ def test_it_is_the_sum_of_its_parts_and_what_heads_read(options: dict[str, Any])
     ("options", "says"),
     [
         ({"residual": False}, "residual=False: each sublayer replaces the stream"),
-        ({"norm": "layer", "norm_position": "post"}, "norm_position=post: each norm rescales the sum"),
-        ({"unembed_hidden": (8,)}, r"unembed_hidden=\(8,\): logits are no linear map"),
+        ({"norm": "layer", "norm_position": "post"}, "norm_position=post: each norm rescales the stream"),
     ],
 )
 def test_what_is_no_sum_is_refused(options: dict[str, Any], says: str) -> None:

@@ -6,9 +6,10 @@ Names are all that a row says; that they compute what is meant is measured on th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)

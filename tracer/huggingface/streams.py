@@ -39,7 +39,7 @@ def residual_stream(model: Any, tokens: Int[Tensor, "batch pos"]) -> ResidualStr
             attention_weights(inner, layer), seen[f"blocks.{i}.hook_resid_pre"], seen[f"{at}hook_z"], turns,
             score_bias=None if alibi is None else alibi.view(len(tokens), layer.n_heads, 1, -1),
         ))  # fmt: skip
-    embed, final = embedding(inner)[tokens], seen[last]
+    embed, final = embedding(inner, tokens), seen[last]
     pos = layers[0].resid_pre - embed if known.has_positions else None
     mlp_out = tuple(seen.get(f"blocks.{i}.hook_mlp_out") for i in range(n))
     found = ResidualStream(tokens, embed, pos, tuple(layers), mlp_out, final, unembedding(inner), logits)
@@ -74,7 +74,7 @@ def _check(model: Any, found: ResidualStream, seen: dict[str, Tensor]) -> None:
         _same(model, f"what the heads of layer {i} write", layer.attn_out, seen[f"blocks.{i}.hook_attn_out"])
         x = layer.resid_pre + layer.attn_out + (0 if mlp is None else mlp)
     _same(model, "what leaves the last layer", x, found.final)
-    _same(model, "its logits", found.unembedding(found.final), found.logits)
+    _same(model, "its logits", found.end(found.final), found.logits)
 
 
 def _same(model: Any, what: str, found: Tensor, seen: Tensor, close: float = CLOSE) -> None:

@@ -33,14 +33,14 @@ def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
     return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
 
 
-def embedding(model: nn.Module) -> Tensor:
-    """[d_vocab d_model]: each token's vector as it enters the stream, multiplied and normed as the model does."""
+def embedding(model: Any, tokens: Tensor | None = None) -> Tensor:
+    """[d_vocab d_model], or that of tokens: as it enters the stream, multiplied and normed as the model does."""
     known, config = architecture_of(model), model.config
     module = model.get_submodule(known.embed)
-    rows = _precise(module.weight.detach())  # type: ignore[arg-type]
-    times = getattr(module, "scalar_embed_scale", None) or getattr(config, "embedding_multiplier", None) or 1.0
+    rows = _precise(module.weight.detach() if tokens is None else module.weight.detach()[tokens])
+    times = getattr(config, "embedding_multiplier", None) or 1.0
     if hasattr(module, "embed_scale"):  # as it was rounded
-        times = float(module.embed_scale.to(module.weight.dtype))  # type: ignore[operator, union-attr]
+        times = float(module.embed_scale.to(module.weight.dtype))
     rows = rows if times == 1 else rows * times
     return rows if known.embed_norm is None else norm_of(model.get_submodule(known.embed_norm), known.embed_norm)(rows)
 
@@ -132,24 +132,27 @@ def _into(attention: nn.Module, known: Architecture, layer: Layer, d_head: int) 
     """W and b of q, k and v, [head d_model d_head] and [head d_head]."""
     if len(known.into) == 3:
         found = [_linear(attention, name, layer.name) for name in known.into]
+        parts = [[None if x is None else x.unflatten(-1, (-1, d_head)) for x in one] for one in found]
     else:
         W, b = _linear(attention, known.into[0], layer.name)
-        found = list(zip(_thirds(W, known, layer, d_head), _thirds(b, known, layer, d_head), strict=True))
-    return [(_heads(W, layer, d_head), None if b is None else _heads(b, layer, d_head)) for W, b in found]
+        parts = list(zip(_apart(W, known, layer, d_head), _apart(b, known, layer, d_head), strict=True))
+    return [(_heads(W, layer), None if b is None else _heads(b, layer)) for W, b in parts]
 
 
-def _thirds(x: Tensor | None, known: Architecture, layer: Layer, d_head: int) -> list[Any]:
+def _apart(x: Tensor | None, known: Architecture, layer: Layer, d_head: int) -> list[Any]:
+    """q, k and v of one layer for all three, [... head d_head]."""
     if x is None:
         return [None] * 3
     if known.woven:
-        parts = rearrange(x, "... (head three d) -> three ... (head d)", three=3, d=d_head)
-        return list(parts)
-    q = layer.n_heads * d_head
-    return list(x.split([q, (x.shape[-1] - q) // 2, (x.shape[-1] - q) // 2], -1))
+        return list(x.unflatten(-1, (-1, 3, d_head)).unbind(-2))
+    heads = x.unflatten(-1, (-1, d_head))
+    shared = (heads.shape[-2] - layer.n_heads) // 2
+    return list(heads.split([layer.n_heads, shared, shared], -2))
 
 
-def _heads(x: Tensor, layer: Layer, d_head: int) -> Tensor:
-    found = x.unflatten(-1, (-1, d_head)).movedim(-2, 0)
+def _heads(x: Any, layer: Layer) -> Tensor:
+    """[head ... d_head]: a view, unless heads share."""
+    found = x.movedim(-2, 0)
     return found.repeat_interleave(layer.n_heads // len(found), 0) if len(found) < layer.n_heads else found
 
 

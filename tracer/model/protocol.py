@@ -49,6 +49,11 @@ class HeadModel(Protocol):
         """ValueError, saying what is missing, where heads cannot be told apart in them."""
         ...
 
+    @property
+    def why_no_stream(self) -> str:
+        """Why `residual_stream` cannot be said; empty where it can."""
+        ...
+
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
         ...

@@ -269,7 +269,8 @@ class ResidualStream:
     """What each MLP adds to the stream, its biases and the norm behind it included; None where there is none."""
     final: Float[Tensor, "batch pos d_model"]
     """What leaves the last block."""
-    unembedding: Unembedding = field(repr=False)
+    unembedding: Unembedding | None = field(repr=False)
+    """None where an MLP makes the logits."""
     logits: Float[Tensor, "batch pos d_vocab"] = field(repr=False)
 
     def sources(self, layer: int | None = None) -> list[Source]:
@@ -304,6 +305,15 @@ class ResidualStream:
             found += one(self.mlp_out[i])
         return torch.cat(found)
 
+    @property
+    def end(self) -> Unembedding:
+        """ValueError where logits are no linear map of the normed stream."""
+        if self.unembedding is None:
+            raise ValueError(
+                "an MLP makes the logits (unembed_hidden): there is no W_U, so they are not a sum over parts"
+            )
+        return self.unembedding
+
     def _has_bias(self, layer: int) -> bool:
         weights = self.layers[layer].weights
         return weights.b_O is not None or (weights.out_norm is not None and weights.out_norm.bias is not None)
@@ -324,6 +334,11 @@ class Unembedding:
         logits = (x if self.norm is None else self.norm(x)) @ self.W_U
         logits = (logits if self.b_U is None else logits + self.b_U) * self.times
         return logits if self.cap is None or not capped else self.cap * (logits / self.cap).tanh()
+
+    def held(self, parts: Tensor, final: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_vocab"]:
+        """What parts of a final stream add to its logits, the norm's scale held, before any cap."""
+        read = parts if self.norm is None else self.norm.linear(parts, self.norm.scale(final))
+        return read @ self.W_U * self.times
 
 
 def turned(x: Float[Tensor, "*batch pos d_head"], cos: Tensor, sin: Tensor) -> Float[Tensor, "*batch pos d_head"]:

@@ -154,53 +154,41 @@ class Transformer(HookedRootModule):
             self.config.scale, b_O=None if b_O is None else b_O.detach(), norm=_held(block.ln1) if block.pre else None,
         )  # fmt: skip
 
+    @property
+    def why_no_stream(self) -> str:
+        """Why its stream is no sum of what its parts write, naming the options; empty where it is."""
+        config = self.config
+        if not config.residual:
+            return "residual=False: each sublayer replaces the stream, which is not the sum of what its parts write"
+        if config.norm != "none" and config.norm_position == "post":
+            return "norm_position=post: each norm rescales the stream, which is not the sum of what its parts write"
+        return ""
+
     @torch.no_grad()
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> stream.ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, naming the options, where it is none."""
-        self.refuse_unless_sum()
+        if self.why_no_stream:
+            raise ValueError(self.why_no_stream)
         shortformer = self.config.positions == "shortformer"
-        with recording(
-            "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_z", "hook_mlp_out", "hook_resid_post"
-        ) as s:
+        names = ("hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_z", "hook_mlp_out", "hook_resid_post")
+        with recording(*names) as seen:
             logits = self(tokens)
-        pos = s.get("hook_pos_embed")
-        layers = []
+        pos, layers = seen.get("hook_pos_embed"), []
         for i, block in enumerate(self.blocks):
             turns = None
             if block.attn.rotary:
                 cos, sin = block.attn.rotation[: tokens.shape[1]].to(logits).unbind(-1)
                 turns = torch.cat([cos, cos], -1)[None], torch.cat([sin, sin], -1)[None]
             layers.append(stream.AttentionPass(
-                self.attention_weights(i), s[f"blocks.{i}.hook_resid_pre"], s[f"blocks.{i}.attn.hook_z"], turns,
+                self.attention_weights(i), seen[f"blocks.{i}.hook_resid_pre"], seen[f"blocks.{i}.attn.hook_z"], turns,
                 pos if shortformer else None,
             ))  # fmt: skip
         return stream.ResidualStream(
-            tokens, s["hook_embed"], None if shortformer else pos, tuple(layers),
-            tuple(s.get(f"blocks.{i}.hook_mlp_out") for i in range(self.n_layers)),
-            s[f"blocks.{self.n_layers - 1}.hook_resid_post"],
-            stream.Unembedding(_held(self.ln_final), self.W_U.detach()), logits,
+            tokens, seen["hook_embed"], None if shortformer else pos, tuple(layers),
+            tuple(seen.get(f"blocks.{i}.hook_mlp_out") for i in range(self.n_layers)),
+            seen[f"blocks.{self.n_layers - 1}.hook_resid_post"],
+            None if self.config.unembed_hidden else stream.Unembedding(_held(self.ln_final), self.W_U.detach()), logits,
         )  # fmt: skip
-
-    def refuse_unless_sum(self) -> None:
-        """ValueError for a model whose logits are no sum of its parts, naming the options that stand in the way."""
-        config = self.config
-        reasons = [
-            reason
-            for stands, reason in (
-                (not config.residual, "residual=False: each sublayer replaces the stream"),
-                (
-                    config.norm != "none" and config.norm_position == "post",
-                    "norm_position=post: each norm rescales the sum",
-                ),
-                (
-                    bool(config.unembed_hidden),
-                    f"unembed_hidden={config.unembed_hidden}: logits are no linear map of it",
-                ),
-            )
-            if stands
-        ]
-        if reasons:
-            raise ValueError(f"logits of this model are not the sum of what its parts write: {'; '.join(reasons)}")
 
     # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
 
@@ -266,8 +254,10 @@ class Transformer(HookedRootModule):
 
 
 def _held(norm: nn.Module | None) -> stream.Norm | None:
+    return as_stream_norm(norm) if isinstance(norm, Norm) else None
+
+
+def as_stream_norm(norm: Norm) -> stream.Norm:
     """One of our norms as the stream knows it."""
-    if not isinstance(norm, Norm):
-        return None
     w, b = (None if x is None else x.detach() for x in (norm.w, norm.b))
     return stream.Norm(norm.eps, norm.centre, w, b)

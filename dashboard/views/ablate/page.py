@@ -17,6 +17,7 @@ from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
 from dashboard.views.ablate.circuit import draw_circuit
 from dashboard.views.ablate.on_prompt import draw_prompt
+from dashboard.views.ablate.patching import draw_patching
 from dashboard.views.ablate.sweep import (
     draw_null,
     draw_replacements,
@@ -78,6 +79,7 @@ def page() -> None:
         draw_when(run, setup, trace)
         draw_card(run, setup, trace)
         draw_circuit(run, setup)
+        draw_patching(run, setup)
     with on_others:
         _draw_doubts(run, setup)
     with on_other:

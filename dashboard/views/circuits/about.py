@@ -11,7 +11,7 @@ LINKS = {
     "olsson": "https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads/index.html",
     "lens": "https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens",
 }
-NORMS = "Norms, their gains and rotations are left out."
+NORMS = "Norms are held at their mean scale; rotations are left out."
 COMPOSITION = """
 **Composition** of head 2 with an earlier head 1: |OV₁ M₂| / (|OV₁| |M₂|) in Frobenius norms, where OV = W_V W_O and
 M₂ is what head 2 reads with: QK₂ᵀ for its keys, QK₂ for its queries, OV₂ for its values (QK = W_Q W_Kᵀ). From 0 to 1.
@@ -47,7 +47,7 @@ look at. Shown are the largest entries; both are made block by block, never as a
 In a model of one layer both are joined to skip-trigrams A … B → C, below.
 
 This is the direct path from the embedding: later layers also read what earlier heads wrote. Norms are held at their
-mean scale on held-out text (in models of others they are left out), rotations and positions are left out.
+mean scale on held-out text, rotations and positions are left out.
 
 At chance: 0 for a logit, which counts from no look at all, and for a score, where 0 for every token is an even look.
 

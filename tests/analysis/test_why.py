@@ -77,6 +77,8 @@ def test_pairs_sum_to_the_score_of_every_family(name: str) -> None:
     model = tracer.load_hf(causal(name))
     tokens = torch.randint(2, 50, (1, 9), generator=torch.Generator().manual_seed(0))
     found = read_pass(model, tokens)
+    one_by_one = found.stream.layers[2].read("k", 1, found.stream.parts(2))
+    torch.testing.assert_close(found.stream.read(2, "k", 1), one_by_one, rtol=0, atol=1e-6)
     for layer, head in ((0, 1), (2, 0), (2, 3)):
         call, here = found.calls[layer], found.stream.layers[layer]
         sums = {key: cell(found, layer, head, 8, key) for key in (3, 6, 8)}

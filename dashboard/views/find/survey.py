@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import theme
-from dashboard.shared import choosers, prompts
-from dashboard.shared.figures import plain
+from dashboard import navigation, state, theme
+from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared.figures import plain, stops
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import survey_data
+from dashboard.views.find.passages import as_prompt
 from dashboard.views.find.survey_data import Head, Shown
+from tracer.measures import MEASURES
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.pictures.payload import visible
@@ -35,6 +37,8 @@ GROUPS = {
 MEANS = {
     "entropy": "entropy (nats)", "sink": "share on the first token", "sharpest": "largest share on another token",
 }  # fmt: skip
+MANY = 64
+"""Heads beyond which their names would cover each other."""
 COLOURS = ("#3b6be0", "#c2571a", "#2a8c5a", "#8b4bb8", "#a8862a", "#4a7a8c")
 
 
@@ -55,6 +59,7 @@ def draw_survey(run: Run, trace: xr.Dataset) -> None:
     if found is None or not found.attrs["tokens_read"]:
         return
     _draw_found(run, step, found, head)
+    _draw_heads(found, trace, step, head)
 
 
 def _offer(run: Run, step: int) -> None:
@@ -111,9 +116,50 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
         found_jobs = _ask_jobs(run, step, found, head)
     with right:
         if found_jobs is None:
-            _draw_passages(survey_data.by_decile(key, head, found), GROUPS, "survey_passages")
+            _draw_passages(run, survey_data.by_decile(key, head, found), GROUPS)
         else:
-            _draw_jobs_passages(survey_data.of_jobs(key, head, found, found_jobs), found_jobs)
+            _draw_passages(run, survey_data.of_jobs(key, head, found, found_jobs), _job_groups(found_jobs))
+
+
+def _draw_heads(found: xr.Dataset, trace: xr.Dataset, step: int, head: Head) -> None:
+    """Every head as a point, by any two measures; a click takes it into focus."""
+    st.markdown("**All heads**")
+    axes = {words: found[name].values for name, words in MEANS.items()}
+    axes |= {
+        MEASURES[name].label: head_scores.head_means(trace, name, step) for name in head_scores.head_measures(trace)
+    }
+    names = list(axes)
+    with st.container(horizontal=True):
+        across = st.selectbox("Across", names, index=1, key="survey_x", width=280)
+        up = st.selectbox("Up", names, index=2, key="survey_y", width=280)
+    plot(_heads(axes[across], axes[up], across, up, head, dark=theme.is_dark()), key="survey_heads",
+         on_pick=state.focus_on, alt=f"Every head by {across} and {up}")  # fmt: skip
+    st.caption("The first three are of the corpus, the others as the run recorded them on its probes. "
+               "Click a head to read it.")  # fmt: skip
+
+
+def _heads(x: np.ndarray, y: np.ndarray, across: str, up: str, focus: Head, *, dark: bool) -> go.Figure:
+    """Coloured by layer, the one in focus larger."""
+    import plotly.graph_objects as go
+
+    layers, heads = np.indices(x.shape)
+    labels = [theme.head_label(int(layer), int(head)) for layer, head in zip(layers.flat, heads.flat, strict=True)]
+    here = [label == theme.head_label(*focus) for label in labels]
+    figure = go.Figure(
+        go.Scatter(
+            x=x.ravel(), y=y.ravel(), customdata=labels, text=labels if x.size <= MANY else None,
+            mode="markers+text" if x.size <= MANY else "markers", textposition="top center",
+            marker={"size": [13 if one else 8 for one in here], "color": layers.ravel(), "cmin": 0,
+                    "cmax": max(1, len(x) - 1), "colorscale": stops("attention", dark, 0.3)},
+            hovertemplate="%{customdata}<br>%{x:.3f}, %{y:.3f}<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=360, margin={"l": 56, "r": 8, "t": 20, "b": 44}, showlegend=False
+    )
+    figure.update_xaxes(title={"text": plain(across), "font": {"size": 12}}, zeroline=False)
+    figure.update_yaxes(title={"text": plain(up), "font": {"size": 12}}, zeroline=False)
+    return figure
 
 
 def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None:
@@ -133,19 +179,21 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
     if len(made.jobs) == 1:
         st.caption(f"One job: what it writes at {n} looks falls into no clear groups (silhouette below 0.25).")
     else:
-        st.caption(f"{len(made.jobs)} groups of {n} looks by the direction of what it writes, silhouette "
-                   f"{made.silhouette:.2f}. Cost: the rise of the next token's loss with the head off, ± 1.96 standard "
-                   "errors.")  # fmt: skip
+        st.caption(
+            f"{len(made.jobs)} groups of {n} looks by the direction of what it writes, silhouette "
+            f"{made.silhouette:.2f}. Writes: its share of all that the head writes. First token: the attention that rests "
+            "there. Cost: the rise of the next token's loss with the head off, ± 1.96 standard errors."
+        )
     columns = {
         "job": [str(i + 1) for i in range(len(made.jobs))],
-        "looks": [job.share for job in made.jobs], "of what it writes": [job.written for job in made.jobs],
-        "on first token": [job.first for job in made.jobs], "cost (nats)": [_cost(job) for job in made.jobs],
+        "looks": [job.share for job in made.jobs], "writes": [job.written for job in made.jobs],
+        "first token": [job.first for job in made.jobs], "cost (nats)": [_cost(job) for job in made.jobs],
         "looks from": [_tokens(run, job.queries) for job in made.jobs],
         "looks to": [_tokens(run, job.keys) for job in made.jobs],
     }  # fmt: skip
-    share = st.column_config.NumberColumn(format="percent", width="small")
+    share = st.column_config.NumberColumn(format="%.2f", width=70)
     table(columns, key="survey_jobs_table", alt=f"The jobs of {label}",
-          config={name: share for name in ("looks", "of what it writes", "on first token")})  # fmt: skip
+          config={name: share for name in ("looks", "writes", "first token")})  # fmt: skip
     plot(_scatter(made, dark=theme.is_dark()), key="survey_scatter",
          alt=f"What {label} writes, on two principal components of its directions")  # fmt: skip
     st.caption(f"Directions of its outputs on two of {made.components.shape[1]} principal components, which hold "
@@ -164,14 +212,18 @@ def _tokens(run: Run, counted: list[tuple[int, float]]) -> str:
     return "  ".join(visible(text, 12) for text in strings(run, [token for token, _ in counted]))
 
 
-def _draw_jobs_passages(shown: Shown, made: Jobs) -> None:
-    groups = {f"job{i}": Group(f"Job {i + 1}", f"{job.share:.0%} of its looks: those in the middle of the group.")
-              for i, job in enumerate(made.jobs)}  # fmt: skip
-    _draw_passages(shown, groups, "survey_job_passages")
+def _job_groups(made: Jobs) -> dict[str, Group]:
+    about = "of its looks: those in the middle of the group."
+    return {f"job{i}": Group(f"Job {i + 1}", f"{job.share:.0%} {about}") for i, job in enumerate(made.jobs)}
 
 
-def _draw_passages(shown: Shown, groups: dict[str, Group], key: str) -> None:
-    draw(passages.picture(shown.blob, rows=shown.rows, groups=groups), key=key)
+def _draw_passages(run: Run, shown: Shown, groups: dict[str, Group]) -> None:
+    """Passages; one that is opened becomes the prompt of every page, its query held."""
+    opened = draw(passages.picture(shown.blob, rows=shown.rows, groups=groups), key="survey_passages")
+    if opened is not None:
+        text, token = as_prompt(run, *shown.looks[opened])
+        state.update(prompt=text, token=token)
+        st.switch_page(navigation.page("heads"))
 
 
 def _bars(names: list[str], mass: list[float], others: list[float], label: str, *, dark: bool) -> go.Figure:

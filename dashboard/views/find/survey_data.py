@@ -32,10 +32,11 @@ STRONGEST = 4
 
 @dataclass(frozen=True)
 class Shown:
-    """Passages, packed for the browser, and the row of the corpus of each."""
+    """Passages, packed for the browser; of each the row's name, its tokens, and which of them looks."""
 
     blob: bytes
     rows: list[str]
+    looks: list[tuple[list[int], int]]
 
 
 def kept(run: Run, step: int) -> xr.Dataset | None:
@@ -108,4 +109,5 @@ def _packed(key: Key, head: Head, found: xr.Dataset, looks: list[tuple[str, str,
         cards.append(Passage(group, len(cards), query, looked, score, below, strings, np.nan_to_num(share)))
     causal = run.about.causal
     blob = passages.pack(head_label(*head), cards, causal[layer] if causal else True)
-    return Shown(blob, [f"row {row}" for row, _, _ in cells])
+    queries = [(ids.tolist(), query) for ids, (_, query, _) in zip(tokens, cells, strict=True)]
+    return Shown(blob, [f"row {row}" for row, _, _ in cells], queries)

@@ -181,8 +181,8 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
     else:
         st.caption(
             f"{len(made.jobs)} groups of {n} looks by the direction of what it writes, silhouette "
-            f"{made.silhouette:.2f}. Writes: its share of all that the head writes. First token: the attention that rests "
-            "there. Cost: the rise of the next token's loss with the head off, ± 1.96 standard errors."
+            f"{made.silhouette:.2f}. Writes: its share of all that the head writes. First token: the attention that "
+            "rests there. Cost: the rise of the next token's loss with the head off, ± 1.96 standard errors."
         )
     columns = {
         "job": [str(i + 1) for i in range(len(made.jobs))],

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tracer.ablate.patching import patch
     from tracer.analysis.logit_attribution import logit_attribution, logit_lens
     from tracer.analysis.run_sweep import sweep_run
+    from tracer.analysis.survey import survey
     from tracer.analysis.why import why
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.data import probes
@@ -47,7 +48,7 @@ _HOME = {
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "huggingface.opening",
     "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
     "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
-    "show": "pictures.notebook", "why": "analysis.why",
+    "show": "pictures.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -58,7 +59,7 @@ __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork", "heads", "list_runs",
     "load_hf", "logit_attribution", "logit_lens", "measures", "open_hf", "open_run", "patch", "pictures", "preset",
-    "probes", "resume", "show", "store", "sweep_run", "train", "watch", "why",
+    "probes", "resume", "show", "store", "survey", "sweep_run", "train", "watch", "why",
 ]  # fmt: skip
 
 

@@ -77,6 +77,8 @@ def test_pairs_sum_to_the_score_of_every_family(name: str) -> None:
     model = tracer.load_hf(causal(name))
     tokens = torch.randint(2, 50, (1, 9), generator=torch.Generator().manual_seed(0))
     found = read_pass(model, tokens)
+    one_by_one = found.stream.layers[2].read("k", 1, found.stream.parts(2))
+    torch.testing.assert_close(found.stream.read(2, "k", 1), one_by_one, rtol=0, atol=1e-6)
     for layer, head in ((0, 1), (2, 0), (2, 3)):
         call, here = found.calls[layer], found.stream.layers[layer]
         sums = {key: cell(found, layer, head, 8, key) for key in (3, 6, 8)}
@@ -157,9 +159,9 @@ def test_what_cells_move_sums_to_what_the_head_adds(name: str) -> None:
     parts = [moves(found, 1, 0, 6, key) for key in range(7)]
     stream = found.stream
     part = stream.layers[1].heads_out([6])[0]
-    assert stream.unembedding.norm is not None
-    held = stream.unembedding.norm.linear(part, stream.unembedding.norm.scale(stream.final[:, [6]]))
-    logits = (held @ stream.unembedding.W_U)[0, 0]
+    assert stream.end.norm is not None
+    held = stream.end.norm.linear(part, stream.end.norm.scale(stream.final[:, [6]]))
+    logits = (held @ stream.end.W_U)[0, 0]
     np.testing.assert_allclose(sum(one.logits for one in parts), logits - logits.mean(), atol=1e-10)
     reads = np.sum([one.reads for one in parts], 0)
     assert np.isnan(reads[:2]).all()

@@ -30,23 +30,28 @@ class Reason:
     """What the pair adds to the score, less its mean over the other keys that the query sees."""
     total: float
     """The same of all pairs together."""
+    share: float
+    """Of all that pairs of this sign add, what this pair adds."""
 
     @property
     def sentence(self) -> str:
         """Why, in one sentence."""
         most = f"The strongest reason {'for' if self.total > 0 else 'against'} this key"
         of = f"{_signed(self.above)} of the {_signed(self.total)} that set its score apart from the mean of other keys"
-        return f"{most}: query side “{self.query_side}”, key side “{self.key_side}”, {of}."
+        share = f"It is {self.share:.0%} of all that speaks {'for' if self.total > 0 else 'against'} it"
+        return f"{most}: query side “{self.query_side}”, key side “{self.key_side}”, {of}. {share}."
 
 
 def reason(found: Pass, cell: xr.DataArray) -> Reason:
     """Of `tracer.analysis.why.cell` of a pass."""
     above = cell["above"].to_numpy()
     total = float(above.sum())
-    i, j = np.unravel_index(int((above * (1 if total > 0 else -1)).argmax()), above.shape)
+    speaking = above * (1 if total > 0 else -1)
+    i, j = np.unravel_index(int(speaking.argmax()), above.shape)
+    share = float(speaking[i, j] / max(speaking.clip(0).sum(), 1e-30))
     sources = str(cell["query_source"].values[i]), str(cell["key_source"].values[j])
     words = in_words(found, cell, "query", sources[0]), in_words(found, cell, "key", sources[1])
-    return Reason(*sources, *words, float(above[i, j]), total)
+    return Reason(*sources, *words, float(above[i, j]), total, share)
 
 
 def in_words(found: Pass, cell: xr.DataArray, side: Side, source: str) -> str:
@@ -85,4 +90,4 @@ def _where(at: int, place: int) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+    return f"{value:+.2g}".replace("-", "−")

@@ -292,15 +292,6 @@ class ResidualStream:
             found += [] if mlp is None else [mlp[None, :, at]]
         return torch.cat(found)
 
-    @property
-    def end(self) -> Unembedding:
-        """ValueError where logits are no linear map of the normed stream."""
-        if self.unembedding is None:
-            raise ValueError(
-                "an MLP makes the logits (unembed_hidden): there is no W_U, so they are not a sum over parts"
-            )
-        return self.unembedding
-
     def read(self, layer: int, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "source batch pos d_head"]:
         """What each of `sources(layer)` gives to a head's q, k or v there; with its `constant`, they sum to it."""
         here = self.layers[layer]
@@ -313,6 +304,15 @@ class ResidualStream:
             found += [here.read_heads(into, head, sender, at), *one(sender.bias_out if self._has_bias(i) else None)]
             found += one(self.mlp_out[i])
         return torch.cat(found)
+
+    @property
+    def end(self) -> Unembedding:
+        """ValueError where logits are no linear map of the normed stream."""
+        if self.unembedding is None:
+            raise ValueError(
+                "an MLP makes the logits (unembed_hidden): there is no W_U, so they are not a sum over parts"
+            )
+        return self.unembedding
 
     def _has_bias(self, layer: int) -> bool:
         weights = self.layers[layer].weights

@@ -6,6 +6,7 @@ trace.zarr/                  labelled arrays over `step` (Zarr v3, opens with xa
 snapshots/000250.safetensors weights after 250 updates
 resume/000250.safetensors    weights and optimiser state of the latest point from which training can go on
 effects.zarr/                what switching heads off costs at each snapshot (Zarr v3), from `tracer sweep`
+surveys/1300-<hash>.safetensors  what heads do over a corpus (`tracer.store.surveys`)
 log.jsonl, samples.jsonl     one JSON object a line
 lock                         held (flock) by the process that trains; free means nobody does
 effects.lock                 the same for the process that sweeps

@@ -100,7 +100,8 @@ def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
         go.Heatmap(
             z=z, x=[plain(str(x)) for x in values["key_source"].values], texttemplate="%{text}",
             y=[plain(str(y)) for y in values["query_source"].values],
-            text=[[f"{v:+.1f}".replace("-", "−") if abs(v) >= 0.05 * most else "" for v in row] for row in z],
+            text=[[f"{v:+.{1 if most >= 1 else 3}f}".replace("-", "−") if abs(v) >= 0.05 * most else "" for v in row]
+                  for row in z],
             zmin=-most, zmax=most, colorscale=stops("change", dark), showscale=False, xgap=1, ygap=1,
             hovertemplate="query side %{y}<br>key side %{x}<br><b>%{z:+.3f}</b><extra></extra>",
         )
@@ -197,7 +198,7 @@ def _lines(steps: list[int], lines: Mapping[str, np.ndarray], *, dark: bool) -> 
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return (f"{value:+.2f}" if abs(value) >= 0.1 or not value else f"{value:+.1g}").replace("-", "−")
 
 
 def snippet(run: Run, step: int, tokens: tuple[int, ...], head: Head, at: Cell) -> str:

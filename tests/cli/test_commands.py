@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tracer.store import open_run
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("train", "resume", "fork", "sweep", "diagnose", "open", "ls", "export", "demo", "reproduce")
+COMMANDS = ("train", "resume", "fork", "sweep", "diagnose", "watch-run", "open", "ls", "export", "demo", "reproduce")
 
 
 def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:

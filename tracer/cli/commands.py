@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from tracer.cli.demo import demo
+from tracer.cli.watch_run import watch_run
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 
@@ -47,7 +48,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app.command(train, name="train", help="Train a preset; any of its settings can be overridden.")
     # the parent is opened before the options are read: its settings are their defaults
     parent = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
-    for command in (resume, _fork(parent), sweep, diagnose, open, ls, export, demo, reproduce):
+    for command in (resume, _fork(parent), sweep, diagnose, watch_run, open, ls, export, demo, reproduce):
         app.command(command)
     return app
 

@@ -245,14 +245,16 @@ def idle_microseconds(folder: Path) -> float:
 
 
 def looks(folder: Path) -> None:
-    """What the largest logits of the training's own passes cost, at 1,024 tokens and d_head 64: CPU seconds of each step
+    """What the largest logits of the training's own passes cost, at 1,024 tokens and d_head 64: CPU seconds of a step
     beside one without, step by step in turn."""
-    recorders: dict[str, LoopRecorder] = {}
-    models = {which: GPT(d_vocab=1000, n_ctx=1024, d_model=512, n_heads=8, n_layers=2) for which in LOOKS}
+    recorders: dict[Looks, LoopRecorder] = {}
+    models: dict[Looks, GPT] = {
+        which: GPT(d_vocab=1000, n_ctx=1024, d_model=512, n_heads=8, n_layers=2) for which in LOOKS
+    }
     optimizers = {which: torch.optim.AdamW(model.parameters(), 1e-3) for which, model in models.items()}
     for which, model in models.items():
         recorders[which] = tracer.watch(model, run=folder / which, every=10**6, max_logits=which)
-    seconds: dict[str, list[float]] = {which: [] for which in LOOKS}
+    seconds: dict[Looks, list[float]] = {which: [] for which in LOOKS}
     for _ in range(LOOK_STEPS):
         tokens = torch.randint(1000, (2, 1025))
         for which, model in models.items():

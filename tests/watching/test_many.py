@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_several_processes_record_what_one_does(tmp_path: Path, one: Path, layou
     assert run.status == "finished" and run.meta["processes"] == world and run.meta["layers"] == alone.meta["layers"]
     found, expected = run.trace.load(), alone.trace.load()
     assert found["step"].values.tolist() == expected["step"].values.tolist() == [0, 1, 2, 4, 6]
-    near = {"rtol": 2e-2, "atol": 1e-2} if layout == "fsdp2 bf16" else {"rtol": 1e-3, "atol": 1e-4}
+    near: dict[str, Any] = {"rtol": 2e-2, "atol": 1e-2} if layout == "fsdp2 bf16" else {"rtol": 1e-3, "atol": 1e-4}
     unseen = {"grad_norm", "clip_factor"} if layout == "fsdp1" else set()  # its gradients come by no hook
     for name in set(expected.data_vars) - {*unseen, *(NOT_BY_HEAD if layout != "ddp" else ["step_ms"])}:
         np.testing.assert_allclose(found[name], expected[name], err_msg=name, **near)

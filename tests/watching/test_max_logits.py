@@ -178,4 +178,4 @@ def test_qk_clip_tames_a_run_that_runs_away(here: Path, gpt: Callable[..., Any])
         return max(logits[20:]), sum(losses[-20:]) / 20
 
     (wild, unlearned), (tame, learned) = train(None), train(20.0)
-    assert wild > 300 and unlearned > 2 and tame < 60 and learned < 1, (wild, unlearned, tame, learned)
+    assert wild > 300 and tame < 60 and learned < unlearned - 0.8, (wild, unlearned, tame, learned)

@@ -22,11 +22,13 @@ from torch import Tensor, nn
 import tracer
 from benchmarks.measure import in_turn, ratio
 from benchmarks.models import spread
-from tracer.watching.recorder import LoopRecorder
+from tracer.watching.recorder import Looks, LoopRecorder
 
 STEPS = 120
 ROUNDS = 3
 IDLE_STEPS = 20_000
+LOOKS: tuple[Looks, ...] = ("never", "share", "every")
+LOOK_STEPS = 30
 
 Step = Callable[[], None]
 """Called after each update of a loop, however it is run."""
@@ -242,6 +244,38 @@ def idle_microseconds(folder: Path) -> float:
     return 1e6 * (watched - (time.perf_counter() - began)) / IDLE_STEPS
 
 
+def looks(folder: Path) -> None:
+    """What the largest logits of the training's own passes cost, at 1,024 tokens and d_head 64: CPU seconds of a step
+    beside one without, step by step in turn."""
+    recorders: dict[Looks, LoopRecorder] = {}
+    models: dict[Looks, GPT] = {
+        which: GPT(d_vocab=1000, n_ctx=1024, d_model=512, n_heads=8, n_layers=2) for which in LOOKS
+    }
+    optimizers = {which: torch.optim.AdamW(model.parameters(), 1e-3) for which, model in models.items()}
+    for which, model in models.items():
+        recorders[which] = tracer.watch(model, run=folder / which, every=10**6, max_logits=which)
+    seconds: dict[Looks, list[float]] = {which: [] for which in LOOKS}
+    for _ in range(LOOK_STEPS):
+        tokens = torch.randint(1000, (2, 1025))
+        for which, model in models.items():
+            began = time.process_time()
+            loss = model(tokens[:, :-1], tokens[:, 1:])
+            optimizers[which].zero_grad(set_to_none=True)
+            loss.backward()
+            optimizers[which].step()
+            recorders[which].step(loss)
+            seconds[which].append(time.process_time() - began)
+    print(
+        "\nlargest logits in training passes: 1,024 tokens, d_head 64, 8 heads, 2 layers, 2 sequences, one CPU thread"
+    )
+    for which, recorder in recorders.items():
+        assert recorder.off is None, recorder.off
+        share = recorder.pace.looking / recorder.pace.training
+        steps, bare = seconds[which][2:], seconds["never"][2:]
+        print(f"{which:>20}  CPU {spread(steps, bare)} of a step without, {share:.2%} of the time by its own clock")
+        recorder.close()
+
+
 def main() -> None:
     torch.set_num_threads(1)
     print(f"\ntraining loops with tracer.watch(model, run=...), {STEPS} steps, {ROUNDS} rounds in turn, one CPU thread")
@@ -256,4 +290,5 @@ def main() -> None:
                 spread(c.watched_cpu, c.bare_cpu), f"{share:.2%}", f"{median(c.first):.2f}", f"{median(c.last):.2f}",
             )  # fmt: skip
             print(f"{name:>20}  " + "  ".join(f"{cell:>20}" for cell in cells))
+        looks(Path(folder))
         print(f"a step in which nothing is due: {idle_microseconds(Path(folder)):.1f} microseconds")

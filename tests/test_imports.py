@@ -207,8 +207,8 @@ def test_nothing_is_loose_at_the_root() -> None:
 
 def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures and theme read their own .js and .css; showing writes the file it is asked for;
-    # jobs keeps what the trainings it started have printed; access reads Streamlit's own page, shipped what comes along,
-    # cli the settings that a person wrote
+    # jobs keeps what the trainings it started have printed; access reads Streamlit's own page, shipped what comes with
+    # the package, cli the settings that a person wrote
     pictures = ("tracer.pictures.sources", "tracer.pictures.notebook")
     exempt = (
         "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.access", "dashboard.jobs", "dashboard.theme",

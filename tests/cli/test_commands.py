@@ -16,7 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tracer.store import open_run
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("train", "resume", "fork", "sweep", "diagnose", "open", "ls", "export", "demo", "view", "reproduce")
+COMMANDS = (
+    "train", "resume", "fork", "sweep", "diagnose", "watch-run", "check", "open", "ls", "export", "demo", "view",
+    "reproduce",
+)  # fmt: skip
 
 
 def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:

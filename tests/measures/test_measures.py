@@ -21,7 +21,7 @@ DIMS = {
     **dict.fromkeys(("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio"), PARAM),
     **dict.fromkeys(("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio"), MATRIX),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
-    **dict.fromkeys(("tokens_seen", "step_ms", "learning_rate", "clip_factor"), ("step",)),
+    **dict.fromkeys(("tokens_seen", "tokens_per_second", "step_ms", "learning_rate", "clip_factor"), ("step",)),
     "induction_control": HEAD,
     "loss_by_position": ("step", "pos"),
     "resid_rms": ("step", "depth"),

@@ -110,7 +110,7 @@ def test_lightning_goes_on_with_its_run(here: Path, gpt: Callable[..., Any]) -> 
 
         def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
             loss = self.net(batch[:, :-1] % 20, batch[:, 1:] % 20)[1]
-            losses.append(float(loss))
+            losses.append(loss.item())
             return loss
 
         def validation_step(self, batch: torch.Tensor, _: int) -> None:
@@ -145,9 +145,9 @@ def test_trainer_goes_on_with_its_run(here: Path, build: Callable[..., Any]) -> 
         for until in stops:
             set_seed(7)
             args = TrainingArguments(
-                name, max_steps=10, per_device_train_batch_size=2, gradient_accumulation_steps=3, report_to=[],
+                f"out-{name}", max_steps=10, per_device_train_batch_size=2, gradient_accumulation_steps=3, report_to=[],
                 save_strategy="steps", save_steps=4, logging_strategy="no", eval_strategy="steps", eval_steps=5,
-                disable_tqdm=True, use_cpu=True, learning_rate=1e-3, save_safetensors=True,
+                disable_tqdm=True, use_cpu=True, learning_rate=1e-3,
             )  # fmt: skip
             recorded: Any = tracer.TrainerCallback(name, every=2)
 

@@ -243,3 +243,102 @@ def test_a_model_of_one_length_only_is_recorded_without_probe_r(here: Path) -> N
         assert recorder.off is None
     trace = open_run("checkpoints/length").trace
     assert np.isfinite(trace["entropy"]).all() and np.isnan(trace["induction"]).all()
+
+
+def test_a_resumed_loop_goes_on_with_its_run(here: Path, gpt: Callable[..., Any]) -> None:
+    """Killed after step 9, resumed at 6 from a checkpoint: the run is that of a training that nobody stopped."""
+
+    def train(run: str, first: int, last: int, state: Any = None) -> Any:
+        model = gpt(dropout=0.0)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        if state is not None:
+            model.load_state_dict(state[0])
+            optimizer.load_state_dict(state[1])
+        kept = None
+        with tracer.watch(model, run=run, every=3, start_step=first, max_logits="never") as recorder:
+            for step, batch in enumerate(batches(12)):
+                if not first <= step < last:
+                    continue
+                if step == 6:
+                    kept = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+                optimizer.zero_grad()
+                loss = model(batch[:, :-1], batch[:, 1:])[1]
+                loss.backward()
+                optimizer.step()
+                recorder.step(loss)
+            assert recorder.off is None and recorder.steps == last
+        return kept
+
+    train("whole", 0, 12)
+    train("parts", 6, 12, train("parts", 0, 9))
+    whole, parts = open_run("whole"), open_run("parts")
+    assert not Path("checkpoints/parts-2").exists() and parts.meta["resumed"] == [6] and parts.status == "finished"
+    trace, again = whole.trace.load(), parts.trace.load()
+    assert again["step"].values.tolist() == trace["step"].values.tolist() == [0, 1, 2, 3, 6, 9, 12]
+    for name in set(trace.data_vars) - {"step_ms"}:
+        np.testing.assert_array_equal(again[name], trace[name], err_msg=name)
+    assert whole.updates is not None and parts.updates is not None
+    for name in ("train_loss", "learning_rate"):
+        np.testing.assert_array_equal(parts.updates[name], whole.updates[name])
+    assert parts.updates["step"].values.tolist() == list(range(12))
+    assert np.isfinite(parts.updates["tokens_per_second"][[1, 5, 7, 11]]).all()
+
+
+def test_another_model_does_not_go_on_with_a_run(here: Path, gpt: Callable[..., Any]) -> None:
+    ids = torch.zeros(2, 5, dtype=torch.long)
+    with tracer.watch(gpt(), run="r") as recorder:
+        recorder.model(ids)
+        recorder.step(0.5)
+    before = open_run("r").trace["step"].values.tolist()
+    with (
+        pytest.warns(RuntimeWarning, match="recorded from another model: its layers differ"),
+        tracer.watch(gpt(heads=2), run="r", start_step=1) as recorder,
+    ):
+        recorder.model(ids)
+    assert open_run("r").trace["step"].values.tolist() == before
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
+@pytest.mark.parametrize("name", ["nanoGPT", "gpt2", "llama", "neox", "mha"])
+def test_gradients_of_each_head(here: Path, gpt: Callable[..., Any], build: Callable[..., Any], name: str) -> None:
+    """Beside slices taken by the names that each family has for them."""
+    model: Any = Encoder() if name == "mha" else gpt(dropout=0.0) if name == "nanoGPT" else build(name)
+    ids = torch.randint(2, 20, (6, 9), generator=torch.Generator().manual_seed(0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tracer.watch(model, run="r", every=1) as recorder:
+        out = model(ids, ids) if name == "nanoGPT" else model(ids)
+        logits = out if isinstance(out, Tensor) else out[0] if isinstance(out, tuple) else out.logits
+        logits.square().mean().backward()
+        modules = dict(model.named_modules())
+        path, parts = {
+            "nanoGPT": ("h.1.attn", ("c_attn", "c_proj")), "gpt2": ("transformer.h.1.attn", ("c_attn", "c_proj")),
+            "llama": ("model.layers.1.self_attn", ("q_proj", "o_proj")),
+            "neox": ("gpt_neox.layers.1.attention", ("query_key_value", "dense")),
+            "mha": ("body.layers.1.self_attn", ()),
+        }[name]  # fmt: skip
+        attention = modules[path]
+        if name == "mha":
+            w_q, w_o = attention.in_proj_weight.grad[:24], attention.out_proj.weight.grad
+        else:
+            w_q, w_o = (getattr(attention, part).weight.grad for part in parts)
+            if name == "gpt2":  # [in out]
+                w_q, w_o = w_q.T, w_o.T
+            w_q = w_q.unflatten(0, (4, 3, 6))[:, 0].flatten(0, 1) if name == "neox" else w_q[: w_o.shape[1]]
+        n = 6 if name == "llama" else 4
+        expected = [
+            w_q.unflatten(0, (n, -1)).flatten(1).norm(dim=1),
+            w_o.unflatten(1, (n, -1)).transpose(0, 1).flatten(1).norm(dim=1),
+        ]
+        expected = [x.clone() for x in expected]
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        optimizer.step()
+        recorder.step(0.5)
+        assert recorder.off is None
+        assert recorder.last["attn/L1H3/grad_norm/Q"] == pytest.approx(float(expected[0][3]), rel=1e-4)
+    trace = open_run("r").trace.sel(step=0)
+    found = trace["head_grad_norm"].sel(layer=1)
+    np.testing.assert_allclose(found.sel(matrix="Q"), expected[0], rtol=1e-4)
+    np.testing.assert_allclose(found.sel(matrix="O"), expected[1], rtol=1e-4)
+    assert np.isfinite(trace["head_update_ratio"]).all() and np.isfinite(trace["resid_rms"]).all()
+    clipped = trace["head_grad_norm_clipped"] / trace["head_grad_norm"]
+    np.testing.assert_allclose(clipped, float(trace["clip_factor"]), rtol=1e-3)

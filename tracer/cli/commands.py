@@ -18,6 +18,7 @@ from tracer.cli import configs, serving, trainings
 from tracer.cli.check import check
 from tracer.cli.demo import demo
 from tracer.cli.serving import HERE
+from tracer.cli.watch_run import watch_run
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 
@@ -70,7 +71,9 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
             presets.command(name=name, help=preset.description)(_train(name, preset.config))
         app.command(presets, name="train", help="Train a preset, or --config FILE; any setting can be overridden.")
     parent = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
-    for command in (resume, _fork(parent), sweep, diagnose, check, open, ls, export, demo, _view(args), reproduce):
+    for command in (
+        resume, _fork(parent), sweep, diagnose, watch_run, check, open, ls, export, demo, _view(args), reproduce,
+    ):  # fmt: skip
         app.command(command)
     return app
 

@@ -73,7 +73,7 @@ def _lightning_callback() -> Any:
 
         Options are those of `tracer.watch`, and `model`: the name of the LightningModule's attribute that is to be
         watched (default: the whole module). A metric with "val" and "loss" in its name is taken as the validation loss.
-        A resumed training goes on with its run. Where `on_finding` says "stop", a checkpoint is written and Lightning ends.
+        A resumed training goes on with its run. Where `on_finding` says "stop", Lightning writes a checkpoint and ends.
         """
 
         def __init__(self, run: str, tokenizer: Any = None, *, model: str | None = None, **options: Any) -> None:

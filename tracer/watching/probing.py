@@ -92,6 +92,8 @@ class Probing:
             losses = self._losses(output)
             if not self._began:
                 self._begin(step)
+                with torch.compiler.set_stance("force_eager"), stream.sizes(self._blocks) as sizes:
+                    self.inputs.run(self.model)
             row: dict[str, Any] = {name: np.full_like(on_text["entropy"], np.nan) for name in HEAD_MEASURES}
             row |= on_text
             if len(sizes) == len(self._blocks) + 1 > 1:

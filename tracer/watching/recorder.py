@@ -305,13 +305,13 @@ class LoopRecorder:
     def _take_largest(self) -> None:
         """The largest logits of this step's passes; over all processes where all look at each."""
         found = None if self._passes is None else self._passes.take()
+        if found is not None:
+            self._largest = found if self._largest is None else torch.fmax(self._largest, found)
         if found is not None and self._looks == "every" and self.ranks.world > 1:
             with self.pace.timed():
                 every = self.ranks.all({"largest": found.cpu().numpy(), "place": np.array(self.ranks.place)})
                 found = torch.from_numpy(side_by_side(every)).to(found)
         self.max_logits = found
-        if found is not None:
-            self._largest = found if self._largest is None else torch.fmax(self._largest, found)
 
     def _due(self) -> bool:
         if self.ranks.world == 1:

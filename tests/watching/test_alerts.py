@@ -1,0 +1,86 @@
+"""What goes wrong is told while it does, and may stop the job."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+
+import tracer
+from tests.watching.loops import batches
+from tracer.cli.watch_run import watch_run
+from tracer.store import open_run
+
+
+def sharp(gpt: Callable[..., Any]) -> Any:
+    """Its scores are in the thousands."""
+    model = gpt(dropout=0.0)
+    with torch.no_grad():
+        model.h[0].attn.c_attn.weight[:48] *= 200
+    return model
+
+
+@pytest.mark.parametrize("asked", ["stop", "a function", "watch only"])
+def test_a_loop_is_asked_to_stop(here: Path, gpt: Callable[..., Any], asked: str) -> None:
+    told: list[Any] = []
+    then: Any = {"stop": "stop", "a function": lambda one: told.append(one) or "stop", "watch only": told.append}[asked]
+    model = sharp(gpt)
+    steps = 0
+    with tracer.watch(model, run="r", every=1, on_finding=then) as recorder:
+        for batch in batches(12):
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            loss.backward()
+            recorder.step(loss)
+            steps += 1
+            if recorder.should_stop:
+                break
+        assert recorder.off is None
+    run = open_run("r")
+    assert (steps < 12 and run.status == "stopped") == (asked != "watch only")
+    kinds = [json.loads(line)["kind"] for line in (run.dir / "findings.jsonl").read_text().splitlines()]
+    assert kinds == list(dict.fromkeys(kinds)) and {"one-hot", "scores"} & set(kinds)
+    assert asked == "stop" or [one.kind for one in told] == kinds
+
+
+def test_trainer_stops_with_a_checkpoint(here: Path, build: Callable[..., Any]) -> None:
+    model = build("gpt2")
+    with torch.no_grad():
+        model.transformer.h[0].attn.c_attn.weight[:, :48] *= 200
+    args = TrainingArguments(
+        "out", max_steps=30, per_device_train_batch_size=4, report_to=[], save_strategy="no", logging_strategy="no",
+        disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    rows = torch.randint(2, 50, (32, 12), generator=torch.Generator().manual_seed(0))
+    recorded: Any = tracer.TrainerCallback("hf", every=1, on_finding="stop")
+    data: Any = [{"input_ids": row, "labels": row} for row in rows]
+    trainer = Trainer(model, args, train_dataset=data, callbacks=[recorded])
+    trainer.train()
+    step = trainer.state.global_step
+    assert step < 30 and open_run("checkpoints/hf").status == "stopped" and Path("out", f"checkpoint-{step}").is_dir()
+
+
+def test_a_command_hears_of_each_finding(
+    here: Path, gpt: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = sharp(gpt)
+    with tracer.watch(model, run="r", every=1) as recorder:
+        for batch in batches(5):
+            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+    script = here / "hear.py"
+    script.write_text(
+        "import os, sys; open('heard', 'a').write(os.environ['MANYEYES_KIND'] + sys.stdin.read() + '\\n')"
+    )
+    assert watch_run("r", on_finding=f"{sys.executable} {script}") == "finished"
+    heard = Path("heard").read_text().splitlines()
+    said = capsys.readouterr().out.splitlines()
+    assert len(heard) == len(said) > 0 and said[0].startswith("r: bad: ")
+    for line in heard:
+        fact = json.loads(line[line.index("{") :])
+        assert line.startswith(fact["kind"]) and np.isfinite(fact["step"])
+    assert subprocess.run([sys.executable, "-m", "tracer", "watch-run", "--help"], capture_output=True).returncode == 0

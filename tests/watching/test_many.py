@@ -1,0 +1,61 @@
+"""Several processes that train one model: one record, the numbers of one process, and the training as it was."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests import children
+from tracer.store import open_run
+
+ROOT = Path(__file__).parents[2]
+NOT_BY_HEAD = ("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio", "step_ms")
+
+
+def launch(layout: str, world: int, folder: Path) -> Path:
+    """The run that these processes recorded, once all have ended well."""
+    processes = [
+        children.start(
+            [sys.executable, str(Path(__file__).with_name("many.py")), layout, str(rank), str(world), str(folder)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+    outputs = [process.communicate(timeout=500)[0] for process in processes]
+    assert {process.returncode for process in processes} == {0}, outputs
+    return folder / f"{layout}-{world}".replace(" ", "-")
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return launch("one", 1, tmp_path_factory.mktemp("one"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "world"),
+    [("ddp", 2), ("fsdp1", 2), ("fsdp2", 4), ("fsdp2 offload", 2), ("fsdp2 bf16", 2), ("tp", 2), ("fsdp2+tp", 4)],
+)
+def test_several_processes_record_what_one_does(tmp_path: Path, one: Path, layout: str, world: int) -> None:
+    run, alone = open_run(launch(layout, world, tmp_path)), open_run(one)
+    for rank in range(world):  # the losses of each process are those of a training that nobody records
+        plain, recorded = (torch.load(tmp_path / f"{layout}-{world}-{rank}-{who}.pt") for who in (False, True))
+        assert torch.equal(plain, recorded)
+    assert run.status == "finished" and run.meta["processes"] == world and run.meta["layers"] == alone.meta["layers"]
+    found, expected = run.trace.load(), alone.trace.load()
+    assert found["step"].values.tolist() == expected["step"].values.tolist() == [0, 1, 2, 4, 6]
+    near: dict[str, Any] = {"rtol": 2e-2, "atol": 1e-2} if layout == "fsdp2 bf16" else {"rtol": 1e-3, "atol": 1e-4}
+    unseen = {"grad_norm", "clip_factor"} if layout == "fsdp1" else set()  # its gradients come by no hook
+    for name in set(expected.data_vars) - {*unseen, *(NOT_BY_HEAD if layout != "ddp" else ["step_ms"])}:
+        np.testing.assert_allclose(found[name], expected[name], err_msg=name, **near)
+    assert run.updates is not None and alone.updates is not None
+    np.testing.assert_allclose(run.updates["train_loss"], alone.updates["train_loss"], **near)
+    largest = [torch.load(folder / f"{name}-largest.pt") for folder, name in ((tmp_path, f"{layout}-{world}"),
+                                                                           (one.parent, "one-1"))]  # fmt: skip
+    torch.testing.assert_close(*largest, **near)

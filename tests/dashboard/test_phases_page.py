@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard.shared.mount import DRAWN
 from dashboard.views.phases import data as loading
 from dashboard.views.phases.order import agreement, basis, circuit, dated, sureness
 from dashboard.views.phases.seeds import alike, said, table
@@ -185,7 +186,7 @@ def test_the_page_of_a_short_run(open_page, small_run) -> None:
 def test_what_looks_closer_costs_nothing_while_it_is_folded(open_page) -> None:
     app = open_page("phases", run="tiny")
     assert {"surface_loss", "loss_path"} <= was_drawn(app)
-    app.session_state["closer"] = False
+    app.session_state["closer"], app.session_state[DRAWN] = False, {}
     assert not {"surface_loss", "loss_path"} & was_drawn(app.run())
 
 

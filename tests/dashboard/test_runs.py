@@ -243,7 +243,7 @@ def test_a_forked_run_says_where_it_is_from(open_page: Open, copy_run: Callable[
     config = {**small_run.meta["config"], "clamp": ["L0H1 off"]}
     copy_run("child", parent={"run": "a *b*", "step": 1200, "optimizer": "fresh"}, config=config)
     app = open_page("runs")
-    assert [e.value for e in app.text if e.value.startswith("From")] == ["From a *b* at step 1,200, holding L0H1 off"]
+    assert [e.value for e in app.text if e.value.startswith("From")] == ["From a *b* at step 1,200, clamped: L0H1 off"]
     copy_run("odd", parent=["?"])
     assert len([e for e in open_page("runs").text if e.value.startswith("From")]) == 1
 

@@ -77,7 +77,7 @@ def test_a_link_opens_a_card_and_no_other(open_page: Open, elsewhere: Path) -> N
     assert app.session_state["selection"].cards == () and "What its attention does" not in written(app)
     app.button(key="all_cards").click().run()
     assert app.session_state["selection"].cards == tuple(name for name in SPECIMENS if name in lines(app))
-    assert written(app).count("What its attention does at the end") == 3
+    assert written(app).count("What its attention does at the end") == 5  # the two of characters are shipped
 
 
 @pytest.mark.parametrize(
@@ -218,4 +218,4 @@ def test_the_page_is_taken_with_its_link_and_its_lines(open_page: Open, elsewher
 
 def test_of_nothing_trained_the_page_can_be_taken_too(open_page: Open, nothing: Path) -> None:  # noqa: F811
     app = open_page("specimens")
-    assert app.code[0].value == "tracer reproduce" and "EXERCISES" in app.code[2].value
+    assert app.code[1].value == "tracer reproduce" and "EXERCISES" in app.code[2].value

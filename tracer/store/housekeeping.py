@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from tracer.store.files import read_bytes, write_bytes
@@ -83,9 +84,7 @@ def empty_trash(older: float, root: str | Path = ROOT) -> None:
 
 def _move(directory: Path, there: Path) -> Path:
     """Under both locks, so that nobody begins to train or to sweep it meanwhile; they move along, and are let go."""
-    locks = [Lock(directory, *what) for what in (("lock",), ("effects.lock", "swept"))]
-    try:
+    with ExitStack() as held:
+        for what in (("lock",), ("effects.lock", "swept")):
+            held.callback(Lock(directory, *what).release)
         return directory.resolve().rename(there)
-    finally:
-        for lock in locks:
-            lock.release()

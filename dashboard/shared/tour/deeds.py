@@ -195,7 +195,8 @@ def prevented(label: str, here: float, there: float) -> list[str]:
         return [
             f"None formed: {numbers}.",
             "Same weights at the start, same batches, one look forbidden. That the head below is needed is no longer a "
-            "guess from curves that rise one after the other: it was taken away, and nothing came.",
+            "guess from curves that rise one after the other: it was taken away, and nothing came. That is one "
+            "training; with another seed a model may find another way.",
         ]
     if there < here / 2:
         return [

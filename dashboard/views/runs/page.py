@@ -194,7 +194,7 @@ def _draw_parent(run: Run) -> None:
         case {"run": str(parent), "step": int(step)}:
             said.append(f"from {parent} at step {step:,}")
     if clamps := run.meta.get("config", {}).get("clamp"):
-        said.append(f"holding {', '.join(map(str, clamps))}")
+        said.append(f"clamped: {', '.join(map(str, clamps))}")
     if said:
         with st.container(gap=None, key=f"parent-{run.name}"):
             text = ", ".join(said)

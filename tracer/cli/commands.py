@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tracer.cli.check import check
 from tracer.cli.demo import demo
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
+from tracer.store.descriptors import raise_descriptors
 
 EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130  # and 6 of `check`
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
@@ -25,6 +27,7 @@ Config = Annotated[TrainConfig, tyro.conf.arg(name="")]
 def main(args: list[str] | None = None) -> None:
     """Train small transformers and watch every attention head: `tracer COMMAND --help`, `tracer --version`."""
     args = sys.argv[1:] if args is None else args
+    raise_descriptors()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if args == ["--version"]:
@@ -32,8 +35,16 @@ def main(args: list[str] | None = None) -> None:
         return
     try:
         status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
-    except (ValueError, OSError) as error:  # mistakes of the user end in one line, not in a traceback
-        sys.stderr.write(f"error: {error}\n")
+    except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
+        sys.stderr.write(f"error: {error or 'not enough memory'}\n".encode("utf-8", "replace").decode())
+        status = EXIT_USAGE
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        sys.stderr.write(f"error: not enough memory for that: {str(error).splitlines()[0]}\n")
         status = EXIT_USAGE
     except KeyboardInterrupt:
         _say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")

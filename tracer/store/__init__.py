@@ -2,10 +2,10 @@
 
 from tracer.store.about import About
 from tracer.store.effects import EffectsWriter
-from tracer.store.layout import FOREIGN_FORMAT, FORMAT, BrokenSnapshot, NewerFormat, NotARun, RunInUse, unused
+from tracer.store.layout import FOREIGN_FORMAT, FORMAT, BrokenSnapshot, NewerFormat, NotARun, RunInUse
 from tracer.store.run import ROOT, Run, broken_runs, list_runs, open_run, resolve
 from tracer.store.trace import Variable
-from tracer.store.writer import RunWriter
+from tracer.store.writer import RunWriter, unused
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun", "Run",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracer.store.files import MOST_LINES, checksum, read_bytes
+from tracer.store.files import MOST_LINES, checksum, read_bytes, read_json
 from tracer.store.layout import NotARun, resume_path, snapshot_path, steps_in
 from tracer.store.meta import own_digest
 from tracer.store.run import Run
@@ -113,14 +113,26 @@ def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         yield name, lambda error=error: _raise(error)
         return
-    from tracer.store.chunks import layout
+    from tracer.store.chunks import MOST_METADATA, layout
 
     kinds, ended = layout(folder), run.meta["status"] in ENDED and not run.live
     if ended and name == "trace.zarr" and kinds["step"].shape != (rows.sizes["step"],):
         lost = kinds["step"].shape[0] - rows.sizes["step"]
         yield f"{name}/step", lambda: _raise(ValueError(f"{lost} of its rows are missing"))
+    copies = read_json(folder / "zarr.json", run.dir, MOST_METADATA)["consolidated_metadata"]["metadata"]
+    for variable in sorted(copies):
+        path = folder / variable / "zarr.json"
+        yield f"{name}/{variable}/zarr.json", lambda path=path, copy=copies[variable]: _same(run, path, copy)
     for variable in sorted(map(str, rows.variables)):
         yield f"{name}/{variable}", lambda variable=variable: _array(rows[variable], kinds[variable])
+
+
+def _same(run: Run, path: Path, copy: Any) -> bool:
+    from tracer.store.chunks import MOST_METADATA
+
+    if read_json(path, run.dir, MOST_METADATA) != copy:
+        raise ValueError("it and its copy in the group's zarr.json differ")
+    return True
 
 
 def _array(values: Any, kind: Any) -> bool:

@@ -105,12 +105,3 @@ def is_locked(directory: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def unused(directory: Path) -> Path:
-    """The directory, or the first of name-2, name-3, ... that is free: nothing is ever overwritten."""
-    candidate, n = directory, 1
-    while candidate.exists() and any(candidate.iterdir()):
-        n += 1
-        candidate = directory.with_name(f"{directory.name}-{n}")
-    return candidate

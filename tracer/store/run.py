@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -272,9 +273,10 @@ def open_run(name: str | Path) -> Run:
 def list_runs(root: str | Path = ROOT) -> list[Run]:
     """Every readable run below a folder, newest first; `broken_runs` names the others."""
     runs = []
-    for path in Path(root).glob("*/run.json"):
+    for path in _named(root):
         try:
-            run = Run(path.parent)
+            path.name.encode()
+            run = Run(path)
             runs.append((str(run.meta["created"]), run.name, run))
         except (OSError, ValueError):
             continue
@@ -284,9 +286,18 @@ def list_runs(root: str | Path = ROOT) -> list[Run]:
 def broken_runs(root: str | Path = ROOT) -> dict[str, str]:
     """Why each directory below a folder that has a run.json cannot be opened, by its name."""
     reasons = {}
-    for path in sorted(Path(root).glob("*/run.json")):
+    for path in _named(root):
+        name = os.fsencode(path.name).decode("utf-8", "replace")
         try:
-            read_meta(path.parent)
+            path.name.encode()
+            read_meta(path)
+        except UnicodeEncodeError:
+            reasons[name] = "the folder's name is no text (UTF-8): rename it"
         except (OSError, ValueError) as error:
-            reasons[path.parent.name] = str(error)
+            reasons[name] = str(error)
     return reasons
+
+
+def _named(root: str | Path) -> list[Path]:
+    """Every folder below another that has something called run.json."""
+    return [path for path in sorted(Path(root).glob("*")) if os.path.lexists(path / "run.json")]

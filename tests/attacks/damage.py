@@ -1,4 +1,4 @@
-"""Damaged files: what can still be read says what it said before, what cannot is an error in words, `check` names it."""
+"""Damaged files: what can still be read says what it said before, what cannot is an error, `check` names it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def attack(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tall
         shutil.copytree(run, place)
         what = harm(place / file, draw)
         same = (place / file).exists() and (place / file).read_bytes() == (run / file).read_bytes()
-        out = forks.call(f"{HERE}:values", place, folder / "told.json", timeout=60)
+        out = forks.call(f"{HERE}:values", place, folder / "told.json", timeout=120)
         problems = []
         if not out.clean:
             problems.append(f"status {out.status}, late {out.late}: {out.output[-1500:]}")

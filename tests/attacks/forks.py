@@ -1,4 +1,4 @@
-"""Many short processes: a server that has imported everything forks one for each case, waits for it, and measures it."""
+"""Many short processes: a server that has imported everything forks one for each case and measures it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RAISED = 99
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended: exit status (negative: the signal), seconds, peak memory, whether it was stopped as late."""
+    """How a process ended: exit status (negative: the signal), seconds of CPU, peak memory, whether it came too late."""
 
     status: int
     seconds: float
@@ -87,8 +87,8 @@ def _run(function: str, args: list[Any], cwd: str, timeout: float, scratch: Path
     _, status, used = ended
     output = scratch.read_text("utf-8", "replace")[-20_000:] if scratch.exists() else ""
     per_megabyte = 1024 if sys.platform == "linux" else 1 << 20
-    code = os.waitstatus_to_exitcode(status)
-    return Outcome(code, time.monotonic() - began, used.ru_maxrss / per_megabyte, late, output)
+    code, busy = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+    return Outcome(code, busy, used.ru_maxrss / per_megabyte, late, output)
 
 
 def _case(function: str, args: list[Any], cwd: str, scratch: Path) -> int:

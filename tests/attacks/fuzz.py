@@ -14,31 +14,25 @@ from tests.attacks.table import Tally
 
 HERE = "tests.attacks.fuzz"
 STATUSES = (0, 2, 3, 4, 5, 6, 130)
-WORDS = ["", "-", "--", "x" * 300, "\udcff", "\u202e", "a/b", "/", "/dev/null", "/etc", "..", "0", "-1", "1e400", "nan",
-         "1000000007", "9" * 400, "None", "True", "[]", "{}", "L0H1 off", "runs", "run", "broken", "text", "'", "\n"]  # fmt: skip
-SMALL = [
-    "--steps",
-    "2",
-    "--device",
-    "cpu",
-    "--optim.batch-size",
-    "2",
-    "--model.d-model",
-    "16",
-    "--record.val-rows",
-    "2",
-]
-OPTIONS = ["--run", "--seed", "--steps", "--clamp", "--device", "--model.n-layers", "--model.n-heads", "--model.d-model",
-           "--model.d-head", "--model.n-ctx", "--model.d-vocab", "--model.mlp-hidden", "--model.norm", "--model.positions",
-           "--model.dropout", "--data.corpus", "--data.vocab-size", "--data.mix-share", "--data.val-share",
-           "--data.period-min", "--optim.lr", "--optim.name", "--optim.clip", "--optim.batch-size", "--optim.accumulate",
-           "--record.every", "--record.pattern-ctx", "--record.icl-rows", "--record.snapshot-mb", "--overwrite"]  # fmt: skip
+WORDS = [
+    "", "-", "--", "x" * 300, "\udcff", "\u202e", "a/b", "/", "/dev/null", "/etc", "..", "0", "-1", "1e400", "nan",
+    "1000000007", "9" * 400, "None", "True", "[]", "{}", "L0H1 off", "runs", "run", "broken", "text", "'", "\n",
+]  # fmt: skip
+SMALL = ["--steps", "2", "--device", "cpu", "--optim.batch-size", "2", "--model.d-model", "16"]
+OPTIONS = [
+    "--run", "--seed", "--steps", "--clamp", "--device", "--model.n-layers", "--model.n-heads", "--model.d-model",
+    "--model.d-head", "--model.n-ctx", "--model.d-vocab", "--model.mlp-hidden", "--model.norm", "--model.positions",
+    "--model.dropout", "--data.corpus", "--data.vocab-size", "--data.mix-share", "--data.val-share",
+    "--data.period-min", "--optim.lr", "--optim.name", "--optim.clip", "--optim.batch-size", "--optim.accumulate",
+    "--record.every", "--record.pattern-ctx", "--record.icl-rows", "--record.snapshot-mb", "--overwrite",
+]  # fmt: skip
 COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "train": (["train", "induction", *SMALL], OPTIONS), "resume": (["resume"], ["--steps"]),
     "fork": (["fork", "run", "--step", "3", *SMALL], ["--step", *OPTIONS]),
     "sweep": (["sweep"], ["--modes", "--steps", "--draws", "--frozen"]), "diagnose": (["diagnose"], ["--why"]),
     "check": (["check"], []), "open": (["open"], ["--run", "--revisions", "--bos"]), "ls": (["ls"], []),
-    "export": (["export"], ["--step", "--to"]), "reproduce": (["reproduce", "--table"], ["--size", "--seeds", "--corpus"]),
+    "export": (["export"], ["--step", "--to"]),
+    "reproduce": (["reproduce", "--table"], ["--size", "--seeds", "--corpus"]),
     "": ([], ["--version", "--help", "--nothing"]),
 }  # fmt: skip
 
@@ -65,7 +59,7 @@ def lines(n: int, seed: int) -> list[list[str]]:
     return made
 
 
-def attack_commands(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tally:
+def commands(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tally:
     tally = Tally("command line")
     for line in lines(n, seed):
         shutil.rmtree(folder, ignore_errors=True)
@@ -74,7 +68,7 @@ def attack_commands(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0
         (place / "broken").mkdir()
         (place / "broken" / "run.json").write_text('{"format": 1')
         (folder / "text").write_text("one two three. " * 400)
-        out = forks.call(f"{HERE}:command", *line, cwd=folder, timeout=60)
+        out = forks.call(f"{HERE}:command", *line, cwd=folder, timeout=120)
         problems = []
         if out.late or out.status not in STATUSES or "Traceback" in out.output:
             problems.append(f"status {out.status}, late {out.late}: {out.output[-1200:]}")
@@ -82,8 +76,10 @@ def attack_commands(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0
     return tally
 
 
-VALUES: list[Any] = [None, True, -1, 0, 3, 10**400, 1.5, float("nan"), "", "x", "\udcff", b"x", [], [1], {}, {"a": 1}, (), (1, 2),
-                     object(), int, len, Path("/nowhere"), Path("/etc/passwd"), {1, 2}, range(3), "\0"]  # fmt: skip
+VALUES: list[Any] = [
+    None, True, -1, 0, 3, 10**400, 1.5, float("nan"), "", "x", "\udcff", b"x", [], [1], {}, {"a": 1}, (), (1, 2),
+    object(), int, len, Path("/nowhere"), Path("/etc/passwd"), {1, 2}, range(3), "\0",
+]  # fmt: skip
 
 
 def calls(run: str, first: int, n: int, seed: int) -> int:
@@ -97,7 +93,8 @@ def calls(run: str, first: int, n: int, seed: int) -> int:
     from tracer import ablate, probes
 
     opened = tracer.open_run(run)
-    model, tokens = opened.model(), torch.randint(65, (2, 12), generator=torch.Generator().manual_seed(0))
+    model: Any = opened.model()
+    tokens = torch.randint(65, (2, 12), generator=torch.Generator().manual_seed(0))
     good: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "open_run": (tracer.open_run, {"name": run}), "list_runs": (tracer.list_runs, {"root": str(Path(run).parent)}),
         "Run.model": (opened.model, {"step": 3, "clamps": True}), "load_hf": (tracer.load_hf, {"model": run}),
@@ -106,7 +103,7 @@ def calls(run: str, first: int, n: int, seed: int) -> int:
         "sweep": (ablate.sweep, {"model": model, "tokens": tokens, "mode": "zero"}),
         "effect": (ablate.effect, {"model": model, "tokens": tokens, "heads": [(0, 1)]}),
         "resume": (tracer.resume, {"name": run, "steps": 3}), "watch": (tracer.watch, {"model": model}),
-        "ModelConfig": (tracer.ModelConfig, {"n_layers": 2, "n_heads": 4, "d_model": 16, "norm": "rms", "mlp_hidden": ()}),
+        "ModelConfig": (tracer.ModelConfig, {"n_layers": 2, "n_heads": 4, "d_model": 16, "norm": "rms"}),
         "OptimConfig": (tracer.OptimConfig, {"lr": 0.1, "name": "sgd", "batch_size": 4, "clip": 1.0}),
         "DataConfig": (tracer.DataConfig, {"corpus": "markov", "mix_share": 0.0, "period_min": 8}),
         "RecordConfig": (tracer.RecordConfig, {"every": 5, "snapshot_mb": 10.0}),
@@ -138,7 +135,7 @@ def calls(run: str, first: int, n: int, seed: int) -> int:
     return 1 if failed else 0
 
 
-def attack_calls(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tally:
+def wrong_calls(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tally:
     tally, block = Tally("call with a wrong argument"), 50
     for first in range(0, n, block):
         shutil.rmtree(folder, ignore_errors=True)

@@ -65,10 +65,6 @@ def sweep(folder: Path) -> None:
     sweep_run(open_run(folder / "run"), ("zero",))
 
 
-def sweep_base(folder: str) -> None:
-    sweep(Path(folder))
-
-
 def opened(folder: Path) -> None:
     from tracer.huggingface.opening import open_hf
 
@@ -163,8 +159,10 @@ def begin(kind: str, folder: str) -> None:
     import torch
 
     place = Path(folder)
-    if kind in ("train", "parent"):
+    if kind in ("train", "parent", "swept"):
         train(place)
+    if kind == "swept":
+        sweep(place)
     if kind == "parent":
         (place / "run").rename(place / "parent")
     if kind == "suite":
@@ -247,15 +245,16 @@ def attack_at_random(forks: Forks, folder: Path, n: int, seed: int = 0) -> Tally
     whole_run.mkdir()
     made = forks.call(f"{HERE}:counted", "train", whole_run, 0)
     assert made.clean, made.output
+    expected = facts(whole_run)
     for _ in range(n):
-        after = draw.uniform(0.02, made.seconds)
-        _one(forks, tally, folder, base, "train", f"after {after:.3f} s", facts(whole_run), after=after)
+        after = draw.uniform(0.02, 1.2 * made.seconds)
+        _one(forks, tally, folder, base, "train", f"after {after:.3f} s", expected, after=after)
     return tally
 
 
 def _one(
     forks: Forks, tally: Tally, folder: Path, base: Path, command: str, name: str, expected: dict[str, Any],
-    at: int = -1, after: float = 60.0,
+    at: int = -1, after: float = 300.0,
 ) -> None:  # fmt: skip
     place = folder / "case"
     shutil.copytree(base, place)
@@ -264,7 +263,7 @@ def _one(
         problems = []
         if killed.status not in (0, -signal.SIGKILL):
             problems.append(f"ended with {killed.status}: {killed.output[-1500:]}")
-        then = forks.call(f"{HERE}:recovered", command, place)
+        then = forks.call(f"{HERE}:recovered", command, place, timeout=300)
         if not then.clean:
             problems.append(f"did not go on: {then.output[-1500:]}")
         elif BEGUN[command][2]:

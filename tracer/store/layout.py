@@ -82,7 +82,7 @@ class Lock:
     def check(self) -> None:
         """RunGone when this is not the directory's lock any more: somebody removed the directory."""
         try:
-            same = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+            same = not self._file.closed and os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except FileNotFoundError:
             same = False
         if not same:

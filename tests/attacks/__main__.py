@@ -26,9 +26,8 @@ def main() -> int:
             began = time.monotonic()
             tally = attacks.run(name, forks, Path(scratch) / name, honest, asked.size, asked.seed)
             tallies.append(tally)
-            print(
-                f"{tally.test}: {tally.cases} cases, {len(tally.failures)} failures, {time.monotonic() - began:.0f} s"
-            )  # noqa: T201
+            said = f"{tally.cases} cases, {len(tally.failures)} failures, {time.monotonic() - began:.0f} s"
+            print(f"{tally.test}: {said}", flush=True)  # noqa: T201
             for failure in tally.failures[:10]:
                 print(f"  {failure[:2000]}", flush=True)  # noqa: T201
     print(table(tallies))  # noqa: T201

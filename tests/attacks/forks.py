@@ -22,7 +22,7 @@ RAISED = 99
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process ended: exit status (negative: the signal), seconds of CPU, peak memory, whether it came too late."""
+    """How a process ended: exit status (negative: the signal), seconds of CPU, peak memory, was it too late."""
 
     status: int
     seconds: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from tracer.cli.check import check
 from tracer.cli.demo import demo
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
-from tracer.store.descriptors import raise_descriptors
+from tracer.store.descriptors import raise_descriptors, silence
 
 EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130  # and 6 of `check`
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
@@ -36,7 +35,7 @@ def main(args: list[str] | None = None) -> None:
     try:
         status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
     except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()
         status = 0
     except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
         sys.stderr.write(f"error: {error or 'not enough memory'}\n".encode("utf-8", "replace").decode())

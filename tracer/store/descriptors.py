@@ -1,8 +1,10 @@
-"""How many files may be open at once."""
+"""What a process holds open: how many files, and a stdout that somebody may have stopped reading."""
 
 from __future__ import annotations
 
+import os
 import resource
+import sys
 
 WANTED = 8192
 """macOS begins with 256, which a few dozen sessions of the dashboard use up: each keeps three for two minutes."""
@@ -22,3 +24,10 @@ def raise_descriptors() -> int:
     except (OSError, ValueError):  # some systems allow less than they say
         return soft
     return wanted
+
+
+def silence() -> None:
+    """Nobody reads what is printed any more (`| head`): print it nowhere, and go on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

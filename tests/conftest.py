@@ -33,7 +33,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and 
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
     "ablate", "analysis", "data", "heads", "huggingface", "interventions", "measures", "model", "specimens.exercises",
-    "training.loop", "training.optim", "training.probe_recorder", "watching",
+    "tracking", "training.loop", "training.optim", "training.probe_recorder", "watching",
 )  # fmt: skip
 SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
 install_import_hook(SHAPE_CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")

@@ -34,7 +34,7 @@ def values(directory: str, into: str) -> None:
         }  # fmt: skip
         parts |= {f"weights {s}": lambda s=s: _tensors(run.model(s).state_dict()) for s in run.steps}  # type: ignore[attr-defined]
         names = list(map(str, run.trace.variables))
-        parts |= {f"trace {n}": lambda n=n: run.trace[n].values.astype(str).tobytes() for n in names}
+        parts |= {f"trace {n}": lambda n=n: _bytes(run.trace[n].values) for n in names}
     except (ValueError, OSError) as error:
         assert str(error), type(error)
     for name, part in parts.items():
@@ -45,6 +45,10 @@ def values(directory: str, into: str) -> None:
             assert str(error), type(error)
             told[name] = None
     Path(into).write_text(json.dumps({"told": told, "damaged": report.damaged}))
+
+
+def _bytes(values: Any) -> bytes:
+    return values.tobytes() if values.dtype.kind in "biuf" else str(values.tolist()).encode()
 
 
 def _tensors(state: dict[str, Any]) -> bytes:

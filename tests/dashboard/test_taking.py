@@ -1,4 +1,4 @@
-"""Take it with you: link and Python lines say what is on the page, and the file is made of the same numbers."""
+"""Share: link and Python lines say what is on the page, and the file is made of the same numbers."""
 
 from __future__ import annotations
 

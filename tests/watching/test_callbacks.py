@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments, set_seed
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 import tracer
 from tracer.store import open_run
@@ -93,6 +93,83 @@ def test_lightning(here: Path, gpt: Callable[..., Any]) -> None:
     run = open_run("lit")
     assert run.status == "finished" and run.meta["step"] == 12 and run.about.author == "GPT"
     assert run.trace["step"].values.tolist() == [0, 1, 2, 4, 8, 12] and run.about.layers == ("h.0.attn", "h.1.attn")
+
+
+@pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec:FutureWarning")  # by Lightning itself
+@pytest.mark.filterwarnings("ignore:The .*dataloader. does not have many workers")
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
+def test_lightning_goes_on_with_its_run(here: Path, gpt: Callable[..., Any]) -> None:
+    """With accumulation, mid-epoch, validated; the loss is that of all micro-batches."""
+    lightning = pytest.importorskip("lightning.pytorch")
+    losses: list[float] = []
+
+    class Lit(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = gpt(dropout=0.0)
+
+        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+            loss = self.net(batch[:, :-1] % 20, batch[:, 1:] % 20)[1]
+            losses.append(float(loss))
+            return loss
+
+        def validation_step(self, batch: torch.Tensor, _: int) -> None:
+            self.log("val_loss", self.net(batch[:, :-1] % 20, batch[:, 1:] % 20)[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+    for until, checkpoint in ((5, None), (9, "half.ckpt")):
+        torch.manual_seed(0)
+        loader: Any = DataLoader(ROWS, batch_size=4)  # type: ignore[arg-type]
+        callback: Any = tracer.LightningCallback("lit", every=1)
+        trainer = lightning.Trainer(
+            max_steps=until, accumulate_grad_batches=2, callbacks=[callback], accelerator="cpu", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, val_check_interval=4,
+            check_val_every_n_epoch=None, num_sanity_val_steps=1,
+        )  # fmt: skip
+        trainer.fit(Lit(), loader, DataLoader(ROWS[:8], batch_size=4), ckpt_path=checkpoint)  # type: ignore[arg-type]
+        trainer.save_checkpoint("half.ckpt")
+    run = open_run("lit")
+    assert run.updates is not None and run.updates["step"].values.tolist() == list(range(9))
+    np.testing.assert_allclose(run.updates["train_loss"], np.mean(np.reshape(losses, (9, 2)), 1), rtol=1e-5)
+    assert run.trace["step"].values.tolist() == list(range(10)) and run.meta["resumed"] == [5]
+    assert np.isfinite(run.trace["val_loss"].sel(step=[2, 4, 6, 8])).all()
+
+
+def test_trainer_goes_on_with_its_run(here: Path, build: Callable[..., Any]) -> None:
+    """Stopped in the middle of an epoch, with accumulation, two steps after its last checkpoint; then resumed."""
+    data: Any = [{"input_ids": row, "labels": row} for row in ROWS]
+    traces = []
+    for name, stops in (("whole", [10]), ("parts", [6, 10])):
+        for until in stops:
+            set_seed(7)
+            args = TrainingArguments(
+                name, max_steps=10, per_device_train_batch_size=2, gradient_accumulation_steps=3, report_to=[],
+                save_strategy="steps", save_steps=4, logging_strategy="no", eval_strategy="steps", eval_steps=5,
+                disable_tqdm=True, use_cpu=True, learning_rate=1e-3, save_safetensors=True,
+            )  # fmt: skip
+            recorded: Any = tracer.TrainerCallback(name, every=2)
+
+            class Preempted(TrainerCallback):
+                def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                    control.should_training_stop = state.global_step >= until  # noqa: B023
+
+            model = build("gpt2", attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0)
+            trainer = Trainer(model, args, train_dataset=data, eval_dataset=data[:6], callbacks=[recorded, Preempted()])
+            trainer.train(resume_from_checkpoint=until != stops[0])
+        run = open_run(name)
+        assert run.status == "finished" and run.meta["step"] == 10 and not Path("checkpoints", f"{name}-2").exists()
+        assert run.updates is not None and run.updates["step"].values.tolist() == list(range(10))
+        assert np.isfinite(run.trace["val_loss"].sel(step=[5, 10])).all()
+        traces.append((run.trace.load(), run.updates.load()))
+    assert open_run("parts").meta["resumed"] == [4]
+    (trace, updates), (again, updates_again) = traces
+    assert again["step"].values.tolist() == trace["step"].values.tolist()
+    for name in ("train_loss", "learning_rate"):
+        np.testing.assert_allclose(updates_again[name], updates[name], rtol=1e-5)
+    for name in ("entropy", "induction", "grad_norm", "head_grad_norm", "val_loss", "resid_rms"):
+        np.testing.assert_allclose(again[name], trace[name], rtol=2e-4, atol=1e-6)
 
 
 def test_without_lightning_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

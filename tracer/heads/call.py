@@ -14,6 +14,7 @@ from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import pattern, scores
 from tracer.heads.explicit import stats_from_pattern
+from tracer.heads.row_maxima import row_maxima
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,19 @@ class AttentionCall:
                 self._q, self.k, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
                 v=self.v if z else None, thumbs=thumbs,
             )  # fmt: skip
+
+    @torch.no_grad()
+    def row_maxima(self) -> Float[Tensor, "batch head query_pos"]:
+        """The largest score of each row; -inf where it sees no key, nan where its scores were not seen."""
+        with torch.autocast(self.v.device.type, enabled=False):
+            call = self._explicit() if self.extra and self.weights is None else self
+            if call.weights is None:
+                assert call.k is not None
+                return row_maxima(call._q, call.k, scale=call.scale, causal=call.causal, mask=call.mask)
+            if call.largest is None:
+                return call.weights.new_full(call.weights.shape[:3], float("nan"))
+            largest = call.largest.squeeze(-1)
+            return largest if call.seen is None else largest.masked_fill(call.seen.squeeze(-1) == 0, float("-inf"))
 
     @torch.no_grad()
     def pattern(self, rows: slice = slice(None)) -> Float[Tensor, "batch head query_pos key_pos"]:

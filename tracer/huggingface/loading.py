@@ -53,8 +53,8 @@ def load_hf(
 def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None) -> WrappedModel:
     """The model of a run, from where its weights are (`source`) or from those kept in the run."""
     if source is not None:
-        made = from_pretrained(source["path"], source["revision"])
-        tokenizer = _tokenizer(source["path"], source["revision"])
+        path = _here(source["path"], source["revision"])
+        made, tokenizer = from_pretrained(path, None), _tokenizer(path, None)
     else:
         assert weights is not None
         try:
@@ -74,6 +74,27 @@ def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[s
     foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None)
     foreign.bos = meta.get("bos")
     return foreign
+
+
+def _here(name: str, revision: str | None) -> str:
+    """A directory, or where on this machine that model of the hub was downloaded to: run.json may be a stranger's word,
+    so it never makes this machine ask the network."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    if Path(name).is_dir():
+        return name
+    try:
+        config = try_to_load_from_cache(name, "config.json", revision=revision)
+    except HFValidationError:  # a path that is not there
+        config = None
+    if not isinstance(config, str):
+        at = f" --revisions {revision}" if revision else ""
+        raise CannotOpen(
+            f"the weights of this step are those of {name!r}, which is not on this machine, and a run is never a "
+            f"reason to download: `tracer open {name}{at}` does, where you trust it"
+        )
+    return str(Path(config).parent)
 
 
 def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> WrappedModel:

@@ -66,6 +66,12 @@ SCALARS = (
         probe="clock", dims=("step",)
     ),
     Measure(
+        name="tokens_per_second", label="Throughput", short="tok/s", unit="tokens/s", low=0,
+        formula="tokens that the model was called with, in all processes, over the time of the step without recording",
+        source="standard",
+        probe="clock", dims=("step",)
+    ),
+    Measure(
         name="learning_rate", label="Learning rate", short="lr", low=0,
         formula="warm-up, then constant",
         source="standard",

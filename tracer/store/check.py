@@ -13,6 +13,7 @@ from tracer.store.meta import own_digest
 from tracer.store.run import Run
 from tracer.store.tensors import shapes, verify
 from tracer.store.trace import read_trace
+from tracer.store.writer import CLOSED
 
 ENDED = ("finished", "stopped", "diverged")
 
@@ -51,6 +52,8 @@ def check(directory: Path) -> Report:
     parts: list[tuple[str, Any]] = [("run.json", lambda: _meta(run)), *_texts(run), *_weights(run)]
     if run.meta.get("kind") != "opened" or (run.dir / "trace.zarr").exists():
         parts += _arrays(run, "trace.zarr", run.dir / "trace.zarr")
+    if (run.dir / "updates.zarr").exists():
+        parts += _arrays(run, "updates.zarr", run.dir / "updates.zarr")
     for folder in sorted((run.dir / "effects.zarr").glob("[!.]*")):
         parts += _arrays(run, f"effects.zarr/{folder.name}", folder)
     for name, prove in parts:
@@ -84,7 +87,7 @@ def _last(run: Run) -> int:
 def _texts(run: Run) -> Iterator[tuple[str, Any]]:
     """Files that run.json holds a checksum of; a training that goes on has not noted its logs yet."""
     digests = run.meta.get("digests", {})
-    for name in ("tokenizer.json", "log.jsonl", "samples.jsonl", "trace.zarr/zarr.json"):
+    for name in ("tokenizer.json", *CLOSED):
         noted = digests.get(name) if name == "tokenizer.json" or run.meta["status"] in ENDED else None
         if noted is not None or (run.dir / name).exists():
             yield name, lambda name=name, noted=noted: _text(run, name, noted)
@@ -104,6 +107,8 @@ def _weights(run: Run) -> Iterator[tuple[str, Any]]:
         for step in steps_in(run.dir / folder):
             path = path_of(run.dir, step)
             yield str(path.relative_to(run.dir)), lambda path=path: shapes(path, run.dir) and verify(path, run.dir)
+    if (probe := run.dir / "probe.safetensors").exists():
+        yield probe.name, lambda: verify(probe, run.dir)
 
 
 def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -116,7 +121,7 @@ def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
     from tracer.store.chunks import MOST_METADATA, layout
 
     kinds, ended = layout(folder), run.meta["status"] in ENDED and not run.live
-    if ended and name == "trace.zarr" and kinds["step"].shape != (rows.sizes["step"],):
+    if ended and not name.startswith("effects") and kinds["step"].shape != (rows.sizes["step"],):
         lost = kinds["step"].shape[0] - rows.sizes["step"]
         yield f"{name}/step", lambda: _raise(ValueError(f"{lost} of its rows are missing"))
     copies = read_json(folder / "zarr.json", run.dir, MOST_METADATA)["consolidated_metadata"]["metadata"]

@@ -105,3 +105,25 @@ def is_locked(directory: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def is_trained_by(directory: Path, pid: int) -> bool:
+    """Has this process of this machine the run's lock open? So a number in run.json alone proves nothing."""
+    import psutil
+
+    path = directory / "lock"
+    try:
+        return pid > 1 and pid != os.getpid() and any(
+            os.path.samefile(held.path, path) for held in psutil.Process(pid).open_files() if os.path.exists(held.path)
+        )  # fmt: skip
+    except (psutil.Error, OSError, OverflowError):
+        return False
+
+
+def newest(directory: Path) -> Path | None:
+    """The last of name, name-2, name-3, ... that holds a run; None where the first is free."""
+    candidate, last, n = directory, None, 1
+    while (candidate / "run.json").is_file():
+        n, last = n + 1, candidate
+        candidate = directory.with_name(f"{directory.name}-{n}")
+    return last

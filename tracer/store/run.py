@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from tracer.model.protocol import HeadModel
 
-ROOT = Path("checkpoints")
+ROOTS = tuple(map(Path, filter(None, os.environ.get("MANYEYES_RUNS", "").split(os.pathsep)))) or (Path("checkpoints"),)
+"""The folders that runs are looked for in: checkpoints/, or those of MANYEYES_RUNS, with ":" between them."""
+ROOT = ROOTS[0]
+"""The one that new runs go to."""
 MOST_ADDED = 20_000
 """Added tokens: each is searched for by itself, which took gigabytes for a million of them."""
 
@@ -121,6 +124,16 @@ class Run:
             raise NotARun(
                 f"{path} cannot be read ({error}): it is damaged, or not laid out yet; the snapshots are untouched"
             ) from error
+
+    def probe(self) -> dict[str, Any]:
+        """The tensors that a watched model's records are measured on, by their place in its call."""
+        return load_tensors(self.dir / "probe.safetensors")
+
+    @property
+    def updates(self) -> xr.Dataset | None:
+        """Loss, learning rate and throughput of every update, on `step`; None where only the trace has them."""
+        path = self.dir / "updates.zarr"
+        return read_trace(path) if path.exists() else None
 
     @property
     def effects(self) -> xr.Dataset:
@@ -259,10 +272,13 @@ def _tokenizer(content: bytes, digest: str | None) -> Tokenizer:
         raise ValueError(str(error)[:300]) from error
 
 
-def resolve(name: str | Path, root: Path = ROOT) -> Path:
-    """A directory as given, or a name under `checkpoints/`."""
+def resolve(name: str | Path, root: Path | None = None) -> Path:
+    """A directory as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
     path = Path(name)
-    return path if path.is_dir() or path.is_absolute() or len(path.parts) > 1 else root / path
+    if path.is_dir() or path.is_absolute() or len(path.parts) > 1:
+        return path
+    roots = (root,) if root else ROOTS
+    return next((one / path for one in roots if (one / path).exists()), roots[0] / path)
 
 
 def open_run(name: str | Path) -> Run:
@@ -270,27 +286,30 @@ def open_run(name: str | Path) -> Run:
     return Run(resolve(name))
 
 
-def list_runs(root: str | Path = ROOT) -> list[Run]:
-    """Every readable run below a folder, newest first; `broken_runs` names the others."""
+def list_runs(root: str | Path | None = None) -> list[Run]:
+    """Every readable run below a folder (default: `ROOTS`), newest first; `broken_runs` names the others."""
     runs = []
-    for path in _named(root):
+    for directory in _named(root).values():
         try:
-            path.name.encode()
-            run = Run(path)
+            directory.name.encode()
+            run = Run(directory)
             runs.append((str(run.meta["created"]), run.name, run))
         except (OSError, ValueError):
             continue
     return [run for *_, run in sorted(runs, key=lambda entry: entry[:2], reverse=True)]
 
 
-def broken_runs(root: str | Path = ROOT) -> dict[str, str]:
+def broken_runs(root: str | Path | None = None) -> dict[str, str]:
     """Why each directory below a folder that has a run.json cannot be opened, by its name."""
-    reasons = {}
-    for path in _named(root):
-        name = os.fsencode(path.name).decode("utf-8", "replace")
+    reasons, named = {}, _named(root)
+    for directory in _directories(root):
+        name = os.fsencode(directory.name).decode("utf-8", "replace")
+        if directory != (first := named[directory.name]):
+            reasons[str(directory)] = f"{first} has the same name: rename one of the two"
+            continue
         try:
-            path.name.encode()
-            read_meta(path)
+            directory.name.encode()
+            read_meta(directory)
         except UnicodeEncodeError:
             reasons[name] = "the folder's name is no text (UTF-8): rename it"
         except (OSError, ValueError) as error:
@@ -298,6 +317,12 @@ def broken_runs(root: str | Path = ROOT) -> dict[str, str]:
     return reasons
 
 
-def _named(root: str | Path) -> list[Path]:
+def _directories(root: str | Path | None) -> list[Path]:
     """Every folder below another that has something called run.json."""
-    return [path for path in sorted(Path(root).glob("*")) if os.path.lexists(path / "run.json")]
+    found = (path for one in ((Path(root),) if root else ROOTS) for path in sorted(one.glob("*")))
+    return [path for path in found if os.path.lexists(path / "run.json")]
+
+
+def _named(root: str | Path | None) -> dict[str, Path]:
+    """The directory of each name: the first of `ROOTS` that has it, as `resolve` finds it."""
+    return {directory.name: directory for directory in reversed(_directories(root))}

@@ -36,11 +36,12 @@ class Variable:
     shape: tuple[int, ...]
     dtype: str = "float32"
     attrs: dict[str, Any] = field(default_factory=dict)
+    chunk_steps: int = CHUNK_STEPS
 
     def chunks(self) -> tuple[int, ...]:
         """Many steps of a small array in one chunk; a large array (patterns) is one chunk a step."""
         row = int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
-        return (max(1, min(CHUNK_STEPS, CHUNK_BYTES // (16 * max(row, 1)))), *self.shape)
+        return (max(1, min(self.chunk_steps, CHUNK_BYTES // (16 * max(row, 1)))), *self.shape)
 
 
 def _open(path: Path, mode: str) -> tuple[Any, ChunkStore]:

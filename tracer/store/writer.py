@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FILES = {
-    "run.json", "tokenizer.json", "trace.zarr", "snapshots", "resume", "log.jsonl", "samples.jsonl", "lock",
-    "effects.zarr", "effects.lock",
+    "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
+    "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
-LINES = ("log.jsonl", "samples.jsonl")
+CLOSED = ("log.jsonl", "samples.jsonl", "findings.jsonl", "trace.zarr/zarr.json", "updates.zarr/zarr.json")
+"""What gets its checksum when a run ends."""
 
 
 class RunWriter:
@@ -33,6 +34,8 @@ class RunWriter:
     def __init__(self, directory: Path, meta: dict[str, Any], lock: Lock) -> None:
         self.dir, self.meta, self._lock = directory, meta, lock
         self.trace: TraceWriter | None = None
+        self.updates: TraceWriter | None = None
+        """What is known of every update, not only of those that are recorded."""
         self._logged: set[Any] = set()
         self._sampled: set[Any] = set()
         self._background = Background(before=lock.check)
@@ -75,12 +78,17 @@ class RunWriter:
         clear_partial(run.dir, but="effects.zarr")
         writer = cls(run.dir, run.meta, lock)
         writer.trace = TraceWriter(run.dir / "trace.zarr")
+        if (run.dir / "updates.zarr").exists():
+            writer.updates = TraceWriter(run.dir / "updates.zarr")
         writer._logged = {row.get("step") for row in run.log()}
         writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples()}
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
         self.trace = TraceWriter.create(self.dir / "trace.zarr", n_rows, variables, coords)
+
+    def create_updates(self, n_rows: int, variables: dict[str, Variable]) -> None:
+        self.updates = TraceWriter.create(self.dir / "updates.zarr", n_rows, variables, {})
 
     def status(self, status: str, facts: dict[str, Any] | None = None) -> None:
         """Say in run.json how the run stands."""
@@ -96,8 +104,9 @@ class RunWriter:
 
     def flush(self) -> None:
         """Hand the buffered rows to the writing thread."""
-        assert self.trace is not None
-        self._background.later(self.trace.write, self.trace.take())
+        for group in (self.updates, self.trace):
+            if group is not None:
+                self._background.later(group.write, group.take())
 
     def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
         """Keep the weights of a step."""
@@ -111,11 +120,22 @@ class RunWriter:
 
     def _replace_resume_point(self, step: int, content: bytes) -> None:
         old = steps_in(self.dir / "resume")
-        flush(path for name in LINES if (path := self.dir / name).exists())  # what it stands behind is not lost either
+        lines = [path for name in CLOSED[:3] if (path := self.dir / name).exists()]
+        flush(lines)  # what the new point stands behind is not lost either
         write_bytes(resume_path(self.dir, step), content)
         for other in old:
             if other != step:
                 resume_path(self.dir, other).unlink(missing_ok=True)
+
+    def take_back_snapshots(self, after: int) -> None:
+        """Those of later steps, which a job that goes on from `after` makes anew."""
+        for step in steps_in(self.dir / "snapshots"):
+            if step > after:
+                snapshot_path(self.dir, step).unlink()
+
+    def keep_probe(self, tensors: dict[str, Tensor]) -> None:
+        """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""
+        write_bytes(self.dir / "probe.safetensors", pack(tensors))
 
     def wait(self) -> None:
         """Until everything handed over is on the disk."""
@@ -124,6 +144,10 @@ class RunWriter:
     def log(self, row: dict[str, Any]) -> None:
         """Append a line, unless a run that was resumed logged this step before."""
         self._append("log.jsonl", row, row["step"], self._logged)
+
+    def finding(self, row: dict[str, Any]) -> None:
+        """Append what was found to be wrong while the run was made."""
+        append_line(self.dir / "findings.jsonl", row)
 
     def sample(self, row: dict[str, Any]) -> None:
         """Append a sample text, unless it is there from before."""
@@ -140,9 +164,10 @@ class RunWriter:
         try:
             self._background.wait()
             self._lock.check()
-            if self.trace is not None:
-                self.trace.close()
-            names = [name for name in (*LINES, "trace.zarr/zarr.json") if (self.dir / name).exists()]
+            for group in (self.updates, self.trace):
+                if group is not None:
+                    group.close()
+            names = [name for name in CLOSED if (self.dir / name).exists()]
             flush(self.dir / name for name in names)
             digests = {name: checksum(read_bytes(self.dir / name, self.dir, MOST_LINES)) for name in names}
             self.status(status, {**facts, "digests": {**self.meta["digests"], **digests}})

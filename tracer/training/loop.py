@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
+from tracer.tracking.tracking import check
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
@@ -47,13 +49,18 @@ class Job:
     bf16: bool
 
 
-def train(config: TrainConfig, preset: str | None = None, quiet: bool = False, overwrite: bool = False) -> Run:
+def train(
+    config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
+    overwrite: bool = False,
+) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
-    What the directory holds is never replaced, unless `overwrite` says so.
+    `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`). What the directory holds
+    is never replaced, unless `overwrite` says so.
     """
+    check(names := (track,) if isinstance(track, str) else tuple(track))
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, names)
 
 
 def fork(
@@ -104,7 +111,7 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool,
+    overwrite: bool, track: tuple[str, ...] = (),
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
@@ -117,7 +124,7 @@ def _begin(
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "track": list(track), **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     writer.create_trace(n_records, *recorder.layout())

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from tracer.config import TrainConfig
 from tracer.data import Data
+from tracer.diagnosis import diagnose
 from tracer.measures.gradients import fetch
 from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
+from tracer.tracking import Tracking
 from tracer.training.probe_recorder import ProbeRecorder, record_steps
 from tracer.training.progress import Terminal, perplexity
 
@@ -53,6 +55,8 @@ class TrainingSession:
         self.began = self.checkpointed = time.perf_counter()
         self.checkpoint_seconds = 0.0
         self.start, self.step, self.mark = start, start, (start, self.began)
+        names = tuple(writer.meta.get("track", ()))  # where a run was begun with trackers, it goes on with them
+        self.tracking = Tracking(names, writer.dir, writer.meta) if names else None
 
     def __enter__(self) -> TrainingSession:
         self.terminal.__enter__()
@@ -123,6 +127,8 @@ class TrainingSession:
             else:
                 self.row |= {**self.recorder.after_update(self.norms, clip_factor), "learning_rate": lr}
             self.writer.record(step, self.row)
+            if self.tracking:
+                self.tracking.record(step, self.row)
         self.last, self.row = self.row, None
         self._show(step)
         if step % self.config.record.log_every == 0 or step == self.config.steps:
@@ -132,6 +138,10 @@ class TrainingSession:
         """End the run with a status, and print the cost of recording."""
         cost = self._cost()
         self.writer.close(status, step=self.step, cost=cost, **facts)
+        if self.tracking:
+            for finding in diagnose(Run(self.writer.dir)):
+                self.tracking.alert(finding)
+            self.tracking.close(failed="error" in facts or status == "diverged")
         if self.terminal.console.quiet:
             return Run(self.writer.dir)
         self.terminal.say(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.watching.recorder import LoopRecorder
@@ -27,7 +28,8 @@ def _trainer_callback() -> Any:
         """For Hugging Face `Trainer(callbacks=[...])`: records its training as `checkpoints/<run>`.
 
         Options are those of `tracer.watch`. The loss is that of the whole step where Trainer says how many tokens it
-        has, else the one that the model returns for the last micro-batch. Only the main process records.
+        has, else the one that the model returns for the last micro-batch; `eval_loss` becomes the validation loss. A
+        resumed training goes on with its run. Where `on_finding` says "stop", Trainer saves a checkpoint and ends.
         """
 
         def __init__(self, run: str, tokenizer: Any = None, **options: Any) -> None:
@@ -35,13 +37,20 @@ def _trainer_callback() -> Any:
             self.recorder: LoopRecorder | None = None
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-            if state.is_world_process_zero and model is not None:
+            if model is not None:
                 given = self.tokenizer if self.tokenizer is not None else kwargs.get("processing_class")
-                self.recorder = LoopRecorder(model, self.run, given, **self.options)
+                options = {"start_step": state.global_step, **self.options}
+                self.recorder = LoopRecorder(model, self.run, given, **options)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if self.recorder is not None:
-                self.recorder.step()
+                self.recorder.step(at=state.global_step)
+                if self.recorder.should_stop and not control.should_training_stop:
+                    control.should_training_stop = control.should_save = True
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+            if self.recorder is not None and "eval_loss" in (metrics or {}):
+                self.recorder.evaluated(metrics["eval_loss"])
 
         def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if self.recorder is not None:
@@ -63,7 +72,8 @@ def _lightning_callback() -> Any:
         """For Lightning's `Trainer(callbacks=[...])`: records its training as `checkpoints/<run>`.
 
         Options are those of `tracer.watch`, and `model`: the name of the LightningModule's attribute that is to be
-        watched (default: the whole module). Only the main process records.
+        watched (default: the whole module). A metric with "val" and "loss" in its name is taken as the validation loss.
+        A resumed training goes on with its run. Where `on_finding` says "stop", a checkpoint is written and Lightning ends.
         """
 
         def __init__(self, run: str, tokenizer: Any = None, *, model: str | None = None, **options: Any) -> None:
@@ -72,15 +82,30 @@ def _lightning_callback() -> Any:
             self.recorder: LoopRecorder | None = None
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            if trainer.is_global_zero:
-                watched = getattr(pl_module, self.attribute) if self.attribute else _called(pl_module)
-                self.recorder = LoopRecorder(watched, self.run, self.tokenizer, **self.options)
+            watched = getattr(pl_module, self.attribute) if self.attribute else _called(pl_module)
+            options = {"start_step": trainer.global_step, **self.options}
+            self.recorder, self._parts = LoopRecorder(watched, self.run, self.tokenizer, **options), []
 
         def on_train_batch_end(
             self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
         ) -> None:  # fmt: skip
-            if self.recorder is not None and trainer.global_step > self.recorder.steps:
-                self.recorder.step(outputs["loss"] if isinstance(outputs, dict) else outputs)
+            if self.recorder is None:
+                return
+            loss = outputs["loss"] if isinstance(outputs, dict) else outputs
+            if loss is not None:  # Lightning has divided it, to add up over the micro-batches
+                self._parts.append(loss.detach() * trainer.accumulate_grad_batches)
+            if trainer.global_step > self.recorder.steps:
+                whole = sum(self._parts) / len(self._parts) if self._parts else None
+                self._parts.clear()
+                self.recorder.step(whole, at=trainer.global_step)
+                if self.recorder.should_stop and not trainer.should_stop:
+                    trainer.should_stop = True
+                    trainer.save_checkpoint(Path(trainer.default_root_dir, f"{self.run}-{trainer.global_step}.ckpt"))
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            found = {name: x for name, x in trainer.callback_metrics.items() if "val" in name and "loss" in name}
+            if self.recorder is not None and found and not trainer.sanity_checking:
+                self.recorder.evaluated(float(next(iter(found.values()))))
 
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
             if self.recorder is not None:

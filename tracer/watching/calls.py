@@ -64,8 +64,8 @@ class Calls:
         self._stop()
         self.at, compiled = at, at._compiled_call_impl
         if compiled is None:
-            hooks = (
-                at.register_forward_pre_hook(self._before, with_kwargs=True),
+            hooks = (  # before FSDP's own, inside of which the model cannot be run a second time
+                at.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
                 at.register_forward_hook(self._after, with_kwargs=True),
             )
             self._leave += [hook.remove for hook in hooks]

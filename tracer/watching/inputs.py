@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,20 @@ class Inputs:
             return (x[:n] if x.ndim and len(x) == batch else x).clone()
 
         return self._map(cut)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By their place in the call."""
+        return {f"{i}": x for i, x in enumerate(self.leaves) if isinstance(x, Tensor)}
+
+    def restored(self, kept: Mapping[str, Tensor]) -> Inputs:
+        """The same call with tensors that were kept, by their place in it, of another one like it."""
+        there = self.tensors()
+        if there.keys() != kept.keys() or any(
+            x.dtype != kept[i].dtype or x.ndim != kept[i].ndim for i, x in there.items()
+        ):
+            raise ValueError("the model is called with other arguments than when its run began; choose another run=")
+        leaves = tuple(kept[f"{i}"].to(x.device) if isinstance(x, Tensor) else x for i, x in enumerate(self.leaves))
+        return Inputs(leaves, self.spec, _ids(leaves), self.autocast)
 
     def with_tokens(self, tokens: Int[Tensor, "batch pos"]) -> Inputs | None:
         """The same call on other tokens; None when it has arguments whose value for other tokens nobody can know.

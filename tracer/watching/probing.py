@@ -19,12 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, TEXT_MEASURES
-from tracer.measures.gradients import fetch
-from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures.gradients import MATRICES, fetch
+from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
+from tracer.watching import head_weights, stream
+from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.held_out import HeldOut
 from tracer.watching.inputs import Inputs, context, logits_of
+from tracer.watching.ranks import Ranks, sharded, split_over
+from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import Layer, plain
 from tracer.watching.tokens import Words
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
@@ -36,10 +40,14 @@ N_PROMPTS = 2
 WIDTHS = (128, 96, 64, 48, 32)
 PATTERN_ROW_BYTES = 4 << 20
 """Patterns are kept for as many first positions, of WIDTHS, as fit in this with all heads together."""
-FIRST_ROWS = 1024
-"""Room in the trace to begin with; it doubles."""
+FIRST_ROWS, FIRST_UPDATES = 1024, 4096
+"""Room for records and for updates to begin with; it doubles."""
 SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate", "clip_factor")
 PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
+UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
+"""Means over sequences: their standard errors are recorded too."""
+UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second")
+"""Known of every update."""
 
 
 class Probing:
@@ -47,13 +55,16 @@ class Probing:
 
     def __init__(
         self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any],
-        held_out: HeldOut | None = None,
+        held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False,
     ) -> None:  # fmt: skip
+        self.ranks, self._resumes, self._began = ranks or Ranks(), resumes, False
         self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
         self.held_out = held_out
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
+        self.heads: head_weights.HeadWeights | None = None
+        """Which weights are whose, once the model has been measured."""
         self.writer: RunWriter | None = None
         self.begun: Run | None = None
         """A run of these very probes that goes on, instead of a new one."""
@@ -63,18 +74,28 @@ class Probing:
         self._control: Inputs | None = None
         self._period: int | None = None
         self._width = 1
+        self._blocks: list[nn.Module] = []
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers, and heads of a layer that are in this process."""
+        layers = self.watcher.layers
+        return len(layers), max(layer.n_heads for layer in layers)
 
     def measure(self, step: int, with_patterns: bool) -> dict[str, Any]:
         """One row of the trace, as far as the model's own weights say it; CannotWatch when it cannot be trusted."""
         with undisturbed(self.model, self.device):
-            with self.watcher:
+            with self.watcher, stream.sizes(self._blocks) as sizes:
                 output = self.inputs.run(self.model)
-            on_text, self.broken = self.watcher.arrays(), self.watcher.first_broken()
+            names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in UNSURE))
+            on_text, self.broken = self.watcher.arrays(names), self.watcher.first_broken()
             losses = self._losses(output)
-            if self.writer is None:
+            if not self._began:
                 self._begin(step)
             row: dict[str, Any] = {name: np.full_like(on_text["entropy"], np.nan) for name in HEAD_MEASURES}
-            row |= {name: on_text[name] for name in TEXT_MEASURES}
+            row |= on_text
+            if len(sizes) == len(self._blocks) + 1 > 1:
+                row |= fetch({"resid_rms": torch.stack([sizes[depth] for depth in range(len(sizes))])})
             pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
             row |= losses
             if self._repeat is not None:
@@ -102,15 +123,15 @@ class Probing:
         try:
             with watcher:
                 self._control.run(self.model)
-            control = watcher.arrays()["induction"]
+            control = watcher.arrays(("induction", "induction" + SE))
             with watcher:
                 output = self._repeat.run(self.model)
         finally:
             watcher.rows, watcher.repeats = FIRST_ROW_ON, None
-        found = watcher.arrays()
+        row: dict[str, Any] = watcher.arrays((*REPEAT_MEASURES, *(name + SE for name in REPEAT_MEASURES)))
+        row |= {name.replace("induction", "induction_control"): value for name, value in control.items()}
         if with_patterns:
             pictures.append(watcher.pictures(N_PROMPTS, self._width))
-        row: dict[str, Any] = {"induction_control": control, **{name: found[name] for name in REPEAT_MEASURES}}
         logits = logits_of(output, tokens)
         if logits is None:
             return row
@@ -128,27 +149,98 @@ class Probing:
             self.words.check(d_vocab)
         if tokens is not None and d_vocab is not None:
             self._make_repeat(tokens, d_vocab)
+        found = self.watcher.map
+        self._find_split(found)
+        self._blocks = stream.blocks(self.model, layers)
+        if self.facts["kind"] == "watched" and not sharded(self.model):
+            self.heads = head_weights.find(self.model, found, self.inputs, self.params)
         prompts = self._prompts()
         n_prompts = self.watcher.n_kept + (N_PROMPTS if self._repeat else 0)
         self._width = min(n, _width(layers, n_prompts))
+        self._began = True
+        if self.ranks.rank:
+            return
+        heads = len(self.ranks.split)
         meta = {
-            "format": FOREIGN_FORMAT, "class": type(self.model).__name__,
-            "layers": [{"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": x.n_heads} for x in layers],
+            "format": FOREIGN_FORMAT, "class": type(self.model).__name__.removeprefix("FSDP"),
+            "layers": [
+                {"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": heads * x.n_heads} for x in layers
+            ],
             "n_params": sum(p.numel() for p in self.model.parameters()), "d_vocab": d_vocab,
             "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
-            "bos": self.words.bos, "step": step, "device": str(self.device), "huggingface": recipe(self.model),
+            "bos": self.words.bos, "step": step, "device": str(self.device),
+            "huggingface": None if sharded(self.model) else recipe(self.model), "processes": self.ranks.world,
             **provenance(), **process(), **self.facts,
         }  # fmt: skip
         if self.begun is not None:
             self.writer = RunWriter.reopen(self.begun)
             return
+        variables, coords = self._layout(layers, prompts)
+        if self._resumes:
+            self.writer = self._reopen(step, meta, variables, coords)
+            return
         writer = RunWriter.create(self.dir, meta, self.words.tokenizer)
         try:
-            writer.create_trace(FIRST_ROWS, *self._layout(layers, prompts))
+            writer.create_trace(FIRST_ROWS, variables, coords)
+            if self.facts["kind"] == "watched":
+                writer.create_updates(FIRST_UPDATES, self._update_variables())
+                writer.keep_probe(self.inputs.tensors())
         except BaseException:
             writer.abandon()
             raise
         self.writer = writer
+
+    def _update_variables(self) -> dict[str, Variable]:
+        return {
+            name: Variable((), (), attrs=attrs(name, self.facts["kind"]), chunk_steps=FIRST_UPDATES) for name in UPDATES
+        }
+
+    def _reopen(
+        self, step: int, meta: dict[str, Any], variables: dict[str, Variable], coords: dict[str, Any]
+    ) -> RunWriter:  # fmt: skip
+        """Go on with the run of this model; what it recorded from this step on belonged to a future that was lost."""
+        run = open_run(self.dir)
+        old, params = run.meta, run.trace["param"].values.tolist()
+        for what, was, now in (
+            ("layers", old["layers"], meta["layers"]), ("weights", params, coords["param"][1].tolist()),
+            ("length of a row", old["row"], meta["row"]), ("Probe R", old["period"], meta["period"]),
+        ):  # fmt: skip
+            if was != now:
+                raise CannotWatch(f"{self.dir} was recorded from another model: its {what} differ; choose another run=")
+        writer = RunWriter.reopen(run)
+        assert writer.trace is not None
+        forget = ("error", "recording_stopped", "divergence")
+        writer.meta = {k: v for k, v in old.items() if k not in forget} | {
+            "resumed": [*old.get("resumed", []), step], "processes": self.ranks.world,
+        }  # fmt: skip
+        writer.trace.add(variables)
+        if writer.updates is None:
+            writer.create_updates(FIRST_UPDATES, self._update_variables())
+        for group, room in ((writer.trace, FIRST_ROWS), (writer.updates, FIRST_UPDATES)):
+            assert group is not None
+            group.extend(room, step)
+        writer.take_back_snapshots(step)
+        writer.status("training")
+        return writer
+
+    def _find_split(self, found: DiscoveredAttention) -> None:
+        """Over which processes are the heads split, if they are?"""
+        if self.ranks.world == 1 or not sharded(self.model):
+            return
+        modules = {plain(name): module for name, module in self.model.named_modules()}
+        groups: list[list[int] | None] = []
+        hooks = [
+            modules[name].register_forward_hook(lambda module, *_: groups.append(split_over(module)))
+            for name, _ in found.keys if name in modules
+        ]  # fmt: skip
+        try:
+            with torch.compiler.set_stance("force_eager"):
+                self.inputs.run(self.model)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if groups and groups[0] is not None:
+            self.ranks.split = groups[0]
 
     def _make_repeat(self, tokens: Tensor, d_vocab: int) -> None:
         """Probe R, unless the model has cross attention or inputs that nobody could make up."""
@@ -180,7 +272,7 @@ class Probing:
     def _layout(
         self, layers: list[Layer], prompts: dict[str, list[int]]
     ) -> tuple[dict[str, Variable], dict[str, Any]]:  # fmt: skip
-        heads, width = (len(layers), max(layer.n_heads for layer in layers)), self._width
+        heads, width = (len(layers), len(self.ranks.split) * max(layer.n_heads for layer in layers)), self._width
         tokens = np.full((len(prompts), width), -1, np.int64)
         strings = []
         for i, ids in enumerate(prompts.values()):
@@ -189,10 +281,18 @@ class Probing:
         shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
         shapes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
         shapes |= {name: (("param",), (len(self.params),)) for name in PARAM_MEASURES}
+        shapes |= {f"head_{name}": (("layer", "head", "matrix"), (*heads, 4)) for name in PARAM_MEASURES}
         shapes |= {name: ((), ()) for name in SCALARS}
+        shapes["resid_rms"] = (("depth",), (heads[0] + 1,))
         variables = {
             name: Variable(dims, shape, attrs=attrs(name, self.facts["kind"])) for name, (dims, shape) in shapes.items()
         }
+        variables |= {
+            name + SE: Variable(
+                *shapes[name], attrs=variables[name].attrs | {"long_name": f"Standard error of {name}"}
+            )
+            for name in UNSURE
+        }  # fmt: skip
         variables["pattern"] = Variable(
             ("prompt", "layer", "head", "query_pos", "key_pos"), (len(prompts), *heads, width, width), "float16",
             attrs("pattern", self.facts["kind"]),
@@ -201,6 +301,7 @@ class Probing:
             "layer": (("layer",), np.arange(heads[0]), {}),
             "head": (("head",), np.arange(heads[1]), {}),
             "param": (("param",), np.array(list(self.params)), {}),
+            "matrix": (("matrix",), np.array(MATRICES), {}),
             "prompt": (("prompt",), np.array(list(prompts)), {}),
             "prompt_tokens": (
                 ("prompt", "query_pos"), tokens,

@@ -19,32 +19,41 @@ import contextlib
 import math
 import sys
 import threading
-import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tracer.store import ROOT, unused
+from tracer.diagnosis import Finding
+from tracer.store import ROOT, RunWriter, newest, open_run, unused
+from tracer.watching.alerts import Alerts, OnFinding
 from tracer.watching.calls import Calls
+from tracer.watching.every_update import EveryUpdate, write
 from tracer.watching.held_out import HeldOut
 from tracer.watching.inputs import Inputs, batch_axis_first, loss_of
+from tracer.watching.pace import Pace
 from tracer.watching.probing import Probing
+from tracer.watching.ranks import Ranks, copies, data_parallel, sharded, side_by_side
 from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import bare, plain
 from tracer.watching.tokens import Words
-from tracer.watching.updates import Update, moved_by
+from tracer.watching.training_passes import TrainingPasses, unseen_because
+from tracer.watching.updates import Update, moved_by, row_of
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
 ROWS = 8
 """Sequences of the first batch that are kept, at most; and at most a sixteenth of it."""
+Looks = Literal["share", "every", "never"]
+"""Which training passes are looked at for their largest logits: those that half of `share` pays for, each, or none."""
+OnRecord = Callable[[int, dict[str, float]], object]
+"""Called with the step of a record and `last`, in the process that writes."""
 
 
 class LoopRecorder:
@@ -53,39 +62,62 @@ class LoopRecorder:
     def __init__(
         self, model: nn.Module, run: str | Path, tokenizer: Any = None, *, share: float = SHARE,
         every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0, held_out: Any = None,
+        start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
+        on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
         if every is not None and every < 1:
             raise ValueError(f"every={every} must be at least 1, or None to let `share` decide")
+        if max_logits not in get_args(Looks):
+            raise ValueError(f"max_logits={max_logits!r} is none of {', '.join(map(repr, get_args(Looks)))}")
+        if start_step is not None and start_step < 0:
+            raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
-        self.dir = unused(ROOT / run if len(Path(run).parts) == 1 else Path(run))
+        named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
+        before = newest(named) if start_step else None
+        self._resumes, self.dir = before is not None, before or unused(named)
         self.words = Words(tokenizer)
         self.held_out = None if held_out is None else HeldOut(held_out)
-        self.share, self.every, self.rows, self.snapshot_mb = share, every, rows, snapshot_mb
-        self.steps = 0
-        """Updates made so far."""
+        self.rows, self.snapshot_mb, self._looks = rows, snapshot_mb, max_logits
+        self.steps = start_step or 0
+        """Updates made so far, those of the jobs before this one too."""
         self.off: str | None = None
         """Why nothing is recorded any more; None while all is well."""
-        self.seconds = 0.0
-        """Spent on measuring so far."""
+        self.last: dict[str, float] = {}
+        """The latest record that is complete, flat, by readable names: `loss/train`, `attn/L3H5/entropy`, ..."""
+        self.max_logits: Tensor | None = None
+        """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
+        processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
+        of this step was looked at."""
+        self.max_logits_unseen = ""
+        """Why no training pass can be looked at; empty where they are."""
+        self.should_stop = False
+        """Did `on_finding` ask for the training to stop? Of several processes in all alike, from the next record on."""
+        self.pace = Pace(share, every)
+        self.ranks = Ranks()
         self.probing: Probing | None = None
+        self._alerts = Alerts(self.dir, on_finding, share)
+        self._alerted = on_finding is not None or track is not None
+        self._on_record, self._track, self._tracking = on_record, track, None
+        self._passes: TrainingPasses | None = None
+        self._largest: Tensor | None = None
         self._row: dict[str, Any] | None = None
+        self._row_step = self.steps
         self._update: Update | None = None
         self._stepping: torch.optim.Optimizer | None = None
         self._loss: Tensor | None = None
-        self._records = self._pictures = self._since_picture = self._snapshots = 0
-        self._snapshot_at = -1
-        self._began = time.perf_counter()
-        self._mark = (self._began, 0, 0.0)
-        self._last_cost = self._setup = 0.0
+        self._evaluation = float("nan")
+        self._every = EveryUpdate(self.pace)
+        self._pictures = self._since_picture = self._snapshots = 0
+        self._snapshot_at = self._next = -1
+        self._made = 0
         self._divergence: dict[str, Any] | None = None
+        self._expected = self._gathering = False
+        self._trouble = ""
+        """What went wrong in this process, until the others are told."""
         self._handles: list[Any] = []
-        self._calls: Calls | None = None
-        if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_rank():
-            self.off = "the process of rank 0 records"
-            return
-        self._calls = Calls(model, self._first_call, self._take_loss)
+        self._calls: Calls | None = Calls(model, self._call_begins, self._take_loss)
         self._handles += [
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
@@ -98,9 +130,15 @@ class LoopRecorder:
     def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
         self.close(error)
 
-    def step(self, loss: Tensor | float | None = None) -> None:
+    @property
+    def seconds(self) -> float:
+        """Spent on recording so far."""
+        return self.pace.seconds
+
+    def step(self, loss: Tensor | float | None = None, *, at: int | None = None) -> None:
         """Count an update, and measure when that is due. `loss` is that of this step's batch; it may be left out when
-        the model's output holds it. Never raises: what goes wrong switches the recorder off, with a warning."""
+        the model's output holds it. `at`: the updates made so far, for a loop that counts them itself. Never raises:
+        what goes wrong switches the recorder off, with a warning."""
         if self.off is not None:
             self._detach()
             return
@@ -110,20 +148,36 @@ class LoopRecorder:
                     "step() came before any call of the model that was given to tracer.watch: is it that model, and "
                     "not a copy, that is trained?"
                 )
-            self._commit(loss if loss is not None else self._loss)
-            self.steps += 1
+            loss = self._loss if loss is None else loss
+            self._loss = None
+            self._every.made(self.steps, loss)
+            self._take_largest()
+            self._commit()
+            self._made += 1
+            self.steps = self.steps + 1 if at is None else at
             if self.off is None and self._due():
                 self._measure()
+
+    def evaluated(self, loss: float) -> None:
+        """Take along the loss of an evaluation that the loop made by itself, of the model as it is now."""
+        if self.off is None and self.probing is not None:
+            with self._safely():
+                if self._row is None:
+                    self._measure()
+                self._evaluation = float(loss)
 
     def close(self, error: BaseException | None = None) -> None:
         """Measure the last state, commit everything, let go of the model. Also called when the program ends."""
         with self._safely():
-            if self.off is None and error is None and self.probing is not None:
-                if self._row is None:
-                    self._measure(last=True)
-                elif self._snapshot_at != self.steps:  # the row of the last state waits for a step that never came
-                    self._snapshot(last=True)
-            self._commit(None)
+            if self.off is None and self.probing is not None:
+                together = self.ranks.world == 1 or error is None and self.ranks.agree("close")
+                if error is None and together:
+                    if self._row is None:
+                        self._measure(last=True)
+                    elif self._snapshot_at != self.steps:  # the row of the last state waits for a step that never came
+                        self._snapshot(last=True)
+                if together:
+                    self._commit()
         self._detach()
         try:
             self._finish(error)
@@ -135,34 +189,79 @@ class LoopRecorder:
         probing, self.probing = self.probing, None
         if probing is None or probing.writer is None:
             return
+        write(probing.writer, self._every.take())
         facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
         facts |= {"recording_stopped": self.off} if self.off else {}
         facts |= {"divergence": self._divergence} if self._divergence else {}
         status = "diverged" if self._divergence else "finished" if error is None and not self.off else "stopped"
-        probing.writer.close(status, step=self.steps, cost=self._cost(), **facts)
+        status = "stopped" if status == "finished" and self.should_stop else status
+        probing.writer.close(status, step=self.steps, cost=self.pace.cost(), **facts)
+        if self._alerted:
+            self._tell(probing.writer, self._alerts.look())
+        if self._tracking is not None:
+            self._tracking.close(failed=status == "diverged" or error is not None)
+        self.ranks.leave()
 
     # The loop goes by.
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.probing is not None or self.off is not None:
+    def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called, by the training or by an evaluation."""
+        if self.off is not None:
             return
         with self._safely():
-            if any(hasattr(p, "device_mesh") for p in self.model.parameters()) or any(
-                isinstance(m, FullyShardedDataParallel) for m in self.model.modules()
-            ):
-                raise CannotWatch("its weights are sharded over processes (FSDP), so no process can run it by itself")
-            inputs = Inputs.of(args, kwargs)
-            batch = inputs.batch or 1
-            if batch_axis_first(self.model):
-                batch = max(1, min(self.rows, math.ceil(batch / 16)))
-            facts = {"kind": "watched"}
-            self.probing = Probing(self.model, self.dir, inputs.rows(batch), self.words, facts, self.held_out)
-            self._measure()
+            if self.probing is None:
+                self._first_call(args, kwargs)
+            if self.off is not None:
+                return
+            self._every.called(args, kwargs)
+            passes = self._passes
+            if passes is not None and torch.is_grad_enabled() and (self._looks == "every" or self.pace.may_look()):
+                assert self._calls is not None
+                if unseen := unseen_because(self.model):
+                    self.max_logits_unseen, self._passes = unseen, None
+                    return
+                with self.pace.looks():
+                    passes.begin(self._calls.at, args, kwargs)
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep a few rows, and measure them."""
+        if not self.ranks.join():
+            if self.ranks.rank:
+                self.off = "tracer.watch was called in the process of rank 0 and not in all: that one records"
+                self._detach()
+                return
+            if sharded(self.model):
+                raise CannotWatch(
+                    "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
+                    "every process"
+                )
+        inputs = Inputs.of(args, kwargs)
+        batch = self.ranks.first(inputs.batch or 1) * data_parallel(self.model, self.ranks.world)
+        if batch_axis_first(self.model):
+            batch = max(1, min(self.rows, math.ceil(batch / 16)))
+        inputs = inputs.rows(batch)
+        if self._resumes and self.ranks.rank == 0:
+            inputs = inputs.restored(open_run(self.dir).probe())
+        inputs = inputs.restored(self.ranks.first(inputs.tensors()))
+        device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
+        self.pace.device = device
+        self.probing = Probing(
+            self.model, self.dir, inputs, self.words, {"kind": "watched"}, self.held_out,
+            ranks=self.ranks, resumes=self._resumes,
+        )  # fmt: skip
+        self._measure()
+        if self._looks != "never":
+            found = self.probing.watcher.map
+            self._passes = TrainingPasses(self.model, found, device, self._looking)
+        if self._track is not None and self.probing.writer is not None:
+            from tracer.tracking import Tracking
+
+            self._tracking = Tracking(self._track, self.dir, self.probing.writer.meta)
 
     def _take_loss(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         """The loss of the last pass; of Hugging Face's Trainer, which hands every micro-batch its share of the step's
         loss, the sum of these."""
-        if self._row is None:
+        if not torch.is_grad_enabled():  # an evaluation
             return
         loss = loss_of(output)
         if kwargs.get("num_items_in_batch") is None:
@@ -175,6 +274,7 @@ class LoopRecorder:
             if self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
                 return
             self._stepping = optimizer
+            self._every.rate(optimizer.param_groups[0]["lr"])
             closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # which may call the model
             if self.probing is None and closure is None:
                 raise CannotWatch(
@@ -194,56 +294,155 @@ class LoopRecorder:
 
     @contextlib.contextmanager
     def _measuring(self) -> Iterator[None]:
-        with self._safely(in_hook=True), self._timed(), torch.no_grad():
+        with self._safely(in_hook=True), self.pace.timed(), torch.no_grad():
             yield
 
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        with self._safely(in_hook=True), self.pace.looks(), torch.no_grad():
+            yield
+
+    def _take_largest(self) -> None:
+        """The largest logits of this step's passes; over all processes where all look at each."""
+        found = None if self._passes is None else self._passes.take()
+        if found is not None and self._looks == "every" and self.ranks.world > 1:
+            with self.pace.timed():
+                every = self.ranks.all({"largest": found.cpu().numpy(), "place": np.array(self.ranks.place)})
+                found = torch.from_numpy(side_by_side(every)).to(found)
+        self.max_logits = found
+        if found is not None:
+            self._largest = found if self._largest is None else torch.fmax(self._largest, found)
+
     def _due(self) -> bool:
-        if self.every is not None:
-            early = self.steps < self.every and self.steps & (self.steps - 1) == 0
-            return early or self.steps % self.every == 0
-        training = time.perf_counter() - self._began - self.seconds
-        return self.seconds - self._setup + self._last_cost <= self.share * training
+        if self.ranks.world == 1:
+            return self.pace.due(self.steps)
+        return self.steps >= self._next
 
     def _measure(self, last: bool = False) -> None:
         assert self.probing is not None
-        before, step_ms = self.seconds, self._step_ms()
-        with self._timed():
+        self._expected = True
+        step_ms = self.pace.step_ms(self._made)
+        with self.pace.measuring():
             picture = last or self._since_picture >= self._pictures // 10  # ever rarer: about 10 ln(records) in all
             self._since_picture = 0 if picture else self._since_picture + 1
             self._pictures += picture
+            self._row_step = self.steps
             self._row = {**self.probing.measure(self.steps, picture), "step_ms": step_ms}
-            self._update = Update(self.probing.params, self._measuring)
+            self._update = Update(self.probing.params, self._measuring, self.probing.heads)
             if self._stepping is not None:
                 self._update.starts(self._stepping)
-            self._records += 1
             if picture:
                 self._snapshot(last)
-        if self._records == 1:  # libraries are loaded and the run is laid out, once: no share of every step
-            self._setup = self.seconds - before
-        else:
-            self._last_cost = self.seconds - before
         if self.probing.broken is not None:
             self._diverged(self.probing.broken)
 
-    def _commit(self, loss: Tensor | float | None) -> None:
-        """The row of the last measurement, now that its step is over."""
-        row, self._row, self._loss = self._row, None, None
-        update = self._let_go()
-        if row is None or self.probing is None or self.probing.writer is None:
+    def _commit(self) -> None:
+        """The row of the last measurement, now that its step is over; and what is known of the updates before it."""
+        expected, self._expected = self._expected, False
+        row, self._row = self._row, None
+        update, probing = self._let_go(), self.probing
+        if probing is None:
             return
-        with self._timed():
-            row |= update.row() if update is not None else {}
-            if loss is not None:
-                row["train_loss"] = float(loss.detach() if isinstance(loss, Tensor) else loss)
-            self.probing.writer.record(self.steps, row)
-            self.probing.writer.status("training", {"step": self.steps, "cost": self._cost()})
-        if loss is not None and not math.isfinite(row["train_loss"]):
+        if not expected:
+            if probing.writer is not None and self.ranks.world == 1 and self._every.due():
+                write(probing.writer, self._every.take())
+            return
+        with self.pace.timed():
+            updates = self._every.take()
+            row = self._together(row or {}, update, updates, probing)
+            if self.off is None:
+                self._record(row, updates, probing)
+        if not math.isfinite(row.get("train_loss", 0.0)) and self.off is None:
             self._diverged(None)
+
+    def _together(
+        self, row: dict[str, Any], update: Update | None, updates: dict[str, np.ndarray], probing: Probing
+    ) -> dict[str, Any]:
+        """One record of what all processes found; `updates` is made that of all."""
+        largest, self._largest = self._largest, None
+        shape = row["entropy"].shape if "entropy" in row else probing.shape
+        nothing = np.full(shape, np.nan)
+        given: dict[str, np.ndarray] = {
+            "loss": updates["train_loss"], "tokens": updates["tokens"],
+            "largest": nothing if largest is None else largest.cpu().numpy(),
+            "next": np.array(self.pace.next_after(self.steps, self._made) if self.ranks.world > 1 else 0),
+            "place": np.array(self.ranks.place), "stop": np.array(self._alerts.stop),
+            "trouble": np.array(bool(self._trouble)),
+        }  # fmt: skip
+        update = update or Update(probing.params, self._measuring, probing.heads, listen=False)
+        norms = update.norms()
+        given |= {f"norm/{name}": x for name, x in norms.items()}
+        split = self.ranks.split if len(self.ranks.split) > 1 else []
+        parted = {
+            name: x for name, x in row.items() if split and np.shape(x)[:2] == shape or name == "pattern" and split
+        }
+        given |= {f"head/{name}": x for name, x in parted.items()}
+        self._gathering = True
+        every = self.ranks.all(given)
+        self._gathering = False
+        if any(one["trouble"] for one in every):
+            self._switch_off(self._trouble or "another process could not measure; its own warning says why")
+            return {}
+        self._next, self.should_stop = int(every[0]["next"]), bool(every[0]["stop"])
+        if self.ranks.world > 1:
+            updates["train_loss"] = np.mean([one["loss"] for one in every], 0)
+            updates["tokens"] = np.sum([one["tokens"] for one in every], 0) / max(1, len(split))
+            for name in parted:
+                axis = 2 if name == "pattern" else 1
+                row[name] = np.concatenate([every[rank][f"head/{name}"] for rank in split], axis)
+        found = {name: self._norm(every, f"norm/{name}", probing) for name in norms}
+        row |= row_of(found, probing.heads)
+        if "max_logit" in row:
+            row["max_logit"] = np.fmax(row["max_logit"], side_by_side(every)).astype(np.float32)
+        if len(updates["step"]) and updates["step"][-1] == self._row_step:
+            row["learning_rate"] = float(updates["learning_rate"][-1])
+            if updates["told"][-1]:
+                row["train_loss"] = float(updates["train_loss"][-1])
+        return row
+
+    def _norm(self, every: list[dict[str, np.ndarray]], name: str, probing: Probing) -> np.ndarray:
+        """Norms of whole weights from those of their parts."""
+        if self.ranks.world == 1:
+            return every[0][name].astype(np.float32)
+        times = copies(self.model, probing.params, self.ranks.world)
+        times = np.concatenate([times, np.full(len(every[0][name]) - len(times), float(self.ranks.world))])
+        return np.sqrt(np.sum([one[name] ** 2 for one in every], 0) / times)
+
+    def _record(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
+        """Write a record, and tell who wants to know."""
+        from tracer.tracking import scalars
+
+        if math.isfinite(self._evaluation):
+            row["val_loss"], self._evaluation = self._evaluation, float("nan")
+        self.last = scalars(row, list(probing.params))
+        writer = probing.writer
+        if writer is None:
+            return
+        write(writer, updates)
+        writer.record(self._row_step, row)
+        writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
+        if self._on_record is not None:
+            self._on_record(self._row_step, self.last)
+        if self._tracking is not None:
+            self._tracking.record(self._row_step, row)
+        if self._alerted and self._alerts.due():
+            writer.flush()
+            writer.wait()
+            self._tell(writer, self._alerts.look())
+
+    def _tell(self, writer: RunWriter, new: list[Finding]) -> None:
+        for one in new:
+            writer.finding({"step": one.step, "kind": one.kind, "severity": one.severity, "title": one.title,
+                            "heads": [list(head) for head in one.heads], "evidence": one.evidence})  # fmt: skip
+            if self._tracking is not None:
+                self._tracking.alert(one)
+        if self.ranks.world == 1:
+            self.should_stop = self._alerts.stop
 
     def _snapshot(self, last: bool) -> None:
         """The weights, while they fit in the budget, of a model that can be built again; room is kept for the last."""
-        assert self.probing is not None and self.probing.writer is not None
-        if not self.probing.writer.meta["huggingface"]:
+        assert self.probing is not None
+        if self.probing.writer is None or not self.probing.writer.meta["huggingface"]:
             return
         weights = distinct(self.model.state_dict())
         megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6
@@ -263,10 +462,8 @@ class LoopRecorder:
             text += f"; {len(bad)} of {len(self.probing.params)} weights are not finite, the first is {bad[0]}"
         finding = {"where": where, "step": self.steps, "layer": layer, "head": None}
         self._divergence = {"step": self.steps, "text": text, "non_finite": finding}
-        self._commit(None)
+        self._commit()
         self._switch_off(text)
-
-    # Keeping out of the way.
 
     @contextlib.contextmanager
     def _safely(self, in_hook: bool = False) -> Iterator[None]:
@@ -278,7 +475,10 @@ class LoopRecorder:
             yield
         except Exception as error:
             why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            self._switch_off(why, detach=not in_hook)
+            if self.ranks.world > 1 and self._next > 0 and not self._gathering:
+                self._trouble = self._trouble or why  # the others go on to the next record, where they are told
+            else:
+                self._switch_off(why, detach=not in_hook)
 
     def _switch_off(self, why: str, detach: bool = True) -> None:
         self.off, self._row = why, None
@@ -296,6 +496,9 @@ class LoopRecorder:
 
     def _detach(self, optimizers: bool = True) -> None:
         self._let_go()
+        if self._passes is not None:
+            self._passes.end()
+            self._passes = None
         if self._calls is not None:
             self._calls.remove()
         while optimizers and self._handles:
@@ -307,37 +510,6 @@ class LoopRecorder:
         if update is not None:
             update.remove()
         return update
-
-    def _now(self) -> float:
-        if self.probing is not None and self.probing.device.type == "cuda":
-            torch.cuda.synchronize(self.probing.device)
-        return time.perf_counter()
-
-    @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
-        """What runs inside counts as the cost of recording."""
-        began = self._now()
-        try:
-            yield
-        finally:
-            self.seconds += self._now() - began
-
-    def _step_ms(self) -> float:
-        """Mean milliseconds of a step since the last measurement, without measuring."""
-        (then, step, spent), now = self._mark, self._now()
-        self._mark = (now, self.steps, self.seconds)
-        made = self.steps - step
-        return 1000 * (now - then - (self.seconds - spent)) / made if made else float("nan")
-
-    def _cost(self) -> dict[str, float]:
-        """In the words of our own runs: seconds in all, and measuring as a share of the rest, setting up apart."""
-        total = time.perf_counter() - self._began
-        training, measuring = max(total - self.seconds, 1e-9), self.seconds - self._setup
-        return {
-            "seconds": total, "training_seconds": training, "recording_seconds": measuring,
-            "recording_share": measuring / training, "records": self._records,
-            "recording_ms": 1000 * measuring / max(1, self._records - 1), "setup_seconds": self._setup,
-        }  # fmt: skip
 
 
 def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,9 @@ from torch import nn
 
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
+
+WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+"""What wraps a module, in its path."""
 
 Key = tuple[str, int]
 """A module's path, and how many attentions it had in this forward pass before (weights may be shared by layers)."""
@@ -46,20 +49,32 @@ class Sites:
         self.end: Callable[[], None] | None = None
         """Told when that module has ended."""
 
-    def attach(self) -> None:
+    def attach(self, only: Collection[str] | None = None) -> None:
+        """Hear of every module, or of those with these paths."""
+
         def leave(_module: nn.Module, _args: Any, _output: Any) -> None:  # no method: copying a model copies its hooks
-            if self._stack:  # else this forward pass began, in another thread, before the hooks were there
-                self._stack.pop()
-                if not self._stack and self.end is not None:
-                    self.end()
+            self.leave()
 
         for name, module in self._model.named_modules():
+            if only is not None and plain(name) not in only:
+                continue
             self._handles += [
                 module.register_forward_pre_hook(
                     self._enter(plain(name) or type(module).__name__), prepend=True, with_kwargs=True
                 ),
                 module.register_forward_hook(leave, always_call=True),
             ]
+
+    def leave(self) -> None:
+        """The innermost module has ended."""
+        if self._stack:  # else this forward pass began, in another thread, before the hooks were there
+            self._stack.pop()
+            if not self._stack and self.end is not None:
+                self.end()
+
+    def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module starts, which is told by hand: it had begun before hooks could be there."""
+        self._enter(name)(module, args, kwargs)
 
     def detach(self) -> None:
         while self._handles:
@@ -134,8 +149,8 @@ def arrange(keys: list[Key], kinds: dict[Key, Layer], beside: set[Key]) -> tuple
 
 
 def plain(path: str) -> str:
-    """The path of a module or a weight as its author wrote it, without the wrappers of parts that were compiled."""
-    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+    """The path of a module or a weight as its author wrote it, without what wraps its parts (compiled, FSDP)."""
+    return ".".join(part for part in path.split(".") if part not in WRAPPERS)
 
 
 def bare(model: nn.Module) -> nn.Module:

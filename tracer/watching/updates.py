@@ -21,23 +21,28 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from tracer.measures import gradients
+from tracer.watching.head_weights import HeadWeights
+from tracer.watching.ranks import local
 
 MOST_COPIED = 500_000_000
 """Weights are copied, to measure their update, up to this many parameters."""
 
 
 class Update:
-    """The update that is to come, measured as it happens; `quietly` is the context in which that is done."""
+    """The update that is to come, measured as it happens; `quietly` is the context in which that is done.
+
+    Of weights that are sharded it measures this process's part, and norms are of that.
+    """
 
     def __init__(
-        self, params: Mapping[str, nn.Parameter], quietly: Callable[[], AbstractContextManager[Any]]
+        self, params: Mapping[str, nn.Parameter], quietly: Callable[[], AbstractContextManager[Any]],
+        heads: HeadWeights | None = None, listen: bool = True,
     ) -> None:  # fmt: skip
-        self._params, self._quietly = params, quietly
+        self._params, self._quietly, self._heads = params, quietly, heads
         self._before = self._clipped = self._weight = self._moved = None
         self._old: dict[str, Tensor] = {}
-        self._lr = float("nan")
         self._waits = False
-        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values()]
+        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values() if listen]
 
     def remove(self) -> None:
         """Let go of the parameters."""
@@ -57,22 +62,31 @@ class Update:
                 self._before = self._norms()
 
     def _norms(self) -> Tensor:
-        return gradients.tensor_norms(gradients.gradients(self._params))
+        grads = {n: torch.zeros_like(local(p)) if p.grad is None else local(p.grad) for n, p in self._params.items()}
+        return self._of(grads)
+
+    def _of(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The norm of each tensor, then of each head's part of its own."""
+        norms = gradients.tensor_norms({name: x.to_dense() if x.is_sparse else x for name, x in tensors.items()})
+        return norms if self._heads is None else torch.cat([norms, self._heads.norms(tensors).flatten().to(norms)])
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: local(p.detach()) for name, p in self._params.items()}
 
     def starts(self, optimizer: torch.optim.Optimizer) -> None:
         """This optimiser is about to step: it may be the first of several."""
         inner = getattr(optimizer, "grad_scale", None)  # a fused optimiser unscales by itself
         norms = self._norms() / (1.0 if inner is None else inner.to(torch.float32))
         if self._weight is None or self._clipped is None:
-            self._clipped, self._weight = norms, gradients.tensor_norms(self._params)
-            self._lr = float(optimizer.param_groups[0]["lr"])
+            self._clipped, self._weight = norms, self._of(self._weights())
             if self._before is not None:
                 self._before = self._before / loss_scale()
-            if sum(p.numel() for p in self._params.values()) <= MOST_COPIED:
-                self._old = gradients.copies(self._params)
+            if sum(p.numel() for p in self._weights().values()) <= MOST_COPIED:
+                self._old = gradients.copies(self._weights())
         else:  # the one before this may have cleared its own
             mine = torch.tensor(moved_by(optimizer, self._params.values()), device=norms.device)
-            self._clipped = torch.where(mine, norms, self._clipped)
+            of_heads = norms[len(mine) :] >= self._clipped[len(mine) :]  # else they were cleared
+            self._clipped = torch.where(torch.cat([mine, of_heads]), norms, self._clipped)
         self._at_start = self._before
 
     def ended(self) -> None:
@@ -80,21 +94,32 @@ class Update:
         if self._before is not self._at_start:  # the backward pass was part of the step
             self._clipped = self._norms()
         if self._old:
-            self._moved = gradients.tensor_norms(gradients.differences(self._old, self._params))
+            self._moved = self._of(gradients.differences(self._old, self._weights()))
 
-    def row(self) -> dict[str, Any]:
-        """What there is to record, by the names of a trace; empty when no optimiser has stepped."""
-        if self._clipped is None or self._weight is None:
-            return {}
-        nothing = torch.full_like(self._clipped, float("nan"))
-        before = nothing if self._before is None else self._before.to(nothing)
-        row = gradients.fetch({
-            "grad_norm": before, "grad_norm_clipped": self._clipped, "weight_norm": self._weight,
-            "update_ratio": nothing if self._moved is None else gradients.update_ratio(self._moved, self._weight),
-        })  # fmt: skip
-        whole, left = (np.linalg.norm(row[name].astype(float)) for name in ("grad_norm", "grad_norm_clipped"))
-        factor = np.minimum(1.0, left / whole) if whole else 1.0
-        return {**row, "clip_factor": factor, "learning_rate": self._lr}
+    def norms(self) -> dict[str, np.ndarray]:
+        """Of this process's part of each weight, then of each head: nan where nothing was measured."""
+        n = len(self._params) + (0 if self._heads is None else 4 * self._heads.shape[0] * self._heads.shape[1])
+        nothing = torch.full((n,), float("nan"))
+        found = {"grad_norm": self._before, "grad_norm_clipped": self._clipped, "weight_norm": self._weight,
+                 "update_norm": self._moved}  # fmt: skip
+        return gradients.fetch({name: nothing if x is None else x for name, x in found.items()})
+
+
+def row_of(norms: Mapping[str, np.ndarray], heads: HeadWeights | None) -> dict[str, Any]:
+    """What there is to record of norms of whole weights, by the names of a trace; empty when no optimiser stepped."""
+    if np.isnan(norms["weight_norm"]).all():
+        return {}
+    n = len(norms["weight_norm"]) - (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])
+    found = {name: x for name, x in norms.items() if name != "update_norm"}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["update_ratio"] = np.where(
+            norms["weight_norm"] > 0, norms["update_norm"] / norms["weight_norm"], np.nan
+        )  # fmt: skip
+    row: dict[str, Any] = {name: x[:n] for name, x in found.items()}
+    if heads is not None:
+        row |= {f"head_{name}": x[n:].reshape(*heads.shape, 4) for name, x in found.items()}
+    whole, left = (np.linalg.norm(row[name].astype(float)) for name in ("grad_norm", "grad_norm_clipped"))
+    return {**row, "clip_factor": np.minimum(1.0, left / whole) if whole else 1.0}
 
 
 def moved_by(optimizer: torch.optim.Optimizer, params: Iterable[Tensor]) -> list[bool]:

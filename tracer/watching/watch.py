@@ -10,12 +10,14 @@ with watcher.ablate({(3, 5)}):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from torch import nn
 
-from tracer.watching.recorder import LoopRecorder
+from tracer.watching.alerts import OnFinding
+from tracer.watching.recorder import Looks, LoopRecorder, OnRecord
 from tracer.watching.watcher import Watcher
 
 
@@ -26,7 +28,9 @@ def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
 @overload
 def watch(
     model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
-    rows: int = 8, snapshot_mb: float = 500.0, held_out: Any = None,
+    rows: int = 8, snapshot_mb: float = 500.0, held_out: Any = None, start_step: int | None = None,
+    max_logits: Looks = "share", track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
+    on_finding: OnFinding | None = None,
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -41,6 +45,14 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models. `held_out`:
     a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a mapping of them),
     or a loader of such batches, of which the first 8 are kept: every record then has the loss on it (`val_loss`).
+    `start_step`: updates that were made before, by a job that this one resumes; over 0 its run is gone on with.
+    `max_logits`: which training passes are looked at for the largest logit of every head, exactly: those that half of
+    `share` pays for ("share"), each ("every": 2 to 5 % of a step at 1,024 tokens), or "never"; `recorder.max_logits`
+    then has those of each step. `track`: "wandb", "tensorboard", "mlflow" or "trackio", or several. `on_record`: called
+    with the step and `recorder.last` after each record. `on_finding`: called with each kind of finding
+    (`tracer.diagnose`) as it comes up; where it returns "stop", or is the word "stop" and the finding is bad,
+    `recorder.should_stop` is set: save, and end the loop. With several processes, call it in each: statistics are of
+    all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
     hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
     cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning.

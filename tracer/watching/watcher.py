@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from tracer.ablate import MODES, Head, Mode, plan
 from tracer.ablate.parts import head_of
 from tracer.heads import head_means
+from tracer.heads.averages import head_errors
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
 from tracer.interventions.edits import recording, visiting
-from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
+from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.watching.discovered import DiscoveredAttention, editing
 from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.padding import hidden, real_rows, without_padding
@@ -136,7 +137,8 @@ class Watcher:
         broken = (found["entropy"].isnan() & (found.lse != float("-inf"))).any()
         self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
-        for name, values in head_means(found, rows).items():
+        errors = {name + SE: error for name, error in head_errors(found, rows).items()}
+        for name, values in {**head_means(found, rows), **errors}.items():
             means.setdefault(name, []).append(values)
         size = self.keep * call.n_heads * query_pos * call.shape[2] * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:
@@ -176,17 +178,17 @@ class Watcher:
             },
         )  # fmt: skip
 
-    def arrays(self) -> dict[str, Float[np.ndarray, "layer head"]]:
-        """What `read` returns, without the labels."""
+    def arrays(self, names: Iterable[str] = MEASURED) -> dict[str, Float[np.ndarray, "layer head"]]:
+        """What `read` returns, without the labels; `<name>_se` is a mean's standard error over sequences."""
         self.check()
         if not self._measures:
             raise CannotWatch(
                 "no forward pass has run inside the watch: call the model inside `with tracer.watch(...)`"
             )
         shape = (len(self.layers), max(layer.n_heads for layer in self.layers))
-        values = {name: np.full(shape, np.nan, np.float32) for name in MEASURED}
+        values = {name: np.full(shape, np.nan, np.float32) for name in names}
         for index, means in self._measures.items():
-            for name in set(MEASURED) & set(means):
+            for name in set(values) & set(means):
                 row = torch.cat(means[name]).float().cpu().numpy()
                 values[name][index, : len(row)] = row
         return values

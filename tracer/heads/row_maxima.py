@@ -1,0 +1,67 @@
+"""The largest score of every row, and nothing else: a third of what fused attention computes, in linear memory.
+
+There is no shorter way to the exact number: a bound from norms is twice too high for directions that differ, and one
+from the normaliser is up to ln(key_pos) too high. But no softmax is needed, no values, and no score outlives its tile.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tracer.heads import masks
+from tracer.heads.definitions import group_size
+from tracer.heads.masks import NO_KEY, Mask
+from tracer.heads.tiles import budget, tiles
+
+ALL = slice(None)
+
+
+@torch.no_grad()
+def row_maxima(
+    q: Float[Tensor, "batch query_pos head d_head"],
+    k: Float[Tensor, "batch key_pos kv_head d_head"],
+    *,
+    scale: float,
+    causal: bool = True,
+    mask: Mask | None = None,
+) -> Float[Tensor, "batch head query_pos"]:
+    """max over visible keys of scale * q . k (+ mask), exactly; -inf in a row that sees no key.
+
+    Source: Dehghani et al. 2023 (2302.05442). Arguments as in `tracer.heads.stats`. Costs 2 T^2 d_head FLOPs a head,
+    half when causal.
+    """
+    batch, query_pos, head, _ = q.shape
+    key_pos, kv_head = k.shape[1:3]
+    group = group_size(head, kv_head)
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    q = (q.to(dtype) * scale).unflatten(2, (kv_head, group)).permute(0, 2, 3, 1, 4).contiguous()
+    k = k.to(dtype).permute(0, 2, 1, 3).contiguous()
+    if mask is not None:
+        mask = masks.by_head(mask, (batch, head, query_pos, key_pos), group)
+    cut = tiles(batch, kv_head, group, query_pos, key_pos, budget(key_pos, q.device))
+    scratch, largest = q.new_empty(cut.largest), q.new_empty(batch, kv_head, group, query_pos)
+    for rows in cut.rows:
+        n_keys = min(rows.stop, key_pos) if causal else key_pos
+        for b in cut.sequences:
+            bias = None
+            if mask is not None:
+                bias = masks.as_bias(masks.part(mask, b, ALL, ALL, rows, slice(n_keys)), dtype)
+            for kv, g in cut.heads:
+                tile = q[b, kv, g, rows]
+                shape = (*tile.shape[:-1], n_keys)
+                t = scratch[: math.prod(shape)].view(shape)
+                products = (-1, math.prod(shape[2:4]))
+                torch.bmm(
+                    tile.reshape(*products, tile.shape[-1]), k[b, kv, :n_keys].flatten(0, 1).mT,
+                    out=t.view(*products, n_keys),
+                )  # fmt: skip
+                if bias is not None:
+                    t += masks.part(bias, ALL, kv, g, ALL, ALL)
+                if causal:
+                    masks.hide_future_(t[..., rows.start :])
+                largest[b, kv, g, rows] = t.amax(-1)
+    return largest.flatten(1, 2).masked_fill_(largest.flatten(1, 2) < NO_KEY, float("-inf"))

@@ -1,0 +1,96 @@
+"""Loss, learning rate and throughput of every update, at the price of a line in a list."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tracer.store import RunWriter
+from tracer.watching.pace import Pace
+
+MOST_WAITING, SECONDS = 256, 2.0
+"""Updates, and seconds, after which they are handed over: one transfer from the device for all of them."""
+
+
+class EveryUpdate:
+    """What was seen of the updates since the last were handed over."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._steps: list[int] = []
+        self._losses: list[Tensor | float] = []
+        self._rates: list[Any] = []
+        self._times: list[float] = []
+        self._counts: list[int] = []
+        self._told: list[bool] = []
+        """Was there a loss?"""
+        self._rate: Any = float("nan")
+        self._tokens = 0
+        self._mark: tuple[float, float] | None = None
+        self._given = time.perf_counter()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called: with so many tokens, where it is given any, in training."""
+        if torch.is_grad_enabled():
+            ids = (x for x in itertools.chain(args, kwargs.values()) if isinstance(x, Tensor) and x.ndim == 2)
+            self._tokens += next((x.numel() for x in ids if not x.is_floating_point()), 0)
+
+    def rate(self, lr: Any) -> None:
+        """The optimiser is about to step, at this learning rate."""
+        self._rate = lr.detach().clone() if isinstance(lr, Tensor) else lr
+
+    def made(self, step: int, loss: Tensor | float | None) -> None:
+        """The update after `step` others is made."""
+        now, before = (time.perf_counter(), self._pace.seconds), self._mark
+        self._mark = now
+        self._steps.append(step)
+        self._told.append(loss is not None)
+        self._losses.append(
+            loss.detach().clone() if isinstance(loss, Tensor) else float("nan") if loss is None else loss
+        )
+        self._rates.append(self._rate)
+        self._times.append(float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1])))
+        self._counts.append(self._tokens)
+        self._tokens = 0
+
+    def take(self) -> dict[str, np.ndarray]:
+        """Of the updates since this was last asked: step, train_loss (told or not), learning_rate, step_ms, tokens."""
+        found = {
+            "step": np.array(self._steps), "train_loss": _numbers(self._losses), "learning_rate": _numbers(self._rates),
+            "told": np.array(self._told), "step_ms": np.array(self._times), "tokens": np.array(self._counts, float),
+        }  # fmt: skip
+        self._steps, self._losses, self._rates, self._times, self._counts, self._told = [], [], [], [], [], []
+        self._given = time.perf_counter()
+        return found
+
+    def due(self) -> bool:
+        return len(self) >= MOST_WAITING or len(self) > 0 and time.perf_counter() - self._given > SECONDS
+
+
+def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
+    """Buffer what `take` gave; it is written with others when that is due."""
+    assert writer.updates is not None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        speed = np.where(found["tokens"] > 0, 1000 * found["tokens"] / found["step_ms"], np.nan)
+    columns = {name: found[name] for name in ("train_loss", "learning_rate", "step_ms")} | {"tokens_per_second": speed}
+    for i, step in enumerate(found["step"].tolist()):
+        writer.updates.append(int(step), {name: column[i] for name, column in columns.items()})
+    if writer.updates.due():
+        writer.flush()
+
+
+def _numbers(given: list[Any]) -> np.ndarray:
+    """Numbers, some of them on a device: one transfer for all that are."""
+    there = [i for i, x in enumerate(given) if isinstance(x, Tensor)]
+    found = np.array([float("nan") if isinstance(x, Tensor) else float(x) for x in given])
+    if there:
+        found[there] = torch.stack([given[i].float().reshape(()) for i in there]).cpu().numpy()
+    return found

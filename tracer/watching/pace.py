@@ -1,0 +1,114 @@
+"""What recording costs, and when the next measurement is due."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+
+
+class Pace:
+    """A clock of two: training, and everything that recording adds to it.
+
+    Measurements and looks at training passes share `share` of the training time, half each; who asks for them at
+    certain steps (`every`, every pass) gets them there, whatever they cost.
+    """
+
+    def __init__(self, share: float, every: int | None) -> None:
+        self.share, self.every = share, every
+        self.device = torch.device("cpu")
+        self.seconds = 0.0
+        """Spent on recording so far, on looking at passes too."""
+        self.looking = 0.0
+        """Of these, on looking at passes."""
+        self.records = 0
+        self.began = time.perf_counter()
+        self._mark = (self.began, 0, 0.0)
+        self._setup = self._last = self._pass = 0.0
+
+    def now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """What runs inside counts as the cost of recording."""
+        began = self.now()
+        try:
+            yield
+        finally:
+            self.seconds += self.now() - began
+
+    @contextlib.contextmanager
+    def measuring(self) -> Iterator[None]:
+        """One whole measurement."""
+        before = self.seconds
+        with self.timed():
+            yield
+        self.records += 1
+        if self.records == 1:  # libraries are loaded and the run is laid out, once: no share of every step
+            self._setup += self.seconds - before
+        else:
+            self._last = self.seconds - before
+
+    @contextlib.contextmanager
+    def looks(self) -> Iterator[None]:
+        """A part of a look at a training pass."""
+        began = time.perf_counter()  # no waiting for a GPU in the middle of a pass: there it is what launching takes
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            self.seconds, self.looking, self._pass = self.seconds + took, self.looking + took, self._pass + took
+
+    def may_look(self) -> bool:
+        """May the pass that begins now be looked at?"""
+        last, self._pass = self._pass, 0.0
+        if self.looking + last <= self.share / 2 * self.training:
+            return True
+        self._pass = last
+        return False
+
+    @property
+    def training(self) -> float:
+        """Seconds of training."""
+        return time.perf_counter() - self.began - self.seconds
+
+    def due(self, step: int) -> bool:
+        if self.every is not None:
+            return step % self.every == 0 or step < self.every and step & (step - 1) == 0
+        return self._spent + self._last <= self.share * self.training
+
+    def next_after(self, step: int, steps: int) -> int:
+        """The step of the next measurement, told in advance, of processes that must agree; `steps` were made."""
+        if self.every is not None:
+            return next(n for n in range(step + 1, step + self.every + 1) if self.due(n))
+        wait = (self._spent + self._last) / self.share - self.training
+        return step + max(1, math.ceil(wait * steps / max(self.training, 1e-9)))
+
+    @property
+    def _spent(self) -> float:
+        """On measurements, with no more of the looks than their half."""
+        looking = min(self.looking, self.share / 2 * self.training)
+        return self.seconds - self.looking - self._setup + looking
+
+    def step_ms(self, steps: int) -> float:
+        """Mean milliseconds of a step since this was last asked, without recording."""
+        (then, step, spent), now = self._mark, self.now()
+        self._mark = (now, steps, self.seconds)
+        made = steps - step
+        return 1000 * (now - then - (self.seconds - spent)) / made if made else float("nan")
+
+    def cost(self) -> dict[str, float]:
+        """In the words of our own runs: seconds in all, and recording as a share of the rest, setting up apart."""
+        total = time.perf_counter() - self.began
+        training, measuring = max(total - self.seconds, 1e-9), self.seconds - self._setup
+        return {
+            "seconds": total, "training_seconds": training, "recording_seconds": measuring,
+            "recording_share": measuring / training, "records": self.records,
+            "recording_ms": 1000 * measuring / max(1, self.records - 1), "setup_seconds": self._setup,
+        }  # fmt: skip

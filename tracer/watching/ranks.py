@@ -1,0 +1,144 @@
+"""The processes that train one model together: who is there, what each found, and how it becomes one record.
+
+1. Before anything is sent, all say through the rendezvous store that they are there (`agree`): nobody waits for a
+   process in which nobody called `tracer.watch`.
+2. Every process measures the same kept sequences, those of rank 0, in step: where weights are sharded (FSDP) no process
+   can run the model by itself. Heads that are split (tensor parallel) are put side by side again.
+3. Once a record, one all-gather of one vector: losses are averaged, largest logits maximised, squares of norms summed
+   over shards. Rank 0 writes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+PATIENCE = timedelta(seconds=60)
+"""How long rank 0 waits for the others to say that they are there."""
+_COUNT = itertools.count()
+
+
+class Ranks:
+    """All processes of the default group, or this one alone."""
+
+    def __init__(self) -> None:
+        there = dist.is_available() and dist.is_initialized()
+        self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
+        self._name = f"manyeyes/{next(_COUNT)}"
+        self._group: Any = None
+        self.split: list[int] = [self.rank]
+        """The ranks that have the heads of this model between them, in order of these heads; this one where all are
+        here."""
+
+    @property
+    def place(self) -> int:
+        """Which part of the heads this process has."""
+        return self.split.index(self.rank) if self.rank in self.split else 0
+
+    def agree(self, what: str) -> bool:
+        """Have all processes come here? What rank 0 found, for all alike."""
+        if self.world == 1:
+            return True
+        store, key = dist.distributed_c10d._get_default_store(), f"{self._name}/{what}"
+        store.set(f"{key}/{self.rank}", "here")
+        if self.rank == 0:
+            try:
+                store.wait([f"{key}/{rank}" for rank in range(self.world)], PATIENCE)
+                answer = "all"
+            except RuntimeError:  # what the store raises when time is up
+                answer = "some"
+            store.set(f"{key}/answer", answer)
+        store.wait([f"{key}/answer"], 2 * PATIENCE)
+        return store.get(f"{key}/answer") == b"all"
+
+    def join(self) -> bool:
+        """Open a way of our own beside that of the training, once; False where this process is left alone."""
+        if self.world == 1 or not self.agree("join"):
+            self.world = 1
+            return False
+        self._group = dist.new_group(backend="gloo")
+        return True
+
+    def leave(self) -> None:
+        if self._group is not None and dist.is_initialized():
+            dist.destroy_process_group(self._group)
+        self._group = None
+
+    def first(self, value: Any) -> Any:
+        """Rank 0's value, in every process."""
+        if self.world == 1:
+            return value
+        held = [value if self.rank == 0 else None]
+        dist.broadcast_object_list(held, src=0, group=self._group)
+        return held[0]
+
+    def all(self, values: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """What every process gives by these names, arrays of the same shapes: one collective."""
+        given = {name: np.asarray(x, np.float64) for name, x in values.items()}
+        if self.world == 1:
+            return [given]
+        mine = torch.from_numpy(np.concatenate([x.ravel() for x in given.values()]))
+        theirs = [torch.empty_like(mine) for _ in range(self.world)]
+        dist.all_gather(theirs, mine, group=self._group)
+        ends = np.cumsum([x.size for x in given.values()])[:-1]
+        cut = [zip(given.items(), np.split(one.numpy(), ends), strict=True) for one in theirs]
+        return [{name: part.reshape(x.shape) for (name, x), part in one} for one in cut]
+
+
+def side_by_side(every: list[dict[str, np.ndarray]]) -> np.ndarray:
+    """The largest logits of all processes, [layer head], where each has all heads or the part of its `place`."""
+    places = sorted({int(one["place"]) for one in every})
+    return np.concatenate([np.fmax.reduce([one["largest"] for one in every if one["place"] == p]) for p in places], 1)
+
+
+def local(x: Tensor) -> Tensor:
+    """This process's part of a tensor."""
+    return x.to_local() if isinstance(x, DTensor) else x
+
+
+def sharded(model: nn.Module) -> bool:
+    """Do its weights lie in parts on several processes?"""
+    whole = (FSDPModule, FullyShardedDataParallel)
+    return any(isinstance(m, whole) for m in model.modules()) or any(isinstance(p, DTensor) for p in model.parameters())
+
+
+def data_parallel(model: nn.Module, world: int) -> int:
+    """Into how many parts a global batch is cut."""
+    dtensors = [p for p in model.parameters() if isinstance(p, DTensor)]
+    fsdp = any(isinstance(m, FSDPModule) for m in model.modules())
+    split = [p.device_mesh.ndim - 1 if fsdp else p.device_mesh.ndim for p in dtensors]
+    if not any(split):
+        return world
+    mesh = max((p.device_mesh for p in dtensors), key=lambda mesh: mesh.ndim)
+    return world // mesh.size(mesh.ndim - 1)
+
+
+def copies(model: nn.Module, params: Mapping[str, Tensor], world: int) -> np.ndarray:
+    """How many processes hold the same part of each weight: squares summed over all count it so many times."""
+    flat = any(isinstance(m, FullyShardedDataParallel) for m in model.modules())
+    found = []
+    for p in params.values():
+        if not isinstance(p, DTensor):
+            found.append(1 if flat else world)
+            continue
+        mesh = p.device_mesh
+        parts = [mesh.size(i) for i, place in enumerate(p.placements) if not isinstance(place, Replicate)]
+        found.append(world // int(np.prod(parts)))
+    return np.array(found, float)
+
+
+def split_over(module: nn.Module) -> list[int] | None:
+    """The ranks that share the heads of an attention that is running (so that FSDP has put its weights together)."""
+    for p in module.parameters():
+        if isinstance(p, DTensor) and p.device_mesh.ndim == 1 and any(isinstance(x, Shard) for x in p.placements):
+            return p.device_mesh.mesh.tolist()
+    return None

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tracer.model.protocol import HeadModel
 
 
+MOST_MEASURES = 400 << 20
+"""Bytes of a run's measures that are read at once: a stranger's may unpack to far more than they take on the disk."""
+
+
 def runs() -> list[Run]:
     """Every run under checkpoints/, newest first; cheap enough to ask on each rerun."""
     return list_runs()
@@ -60,10 +64,15 @@ def trace(opened: Run) -> xr.Dataset:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _trace(directory: str, stamp: str) -> xr.Dataset:
-    dataset = open_run(directory).trace
+    dataset = open_run(directory).trace.drop_vars("pattern", errors="ignore")
+    if dataset.nbytes > MOST_MEASURES:
+        raise ValueError(
+            f"{directory}/trace.zarr holds {dataset.nbytes >> 20:,} MB of measures, more than the "
+            f"{MOST_MEASURES >> 20} MB that a page reads; in Python, run.trace reads them one by one"
+        )
     try:
-        return dataset.drop_vars("pattern", errors="ignore").load()
-    except (OSError, RuntimeError) as error:  # what is in a chunk comes to light when it is read
+        return dataset.load()
+    except (OSError, RuntimeError, ValueError) as error:  # what is in a chunk comes to light when it is read
         raise ValueError(
             f"{directory}/trace.zarr cannot be read ({error}): a part of it is damaged; the snapshots are untouched"
         ) from error

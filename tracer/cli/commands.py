@@ -21,6 +21,7 @@ from tracer.cli.serving import HERE
 from tracer.cli.watch_run import watch_run
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
+from tracer.store.descriptors import raise_descriptors, silence
 
 EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130  # and 6 of `check`
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
@@ -42,6 +43,7 @@ def manyeyes(args: list[str] | None = None) -> None:
 
 def _run(args: list[str]) -> None:
     """Read the words of a command line, do what they say, and end the program with its status."""
+    raise_descriptors()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if args == ["--version"]:
@@ -49,8 +51,16 @@ def _run(args: list[str]) -> None:
         return
     try:
         status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
-    except (ValueError, OSError) as error:  # mistakes of the user end in one line, not in a traceback
-        sys.stderr.write(f"error: {error}\n")
+    except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
+        silence()
+        status = 0
+    except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
+        sys.stderr.write(f"error: {error or 'not enough memory'}\n".encode("utf-8", "replace").decode())
+        status = EXIT_USAGE
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        sys.stderr.write(f"error: not enough memory for that: {str(error).splitlines()[0]}\n")
         status = EXIT_USAGE
     except KeyboardInterrupt:
         _say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")

@@ -15,6 +15,7 @@ from tracer.huggingface.loading import CannotOpen, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.measures import gradients
 from tracer.store import ROOT, Run, RunWriter, open_run, resolve, unused
+from tracer.store.trace import rows_in
 from tracer.watching.inputs import Inputs
 from tracer.watching.probing import Probing
 from tracer.watching.tokens import Words
@@ -40,6 +41,8 @@ def open_hf(
     begun = _begun(directory, facts)
     if begun is None:
         directory = unused(directory)  # not the model's own, if that is here
+    elif not rows_in(directory / "trace.zarr"):  # before its first: begin again, in the same place
+        begun = None
     first = next(iter(sources.values()))
     foreign = load_hf(first["path"], revision=first["revision"], bos=bos)
     words = Words(foreign.tokenizer)
@@ -80,7 +83,7 @@ def _begun(directory: Path, facts: dict[str, Any]) -> Run | None:
         return None
     run = open_run(directory)
     same = all(run.meta.get(name) == value for name, value in facts.items())
-    return run if same and run.status in ("interrupted", "stopped") and (directory / "trace.zarr").exists() else None
+    return run if same and run.status in ("interrupted", "stopped") else None
 
 
 def _not_finite(probing: Probing, step: int) -> dict[str, Any] | None:

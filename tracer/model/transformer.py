@@ -91,6 +91,9 @@ class Transformer(HookedRootModule):
 
     def check(self, tokens: Tensor) -> None:
         """ValueError for tokens that this model cannot read, or edits of taps that it does not have."""
+        if not isinstance(tokens, Tensor) or tokens.ndim != 2:
+            what = f"of shape {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise ValueError(f"tokens are ids [batch pos], such as model.to_tokens(text), not {what}")
         refuse_unknown_taps(self.hook_dict)
         if tokens.shape[1] > self.config.n_ctx:
             raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.config.n_ctx}")
@@ -226,7 +229,10 @@ class Transformer(HookedRootModule):
         """Token ids of a text, with the start token in front."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer: set model.tokenizer, or get the model from open_run(...)")
-        ids = self.tokenizer.encode(text).ids
+        try:
+            ids = self.tokenizer.encode(text).ids
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise ValueError(f"{text!r:.200} cannot be turned into tokens of this model: {error}") from error
         return torch.tensor([[0, *ids] if prepend_bos else ids], device=self.embed.W_E.device)
 
     def to_single_token(self, text: str) -> int:

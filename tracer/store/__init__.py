@@ -11,11 +11,10 @@ from tracer.store.layout import (
     RunInUse,
     is_trained_by,
     newest,
-    unused,
 )
 from tracer.store.run import ROOT, ROOTS, Run, broken_runs, list_runs, open_run, resolve
 from tracer.store.trace import Variable
-from tracer.store.writer import RunWriter
+from tracer.store.writer import RunWriter, unused
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracer.store.files import MOST_LINES, checksum, read_bytes
+from tracer.store.files import MOST_LINES, checksum, read_bytes, read_json
 from tracer.store.layout import NotARun, resume_path, snapshot_path, steps_in
 from tracer.store.meta import own_digest
 from tracer.store.run import Run
 from tracer.store.tensors import shapes, verify
 from tracer.store.trace import read_trace
+from tracer.store.writer import CLOSED
 
 ENDED = ("finished", "stopped", "diverged")
 
@@ -51,6 +52,8 @@ def check(directory: Path) -> Report:
     parts: list[tuple[str, Any]] = [("run.json", lambda: _meta(run)), *_texts(run), *_weights(run)]
     if run.meta.get("kind") != "opened" or (run.dir / "trace.zarr").exists():
         parts += _arrays(run, "trace.zarr", run.dir / "trace.zarr")
+    if (run.dir / "updates.zarr").exists():
+        parts += _arrays(run, "updates.zarr", run.dir / "updates.zarr")
     for folder in sorted((run.dir / "effects.zarr").glob("[!.]*")):
         parts += _arrays(run, f"effects.zarr/{folder.name}", folder)
     for name, prove in parts:
@@ -84,7 +87,7 @@ def _last(run: Run) -> int:
 def _texts(run: Run) -> Iterator[tuple[str, Any]]:
     """Files that run.json holds a checksum of; a training that goes on has not noted its logs yet."""
     digests = run.meta.get("digests", {})
-    for name in ("tokenizer.json", "log.jsonl", "samples.jsonl", "trace.zarr/zarr.json"):
+    for name in ("tokenizer.json", *CLOSED):
         noted = digests.get(name) if name == "tokenizer.json" or run.meta["status"] in ENDED else None
         if noted is not None or (run.dir / name).exists():
             yield name, lambda name=name, noted=noted: _text(run, name, noted)
@@ -104,6 +107,8 @@ def _weights(run: Run) -> Iterator[tuple[str, Any]]:
         for step in steps_in(run.dir / folder):
             path = path_of(run.dir, step)
             yield str(path.relative_to(run.dir)), lambda path=path: shapes(path, run.dir) and verify(path, run.dir)
+    if (probe := run.dir / "probe.safetensors").exists():
+        yield probe.name, lambda: verify(probe, run.dir)
 
 
 def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -113,14 +118,31 @@ def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         yield name, lambda error=error: _raise(error)
         return
-    from tracer.store.chunks import layout
+    from tracer.store.chunks import MOST_METADATA, layout
 
-    kinds, ended = layout(folder), run.meta["status"] in ENDED and not run.live
-    if ended and name == "trace.zarr" and kinds["step"].shape != (rows.sizes["step"],):
+    kinds = layout(folder)
+    ended = run.meta["status"] in ENDED and not run.live and not name.startswith("effects")
+    if ended and kinds["step"].shape != (rows.sizes["step"],):
         lost = kinds["step"].shape[0] - rows.sizes["step"]
         yield f"{name}/step", lambda: _raise(ValueError(f"{lost} of its rows are missing"))
+    copies = read_json(folder / "zarr.json", run.dir, MOST_METADATA)["consolidated_metadata"]["metadata"]
+    for variable in sorted(copies):
+        path = folder / variable / "zarr.json"
+        yield f"{name}/{variable}/zarr.json", lambda path=path, copy=copies[variable]: _same(run, path, copy, ended)
     for variable in sorted(map(str, rows.variables)):
         yield f"{name}/{variable}", lambda variable=variable: _array(rows[variable], kinds[variable])
+
+
+def _same(run: Run, path: Path, copy: Any, ended: bool) -> bool:
+    """Array and group agree; on the number of rows only where no writer may have died between the two."""
+    from tracer.store.chunks import MOST_METADATA
+
+    own = read_json(path, run.dir, MOST_METADATA)
+    if not ended and isinstance(own, dict):
+        own = {**own, "shape": copy["shape"]}
+    if own != copy:
+        raise ValueError("it and its copy in the group's zarr.json differ")
+    return True
 
 
 def _array(values: Any, kind: Any) -> bool:

@@ -27,8 +27,8 @@ from tracer.store.files import Batch, Damaged, read_bytes, read_json
 MOST_METADATA = 16 << 20
 MOST_ARRAYS = 1000
 MOST_ROWS = 1 << 24
-MOST_CHUNK = 512 << 20
-"""Decoded bytes of a chunk: the patterns of one step, of 64 layers of 64 heads at 64 positions and five prompts."""
+MOST_CHUNK = 128 << 20
+"""Decoded bytes of a chunk: the patterns of one step, of 3,000 heads at 64 positions of five prompts."""
 MOST_STRINGS = 16 << 20
 NUMBERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
            "float16", "float32", "float64")  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import flush
+from tracer.store.files import clear_partial, flush
 from tracer.store.layout import Lock
 from tracer.store.trace import TraceWriter, Variable, read_trace
 
@@ -31,6 +31,7 @@ class EffectsWriter:
     def __init__(self, directory: Path, coords: dict[str, Any], attrs: dict[str, Any], n_steps: int) -> None:
         self._dir, self._coords, self._attrs, self._n_steps = directory, coords, attrs, n_steps
         self._lock = Lock(directory, "effects.lock", busy="swept")
+        clear_partial(directory / "effects.zarr")
         self._writers: dict[str, TraceWriter] = {}
 
     def steps(self, mode: str, frozen: bool) -> set[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import stat
 import zlib
 from collections.abc import Iterable
@@ -187,8 +188,12 @@ def _line(text: bytes) -> Any:
         return None
 
 
-def clear_partial(directory: Path) -> None:
-    """Remove what writers that died left beside its place."""
-    for path in directory.rglob(".*.partial"):
-        if path.is_file():
+def clear_partial(directory: Path, but: str = "") -> None:
+    """Remove what writers that died left beside its place; not below the folder `but`, which another one writes."""
+    for path in list(directory.rglob(".*.partial")):
+        if path.relative_to(directory).parts[0] == but:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
             path.unlink(missing_ok=True)

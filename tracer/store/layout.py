@@ -83,7 +83,7 @@ class Lock:
     def check(self) -> None:
         """RunGone when this is not the directory's lock any more: somebody removed the directory."""
         try:
-            same = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+            same = not self._file.closed and os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except FileNotFoundError:
             same = False
         if not same:
@@ -119,15 +119,6 @@ def is_trained_by(directory: Path, pid: int) -> bool:
         )  # fmt: skip
     except (psutil.Error, OSError, OverflowError):
         return False
-
-
-def unused(directory: Path) -> Path:
-    """The directory, or the first of name-2, name-3, ... that is free: nothing is ever overwritten."""
-    candidate, n = directory, 1
-    while candidate.exists() and any(candidate.iterdir()):
-        n += 1
-        candidate = directory.with_name(f"{directory.name}-{n}")
-    return candidate
 
 
 def newest(directory: Path) -> Path | None:

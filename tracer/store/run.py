@@ -291,6 +291,7 @@ def list_runs(root: str | Path | None = None) -> list[Run]:
     runs = []
     for directory in _named(root).values():
         try:
+            directory.name.encode()
             run = Run(directory)
             runs.append((str(run.meta["created"]), run.name, run))
         except (OSError, ValueError):
@@ -302,18 +303,24 @@ def broken_runs(root: str | Path | None = None) -> dict[str, str]:
     """Why each directory below a folder that has a run.json cannot be opened, by its name."""
     reasons, named = {}, _named(root)
     for directory in _directories(root):
+        name = os.fsencode(directory.name).decode("utf-8", "replace")
         if directory != (first := named[directory.name]):
             reasons[str(directory)] = f"{first} has the same name: rename one of the two"
             continue
         try:
+            directory.name.encode()
             read_meta(directory)
+        except UnicodeEncodeError:
+            reasons[name] = "the folder's name is no text (UTF-8): rename it"
         except (OSError, ValueError) as error:
-            reasons[directory.name] = str(error)
+            reasons[name] = str(error)
     return reasons
 
 
 def _directories(root: str | Path | None) -> list[Path]:
-    return [path.parent for one in ((Path(root),) if root else ROOTS) for path in sorted(one.glob("*/run.json"))]
+    """Every folder below another that has something called run.json."""
+    found = (path for one in ((Path(root),) if root else ROOTS) for path in sorted(one.glob("*")))
+    return [path for path in found if os.path.lexists(path / "run.json")]
 
 
 def _named(root: str | Path | None) -> dict[str, Path]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracer.store.files import Damaged, read_json
 from tracer.store.layout import UNCOMMITTED
 
 if TYPE_CHECKING:
@@ -222,6 +223,19 @@ def read_trace(path: Path) -> Any:
     dataset = dataset.set_coords([name for name in names if name in dataset])
     store.committed[0] = n_rows = committed(dataset["step"].values)
     return dataset.isel(step=slice(0, n_rows))
+
+
+def rows_in(path: Path) -> int:
+    """How many rows are committed; 0 where none is laid out yet. Damaged where that cannot be told."""
+    from tracer.store.chunks import MOST_METADATA
+
+    if not (path / "zarr.json").exists():
+        return 0
+    try:
+        told = read_json(path / "zarr.json", path.parent, MOST_METADATA)
+        return read_trace(path).sizes["step"] if told.get("consolidated_metadata") else 0
+    except (OSError, KeyError, RuntimeError, AttributeError) as error:
+        raise Damaged(f"{path} cannot be read: {error}") from error
 
 
 def committed(steps: np.ndarray) -> int:

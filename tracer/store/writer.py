@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.store.background import Background
 from tracer.store.files import MOST_LINES, append_line, checksum, clear_partial, flush, read_bytes, write_bytes
-from tracer.store.layout import FORMAT, Lock, resume_path, snapshot_path, steps_in
+from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import read_meta, write_meta
 from tracer.store.run import Run
 from tracer.store.tensors import pack
-from tracer.store.trace import TraceWriter, Variable
+from tracer.store.trace import TraceWriter, Variable, rows_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FILES = {
     "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
-    "samples.jsonl", "findings.jsonl", "lock", "effects.zarr", "effects.lock",
+    "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
 CLOSED = ("log.jsonl", "samples.jsonl", "findings.jsonl", "trace.zarr/zarr.json", "updates.zarr/zarr.json")
@@ -48,7 +48,7 @@ class RunWriter:
 
         What a run that ended before its first step left behind holds nothing yet, and is started again.
         """
-        if others := sorted({path.name for path in directory.glob("[!.]*")} - FILES):
+        if others := _others(directory):
             raise ValueError(f"{directory} holds other files ({', '.join(others[:3])}); choose another name with --run")
         if not overwrite and (what := _held(directory)):
             raise ValueError(
@@ -56,6 +56,7 @@ class RunWriter:
             )
         directory = directory.absolute()  # a script may change its working directory while it trains
         lock = Lock(directory)
+        Lock(directory, "effects.lock", busy="swept").release()
         _clear(directory)
         for folder in ("snapshots", "resume"):
             (directory / folder).mkdir(exist_ok=True)
@@ -74,7 +75,7 @@ class RunWriter:
     def reopen(cls, run: Run) -> RunWriter:
         """Go on with an existing run."""
         lock = Lock(run.dir)
-        clear_partial(run.dir)
+        clear_partial(run.dir, but="effects.zarr")
         writer = cls(run.dir, run.meta, lock)
         writer.trace = TraceWriter(run.dir / "trace.zarr")
         if (run.dir / "updates.zarr").exists():
@@ -119,9 +120,8 @@ class RunWriter:
 
     def _replace_resume_point(self, step: int, content: bytes) -> None:
         old = steps_in(self.dir / "resume")
-        flush(
-            path for name in CLOSED[:3] if (path := self.dir / name).exists()
-        )  # what it stands behind is not lost either
+        lines = [path for name in CLOSED[:3] if (path := self.dir / name).exists()]
+        flush(lines)  # what the new point stands behind is not lost either
         write_bytes(resume_path(self.dir, step), content)
         for other in old:
             if other != step:
@@ -182,19 +182,32 @@ class RunWriter:
         self._lock.release()
 
 
+def unused(directory: Path) -> Path:
+    """The directory, or the first of name-2, name-3, ... that is free: nothing is ever overwritten."""
+    candidate, n = directory, 1
+    while candidate.exists() and (_others(candidate) or _held(candidate) or is_locked(candidate)):
+        n += 1
+        candidate = directory.with_name(f"{directory.name}-{n}")
+    return candidate
+
+
+def _others(directory: Path) -> list[str]:
+    return sorted({path.name for path in directory.glob("[!.]*")} - FILES)
+
+
 def _held(directory: Path) -> str:
     """What a directory holds that must not be lost, in words; empty where a run can begin."""
     if steps_in(directory / "resume"):
         return f"a run; continue it with `tracer resume {directory}`"
     if steps_in(directory / "snapshots"):
         return "weights"
-    if not (directory / "run.json").exists():
-        return "a trace" if (directory / "trace.zarr" / "step").exists() else ""
     try:
-        meta = read_meta(directory)
+        if rows_in(directory / "trace.zarr"):
+            return "a run"
+        ended = (directory / "run.json").exists() and read_meta(directory)["status"] not in ("training", "stopped")
     except ValueError:
-        return "a run.json that cannot be read"
-    return "" if meta["format"] == FORMAT and meta["status"] in ("training", "stopped") else "a run"
+        return "a run that cannot be read"
+    return "a run" if ended else ""
 
 
 def _clear(directory: Path) -> None:

@@ -165,6 +165,8 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     assert writer.trace is not None
+    writer.status("training")  # before rows are taken back: killed in between, the run is interrupted, not short of one
+    writer.wait()
     writer.trace.add(recorder.layout()[0])
     was_last = run.config.steps if config.steps > run.config.steps else None  # its row, if it is there, has no update
     writer.trace.extend(n_records, from_step=was_last)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import time
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from tracer.store.descriptors import silence
 
 LINE_SECONDS = 10.0
 """Between two plain lines of progress."""
@@ -21,7 +21,7 @@ class Screen(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()
 
 
 class Terminal:

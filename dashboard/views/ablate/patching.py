@@ -46,15 +46,15 @@ def draw_patching(run: Run, setup: Setup) -> None:
     if not (asked or st.session_state.get("patch_done")) or not (clean.strip() and corrupted.strip()):
         return
     try:
-        pairs = [_rows(run, text) for text in (clean, corrupted)]
-        found = data.patched(setup.run, setup.created, setup.step, *pairs, at, into)
+        prompts, others = _rows(run, clean), _rows(run, corrupted)
+        found = data.patched(setup.run, setup.created, setup.step, prompts, others, at, into)
     except ValueError as error:
         st.session_state.patch_done = False
         st.warning("These prompts cannot be patched.", icon=":material/block:")
         st.text(str(error))
         return
     st.session_state.patch_done = True
-    _draw(run, found, pairs[0][0], at)
+    _draw(run, found, prompts[0], at)
 
 
 def _rows(run: Run, text: str) -> data.Rows:

@@ -1,4 +1,4 @@
-"""Every source of one cell, beside the forward pass: random weights, for only shapes decide what it costs.
+"""Every source of one cell, and heads over a corpus, beside the forward pass: random weights, as only shapes count.
 
 `pass` runs the model once and keeps who wrote what; `cell` then answers for any cell of any head of that prompt, with
 the mean over all other keys and where every earlier head read its part; no pattern is made but one row a head.
@@ -6,10 +6,14 @@ the mean over all other keys and where every earlier head read its part; no patt
 
 from __future__ import annotations
 
+import time
+from statistics import median
+
 import torch
 
 from benchmarks.measure import in_turn
 from tracer.analysis.cell_moves import moves
+from tracer.analysis.survey import AT_ONCE, survey
 from tracer.analysis.why import cell, read_pass
 from tracer.config import ModelConfig
 from tracer.model import Transformer
@@ -21,7 +25,29 @@ GPT2 = ModelConfig(
 )  # fmt: skip
 
 
+MIDDLE = ModelConfig(
+    n_layers=4, n_heads=8, d_model=256, n_ctx=256, d_vocab=4096, mlp_hidden=(1024,), activation="gelu", norm="layer"
+)
+
+
+def corpus() -> None:
+    print("\na survey beside the plain forward pass over the same rows: the median of the ratios of CPU time")
+    for config, rows in ((DEMO, 512), (MIDDLE, 32)):
+        model, ratios = Transformer(config).eval(), []
+        tokens = torch.randint(0, model.d_vocab, (rows, config.n_ctx), generator=torch.Generator().manual_seed(0))
+        for _ in range(3):
+            began = time.process_time()
+            with torch.no_grad():
+                for part in tokens.split(AT_ONCE // config.n_ctx):
+                    model(part)
+            plain = time.process_time() - began
+            survey(model, tokens, tokens=tokens.numel())
+            ratios.append((time.process_time() - began - plain) / plain)
+        print(f"{f'{config.n_layers} {config.n_heads} {config.d_model} {config.n_ctx}':>28}{median(ratios):10.2f}")
+
+
 def main() -> None:
+    corpus()
     print(f"\nwhy a head looks there, {torch.get_num_threads()} CPU threads: ms, the best of some rounds")
     print(f"{'layers heads width tokens':>28}{'forward':>10}{'pass':>10}{'cell':>10}{'moves':>10}   sources")
     for config, rounds in ((DEMO, 20), (GPT2, 4)):

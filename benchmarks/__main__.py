@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dashboard, heads, models, recording, scrubbing, sweeps, training, watching
+from benchmarks import dashboard, heads, models, recording, scrubbing, sweeps, training, watching, why
 
 ALL = {
     "dashboard": dashboard.main, "heads": heads.main, "models": models.main, "recording": recording.main,
     "scrubbing": scrubbing.main, "sweeps": sweeps.main, "training": training.main,
-    "watching": watching.main,
+    "watching": watching.main, "why": why.main,
 }  # fmt: skip
 
 for name in sys.argv[1:] or ALL:

@@ -1,4 +1,7 @@
-"""manyeyes: see every attention head, at every step of training. Configuration, navigation, what every page has."""
+"""manyeyes: see every attention head, at every step of training.
+
+`streamlit run` finds `app` here and serves it behind `access.Guard`; each session runs this file as its script.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,11 @@ import streamlit as st
 # `streamlit run dashboard/app.py` puts dashboard/ on the path, not the folder that holds both packages
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dashboard import navigation, state, theme  # noqa: E402
-from dashboard.shared.export.drawing import recorded  # noqa: E402
-from dashboard.shared.export.page_file import draw_page_taking, draw_taker, forget  # noqa: E402
-from dashboard.shared.keys import draw_keys  # noqa: E402
-from dashboard.shared.mount import all_parts, serve  # noqa: E402
-from dashboard.shared.tour.steps import draw_tour  # noqa: E402
+if __name__ == "__main__":
+    from dashboard.frame import draw
 
-st.set_page_config(page_icon="👁️", layout="wide", initial_sidebar_state="collapsed")
-page = st.navigation(navigation.pages(), position="top")
-if page.url_path == "runs":  # the menu marks the page that it shows
-    page = st.navigation(navigation.pages(shown="runs"), position="top")
-st.set_page_config(page_title=f"{page.title} · manyeyes")
-state.turn_to(page.url_path)
-forget()
-with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves when it comes
-    theme.apply()
-    all_parts()
-    serve("scheme", key="scheme", data="dark" if theme.is_dark() else "light", on_turned_change=lambda: None)
-    draw_keys()
-draw_tour(page.url_path)
-with recorded() as messages:
-    page.run()
-draw_page_taking(page.url_path, page.title)
-draw_taker(page.url_path, messages)
+    draw()
+else:
+    from dashboard.access import guard
+
+    app = st.App(__file__, middleware=[guard()])

@@ -11,18 +11,90 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tracer.store import ROOT, Run, resolve
+from dashboard.access import allow
+from tracer.config import CORPORA
+from tracer.store import ROOT, Run, is_trained_by, resolve
+from tracer.store.housekeeping import why_no_name
 
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 4, 130)
 """Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+PROCESSES = int(os.environ.get("MANYEYES_PROCESSES", 4))
+"""At work at a time; more wait for one of these to end."""
+
+
+class Process:
+    """A command in a process of its own, in the words of Popen; it waits while `PROCESSES` others are at work."""
+
+    slots = threading.BoundedSemaphore(PROCESSES)
+
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+        self.args, self._log, self._environment = command, log, environment
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._ended: int | None = None
+        self._lock = threading.Lock()
+        if begun := self.slots.acquire(blocking=False):
+            try:
+                self._begin()
+            except OSError:
+                self.slots.release()
+                raise
+        else:
+            log.write_text(f"Waiting: {PROCESSES} processes started here are at work. MANYEYES_PROCESSES allows more.")
+        threading.Thread(target=self._see_through, args=(begun,), daemon=True).start()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._ended is None:
+                with self._log.open("wb") as output:
+                    self._popen = subprocess.Popen(
+                        self.args, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                        start_new_session=True, env=self._environment,
+                    )  # fmt: skip
+
+    def _see_through(self, begun: bool) -> None:
+        try:
+            if not begun:
+                self.slots.acquire()
+                self._begin()
+            if self._popen is not None:
+                self._popen.wait()
+        finally:
+            self.slots.release()
+
+    @property
+    def pid(self) -> int | None:
+        return self._popen.pid if self._popen else None
+
+    @property
+    def returncode(self) -> int | None:
+        return self._popen.returncode if self._popen else self._ended
+
+    def poll(self) -> int | None:
+        return self._popen.poll() if self._popen else self._ended
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        if self._popen is None and self._ended is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self._popen.wait(timeout) if self._popen else self._ended
+
+    def send_signal(self, number: int) -> None:
+        """One that still waits never begins, and has ended as one that was stopped."""
+        with self._lock:
+            if self._popen is None:
+                self._ended = 128 + number
+                return
+        self._popen.send_signal(number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -32,7 +104,7 @@ class Started:
     name: str
     directory: Path
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
     command: str = "train"
     """Of the command line: train, resume, fork, open, sweep or reproduce."""
     began: float = field(default_factory=time.monotonic)
@@ -65,11 +137,29 @@ _SERIES: list[Started] = []
 """The last `tracer reproduce`, which trains several runs one after the other."""
 
 
-def train(preset: str, name: str, seed: int, steps: int) -> Started:
-    """Start `tracer train` for a new run under checkpoints/; a ValueError says what is wrong with the name."""
+def train(preset: str, name: str, seed: int, steps: int, *changed: str) -> Started:
+    """Start `tracer train` for a new run under checkpoints/, with other options as its command line takes them.
+
+    A ValueError says what is wrong with the name.
+    """
     directory = _new(name)
-    options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps)]
+    options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps), *changed]
     return _start(directory, ["train", preset, *options])
+
+
+def host() -> str:
+    """The name of this machine, as runs keep it."""
+    return socket.gethostname()
+
+
+def why_no_text(corpus: str) -> str:
+    """Why no text can be read there; empty where it may be, or where it is a name on the hub."""
+    try:
+        if corpus in CORPORA or corpus.startswith("hf:") or Path(corpus).expanduser().exists():
+            return ""
+    except (OSError, ValueError, RuntimeError):  # a name too long, with a zero byte, or of nobody's home
+        pass
+    return f"there is no file or folder {corpus[:200]!r} on this machine"
 
 
 def open_model(model: str, revisions: list[str], name: str) -> Started:
@@ -131,18 +221,25 @@ def reproducing() -> Started | None:
 
 def cancel(one: Started) -> None:
     """Ask a process of ours to stop after the piece of work at hand; what it has done stays."""
+    allow("stop it")
     if one.alive:
         one.process.send_signal(signal.SIGINT)
 
 
 def stop(run: Run) -> None:
-    """Ask a live run to stop after its step, as Ctrl-C does; it writes everything and can be resumed."""
+    """Ask a live run to stop after its step, as Ctrl-C does; it writes everything and can be resumed.
+
+    Only a process that holds the run's lock is asked: what run.json says is its author's word.
+    """
+    allow("stop a run")
     pid, host = run.meta.get("pid"), run.meta.get("host")
     if not run.live:
         raise ValueError(f"{run.name} is not training any more")
     if host != socket.gethostname() or not isinstance(pid, int):
         where = f"on {host}" if isinstance(host, str) else "where its process is not known"
         raise ValueError(f"{run.name} trains {where}: stop it there with Ctrl-C")
+    if not is_trained_by(run.dir, pid):
+        raise ValueError(f"{run.name} says that process {pid} trains it, which holds no lock on it: nothing is stopped")
     try:
         os.kill(pid, signal.SIGINT)
     except (ProcessLookupError, PermissionError) as error:
@@ -205,8 +302,8 @@ def why_no_model(model: str) -> str:
 
 def _new(name: str) -> Path:
     """Where a new run of this name goes."""
-    if not NAME.fullmatch(name):
-        raise ValueError("a run's name is made of letters, digits, '.', '_' and '-', and starts with a letter or digit")
+    if why := why_no_name(name):
+        raise ValueError(why)
     directory = ROOT / name
     if (directory / "run.json").exists() or (directory.resolve() in _STARTED and _STARTED[directory.resolve()].alive):
         raise ValueError(f"{directory} already holds a run: choose another name, or remove the directory")
@@ -226,15 +323,13 @@ def _start(directory: Path, arguments: list[str]) -> Started:
 
 
 def _popen(directory: Path, arguments: list[str], log_name: str) -> Started:
+    allow("start anything")
     logs = ROOT / LOGS
     logs.mkdir(parents=True, exist_ok=True)
     log = logs / f"{log_name}.log"
     package = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tracer", *arguments],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+    # -P: a folder named tracer in the working directory is not ours
+    process = Process([sys.executable, "-P", "-m", "tracer", *arguments], log,
+                      {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     return Started(directory.resolve().name, directory, log, process, arguments[0])

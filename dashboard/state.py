@@ -39,6 +39,7 @@ KNOWN = {
     "phase": tuple(CURVES),
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
+    "section": ("effect", "text", "heads", "when", "set", "patch"),
     "quantity": ("update_ratio", "grad_norm", "grad_norm_clipped", "weight_norm"),
 }
 LONGEST_PROMPT = 4000
@@ -82,7 +83,7 @@ class Selection:
     match: str = "label"
     """Which head of the compared run: the one of the same label, or the most "alike" one."""
     tour: int = 0
-    """The step of the tour that is shown, 1 to 5; 0 when nobody takes it."""
+    """The step of the tour that is shown, 1 to 6; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()
     """Heads that are switched off on Ablate."""
     mode: str = "zero"
@@ -105,6 +106,8 @@ class Selection:
     """Whether losses by position are shown less what they were when the phase began."""
     path: str = ""
     """The path of the losses over "all" steps, or the "late" ones; empty means where the phase can be seen."""
+    section: str = ""
+    """What Ablate shows below its answer; empty means the effect, or every head while all are on."""
     quantity: str = ""
     """What Gradients shows of every tensor; empty means the first that the run holds."""
     tensor: str = ""
@@ -229,8 +232,8 @@ def turn_to(page: str) -> None:
         st.session_state.update(page=page, shown=set())
 
 
-def open_run(run: str) -> None:
-    """Turn to another run: what belonged to the old one is left behind, the prompt travels along."""
+def open_run(run: str | None) -> None:
+    """Turn to another run, None to the newest: what belonged to the old one stays behind, the prompt travels along."""
     update(run=run, step=None, layer=None, head=None, off=(), token=None, other_step=None, guess="", beside=None,
            phase="", path="", tensor="", cards=not_verdicts())  # fmt: skip
 

@@ -245,13 +245,13 @@ def metrics(page: Page, *labels: str) -> dict[str, float]:
 
 
 @contextmanager
-def served(app: Path, folder: Path, **environment: str) -> Iterator[str]:
+def served(app: Path, folder: Path, *options: str, **environment: str) -> Iterator[str]:
     """The address of `streamlit run app` in `folder`, once it answers; what it prints goes to server.txt."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", str(app), "--server.headless", "true", "--server.port",
-               str(port), "--server.fileWatcherType", "none"]  # fmt: skip
+               str(port), "--server.fileWatcherType", "none", *options]  # fmt: skip
     with (folder / "server.txt").open("w") as output:
         process = subprocess.Popen(
             command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}

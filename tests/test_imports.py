@@ -131,6 +131,12 @@ ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.analysis.compos
             ("tracer", "dashboard"), ("pickle", "cloudpickle", "dill", "joblib"), (), id="nothing is unpickled"
         ),
         pytest.param(("dashboard",), FORMATS, (), id="dashboard knows no format"),
+        pytest.param(
+            ("tracer", "dashboard"),
+            ("wandb", "mlflow", "trackio"),
+            ("tracer.tracking",),
+            id="only tracking tells trackers",
+        ),
     ],
 )
 def test_arrows(importers: tuple[str, ...], forbidden: tuple[str, ...], except_in: tuple[str, ...]) -> None:
@@ -201,9 +207,13 @@ def test_nothing_is_loose_at_the_root() -> None:
 
 def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures and theme read their own .js and .css; showing writes the file it is asked for;
-    # jobs keeps what the trainings it started have printed
+    # jobs keeps what the trainings it started have printed; access reads Streamlit's own page, shipped what comes with
+    # the package, cli the settings that a person wrote
     pictures = ("tracer.pictures.sources", "tracer.pictures.notebook")
-    exempt = ("tracer.store", "tracer.data", *pictures, "dashboard.jobs", "dashboard.theme")
+    exempt = (
+        "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.access", "dashboard.jobs", "dashboard.theme",
+        "dashboard.shipped",
+    )  # fmt: skip
     assert known(*exempt)
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}
     assert {name: found for name, found in touching.items() if found} == {}

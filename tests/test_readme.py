@@ -3,6 +3,8 @@
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -17,6 +19,7 @@ from tracer.cli.commands import main
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.M | re.S)
 COMMANDS = [line for kind, block in BLOCKS if not kind for line in block.splitlines() if line.startswith("tracer ")]
+OPENED = [line for kind, block in BLOCKS if not kind for line in block.splitlines() if line.startswith("manyeyes")]
 PYTHON = [block for kind, block in BLOCKS if kind == "python"]
 SMALL = ["--device", "cpu", "--model.d-model", "32", "--optim.batch-size", "4", "--record.val-rows", "4",
          "--record.repeat-rows", "8", "--record.log-every", "1000"]  # fmt: skip
@@ -55,7 +58,7 @@ def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 
 def test_the_lines_are_found() -> None:
-    assert len(COMMANDS) >= 11 and len(PYTHON) >= 5
+    assert len(COMMANDS) >= 11 and len(PYTHON) >= 5 and len(OPENED) >= 3
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if not any(name in line for name in HUB)])
@@ -65,6 +68,19 @@ def test_commands(here: Path, line: str) -> None:
     options = {"train": ["--steps", "8", *SMALL], "fork": ["--steps", "760"], "resume": ["--steps", "10"]}
     args += options.get(args[0], [])  # without its own, resume says rightly that this short training is finished
     command(args)
+
+
+@pytest.mark.parametrize("line", OPENED)
+def test_the_dashboard_opens(here: Path, line: str, free_port: int) -> None:
+    args = shlex.split(re.sub(r"--port \d+", "", line), comments=True)[1:]
+    code = "from tracer.cli.commands import manyeyes; manyeyes()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *args, "--port", str(free_port)], stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        said = started.stdout.readline()
+        started.terminate()
+    assert re.match(rf"manyeyes: http://\S+:{free_port}/", said) and ("token=" in said) == ("--host" in line)
 
 
 @pytest.mark.parametrize("nth", range(len(PYTHON)))

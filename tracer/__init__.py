@@ -21,7 +21,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from tracer import ablate, data, diagnosis, heads, measures, pictures, store
+    from tracer.ablate.patching import patch
+    from tracer.analysis.logit_attribution import logit_attribution, logit_lens
     from tracer.analysis.run_sweep import sweep_run
+    from tracer.analysis.survey import survey
+    from tracer.analysis.why import why
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.data import probes
     from tracer.diagnosis import diagnose
@@ -40,9 +44,11 @@ _HOME = {
     "DataConfig": "config", "ModelConfig": "config", "OptimConfig": "config", "RecordConfig": "config",
     "TrainConfig": "config", "Transformer": "model", "PRESETS": "presets", "preset": "presets", "Run": "store",
     "LightningCallback": "watching.callbacks", "TrainerCallback": "watching.callbacks",
-    "load_hf": "huggingface.loading", "open_hf": "huggingface.opening", "watch": "watching.watch",
-    "list_runs": "store", "open_run": "store", "fork": "training.loop", "resume": "training.loop",
-    "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis", "show": "pictures.notebook",
+    "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
+    "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "huggingface.opening",
+    "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
+    "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
+    "show": "pictures.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",
@@ -52,8 +58,8 @@ _MODULES = {
 __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "RecordConfig", "Run", "TrainConfig",
     "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis", "fork", "heads", "list_runs",
-    "load_hf", "measures", "open_hf", "open_run", "pictures", "preset", "probes", "resume", "show", "store",
-    "sweep_run", "train", "watch",
+    "load_hf", "logit_attribution", "logit_lens", "measures", "open_hf", "open_run", "patch", "pictures", "preset",
+    "probes", "resume", "show", "store", "survey", "sweep_run", "train", "watch", "why",
 ]  # fmt: skip
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import numbers
 import re
+import reprlib
 import types
 import typing
 from dataclasses import dataclass, field
@@ -16,6 +18,15 @@ Init = float | Literal["fan_in", "linear"]
 
 CORPORA = ("python-stdlib", "repeated-random", "markov")
 """Corpora that need no files; anything else is a path, or `hf:NAME` for a Hugging Face dataset."""
+
+
+WIDEST = {
+    "n_layers": 1000, "n_heads": 4096, "d_model": 1 << 17, "n_ctx": 1 << 20, "d_head": 1 << 17, "d_vocab": 1 << 24,
+    "mlp_hidden": 1 << 20, "unembed_hidden": 1 << 20,
+}  # fmt: skip
+"""Beyond these a number is a mistake, or meant to exhaust whoever reads it."""
+LARGEST = 1 << 28
+"""Numbers in the stream of one sequence."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class InitConfig:
     """W_U."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        _check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -86,13 +97,18 @@ class ModelConfig:
     init: InitConfig = field(default_factory=InitConfig)
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        _check_fields(self)
         for name in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab", "mlp_hidden", "unembed_hidden"):
             value = getattr(self, name)
             if any(width < 1 for width in (value if isinstance(value, tuple) else (value,)) if width is not None):
                 raise ValueError(f"{name}={value} must be at least 1")
+            if any(width > WIDEST[name] for width in (value if isinstance(value, tuple) else (value,)) if width):
+                raise ValueError(f"{name}={value} is more than a model here can have: {WIDEST[name]:,}")
+        if self.n_ctx * self.d_model > LARGEST:
+            raise ValueError(f"n_ctx={self.n_ctx} times d_model={self.d_model} is more than {LARGEST:,}")
         if self.d_head is None and self.d_model % self.n_heads:
-            divisors = [h for h in range(1, self.d_model + 1) if self.d_model % h == 0]
+            small = [h for h in range(1, math.isqrt(self.d_model) + 1) if self.d_model % h == 0]
+            divisors = sorted({*small, *(self.d_model // h for h in small)})
             nearest = [h for h in divisors if h < self.n_heads][-1:] + [h for h in divisors if h > self.n_heads][:1]
             raise ValueError(
                 f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; "
@@ -155,6 +171,7 @@ class DataConfig:
     """At most this many megabytes of text are read."""
 
     def __post_init__(self) -> None:
+        _check_fields(self)
         if not 0 <= self.mix_share <= 1:
             raise ValueError(f"mix_share={self.mix_share} must be between 0 and 1")
         if bool(self.mix) != bool(self.mix_share):
@@ -200,7 +217,7 @@ class OptimConfig:
     """torch.compile the training forward."""
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        _check_fields(self)
         for name in ("batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
@@ -243,6 +260,7 @@ class RecordConfig:
     """Patterns are kept for the first this many positions."""
 
     def __post_init__(self) -> None:
+        _check_fields(self)
         for name in (
             "every",
             "snapshot_every",
@@ -326,7 +344,7 @@ class TrainConfig:
     record: RecordConfig = field(default_factory=RecordConfig)
 
     def __post_init__(self) -> None:
-        _check_choices(self)
+        _check_fields(self)
         if self.steps < 1:
             raise ValueError(f"steps={self.steps} must be at least 1")
         if not 0 <= self.seed < 2**32:
@@ -359,13 +377,46 @@ _hints = functools.cache(typing.get_type_hints)
 """The types of a config's fields; every page of the dashboard asks for them several times."""
 
 
-def _check_choices(config: Any) -> None:
-    """A word that a field does not know is an error that lists the words it knows."""
+def _check_fields(config: Any) -> None:
+    """A value of the wrong kind is an error that says what is expected; of words, which there are."""
     for name, hint in _hints(type(config)).items():
-        value, hints = getattr(config, name), (hint, *typing.get_args(hint))
+        value = getattr(config, name)
+        if _fits(value, hint):
+            if isinstance(value, numbers.Integral) and abs(int(value)) > MOST:
+                raise ValueError(f"{name}={reprlib.repr(int(value))} is more than {MOST:,}")
+            continue
+        hints = (hint, *typing.get_args(hint))
         choices = [word for h in hints if typing.get_origin(h) is Literal for word in typing.get_args(h)]
-        if choices and isinstance(value, str) and value not in choices:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}")
+        if choices and isinstance(value, str):
+            raise ValueError(f"{name}={value!r:.100} is not one of {', '.join(choices)}")
+        raise ValueError(f"{name}={reprlib.repr(value)} must be {_words(hint)}")
+
+
+MOST = 10**12
+"""Of any whole number in a config."""
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return isinstance(value, str) and value in args
+    if args and origin is not tuple:  # a union
+        return any(_fits(value, one) for one in args)
+    if origin is tuple:
+        return isinstance(value, tuple) and len(value) <= 1000 and all(_fits(item, args[0]) for item in value)
+    if isinstance(value, bool) and hint is not bool:
+        return False
+    return isinstance(value, {int: numbers.Integral, float: numbers.Real}.get(hint, hint))
+
+
+def _words(hint: Any) -> str:
+    """A type as a person says it."""
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", types.NoneType: "None"}
+    if typing.get_origin(hint) is tuple:
+        return f"a tuple, each item {_words(typing.get_args(hint)[0])}"
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(typing.get_args(hint))
+    return names.get(hint) or " or ".join(map(_words, typing.get_args(hint))) or hint.__name__
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -375,6 +426,8 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def from_dict(cls: type, values: dict[str, Any]) -> Any:
     """The inverse of to_dict; a field that this version does not know is an error that names it."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{cls.__name__} is made of named fields, not of {reprlib.repr(values)}")
     hints = _hints(cls)
     unknown = sorted(set(values) - set(hints))
     if unknown:

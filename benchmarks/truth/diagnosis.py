@@ -13,7 +13,7 @@ from tracer.diagnosis import Diagnosis, examine
 
 SEEDS = (0, 5, 6)
 """Seed 0 is that of the test; nothing was changed after a look at the others."""
-WHERE = "Health on Training and Gradients; `tracer diagnose`"
+WHERE = "Health on every page of a run; `tracer diagnose`"
 
 
 def attacks() -> Iterator[Attack]:

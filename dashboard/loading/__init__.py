@@ -7,21 +7,29 @@ Models are shared between sessions and threads: safe, because interventions trav
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
+from dashboard.access import read_only
+from dashboard.shared.rows import merge
 from tracer.analysis.training_curves import NORMAL
 from tracer.measures import SE
 from tracer.pictures import curves, step_heatmap
-from tracer.store import Run, list_runs, open_run, resolve
+from tracer.pictures.scales import head_label
+from tracer.store import ROOTS, Run, list_runs, open_run, resolve
 
 if TYPE_CHECKING:
-    import numpy as np
     import xarray as xr
 
     from tracer.model.protocol import HeadModel
+
+
+MOST_MEASURES = 400 << 20
+"""Bytes of a run's measures that are read at once: a stranger's may unpack to far more than they take on the disk."""
 
 
 def runs() -> list[Run]:
@@ -31,6 +39,7 @@ def runs() -> list[Run]:
 
 def run(name: str) -> Run:
     """The run, or a ValueError that says why it cannot be opened."""
+    _allow(name)
     opened = open_run(name)
     _ = opened.about  # every page asks for it: a damaged run.json is refused here
     return opened
@@ -38,7 +47,14 @@ def run(name: str) -> Run:
 
 def is_there(name: str) -> bool:
     """Is there a run under this name, be it damaged?"""
+    _allow(name)
     return (resolve(name) / "run.json").is_file()
+
+
+def _allow(name: str) -> None:
+    """Where nobody may type a path, a name says a folder of `ROOTS`, and the answer does not tell what else exists."""
+    if read_only() and (resolve(name).parent not in ROOTS or name in ("", ".", "..")):
+        raise ValueError(f"this dashboard is read-only and shows the runs of its own folders: {name!r} is none of them")
 
 
 def trace(opened: Run) -> xr.Dataset:
@@ -48,10 +64,15 @@ def trace(opened: Run) -> xr.Dataset:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _trace(directory: str, stamp: str) -> xr.Dataset:
-    dataset = open_run(directory).trace
+    dataset = open_run(directory).trace.drop_vars("pattern", errors="ignore")
+    if dataset.nbytes > MOST_MEASURES:
+        raise ValueError(
+            f"{directory}/trace.zarr holds {dataset.nbytes >> 20:,} MB of measures, more than the "
+            f"{MOST_MEASURES >> 20} MB that a page reads; in Python, run.trace reads them one by one"
+        )
     try:
-        return dataset.drop_vars("pattern", errors="ignore").load()
-    except (OSError, RuntimeError) as error:  # what is in a chunk comes to light when it is read
+        return dataset.load()
+    except (OSError, RuntimeError, ValueError) as error:  # what is in a chunk comes to light when it is read
         raise ValueError(
             f"{directory}/trace.zarr cannot be read ({error}): a part of it is damaged; the snapshots are untouched"
         ) from error
@@ -66,6 +87,24 @@ def head_curves(opened: Run, measure: str) -> bytes:
 def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
     recorded = _trace(directory, stamp)
     return curves.pack_heads(recorded["step"].values, recorded[measure].values, margins(recorded, measure))
+
+
+def head_curves_of(runs: Sequence[Run], measure: str) -> bytes:
+    """The same of several runs on one picture: a colour a run, "L1H2" of the first, "L1H2 · name" of the others."""
+    return _head_curves_of(tuple((str(run.dir.resolve()), run.stamp, run.name) for run in runs), measure)
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _head_curves_of(runs: tuple[tuple[str, str, str], ...], measure: str) -> bytes:
+    traces = [(name, found) for *key, name in runs if measure in (found := _trace(*key))]
+    labels, groups, series = [], [], []
+    for i, (name, found) in enumerate(traces):
+        for layer, head in np.ndindex(found.sizes["layer"], found.sizes["head"]):
+            labels.append(head_label(layer, head) + (f" · {name}" if i else ""))
+            groups.append(i)
+            series.append((found["step"].values, found[measure].values[:, layer, head]))
+    union, values = merge(series)
+    return curves.pack(union, values, labels, groups=groups, group_names=[name for name, _ in traces])
 
 
 def margins(recorded: xr.Dataset, measure: str) -> np.ndarray | None:

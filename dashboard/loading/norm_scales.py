@@ -1,4 +1,4 @@
-"""Our models as the readings of weights take them: norms divide by what they divide by on average.
+"""Models as the readings of weights take them: norms divide by what they divide by on average.
 
 As in `loading`: keyed by run and step, and torch is only imported inside.
 """
@@ -17,15 +17,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tracer.model import Transformer
+    from tracer.model.protocol import HeadModel
+    from tracer.model.stream import Norm
 
 Key = tuple[str, str, int]
 """Directory, created, step."""
 
 
+def model_of(key: Key) -> HeadModel:
+    return loading.model(open_run(key[0]), key[2])
+
+
 def ours(key: Key) -> Transformer:
     from tracer.model import Transformer
 
-    model = loading.model(open_run(key[0]), key[2])
+    model = model_of(key)
     assert isinstance(model, Transformer)
     return model
 
@@ -33,29 +39,45 @@ def ours(key: Key) -> Transformer:
 def reading(key: Key) -> Tensor:
     """Held-out text, or Probe R where none is left [batch pos]."""
     batches = ablation.batches(*key[:2])
-    return batches.repeat.tokens if batches.text is None else batches.text[:, : ours(key).config.n_ctx]
+    return batches.repeat.tokens if batches.text is None else batches.text[:, : model_of(key).n_ctx]
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def norm_scales(key: Key) -> dict[str, float]:
-    """What each norm of our model divides by, the mean over what `reading` holds, by its name."""
+@st.cache_resource(max_entries=16, show_spinner=False)
+def norms(key: Key) -> dict[str, tuple[Norm, float]]:
+    """Each norm that heads and the unembedding read through: the mean of what it divides by over what `reading` holds.
+
+    By its name in our models: blocks.<layer>.ln1, ln_final. A norm that comes after a layer (post) is here too.
+    """
     import torch
 
     from tracer.interventions.edits import recording
+    from tracer.model import Norm, Transformer
+    from tracer.model.transformer import as_stream_norm
 
-    with torch.no_grad(), recording("hook_scale") as seen:
-        ours(key)(reading(key))
-    return {name.removesuffix(".hook_scale"): float(found.mean()) for name, found in seen.items()}
+    model, tokens = model_of(key), reading(key)
+    if isinstance(model, Transformer):
+        with torch.no_grad(), recording("hook_scale") as seen:
+            model(tokens)
+        scales = {name.removesuffix(".hook_scale"): float(found.mean()) for name, found in seen.items()}
+        found = {}
+        for name, scale in scales.items():
+            norm = model.get_submodule(name)
+            assert isinstance(norm, Norm)
+            found[name] = as_stream_norm(norm), scale
+        return found
+    stream = model.residual_stream(tokens)
+    found = {
+        f"blocks.{i}.ln1": (one.weights.norm, float(one.norm_scale.mean()))
+        for i, one in enumerate(stream.layers)
+        if one.weights.norm is not None and one.norm_scale is not None
+    }
+    last = stream.end.norm
+    return found if last is None else found | {"ln_final": (last, float(last.scale(stream.final).mean()))}
 
 
 def through(key: Key, name: str, vectors: Tensor) -> Tensor:
-    """Vectors through a norm of our model, held at its mean scale; as they are where there is none."""
-    from tracer.analysis.composition import held
-    from tracer.model import Norm
+    """Vectors through a norm, held at its mean scale; as they are where there is none."""
+    import torch
 
-    scale = norm_scales(key).get(name)
-    if scale is None:
-        return vectors
-    norm = ours(key).get_submodule(name)
-    assert isinstance(norm, Norm)
-    return held(vectors, scale, None if norm.w is None else norm.w.detach(), centre=norm.centre)
+    norm, scale = norms(key).get(name, (None, 1.0))
+    return vectors if norm is None else norm.linear(vectors, torch.tensor(scale))

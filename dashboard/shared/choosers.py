@@ -23,20 +23,32 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 
+CHOICE = 66
+"""Pixels of a widget with its label."""
+
+
 def heading(title: str, question: str) -> None:
-    """The page's name, the question it answers, and room for how the chosen run stands."""
+    """The page's name, the question it answers, and room for how the chosen run stands and for Share."""
     with st.container(key="heading", horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         with st.container(width="content", horizontal=True, vertical_alignment="bottom", gap="medium"):
             st.title(title, anchor=False, width="content")
             st.caption(question, width="content")
-        bar = st.container(key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small")
-    st.session_state["run_bar_place"] = bar
+        with st.container(width="content", horizontal=True, vertical_alignment="center", gap="small"):
+            bar = st.container(
+                key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small"
+            )
+            share = st.container(key="share_place", width="content")
+    st.session_state.update(run_bar_place=bar, share_place=share)
 
 
 def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
-    """Columns for a page's choices; on a phone the first two stay side by side."""
+    """Places for a page's choices, as high as one before it is there; on a phone the first two stay side by side."""
     with st.container(key="choosers"):
-        return st.columns(spec)
+        columns = st.columns(spec, vertical_alignment="bottom")
+    return [
+        column.container(key=f"choice-{i}", height=CHOICE, border=False, vertical_alignment="bottom")
+        for i, column in enumerate(columns)
+    ]
 
 
 def choose_run() -> Run:
@@ -211,7 +223,7 @@ def explanation(name: str, run: Run) -> str:
     lines.append(f"Measured on {probe(run, name)}.")
     if measure.low is not None or measure.high is not None:
         unit = f" {measure.unit}" if measure.unit else ""
-        lines.append(f"Range {_end(measure.low)} to {_end(measure.high)}{unit}.")
+        lines.append(f"Range {_end(measure.low, '−infinity')} to {_end(measure.high, 'infinity')}{unit}.")
     chance = measure.at_chance(run.about.setting)
     if chance is not None:
         lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
@@ -219,5 +231,5 @@ def explanation(name: str, run: Run) -> str:
     return "  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines)
 
 
-def _end(value: float | None) -> str:
-    return "open" if value is None else f"{value:g}"
+def _end(value: float | None, open_end: str) -> str:
+    return open_end if value is None else f"{value:g}"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -20,6 +21,9 @@ from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.versus import Side
 from tracer.store import Run
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
 
 See = Callable[[int], PromptPatterns]
 """Every head on a prompt, at a step."""
@@ -70,20 +74,20 @@ def other_step(steps: list[int], step: int) -> int:
     return min(steps, key=lambda one: abs(one - wanted))
 
 
-def choose_other(run: Run, steps: list[int], prompt: bool = True) -> None:
-    """What to compare with: another run, another step, another prompt, or any of these together."""
+def choose_other(run: Run, steps: list[int], prompt: bool = True, *, place: DeltaGenerator) -> None:
+    """What to compare with, asked at `place`: another run, another step, another prompt, or any of these together."""
     if not steps:
         return
     step = choosers.step_in_force(steps)
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="comparing"):
-        with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
-            st.caption("Choose one of these, or several: the rest stays as on this page.")
-            other = _choose_run(run)
-            if other is not None:
-                _choose_step(run, other, step)
-                if prompt:
-                    _choose_prompt(run, other)
-        if is_compared(run, prompt):
+    with place.popover("Compare with …", icon=":material/compare_arrows:", width="stretch"):
+        st.caption("Choose one of these, or several: the rest stays as on this page.")
+        other = _choose_run(run)
+        if other is not None:
+            _choose_step(run, other, step)
+            if prompt:
+                _choose_prompt(run, other)
+    if is_compared(run, prompt):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key="comparing"):
             badge = escape(_badge(run, other, step, prompt))
             st.html(f"{STYLE}<div class='compared'><b>B</b><span>{badge}</span></div>", width="content")
             st.button("Stop comparing", key="stop_comparing", icon=":material/close:", type="tertiary",
@@ -112,15 +116,16 @@ def _choose_step(run: Run, other: Run, step: int) -> None:
     steps = _steps(other, run)
     if len(steps) < 2:
         return
+    chosen = state.read().other_step
     st.select_slider(
-        "Step", steps, format_func=lambda one: f"{one:,}",
+        "Step of B", steps, format_func=lambda one: f"{one:,}",
         **state.control("compare_step", other_step(steps, step), lambda one: state.update(other_step=one)),
     )  # fmt: skip
-    if state.read().other_step is not None:
-        st.button("The step of this page", key="same_step", type="tertiary", icon=":material/link:",
+    if chosen is not None:
+        st.button("Follow the step of this page", key="same_step", type="tertiary", icon=":material/link:",
                   on_click=lambda: state.update(other_step=None))  # fmt: skip
     else:
-        st.caption("It follows the step of this page.")
+        st.caption("B follows the step of this page until another is chosen here.")
 
 
 def _choose_prompt(run: Run, other: Run) -> None:

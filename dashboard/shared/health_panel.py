@@ -1,22 +1,18 @@
-"""Health of a run: what `tracer.diagnose` found, with its evidence, since when, in which heads, and what helps."""
+"""Health of a run, a chip on each of its pages: what `tracer.diagnose` found, since when, where, and what helps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Literal
 
 import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.loading import diagnoses
-from dashboard.shared.entropy_bound import draw_bound
-from tracer.diagnosis import RULES, Diagnosis, Finding, Kind, Severity
+from tracer.diagnosis import RULES, Diagnosis, Finding, Severity
 from tracer.store import Run
 
 SHOWN_HEADS = 8
 """Buttons of a finding; of more heads only the number is said."""
-OF_ENTROPY: tuple[Kind, ...] = ("collapse", "one-hot", "vanishing", "stands-in", "scores")
-"""Findings beside which the lower bound of entropy is offered, the most telling first."""
 COLOURS: dict[Severity, Literal["red", "orange"]] = {"bad": "red", "watch": "orange"}
 
 
@@ -29,34 +25,48 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def draw_health(run: Run, told: Collection[str] = (), bound: bool = True) -> None:
-    """Every finding, or one quiet line that says what was looked for; kinds that the page has `told` are left out.
+def chip(run: Run) -> str:
+    """How the run stands in one word, as Markdown; empty while there is nothing to look at."""
+    diagnosis = _diagnosis(run)
+    if diagnosis is None or not (diagnosis.findings or diagnosis.looked_for):
+        return ""
+    bad = sum(one.severity == "bad" for one in diagnosis.findings)
+    watch = len(diagnosis.findings) - bad
+    if bad:
+        return marked("bad", f"{bad} bad" + (f", {watch} to watch" if watch else ""))
+    return marked("watch", f"{watch} to watch") if watch else f":green-badge[{theme.status('healthy').icon} healthy]"
 
-    `bound`: offer the lower bound of entropy of a head whose entropy is in question.
-    """
-    diagnosis = diagnoses.diagnosis(run)
-    found = [one for one in diagnosis.findings if one.kind not in told]
-    if not diagnosis.findings:
-        _draw_silence(diagnosis)
-    if not found:
+
+def draw_health(run: Run) -> None:
+    """The chip; it opens every finding, and what else was looked for."""
+    words, diagnosis = chip(run), _diagnosis(run)
+    if not words or diagnosis is None:
         return
-    with st.container(border=True, key="health", gap="small"):
-        bad = sum(one.severity == "bad" for one in found)
-        badges = [marked("bad", f"{bad} bad")] if bad else []
-        badges += [marked("watch", f"{len(found) - bad} to watch")] if len(found) > bad else []
-        st.markdown(f"**Health** &nbsp;{' '.join(badges)}")
-        for i, one in enumerate(found):
+    opened = st.popover(words, type="tertiary", key="health_chip")
+    with opened, st.container(key="health", gap="small"):
+        for i, one in enumerate(diagnosis.findings):
             _draw_finding(one, i)
-        heads = [head for kind in OF_ENTROPY for one in found if one.kind == kind for head in one.heads]
-        if bound and heads:
-            focus, step = state.read().focus, state.read().step
-            draw_bound(run, focus if focus in heads else heads[0], step, key="health_bound")
+        _draw_checks(diagnosis)
 
 
-def _draw_silence(diagnosis: Diagnosis) -> None:
-    words = f"{theme.status('healthy').icon} Health: nothing found. Looked for {', '.join(diagnosis.looked_for)}."
-    missing = diagnosis.not_measured
-    st.caption(f"{words} Not measured: {', '.join(missing)}." if missing else words)
+def _diagnosis(run: Run) -> Diagnosis | None:
+    """None where nothing is recorded, or what is cannot be read: the page says so."""
+    try:
+        return diagnoses.diagnosis(run)
+    except (ValueError, OSError):
+        return None
+
+
+def _draw_checks(diagnosis: Diagnosis) -> None:
+    """What was looked for and is fine, and what the run holds no numbers for."""
+    found = {RULES[one.kind].name for one in diagnosis.findings}
+    fine, missing = [name for name in diagnosis.looked_for if name not in found], diagnosis.not_measured
+    icon = theme.status("healthy").icon
+    if fine:
+        st.markdown("**Looked for, and not found**" if not found else "**Also looked for, and not found**")
+        st.markdown("  \n".join(f"{icon} {name}" for name in fine))
+    if missing:
+        st.caption(f"Not measured in this run: {', '.join(missing)}.")
 
 
 def _draw_finding(one: Finding, i: int) -> None:

@@ -49,9 +49,9 @@ def choose_view(key: str) -> None:
 
 def draw_measure(
     run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int | None, *, key: str, height: int,
-    log_x: bool = False,
+    log_x: bool = False, beside: Run | None = None,
 ) -> None:  # fmt: skip
-    """One measure of every head as chosen; a click takes a head into focus."""
+    """One measure of every head as chosen, as lines those of a second run as well; a click takes a head into focus."""
     label, scale = theme.head_label(*focus), choosers.scale(measure, run, trace[measure].values)
     if state.read().view == "heatmap":
         draw(
@@ -62,10 +62,13 @@ def draw_measure(
             key=HEATMAPS[key], on_change=state.focus_on,
         )  # fmt: skip
     else:
+        blob = loading.head_curves(run, measure)
+        if beside is not None:
+            blob = loading.head_curves_of((run, beside), measure)
         draw(
             curves.picture(
-                loading.head_curves(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
-                n_groups=trace.sizes["layer"], height=height,
+                blob, selected=label, step=step, log_x=log_x, scale=scale, height=height,
+                n_groups=None if beside else trace.sizes["layer"],
             ),
-            key=key, on_change=state.focus_on,
+            key=key, on_change=lambda picked: state.focus_on(picked and picked.partition(" · ")[0]),
         )  # fmt: skip

@@ -72,7 +72,7 @@ def _draw(shown: PromptPatterns, head: Head, window: Window) -> None:
         key_tokens=shown.keys(layer)[k_start:k_stop], label=theme.head_label(*head),
         causal=shown.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
-    locked = _lock(shown)
+    locked = pinned(shown)
     draw(
         pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(shown, head)),
         key="pattern", on_change=lambda cell: _hold(shown, cell),
@@ -97,8 +97,8 @@ def _exactly(shown: PromptPatterns, head: Head, cell: Cell | None) -> str:
     return f"query {q} “{query}” → key {k} “{key}”: {share:.6f}"
 
 
-def _lock(shown: PromptPatterns) -> Cell | None:
-    """The cell that is held; it belongs to one prompt of one run."""
+def pinned(shown: PromptPatterns) -> Cell | None:
+    """The cell that is pinned; it belongs to one prompt of one run."""
     kept = st.session_state.get("lock", {})
     return kept["at"] if kept.get("of") == shown.key else None
 

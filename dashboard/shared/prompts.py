@@ -11,6 +11,8 @@ from dashboard.loading import prompt_tokens, recorded_prompts
 from dashboard.shared import choosers
 
 if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
     from tracer.data import Encoded
     from tracer.store import Run
 
@@ -20,8 +22,11 @@ def can_read(run: Run) -> bool:
     return not run.why_not("prompts")
 
 
-def choose_text(run: Run, most: int | None = None) -> Encoded:
-    """A text box; refuses what the model cannot read and says what to do. `most`: tokens that this page shows."""
+def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None = None) -> Encoded:
+    """A text box, at `place` if that is given; refuses what the model cannot read and says what to do.
+
+    `most`: tokens that this page shows.
+    """
     from tracer.data import PromptTooLong
 
     _wait_for_a_record(run)
@@ -31,8 +36,8 @@ def choose_text(run: Run, most: int | None = None) -> Encoded:
     except ValueError as error:
         choosers.refuse(str(error))
         raise AssertionError from error
-    text = st.text_area(
-        "Prompt", height=100,
+    text = (place or st).text_area(
+        "Prompt", height=68,
         help="Your own text. Heads that look for earlier copies show themselves when something repeats.",
         **state.control("prompt_box", shown, lambda text: state.update(prompt=text)),
     ) or shown  # fmt: skip
@@ -68,7 +73,7 @@ def _wait_for_a_record(run: Run) -> None:
         st.stop()
 
 
-def choose_kept(run: Run) -> str | None:
+def choose_kept(run: Run, place: DeltaGenerator | None = None) -> str | None:
     """A select box of the run's own prompts, with the reason why there is no text box; None where none is kept."""
     try:
         names = recorded_prompts.prompts(run).names
@@ -77,7 +82,7 @@ def choose_kept(run: Run) -> str | None:
     if not names:
         return None
     chosen = state.among("kept", names) or names[0]
-    name = st.selectbox(
+    name = (place or st).selectbox(
         "Prompt", names, help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
         **state.control("kept_box", chosen, lambda name: state.update(kept=name)),
     )  # fmt: skip

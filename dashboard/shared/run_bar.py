@@ -9,7 +9,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
+from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary, recent_ms, status_word, summary
+from dashboard.shared.health_panel import chip, draw_health
 from dashboard.shared.pulse import ticking
 from tracer.store import Run
 
@@ -31,10 +33,10 @@ BADGES: dict[str, tuple[str, Colour]] = {
 
 def draw_run_bar(run: Run) -> None:
     """Status, progress and what can be done; only the line itself is drawn again, every 2 s while something moves."""
-    live, word = run.live, standing(run)
+    live, word, health = run.live, standing(run), chip(run)
 
     def line() -> None:
-        if not loading.is_there(str(run.dir)) or (run.live, standing(run)) != (live, word):
+        if not loading.is_there(str(run.dir)) or (run.live, standing(run), chip(run)) != (live, word, health):
             st.rerun()
         st.caption(_line(run, word))
         if others := sum(other.live for other in loading.runs() if other.dir.resolve() != run.dir.resolve()):
@@ -45,11 +47,12 @@ def draw_run_bar(run: Run) -> None:
         ticking(line, key="run_bar")
     else:
         line()
+    draw_health(run)
     if run.why_not("resume"):
         return
     draw_stop(run, quiet=True)
     draw_resume(run, quiet=True)
-    if run.steps:
+    if run.steps and not read_only():
         st.button("Fork", key="bar_fork", icon=":material/fork_right:", type="tertiary", on_click=_fork, args=(run,),
                   help="Train on from this step, as another run.")  # fmt: skip
     if message := st.session_state.get(f"problem {run.name}"):
@@ -89,7 +92,7 @@ def _fork(run: Run) -> None:
 def draw_stop(run: Run, quiet: bool = False) -> None:
     """Asks a live run of ours to stop; a button without a frame where it is `quiet`."""
     word = standing(run)
-    if word not in ("training", "stopping"):
+    if word not in ("training", "stopping") or read_only():
         return
     asked = word == "stopping"
     st.button(
@@ -101,7 +104,12 @@ def draw_stop(run: Run, quiet: bool = False) -> None:
 
 def draw_resume(run: Run, quiet: bool = False) -> None:
     """Lets a run of ours go on that was stopped or killed, if it kept what that takes."""
-    if run.live or standing(run) not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
+    if (
+        read_only()
+        or run.live
+        or standing(run) not in ("stopped", "interrupted")
+        or (step := run.resume_step()) is None
+    ):
         return
     st.button(
         "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),

@@ -22,10 +22,14 @@ STYLE = """<style>
 
 def spark(values: Sequence[float], *, label: str, share: float = 1.0, height: int = 44) -> None:
     """Draw values named `label` from left to right, over `share` of the width when more is still to come."""
+    st.html(STYLE + markup(values, label=label, share=share, height=height))
+
+
+def markup(values: Sequence[float], *, label: str, share: float = 1.0, height: int = 44) -> str:
+    """The same as HTML, which wants `STYLE` once beside it; `label` is our own word."""
     values = [float(v) for v in values if math.isfinite(v)]
     if not values:
-        st.html(f"{STYLE}<div class='spark'><div><span></span><span>no {label} yet</span><span></span></div></div>")
-        return
+        return f"<div class='spark'><div><span></span><span>no {label} yet</span><span></span></div></div>"
     first, last = theme.fmt(values[0], "loss"), theme.fmt(values[-1], "loss")
     low, high = min(values), max(values)
     span = max(high - low, 0.02 * abs(high)) or 1.0  # what hardly changes is drawn as flat
@@ -40,7 +44,7 @@ def spark(values: Sequence[float], *, label: str, share: float = 1.0, height: in
         f"<path d='{end}' style='{look};stroke-width:6'/></svg>"
     )
     source = f"data:image/svg+xml;base64,{base64.b64encode(image.encode()).decode()}"
-    st.html(
-        f"{STYLE}<div class='spark'><img src='{source}' height='{height}' alt='{label}, from {first} to {last}'>"
+    return (
+        f"<div class='spark'><img src='{source}' height='{height}' alt='{label}, from {first} to {last}'>"
         f"<div><span>{first}</span><span>{label}</span><span>{last if len(values) > 1 else ''}</span></div></div>"
     )

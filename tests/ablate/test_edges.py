@@ -159,10 +159,3 @@ def test_models_that_others_wrote_lose_edges_as_well(foreign: WrappedModel) -> N
         after = foreign(TOKENS)
     torch.testing.assert_close(after, expected, atol=1e-5, rtol=0)
     assert (after - before).abs().max() > 1e-3
-
-
-def test_what_is_not_seen_of_them_is_refused(foreign: WrappedModel) -> None:
-    with pytest.raises(ValueError, match="the MLPs of a WrappedModel cannot be switched off"):
-        effect(foreign, TOKENS, [ablate.MLP(0)])
-    with pytest.raises(ValueError, match="paths of a WrappedModel cannot be switched off"):
-        effect(foreign, TOKENS, [ablate.Path((0, 1), (1, 1), "k")])

@@ -156,7 +156,7 @@ REFUSED = [
     ({}, Path((2, 0), (1, 1), "q"), "the sender must be in an earlier layer"),
     ({}, Path((0, 2), (1, 1), "q"), "L0H2 does not exist"),
     ({}, Path((0, 1), (3, 1), "q"), "L3H1 does not exist"),
-    ({"residual": False}, Path((0, 1), (1, 1), "q"), "no residual stream"),
+    ({"residual": False}, Path((0, 1), (1, 1), "q"), "no direct path to cut: residual=False"),
     ({"norm_position": "post"}, Path((0, 1), (1, 1), "v"), "norm_position=post"),
 ]
 

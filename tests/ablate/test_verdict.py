@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import FalconConfig, FalconForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from tracer.ablate import Effect, Path, Verdict, effect, planner, reference_z, verdict
 from tracer.ablate.induction_tests import ablation
@@ -344,12 +344,9 @@ def test_a_model_that_others_wrote_is_judged_by_what_it_does(partners: int) -> N
 
 def test_weights_that_cannot_be_told_apart_are_said() -> None:
     torch.manual_seed(0)
-    neox = GPTNeoXConfig(
-        num_hidden_layers=2, num_attention_heads=2, hidden_size=16, vocab_size=30, max_position_embeddings=21,
-        intermediate_size=16,
-    )  # fmt: skip
-    found = verdict(WrappedModel(GPTNeoXForCausalLM(neox).eval(), n_ctx=21, d_vocab=30), 1, 0, sequences=4)
-    assert found.tests[2].passed is None and "none of the ways" in found.tests[2].sentence
+    falcon = FalconConfig(num_hidden_layers=2, num_attention_heads=2, hidden_size=16, vocab_size=30)
+    found = verdict(WrappedModel(FalconForCausalLM(falcon).eval(), n_ctx=21, d_vocab=30), 1, 0, sequences=4)
+    assert found.tests[2].passed is None and "model_type='falcon') is not known" in found.tests[2].sentence
     assert found.tests[1].passed is not None
 
 

@@ -48,3 +48,16 @@ def test_back_goes_back_right_after_a_choice(page, server):
     page.go_forward()
     settle(page)
     assert query(page) == seen[1] and entries(page) == count
+
+
+def test_back_leads_to_where_the_reader_was(page, server):
+    visit(page, f"{server}/training?run=toy")
+    top = "document.querySelector('[data-testid=stMain]').scrollTop"
+    page.mouse.move(700, 500)
+    page.mouse.wheel(0, 600)
+    page.wait_for_function(f"{top} > 300")
+    was = page.evaluate(top)
+    go(page, "Phases")
+    assert page.evaluate(top) < was
+    page.go_back()
+    page.wait_for_function(f"was => Math.abs({top} - was) < 3", arg=was)

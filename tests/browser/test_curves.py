@@ -137,3 +137,26 @@ def test_a_finger_across_the_curves_looks_closer(browser, server):
         expect(curves(page)).to_have_attribute("aria-label", ALL)
         settle(page)
         assert page.url == address
+
+
+def test_a_name_shows_its_line_alone_and_neighbours_mark_the_step(page, server):
+    visit(page, f"{server}/training?run=toy&layer=0&head=1")
+    curves(page).scroll_into_view_if_needed()
+    beside = page.locator(".st-key-me-measure_curves .stage canvas").last
+    before = beside.evaluate("canvas => canvas.toDataURL()")
+    x, y = curves(page).evaluate(LINE)
+    curves(page).hover(position={"x": x, "y": y})
+    page.wait_for_function("() => manyeyes.topics.get('pointed')?.value?.step >= 0")
+    assert beside.evaluate("canvas => canvas.toDataURL()") != before
+    base = page.locator(".st-key-me-entropy_curves .stage .base")
+    box = curves(page).bounding_box()
+    assert box is not None
+    expect(base).not_to_have_class(re.compile("dim"))
+    for down in range(10, int(box["height"]) - 20, 5):
+        page.mouse.move(box["x"] + box["width"] - 16, box["y"] + down)
+        if "dim" in (base.get_attribute("class") or ""):
+            break
+    expect(base).to_have_class(re.compile("dim"))
+    page.mouse.move(0, 0)
+    expect(base).not_to_have_class(re.compile("dim"))
+    assert page.evaluate("manyeyes.topics.get('pointed').value") is None

@@ -40,7 +40,7 @@ def test_numbers_of_heads_have_room_and_a_press_takes_a_head(browser, server, wi
         visit(page, f"{server}/gradients?run=toy&layer=0&head=0&quantity={quantity}")
         page.locator(".headmap .pick").first.wait_for()
         cells = page.evaluate(CRAMPED)
-        assert len(cells) == 4 * 2 * 4 and all(re.fullmatch(r"\d\.\de−?\d+", text) for text, _ in cells)
+        assert len(cells) == 4 * 2 * 4 and all(re.fullmatch(r"\d+(\.\d+)?(e−?\d+)?", text) for text, _ in cells)
         assert min(room for _, room in cells) >= 8  # four pixels on either side
         expect(page.locator(".headmap .legend .name:visible")).to_have_count(1)
         page.locator(".st-key-me-heads_W_V").get_by_role("button", name=re.compile("^L1H2 ")).click()

@@ -70,7 +70,7 @@ def test_look_choose_prompt_ablate(page, server, folder):
 
 
 def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
-    page.goto(f"{server}/ablate?run=toy&off=L0H0")
+    page.goto(f"{server}/ablate?run=toy&off=L0H0&section=when")
     settle(page)
 
     # Every snapshot is measured by a process of its own; its progress ends in curves and points.

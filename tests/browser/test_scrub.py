@@ -94,10 +94,20 @@ def test_play_moves_every_picture_without_the_server(page, sent):
     page.wait_for_function(SHOWS, arg=2)
     assert atlas(page).evaluate(PICTURE) != before[0] and pattern(page).evaluate(PICTURE) != before[1]
     assert sent == []
+    for number in ("exact", "exactly", "induction_words"):  # of the step before
+        expect(page.locator(f".st-key-{number}")).to_be_hidden()
     page.get_by_role("button", name="Pause").focus()  # a focused button keeps its own space bar
     page.keyboard.press(" ")
     settle(page)
     assert len(sent) == 1 and query(page)["step"] == [step(page)]
+    expect(page.locator(".st-key-exact")).to_be_visible()
+
+
+def test_the_timeline_stays_over_the_heads(page):
+    page.mouse.move(700, 700)
+    page.mouse.wheel(0, 500)
+    page.wait_for_function("() => document.querySelector('.st-key-timeline').getBoundingClientRect().top < 80")
+    expect(page.get_by_role("button", name="Play the training")).to_be_in_viewport()
 
 
 def test_letting_go_keeps_the_step_and_the_picture(page, sent):

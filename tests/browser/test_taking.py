@@ -257,7 +257,7 @@ def test_the_view_is_taken_from_the_page(page, server, offline):
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
     page.get_by_role("textbox", name="Prompt").press("Control+Enter")
     settle(page)
-    page.get_by_role("button", name="Take it with you").click()
+    page.get_by_role("button", name="Share").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="Download this view").click()
     assert re.fullmatch(r"heads-toy-step-\d+\.html", download.value.suggested_filename)

@@ -20,7 +20,7 @@ TITLES = "(which) => [...document.querySelectorAll(which)].map((node) => node.te
 
 def take(page: Page, label: str = "Download this view") -> tuple[str, str]:
     """Name and text of the file."""
-    page.get_by_role("button", name="Take it with you").click()
+    page.get_by_role("button", name="Share").click()
     with page.expect_download() as download:
         page.get_by_role("button", name=label).click()
     return download.value.suggested_filename, Path(download.value.path()).read_text("utf-8")
@@ -60,7 +60,7 @@ def test_nothing_of_it_is_made_before_the_press(page: Page, server: str) -> None
     sizes: list[int] = []
     page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sizes.append(len(frame))))
     visit(page, f"{server}/training?run=toy")
-    page.get_by_role("button", name="Take it with you").click()
+    page.get_by_role("button", name="Share").click()
     settle(page)
     before = sum(sizes)
     with page.expect_download() as download:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("width", SIZES)
-def test_the_five_steps(browser, server, folder, width):
+def test_the_six_steps(browser, server, folder, width):
     trace = tracer.open_run(folder / "checkpoints" / "toy").trace
     scores = trace["induction"].values[-1]
     best = "L{}H{}".format(*divmod(int(scores.argmax()), scores.shape[1]))
@@ -25,7 +25,7 @@ def test_the_five_steps(browser, server, folder, width):
         card, following = page.locator(".st-key-tour"), page.get_by_role("button", name="Next", exact=True)
 
         def arrived(step):
-            expect(card.get_by_role("img", name=f"Step {step} of 5")).to_be_visible()
+            expect(card.get_by_role("img", name=f"Step {step} of 6")).to_be_visible()
             settle(page)
             assert page.evaluate("document.querySelector('[data-testid=stMain]').scrollTop") == 0
             for scheme in in_both_schemes(page, width):
@@ -39,7 +39,7 @@ def test_the_five_steps(browser, server, folder, width):
 
         page.goto(f"{server}/")
         settle(page)
-        page.locator(".st-key-run-toy").get_by_role("button", name="Take the tour").click()
+        page.get_by_role("button", name="Take the tour").first.click()
         arrived(1)
         focus_on(page, best)
         done(1)
@@ -68,7 +68,10 @@ def test_the_five_steps(browser, server, folder, width):
         page.get_by_role("button", name=re.compile(f"^Switch off {best}")).click()
         done(5)
         expect(card.get_by_text(re.compile("nats .95 % interval"))).to_be_visible()
-        page.get_by_role("button", name="Finish").click()
+        following.click()
+        arrived(6)
+        expect(card.get_by_role("button", name=re.compile("^Train it"))).to_be_enabled()
+        card.get_by_role("button", name="Close").click()
         expect(card).to_have_count(0)
 
 

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import urllib.request
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,7 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tracer.store import open_run
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("train", "resume", "fork", "sweep", "diagnose", "watch-run", "open", "ls", "export", "demo", "reproduce")
+COMMANDS = (
+    "train", "resume", "fork", "sweep", "diagnose", "watch-run", "check", "open", "ls", "export", "demo", "view",
+    "reproduce",
+)  # fmt: skip
 
 
 def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
@@ -42,6 +47,11 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
         (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("export", "nowhere", "out"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("export", "nowhere", "out", "--to", "elsewhere"), ["elsewhere", "huggingface"]),
+        (("train", "--config", "nowhere.yaml"), ["nowhere.yaml", "No such file"]),
+        (("train", "demo", "--set", "optim.lrr=1"), ["OptimConfig has no field lrr"]),
+        (("train", "demo", "--track", "wandbb"), ["wandbb", "tensorboard"]),
+        (("view", "nowhere"), ["checkpoints/nowhere is neither a run nor a folder of runs", "tracer ls"]),
+        (("view", "s3://bucket/run"), ["s3://bucket/run lies elsewhere: copy it here first"]),
     ],
 )
 def test_mistakes_end_in_words(args, words, tmp_path):
@@ -122,3 +132,60 @@ def test_a_background_job_of_a_script_can_be_stopped(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "True"
+
+
+def test_seeds_from_a_file_and_json(tmp_path):
+    """Trains what run.json says with other seeds, each in a process; says what there is as JSON."""
+    small = ["--model.d-model", "16", "--optim.batch-size", "4", "--record.val-rows", "2", "--device", "cpu"]
+    done = tracer("train", "induction", "--run", "toy", "--steps", "2", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    command = ["train", "--config", "checkpoints/toy/run.json", "--seeds", "1", "2", "--set", "optim.lr=0.5"]
+    done = tracer(*command, "--track", "tensorboard", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = json.loads(tracer("ls", "--json", cwd=tmp_path).stdout)
+    assert listed["broken"] == {} and [one["run"] for one in listed["runs"]] == [
+        "induction-lr-0.5-2", "induction-lr-0.5-1", "toy",
+    ]  # fmt: skip
+    newest = listed["runs"][0]
+    assert newest == {
+        "run": "induction-lr-0.5-2", "directory": "checkpoints/induction-lr-0.5-2", "kind": "trained",
+        "preset": "induction", "author": newest["author"], "status": "finished", "step": 2, "planned": 2,
+        "snapshots": 2, "n_params": open_run(tmp_path / "checkpoints" / "toy").meta["n_params"],
+        "created": newest["created"],
+    }  # fmt: skip
+    configs = [open_run(tmp_path / one["directory"]).config for one in listed["runs"]]
+    assert [(one.seed, one.optim.lr, one.model.d_model) for one in configs] == [
+        (2, 0.5, 16), (1, 0.5, 16), (0, configs[2].optim.lr, 16),
+    ]  # fmt: skip
+    assert list((tmp_path / newest["directory"] / "tensorboard").iterdir())
+    again = tracer(*command, cwd=tmp_path)
+    assert again.returncode == 0 and again.stdout.count("is finished already") == 2
+    said = json.loads(tracer("diagnose", "toy", "--json", cwd=tmp_path).stdout)
+    assert said["run"] == "toy" and said["looked_for"] and all("title" in one for one in said["findings"])
+    swept = json.loads(tracer("sweep", "toy", "--modes", "zero", "--json", cwd=tmp_path).stdout)
+    assert swept["steps"] == [0, 2] and swept["modes"] == ["zero"] and (tmp_path / swept["effects"]).is_dir()
+
+
+def test_the_shell_completes(tmp_path):
+    assert tracer("--tyro-write-completion", "bash", "completion.sh", cwd=tmp_path).returncode == 0
+    assert "induction-natural" in (tmp_path / "completion.sh").read_text()
+
+
+def test_view_beside_a_dashboard_of_ones_own(tmp_path, free_port):
+    """`python -m` puts the working directory first, and there lie folders of our names that are not ours."""
+    for name in ("dashboard", "streamlit"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('theirs')")
+    started = subprocess.Popen(
+        [sys.executable, "-m", "tracer", "view", ".", "--port", str(free_port)], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert started.stdout is not None and started.stdout.readline() == f"manyeyes: http://localhost:{free_port}/\n"
+        with urllib.request.urlopen(f"http://localhost:{free_port}/app/static/inter-latin.woff2") as font:
+            assert font.read(4) == b"wOF2"
+    finally:
+        started.terminate()
+        started.communicate()
+    with socket.socket() as s:
+        assert s.connect_ex(("127.0.0.1", free_port)) != 0  # the server ended with it

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from streamlit.testing.v1 import AppTest
 from dashboard import state, theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
+from dashboard.shared import choosers
+from dashboard.views.ablate import sweep
 from tests.dashboard.words import written
 from tracer import ablate, data
 from tracer.analysis import head_sets
@@ -111,8 +114,10 @@ def test_heads_of_another_model_are_left_out(open_page: Open) -> None:
 
 def test_small_effects_of_one_head_come_with_a_warning(open_page: Open) -> None:
     one, two = (open_page("ablate", run="tiny", off=off) for off in (((1, 0),), ((1, 0), (1, 1))))
-    assert written(one).count("does not mean that it is unused") == 2  # beside the number, and with the sweep
-    assert written(two).count("does not mean that it is unused") == 1
+    assert written(one).count("does not mean that it is unused") == 1
+    assert written(two).count("does not mean that it is unused") == 0
+    swept = open_page("ablate", run="tiny", off=((1, 0), (1, 1)), section="heads")
+    assert written(swept).count("does not mean that it is unused") == 1
 
 
 def test_the_first_step_can_be_ablated(open_page: Open) -> None:
@@ -121,7 +126,7 @@ def test_the_first_step_can_be_ablated(open_page: Open) -> None:
 
 
 def test_choosing_a_token_shows_what_comes_after_it(open_page: Open) -> None:
-    app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0),))
+    app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0),), section="text")
     assert "What comes after token 5" in written(app)
     app.session_state["prompt_tokens"] = {"pick": 2}
     app.run()
@@ -143,7 +148,7 @@ def test_the_prompt_numbers_are_those_of_the_model(workplace: object, small_run:
 
 @pytest.mark.parametrize("mode", list(ablate.MODES))
 def test_patterns_before_and_after(mode: str, open_page: Open) -> None:
-    app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0), (0, 1)), mode=mode)
+    app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0), (0, 1)), mode=mode, section="text")
     app.toggle(key="ablate_patterns").set_value(True).run()
     app.selectbox(key="ablate_focus").set_value((1, 3)).run()
     assert app.session_state["selection"].focus == (1, 3) and not app.exception
@@ -159,19 +164,38 @@ def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> N
 
 
 @pytest.mark.parametrize("prompt", [" ", "not in the vocabulary"])
-def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open, small_run: Run) -> None:
-    layer, head = divmod(int(small_run.trace.induction[-1].values.argmax()), 4)
-    app = open_page("ablate", run="tiny", prompt=prompt, off=((0, 0),))
-    assert len(app.metric) == 6
-    assert [e.value for e in app.header] == [
-        "Switch heads off",
-        "On your own text",
-        "What the other heads do then",
-        "Every head by itself",
-        "When heads became causal",
-        f"Is L{layer}H{head} an induction head?",
-        "The smallest set that copies",
-    ]
+def test_a_refused_prompt_leaves_the_rest_of_the_page(prompt: str, open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", prompt=prompt, off=((0, 0),), section="text")
+    assert len(app.metric) == 6 and app.error and app.button(key="verdict")
+
+
+def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> None:
+    app = open_page("ablate", run="tiny", off=((0, 0),))
+    assert "Where in the sequence" in [e.value for e in app.header] and "prompt_box" not in {
+        e.key for e in app.text_area
+    }
+    app.session_state["selection"] = replace(app.session_state["selection"], section="text")
+    app.run()
+    assert [e.key for e in app.text_area] == ["prompt_box"] and not app.exception
+    on = open_page("ablate", run="tiny")
+    assert "when only that head is off" in written(on)  # until one is, what there is to choose from
+    assert state.from_query({"section": "when"}).section == "when" and state.from_query({"section": "x"}).section == ""
+
+
+@pytest.mark.parametrize(("guess", "worse"), [(0.1, True), (99.0, False)])
+def test_worse_than_guessing_is_said(
+    guess: float, worse: bool, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosers, "scale", lambda *_: theme.Scale("Loss", "nats", 0, 1, chance=guess))
+    said = written(open_page("ablate", run="tiny", off=((0, 0),)))
+    assert (f"more than a uniform guess ({guess:.3f} nats)" in said) == worse
+
+
+@pytest.mark.parametrize(
+    ("off", "n_heads", "others"), [(((1, 2),), 4, 3), (((0, 0), (1, 1)), 4, 15), (((0, 0), (0, 1)), 2, 0), ((), 4, 0)]
+)
+def test_how_many_other_sets_there_are(off: tuple[head_sets.Head, ...], n_heads: int, others: int) -> None:
+    assert sweep.count_sets(off, n_heads) == others
 
 
 def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, copy_run: Callable[..., Run]) -> None:

@@ -162,7 +162,7 @@ def test_a_removed_run_in_a_link_is_said_and_the_page_goes_on(open_page: Open, s
         app = open_page("heads", run="tiny", compare=name, prompt=PROMPT)
         assert "This comparison cannot be shown." in written(app) and "versus" not in drawn(app)
         assert "pattern" in drawn(app)
-        app = open_page("ablate", run="tiny", compare=name, off=((0, 0),))
+        app = open_page("ablate", run="tiny", compare=name, off=((0, 0),), section="text")
         assert "This comparison cannot be shown." in written(app) and "tokens" in drawn(app)
     app.button(key="stop_comparing").click().run()
     assert "cannot be shown" not in written(app)

@@ -111,10 +111,10 @@ def test_short_names_of_the_models_of_others():
 
 def test_many_tensors_stay_on_a_page_with_as_many_labels_as_fit():
     names = [f"h.{i}.w" for i in range(300)]
-    figure = layout(norms.history([0], np.ones((1, 300)), names, label="weight w"))
-    assert figure.height == 96 + 4 * 300 and list(figure.yaxis.tickvals) == names[::4]
-    few = layout(norms.history([0], np.ones((1, 5)), names[:5], label="weight w"))
-    assert few.height == 96 + 30 * 5 and list(few.yaxis.tickvals) == names[:5]
+    figure = layout(norms.history([0], np.ones((1, 300)), names, label="weight"))
+    assert figure.height == 110 + 4 * 300 and list(figure.yaxis.tickvals) == names[::4]
+    few = layout(norms.history([0], np.ones((1, 5)), names[:5], label="weight"))
+    assert few.height == 110 + 30 * 5 and list(few.yaxis.tickvals) == names[:5]
 
 
 def test_short_names_stay_distinct():
@@ -124,48 +124,56 @@ def test_short_names_stay_distinct():
 
 def test_history_holds_powers_of_ten_with_the_values_for_the_mouse():
     values = np.array([[1e-3, 1e-2, 0.0], [1e-4, NAN, 1.0]])
-    figure = norms.history([0, 25], values, NAMES, label="update ratio u", ratio=True, chosen="L0 W_Q", step=25)
+    figure = norms.history(
+        [0, 25], values, NAMES, label="update ratio", band=(1e-4, 1e-2), chosen="L0 W_Q", step=25
+    )  # fmt: skip
     cells = traces(figure)[0]
     np.testing.assert_allclose(cells.z, [[-3, -4], [-2, NAN], [NAN, 0]], atol=1e-6)
-    np.testing.assert_allclose(cells.customdata, values.T, rtol=1e-6)
-    assert (list(cells.x), list(cells.y)) == (["0", "25"], NAMES)
+    np.testing.assert_allclose(cells.customdata[..., 0], values.T, rtol=1e-6)
+    np.testing.assert_array_equal(cells.customdata[..., 1], [[0, 25]] * 3)
+    assert (list(cells.x), list(cells.y)) == ([0, 25, 50], NAMES)  # the edges: a column is as wide as it lasts
     assert cells.z.dtype == cells.customdata.dtype == np.float32
-    assert layout(figure).xaxis.title.text == "recorded step"
-    assert layout(figure).title.text == "update ratio u"
-    assert (layout(figure).coloraxis.cmin + layout(figure).coloraxis.cmax) / 2 == norms.RULE_OF_THUMB
+    assert layout(figure).xaxis.title.text == "step"
+    assert layout(figure).title.text == "update ratio"
+    axis = layout(figure).coloraxis
+    assert (axis.cmin, axis.cmax) == (-5, -1)  # 1e-3, the middle of the band, is neutral
+    assert dict(zip(axis.colorbar.tickvals, axis.colorbar.ticktext, strict=True)) == {
+        -4: "1e−4", -2: "0.01", -1: "0.1", -4.5: "<br>slow", -3: "<br>usual", -1.5: "<br>fast",
+    }  # fmt: skip
     frames = {(s.x0, s.y0, s.x1, s.y1) for s in layout(figure).shapes}
-    assert frames == {(-0.5, 0.5, 1.5, 1.5), (0.5, -0.5, 1.5, 2.5)}
+    assert frames == {(0, 0.5, 50, 1.5), (25, -0.5, 50, 2.5)}
 
 
 def test_history_marks_nothing_that_is_not_there():
-    figure = norms.history([0], np.ones((1, 3)), NAMES, label="gradient g", chosen="W_V", step=7)
+    figure = norms.history([0], np.ones((1, 3)), NAMES, label="gradient", chosen="W_V", step=7)
     assert not layout(figure).shapes
 
 
 def test_history_ends_with_the_last_update_and_so_do_its_frames():
     values = np.array([[NAN] * 3, [1e-3, NAN, 1e-2], [NAN] * 3, [NAN] * 3])
-    figure = norms.history([0, 5, 10, 15], values, NAMES, label="update ratio u", chosen="L0 W_Q", step=15)
-    assert list(traces(figure)[0].x) == ["0", "5"] and traces(figure)[0].z.shape == (3, 2)
-    assert {(s.x0, s.x1) for s in layout(figure).shapes} == {(-0.5, 1.5)}
+    figure = norms.history([0, 5, 10, 15], values, NAMES, label="update ratio", chosen="L0 W_Q", step=15)
+    assert list(traces(figure)[0].x) == [0, 5, 10] and traces(figure)[0].z.shape == (3, 2)
+    assert {(s.x0, s.x1) for s in layout(figure).shapes} == {(0, 10)}
 
 
 @pytest.mark.parametrize("values", [np.full((2, 3), NAN), np.zeros((2, 3)), np.ones((2, 3))])
 def test_history_of_degenerate_values_has_finite_colours(values):
-    axis = layout(norms.history([0, 1], values, NAMES, label="weight w")).coloraxis
+    axis = layout(norms.history([0, 1], values, NAMES, label="weight")).coloraxis
     assert np.isfinite([axis.cmin, axis.cmax]).all() and axis.cmin < axis.cmax
 
 
 @pytest.mark.parametrize(
-    ("values", "ratio", "expected"),
+    ("values", "band", "expected"),
     [
-        ([1e-9, 1.0], True, (-5.0, -1.0)),  # always around the rule of thumb
-        ([NAN, 0.0], False, (-1.0, 1.0)),
-        ([0.1, 0.1], False, (-1.5, -0.5)),
-        ([1e-4] * 50 + [1e-2] * 50, False, (-4.0, -2.0)),
+        ([1e-9, 1.0], (1e-4, 1e-2), (-5.0, -1.0)),  # always around the band
+        ([1e-9, 1.0], (1e-4, 1e-1), (-5.0, 0.0)),
+        ([NAN, 0.0], None, (-1.0, 1.0)),
+        ([0.1, 0.1], None, (-1.5, -0.5)),
+        ([1e-4] * 50 + [1e-2] * 50, None, (-4.0, -2.0)),
     ],
 )
-def test_reach_is_where_the_values_are(values, ratio, expected):
-    assert norms.reach(values, ratio) == pytest.approx(expected)
+def test_reach_is_where_the_values_are(values, band, expected):
+    assert norms.reach(values, band) == pytest.approx(expected)
 
 
 HOSTILE = "<b>x</b><img src=x onerror=alert(1)> &lt; <a href='javascript:alert(1)'>y</a>"

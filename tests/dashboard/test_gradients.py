@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from dashboard.shared.rows import short_names
-from dashboard.views.gradients.health import count, verdict
+from dashboard.views.gradients.health import Optimiser, answer, verdict
 from tracer.measures import UPDATE_BANDS
 
 
@@ -36,8 +36,32 @@ def test_verdict_is_an_icon_and_a_word(ratio, word):
     assert verdict(ratio) == word
 
 
-def test_count_begins_with_what_moves_fastest():
-    assert count([1e-3, 1e-3, 0.5, 1e-6, math.nan]) == "✕ 1 very fast, ✓ 2 usual, ▽ 1 slow, – 1 unknown"
+MUON, SGD = Optimiser("muon", 20 / 3), Optimiser("sgd", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "optimiser", "said"),
+    [
+        ({"W_E": 1e-3, "L0 W_Q": 5e-3}, SGD, "**✓ Healthy**: 2 of 2 tensors in band."),
+        ({"W_E": 1e-3, "L0 W_Q": 2e-2, "L1 W_Q": 2e-2, "L1 W_K": 2e-2}, MUON,
+         "**✓ Healthy**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q and "
+         "W_K 6.7 times the learning rate of the others."),
+        ({"W_E": 2e-2, "L0 W_V": 1e-3}, Optimiser("adamw", 1.0),
+         "**✓ Healthy**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
+        ({"W_E": 2e-2, "L0 W_V": 1e-3}, SGD, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
+        ({"W_E": 2e-2, "L0 W_V": 1e-3}, None, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
+        ({"W_E": 1e-6, "L0 W_V": 1e-6}, MUON,
+         "**△ Nothing moves**: every tensor changes by less than a ten-thousandth of its norm at a step."),
+        ({"W_E": 0.5, "L0 W_V": math.nan, "W_U": 1e-3}, MUON,
+         "**✕ Not healthy**: 1 of 2 tensors in band; `W_E` very fast: a tenth of the weights or more is replaced at "
+         "every step. A smaller learning rate usually helps."),
+        ({"W_E": math.inf}, SGD,
+         "**✕ Not healthy**: 0 of 1 tensors in band; `W_E` not finite. A smaller learning rate usually helps."),
+        ({"W_E": math.nan}, SGD, "No update was measured at this step."),
+    ],
+)  # fmt: skip
+def test_the_page_answers_first(ratios, optimiser, said):
+    assert answer(list(ratios), list(ratios.values()), optimiser) == said
 
 
 def test_table_is_the_last_row_that_has_an_update(open_page, small_run):
@@ -46,14 +70,14 @@ def test_table_is_the_last_row_that_has_an_update(open_page, small_run):
     assert "Every tensor at step 25" in [s.value for s in app.header]
     assert "No update has followed step 30" in " ".join(c.value for c in app.caption)
     assert table["tensor"].tolist() == short_names([str(name) for name in row.param.values])
-    for letter, name in (("g", "grad_norm"), ("w", "weight_norm"), ("u", "update_ratio")):
-        np.testing.assert_allclose(table[letter].to_numpy(), row[name].values)
+    for column, name in (("gradient", "grad_norm"), ("weight", "weight_norm"), ("update ratio", "update_ratio")):
+        np.testing.assert_allclose(table[column].to_numpy(), row[name].values)
     assert table["pace"].tolist() == [verdict(float(u)) for u in row.update_ratio.values]
 
 
 def test_table_follows_the_chosen_step(open_page, small_run):
     table = open_page("gradients", run="tiny", step=10).dataframe[0].value
-    np.testing.assert_allclose(table["g"].to_numpy(), small_run.trace.grad_norm.sel(step=10).values)
+    np.testing.assert_allclose(table["gradient"].to_numpy(), small_run.trace.grad_norm.sel(step=10).values)
 
 
 def test_bands_say_what_is_healthy_and_whose_rule_it_is(open_page):

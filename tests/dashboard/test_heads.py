@@ -96,7 +96,7 @@ def test_blocks_can_show_their_average(long_run: Run, open_page: Open, sent: Any
 
 
 def test_ablate_takes_a_long_prompt_and_draws_the_end_of_a_pattern(long_run: Run, open_page: Open, sent: Any) -> None:
-    app = open_page("ablate", run="long", prompt=LONG, off=((0, 0),), layer=1, head=1)
+    app = open_page("ablate", run="long", prompt=LONG, off=((0, 0),), layer=1, head=1, section="text")
     app.toggle(key="ablate_patterns").set_value(True).run()
     assert not app.exception and "Shown are the last 256 tokens" in captions(app)
     before = sent(app, "pattern_Before")

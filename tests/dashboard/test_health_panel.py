@@ -1,4 +1,4 @@
-"""The Health panel on real runs: silence names what was looked for, findings lead to their step and their heads."""
+"""The Health chip on real runs: a word on every page of a run; findings lead to their step and their heads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tracer.store import Run, open_run
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
-PAGES = ("training", "gradients")
+PAGES = ("heads", "training", "gradients")
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,20 @@ def texts(app: AppTest) -> list[str]:
     return [text.value for text in app.text]
 
 
-def silence(app: AppTest) -> list[str]:
-    return [caption.value for caption in app.caption if "Health: nothing found" in caption.value]
+def chips(app: AppTest) -> list[str]:
+    return [block.proto.popover.label for block in app.main.children.values() for block in popovers(block)]
+
+
+def popovers(block: Any) -> list[Any]:
+    """Every popover with this key below a block."""
+    found = [block] if getattr(block, "type", "") == "popover" and "health_chip" in str(block.proto) else []
+    return found + [one for child in getattr(block, "children", {}).values() for one in popovers(child)]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_finding_is_told_in_full(open_page: Open, elsewhere: Path, page: str) -> None:
     app, found = open_page(page, run="sick"), diagnose(open_run("sick"))
-    assert found and not silence(app)
+    assert found
     for one in found:
         assert f"{marked(one.severity)} &nbsp;**{one.title}**" in [m.value for m in app.markdown]
         assert {sentence(one.evidence), f"Source: {one.source}."} <= set(texts(app))
@@ -64,9 +70,8 @@ def test_every_finding_is_told_in_full(open_page: Open, elsewhere: Path, page: s
 def test_the_worst_are_counted_first(open_page: Open, elsewhere: Path) -> None:
     severities = [one.severity for one in diagnose(open_run("sick"))]
     bad, watch = severities.count("bad"), severities.count("watch")
-    heading = next(m.value for m in open_page("training", run="sick").markdown if m.value.startswith("**Health**"))
     assert bad and watch
-    assert heading == f"**Health** &nbsp;:red-badge[✕ {bad} bad] :orange-badge[△ {watch} to watch]"
+    assert chips(open_page("training", run="sick")) == [f":red-badge[✕ {bad} bad, {watch} to watch]"]
 
 
 def test_buttons_go_to_the_step_and_to_the_head(open_page: Open, elsewhere: Path) -> None:
@@ -94,17 +99,24 @@ def test_every_finding_says_when_it_is_made_and_why(open_page: Open, elsewhere: 
     assert {RULES[one.kind].text for one in diagnose(open_run("sick"))} <= set(texts(app))
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_healthy_run_says_in_one_line_what_was_looked_for(open_page: Open, small_run: Run, page: str) -> None:
+@pytest.mark.parametrize("page", ["heads", "find", "training", "phases", "gradients", "ablate", "circuits"])
+def test_a_healthy_run_says_so_on_every_page_and_what_was_looked_for(
+    open_page: Open, small_run: Run, page: str
+) -> None:
     assert diagnose(small_run) == []
-    (line,) = silence(open_page(page, run="tiny"))
-    assert line == (
-        "✓ Health: nothing found. Looked for divergence, one-hot attention out of reach, gradients that vanish into "
-        "W_Q and W_K, heads that stand in for a residual connection, entropy collapse, exploding attention scores, an "
-        "exploding residual stream, update ratios out of band, weights that never move, a loss no better than counting "
-        "tokens, attention that does not choose, heads that are copies of each other, dead heads. Not measured: "
-        "idle heads."
-    )
+    app = open_page(page, run="tiny")
+    assert chips(app) == [":green-badge[✓ healthy]"]
+    (listed,) = (m.value for m in app.markdown if m.value.startswith("✓ divergence"))
+    assert listed.split("  \n") == [
+        f"✓ {name}" for name in (
+            "divergence", "one-hot attention out of reach", "gradients that vanish into W_Q and W_K",
+            "heads that stand in for a residual connection", "entropy collapse", "exploding attention scores",
+            "an exploding residual stream", "update ratios out of band", "weights that never move",
+            "a loss no better than counting tokens", "attention that does not choose",
+            "heads that are copies of each other", "dead heads",
+        )
+    ]  # fmt: skip
+    assert "Not measured in this run: idle heads." in [c.value for c in app.caption]
 
 
 def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callable[..., Run], workplace: Path) -> None:
@@ -120,12 +132,10 @@ def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callabl
     assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
 
 
-def test_training_tells_of_a_divergence_itself(open_page: Open, copy_run: Callable[..., Run]) -> None:
+def test_the_chip_tells_of_a_divergence(open_page: Open, copy_run: Callable[..., Run]) -> None:
     copy_run("broken", status="diverged", divergence=BROKEN)
-    training, gradients = open_page("training", run="broken"), open_page("gradients", run="broken")
-    told = f"{marked('bad')} &nbsp;**The run diverged**"
-    assert told not in [m.value for m in training.markdown] and not silence(training)
-    assert told in [m.value for m in gradients.markdown]
+    gradients = open_page("gradients", run="broken")
+    assert f"{marked('bad')} &nbsp;**The run diverged**" in [m.value for m in gradients.markdown]
     assert any("blocks.1.attn.hook_q in L1H2 at step 20" in text for text in texts(gradients))
 
 

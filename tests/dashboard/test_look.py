@@ -28,7 +28,7 @@ def test_what_became_of_a_head_is_said_once_its_end_is_measured(
 ) -> None:
     run = copy_run("swept")
     sweep_run(run, steps=steps, draws=2)
-    app = open_page("ablate", run="swept", layer=1, head=2)
+    app = open_page("ablate", run="swept", layer=1, head=2, section="when")
     assert any("what became of L1H2 is said once all are in" in c.value for c in app.caption) == (not complete)
     assert any(m.value.startswith("L1H2") for m in app.markdown) == complete
 

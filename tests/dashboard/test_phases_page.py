@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard.shared.mount import DRAWN
 from dashboard.views.phases import data as loading
-from dashboard.views.phases.order import agreement, basis, circuit, moved, sureness
+from dashboard.views.phases.order import agreement, basis, circuit, dated, sureness
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
-from tests.dashboard.words import shown
+from tests.dashboard.words import shown, was_drawn
 from tracer.analysis.change_points import PhaseChange, phase_change
 from tracer.analysis.change_points import path as principal
 from tracer.analysis.training_curves import Curve, events
@@ -68,15 +69,9 @@ def test_how_sure_each_change_is() -> None:
     assert sureness(changed[:1], 0) == ""
 
 
-def test_a_move_in_words() -> None:
-    change = PhaseChange(50, 100, 450, 90, 120, 6.962, -3.424)
-    assert moved(Curve("val_loss", STEPS, ZERO, change)) == (
-        "falls from 6.96 to −3.42 nats between steps 50 and 450; 95 % interval of the date 90 to 120"
-    )
-    at_once = PhaseChange(55, 55, 55, 50, 60, -0.001, 0.5)
-    assert moved(Curve("entropy", STEPS, ZERO, at_once)) == (
-        "rises from 0.00 to 0.50 at once; 95 % interval of the date 50 to 60"
-    )
+def test_a_date_with_its_interval() -> None:
+    change = PhaseChange(50, 100, 450, 90, 1200, 6.962, -3.424)
+    assert dated(Curve("val_loss", STEPS, ZERO, change)) == "95 % interval 90 to 1,200"
 
 
 def test_agreement_counts_the_runs_in_which_the_order_is_known() -> None:
@@ -141,6 +136,18 @@ def turning(copy_run) -> Run:
     return run
 
 
+@pytest.fixture
+def open_page(open_page):
+    """With what looks closer unfolded."""
+
+    def opened(*page, **selection):
+        app = open_page(*page, **selection)
+        app.session_state["closer"] = True
+        return app.run()
+
+    return opened
+
+
 def words(app) -> str:
     return " ".join(e.value for kind in (app.markdown, app.caption, app.info, app.header) for e in kind)
 
@@ -174,6 +181,13 @@ def test_the_page_of_a_short_run(open_page, small_run) -> None:
     strongest = small_run.trace.induction[-1].values
     in_layer_0 = int(strongest.argmax()) < strongest.shape[1]  # before which no head writes what it could read
     assert sum(label.startswith("K-composition") for label in found) == (not in_layer_0)
+
+
+def test_what_looks_closer_costs_nothing_while_it_is_folded(open_page) -> None:
+    app = open_page("phases", run="tiny")
+    assert {"surface_loss", "loss_path"} <= was_drawn(app)
+    app.session_state["closer"], app.session_state[DRAWN] = False, {}
+    assert not {"surface_loss", "loss_path"} & was_drawn(app.run())
 
 
 def test_log_steps(open_page) -> None:

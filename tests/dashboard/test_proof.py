@@ -53,7 +53,7 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
 
 
 def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, small_run: Run, sent: Any) -> None:
-    app = open_page("ablate", run="tiny", off=((0, 0),))
+    app = open_page("ablate", run="tiny", off=((0, 0),), section="heads")
     swept = ablation.sweep(*_key(small_run), 30, "zero", False)["repeat"]
     probe = ablation.batches(*_key(small_run)).repeat
     expected = ablate.sweep(small_run.model(), probe.tokens, positions=probe.predictable, interval=True)
@@ -94,14 +94,14 @@ def test_one_sequence_has_no_marks() -> None:
 def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
     assert "in the middle" not in written(app)
+    assert "There are 15 other sets of as many heads in the same layers, so p can't be below 0.06." in written(app)
     app.button(key="null").click().run()
     found = ablation.null(setup_of(small_run, ((0, 1), (1, 2))), 30)
     less = int((found.others < found.effect).sum())
     assert f"**{less} of {len(found.others)}**" in written(app) and not app.exception
     assert f"with {len(found.others)} sets it can't be below {1 / (1 + len(found.others)):.2f}" in written(app)
     whole = open_page("ablate", run="tiny", off=tuple((0, h) for h in range(4)))
-    whole.button(key="null").click().run()
-    assert "Whole layers have nothing to be compared with" in written(whole)
+    assert "Whole layers are off: no other set" in written(whole) and "null" not in {b.key for b in whole.button}
 
 
 def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) -> None:
@@ -109,7 +109,7 @@ def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) ->
     found = ablation.by_replacement(setup_of(small_run, ((1, 2),), "mean"))
     assert found["mean"] == ablation.costs(setup_of(small_run, ((1, 2),), "mean"))["repeat"].change
     table = next(e.proto.body for e in app.get("html") if "put in their place" in e.proto.body)
-    assert re.findall(r"<tr><td>(\w+)</td><td>([^<]+)</td>", table) == [
+    assert re.findall(r'<th scope="row">(\w+)</th>.*?<td>(\S+) nats <small>', table) == [
         (mode.capitalize(), signed(e.mean)) for mode, e in found.items()
     ]
     assert any("Their intervals overlap" in c.value for c in app.caption) == ablate.agree(found)
@@ -117,13 +117,13 @@ def test_all_replacements_stand_side_by_side(open_page: Open, small_run: Run) ->
 
 def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
     run = copy_run("swept")
-    before = open_page("ablate", run="swept")
+    before = open_page("ablate", run="swept", section="when")
     assert before.button(key="sweep_run").label == "Measure 4 snapshots"
     effects = sweep_run(run, steps=[0, 10], draws=2)
-    part = open_page("ablate", run="swept")
+    part = open_page("ablate", run="swept", section="when")
     assert part.button(key="sweep_run").label == "Measure the 2 snapshots that are missing"
     effects = sweep_run(run, draws=2)
-    app = open_page("ablate", run="swept", step=20, layer=1, head=2, mode="mean")
+    app = open_page("ablate", run="swept", step=20, layer=1, head=2, mode="mean", section="when")
     assert [b for b in app.button if b.key == "sweep_run"] == []
     header, arrays, cue = sent(app, "when_effect")
     assert header["labels"][6] == "L1H2" and cue["value"] == "L1H2" and cue["step"] == 20
@@ -153,7 +153,7 @@ def test_a_sweep_is_a_process_that_can_be_cancelled(none_left: None, copy_run: C
 def test_progress_is_shown_while_a_sweep_runs(none_left: None, open_page: Open, copy_run: Callable[..., Run]) -> None:
     run = copy_run("swept")
     one = jobs.sweep(run)
-    app = open_page("ablate", run="swept")
+    app = open_page("ablate", run="swept", section="when")
     if one.alive:
         assert [b.key for b in app.button if b.key == "cancel_sweep"] == ["cancel_sweep"]
     one.process.wait(300)
@@ -170,7 +170,9 @@ def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> 
     snippet, link = (code.value for code in app.code)
     assert snippet == card.snippet
     assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&cards=verdict-L1H2-30&step=30")
-    html = next(e.proto.body for e in app.get("html") if f"{card.headline}." in e.proto.body)
+    ticks = next(e.proto.body for e in app.get("html") if f"{card.headline}." in e.proto.body)
+    assert ticks.count("<li") == 5 and ticks.count("✓ ") == card.passed
+    html = next(e.proto.body for e in app.get("html") if '<table class="verdict">' in e.proto.body)
     assert html.count("<tr>") == 6
     assert card.elsewhere in [caption.value for caption in app.caption]
     for test in card.tests:
@@ -230,7 +232,7 @@ def test_the_time_that_is_left_forgets_the_start(
 
 def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Run) -> None:
     """30 steps teach no copying: so the page says what the search says, and the search is checked by its own tests."""
-    app = open_page("ablate", run="tiny", step=0)
+    app = open_page("ablate", run="tiny", step=0, section="set")
     app.button(key="circuit").click().run()
     probe = ablation.batches(*_key(small_run)).repeat
     try:
@@ -246,16 +248,17 @@ def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Ru
 
 
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "name", "wide", "said"),
     [
-        (((1, 2), True, 0.931), "+L1H2 93 %"),
-        (((0, 0), False, 1.04), "−L0H0 104 %"),
-        (((0, 1), True, -0.001), "+L0H1 0 %"),
-        (((0, 1), True, -0.031), "+L0H1 −3 %"),
+        (((1, 2), True, 0.931), "+L1H2", "93.1%", "93 %"),
+        (((0, 0), False, 1.04), "−L0H0", "100.0%", "104 %"),  # the longest takes all the room
+        (((0, 1), True, -0.001), "+L0H1", "0.0%", "0 %"),
+        (((0, 1), True, -0.031), "+L0H1", "0.0%", "−3 %"),
     ],
 )
-def test_choices_in_words(choice: tuple[tuple[int, int], bool, float], said: str) -> None:
-    assert circuit._choice(*choice) == said
+def test_choices_are_bars(choice: tuple[tuple[int, int], bool, float], name: str, wide: str, said: str) -> None:
+    found = circuit.bars(proving.Circuit([], 1.0, True, [0.0], [choice], (0.0, 0.0), (0.0, 0.0)))
+    assert f">{name}</th>" in found and f"width:{wide}" in found and f"<td>{said}</td>" in found
 
 
 def _key(run: Run) -> tuple[str, str]:

@@ -50,7 +50,7 @@ def test_one_run_is_a_card(open_page: Open) -> None:
     assert "tiny" in [e.value for e in app.text]
     said = words(app)
     assert "finished" in said and "30 steps" in said and "induction · " in said and "No induction head" in said
-    assert labels(app) == ["Train", "Fork", "Open", "Open", "Open"]  # nothing to compare with, to stop or to resume
+    assert labels(app) == ["Train the demo (2 minutes)", "Train", "Open", "Open", "Open", "Fork", "Delete"]
     assert not app.error
 
 
@@ -141,7 +141,7 @@ def test_the_first_page_does_without_torch(workplace: Path) -> None:
     script = (
         "import sys\nfrom streamlit.testing.v1 import AppTest\n"
         f"app = AppTest.from_file({str(APP)!r}, default_timeout=300).run()\n"
-        "assert not app.exception and len(app.button) == 5, app\n"
+        "assert not app.exception and len(app.button) == 7, app\n"
         "sys.exit(', '.join({'torch', 'transformer_lens', 'datasets'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -187,7 +187,11 @@ def test_names_and_presets_of_strangers_are_never_markup(open_page: Open, copy_r
 def test_with_no_run_the_page_teaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
     monkeypatch.chdir(tmp_path)
     app = open_page("runs")
-    assert "attention heads" in words(app) and "Train the demo (2 minutes)" in labels(app)
+    assert (
+        "induction head" in words(app)
+        and "tracer.watch(model" in words(app)
+        and "Train the demo (2 minutes)" in labels(app)
+    )
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(jobs, "train", lambda *arguments: asked.append(arguments))
     app.button(key="train_demo").click().run()
@@ -213,7 +217,9 @@ def test_a_run_is_forked_from_a_step(open_page: Open, monkeypatch: pytest.Monkey
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(jobs, "fork", lambda run, *rest: asked.append((run.name, *rest)))
     app = open_page("runs")
+    app.button(key="fork tiny").click().run()
     app.button(key="fork").click().run()
+    app.button(key="fork tiny").click().run()
     app.select_slider(key="fork_step tiny").set_value(10).run()
     app.number_input(key="fork_steps tiny 10").set_value(60).run()
     app.text_input(key="fork_clamp tiny").set_value("L0 no-previous").run()
@@ -225,18 +231,67 @@ def test_a_run_is_forked_from_a_step(open_page: Open, monkeypatch: pytest.Monkey
 
 def test_a_fork_that_is_refused_says_why(open_page: Open) -> None:
     app = open_page("runs")
+    app.button(key="fork tiny").click().run()
     app.text_input(key="fork_clamp tiny").set_value("L0H1 asleep").run()
     app.button(key="fork").click().run()
     assert any("clamp 'L0H1 asleep' is not understood" in e.value for e in app.text)
+    app.text_input(key="fork_clamp tiny").set_value("L0H1 off").run()
+    assert not any("asleep" in e.value for e in app.text)  # it is mended
 
 
 def test_a_forked_run_says_where_it_is_from(open_page: Open, copy_run: Callable[..., Run], small_run: Run) -> None:
     config = {**small_run.meta["config"], "clamp": ["L0H1 off"]}
     copy_run("child", parent={"run": "a *b*", "step": 1200, "optimizer": "fresh"}, config=config)
     app = open_page("runs")
-    assert [e.value for e in app.text if e.value.startswith("From")] == ["From a *b* at step 1,200, holding L0H1 off"]
+    assert [e.value for e in app.text if e.value.startswith("From")] == ["From a *b* at step 1,200, clamped: L0H1 off"]
     copy_run("odd", parent=["?"])
     assert len([e for e in open_page("runs").text if e.value.startswith("From")]) == 1
+
+
+def test_a_run_of_another_size_on_ones_own_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(jobs, "train", lambda *arguments: asked.append(arguments))
+    app = open_page("runs")
+    assert "402k parameters, about 2 minutes (on two cores" in words(app)
+    app.number_input(key="new_n_heads demo").set_value(3).run()
+    assert "d_model=128 is not divisible by n_heads=3" in words(app) and app.button(key="train_new").disabled
+    app.number_input(key="new_n_heads demo").set_value(8).run()
+    app.text_input(key="new_corpus demo").set_value(str(tmp_path / "mine.txt")).run()
+    assert "there is no file or folder" in words(app)
+    (tmp_path / "mine.txt").write_text("a text")
+    app.number_input(key="new_n_layers demo").set_value(4).run()
+    assert "there is no file or folder" not in words(app) and "533k parameters, about 3 minutes" in words(app)
+    app.button(key="train_new").click().run()
+    changed = ("--model.n-layers=4", "--model.n-heads=8", f"--data.corpus={tmp_path / 'mine.txt'}")
+    assert asked == [("demo", "demo-0", 0, 1300, *changed)]
+
+
+def test_a_run_is_renamed_noted_deleted_and_brought_back(workplace: Path, copy_run: Callable[..., Run]) -> None:
+    copy_run("other")
+    app = AppTest.from_file(str(APP), default_timeout=300).run()
+    app.text_area(key="note other").set_value("*mine*").run()
+    assert "*mine*" in [e.value for e in app.text]
+    app.text_input(key="rename other").set_value("no/name").run()
+    assert "a run's name is made of letters" in words(app)
+    app.text_input(key="rename other").set_value("better").run()
+    assert "better" in [e.value for e in app.text] and not Path("checkpoints/other").exists()
+    app.button(key="ask better").click().run()
+    app.button(key="delete better").click().run()
+    assert not Path("checkpoints/better").exists()
+    assert "better is deleted; for good when you leave this page." in words(app)
+    (undo,) = [button for button in app.button if button.label == "Undo"]
+    undo.click().run()
+    assert Path("checkpoints/better/note.txt").read_text() == "*mine*" and not app.exception
+    app.button(key="ask better").click().run()
+    app.button(key="delete better").click().run()
+    assert len(list(Path("checkpoints/.trash").iterdir())) == 1
+    app.session_state["shown"] = set()  # as where a page is turned
+    app.run()
+    assert not list(Path("checkpoints/.trash").iterdir()) and not app.exception
+    Path("checkpoints/other").mkdir()  # for `copy_run` to take away
 
 
 def test_a_bad_name_is_said_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open) -> None:
@@ -262,7 +317,7 @@ def test_a_process_is_shown_before_its_run_is_there(
     process.status = 2
     log.write_text("there is no corpus <b>x</b>\n")
     app.run()
-    assert "failed" in words(app) and [e.value for e in app.code] == ["there is no corpus <b>x</b>"]
+    assert "failed" in words(app) and app.code[0].value == "there is no corpus <b>x</b>"
     monkeypatch.setitem(jobs._STARTED, (tmp_path / "new").resolve(), jobs._STARTED.pop(tmp_path / "new"))
     app.button(key="dismiss new").click().run()
     assert "Train the demo (2 minutes)" in labels(app)

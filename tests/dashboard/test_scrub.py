@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import prompt_film, prompt_tokens
 from dashboard.shared import head_scores
+from tests.dashboard.words import was_drawn
 from tracer.analysis.prompt_attention import look
 from tracer.pictures import payload, scrubber
 from tracer.store import Run
@@ -149,3 +150,12 @@ def test_a_held_cell_is_read_exactly(open_page: Open, sent: Any, small_run: Run)
     assert sent(app, "pattern")[2]["value"] == [4, 1]
     pick(app, "pattern", [])
     assert "Pin a cell to read its exact value here." in [t.value for t in app.text]
+
+
+def test_a_damaged_snapshot_leaves_the_way_to_the_others(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    broken = copy_run("broken", created="2026-02-03T00:00:00+00:00")
+    (broken.dir / "snapshots" / "000020.safetensors").write_bytes(b"cut off")
+    app = open_page("heads", run="broken", step=20)
+    assert app.error and app.select_slider(key="step_box").value == 20
+    app.select_slider(key="step_box").set_value(10).run()
+    assert not app.error and "scrubber" in was_drawn(app)

@@ -51,12 +51,11 @@ def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open
     claims = {one.needs: claimed(one) for one in reading.readings(the_setting(elsewhere))}
     said = lines(app)
     assert said["single-head-scaled"] == claims["single-head-scaled",]
-    assert said["multi-head"].startswith(":gray-badge[○ open] &nbsp;Multi-head is no worse than multi-head-full: waits")
+    assert said["multi-head"].startswith(":gray-badge[○ open] &nbsp;“Four heads of a quarter each” is no worse than “")
     assert said["one-matmul"].startswith(":blue-badge[→ exercise] &nbsp;Five claims")
-    assert set(said) == {*TRAINED, "one-matmul", "post-norm"}
+    assert set(said) == {*TRAINED, "many-eyes", "many-eyes-bare", "one-matmul", "post-norm"}
     drawn = {key for key, (part, _) in app.session_state[DRAWN].items() if part not in ("cue", "landing", "taker")}
-    assert drawn == {"many_eyes exercise"}  # that one is still to be trained, and so not folded
-    assert "What went wrong" not in written(app) and written(app).count("What its author asks") == 1
+    assert drawn == set() and not {"What went wrong", "What its author asks"} & set(written(app).split("**"))
 
 
 def test_the_small_line_is_the_mean_entropy(open_page: Open, elsewhere: Path) -> None:  # noqa: F811
@@ -64,21 +63,21 @@ def test_the_small_line_is_the_mean_entropy(open_page: Open, elsewhere: Path) ->
     wanted = []
     for name in TRAINED:
         first, *_, last = open_run(f"my-{name}").trace["entropy"].values
-        wanted.append(f"entropy, from {round(first.mean(), 2):.3f} to {round(last.mean(), 2):.3f}")
-    assert sparks(app) == wanted
+        wanted.append(f"entropy, from {first.mean():.3f} to {last.mean():.3f}")
+    assert [said for said in sparks(app) if said in wanted] == wanted
 
 
 def test_a_link_opens_a_card_and_no_other(open_page: Open, elsewhere: Path) -> None:  # noqa: F811
     app = open_page("specimens", cards=("multi-head",))
     text = written(app)
     assert text.count("What its attention does at the end") == 1
-    assert len(sparks(app)) == len(TRAINED) - 1 and "multi_head entropy" in parts(app)  # the open one has a curve
-    assert labels(app).count("Heads") == labels(app).count("Training") == 1
+    assert "multi_head entropy" in parts(app)
+    assert labels(app).count("Heads") == labels(app).count("Training") == len(TRAINED)
     app.button(key="all_cards").click().run()  # one is open: this folds
     assert app.session_state["selection"].cards == () and "What its attention does" not in written(app)
     app.button(key="all_cards").click().run()
     assert app.session_state["selection"].cards == tuple(name for name in SPECIMENS if name in lines(app))
-    assert written(app).count("What its attention does at the end") == 3
+    assert written(app).count("What its attention does at the end") == 5  # the two of characters are shipped
 
 
 @pytest.mark.parametrize(
@@ -219,4 +218,4 @@ def test_the_page_is_taken_with_its_link_and_its_lines(open_page: Open, elsewher
 
 def test_of_nothing_trained_the_page_can_be_taken_too(open_page: Open, nothing: Path) -> None:  # noqa: F811
     app = open_page("specimens")
-    assert app.code[0].value == "tracer reproduce" and "EXERCISES" in app.code[2].value
+    assert app.code[1].value == "tracer reproduce" and "EXERCISES" in app.code[2].value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -16,13 +17,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import jobs, loading
+from dashboard import jobs, loading, shipped
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.data import Setting
+from dashboard.views.specimens.page import SERIES
 from tests.dashboard.words import labels, written
 from tracer.config import TrainConfig
 from tracer.presets import preset
-from tracer.specimens.claims import CLAIMS
+from tracer.specimens.claims import CLAIMS, NOISE, outcome
 from tracer.specimens.systems import SPECIMENS, TUTORIALS
 from tracer.specimens.systems import TRAINED as TRAINABLE
 from tracer.store import Run, open_run
@@ -96,8 +98,8 @@ def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Pa
     text = written(app)
     for one in SPECIMENS.values():
         assert all(words.replace("_", "\\_") in text for words in (one.changed, one.expects, one.published[1:]))
-    assert [text.count(f"**{word}**") for word in ("Changed", "Expect", "Published")] == [13, 13, 13]
-    assert "No claim is tested yet" in text
+    assert [text.count(f"**{word}") for word in ("Changed", "Expect", "Published")] == [13, 13, 13]
+    assert text.count("**Published by [") == 12 and "(https://0xpemulis.net/ml8_transformers.html)" in text
 
 
 def test_runs_are_known_by_their_preset_and_their_system(elsewhere: Path) -> None:
@@ -208,11 +210,41 @@ def test_the_ways_to_other_pages(open_page: Open, elsewhere: Path) -> None:
     assert [key for key in SPECIMENS if f"beside {key}" in {b.key for b in app.button}] == ["single-head-residual"]
 
 
+def test_what_is_shipped_is_what_was_published_with_the_code(nothing: Path) -> None:
+    """The runs that come along are what docs/specimens.json says, within what machines differ by; without weights."""
+    told = json.loads((Path(__file__).parents[2] / "docs" / "specimens.json").read_text())["seeds"][0]
+    assert {run.meta["preset"] for run in shipped.specimens()} == {one.preset() for one in TRAINABLE.values()}
+    for run in shipped.specimens():
+        name = run.name.removesuffix("-small")
+        found = outcome(run, SPECIMENS[name].exercise)
+        assert not run.steps and (found.status, found.step) == (told[name]["status"], told[name]["step"])
+        assert found.n_params == told[name]["n_params"] and not {"host", "argv", "git"} & set(run.meta)
+        if found.status == "finished":
+            assert found.loss == pytest.approx(told[name]["loss"], abs=NOISE)
+            assert found.entropy_end == pytest.approx(told[name]["entropy_end"], abs=0.05)
+
+
+def test_a_run_of_ones_own_takes_the_place_of_a_shipped_one(nothing: Path) -> None:
+    ((setting, there),) = reading.with_shipped({}, SERIES).items()
+    mine = object()
+    found = reading.with_shipped({setting: {"multi-head": mine}}, SERIES)[setting]  # type: ignore[dict-item]
+    assert found["multi-head"] is mine and set(found) == set(there) == set(SERIES) and reading.is_small(setting)
+
+
+def test_with_nothing_trained_every_card_shows_its_run(open_page: Open, nothing: Path) -> None:
+    app = open_page("specimens")
+    images = "".join(e.proto.body for e in app.get("html"))
+    assert images.count("data:image/png;base64") == 2 * len(TRAINABLE) - 1  # four blocks break before a second pattern
+    assert images.count("data:image/svg+xml") == 2 * len(TRAINABLE) and "tested claims hold here" in written(app)
+    said = re.sub(r"\(#[a-z-]+\)", "", "".join(e.value for e in app.markdown))  # but for the anchors of cards
+    assert not {"single-head", "multi-head-full", "four-blocks-rms"} & set(re.findall(r"[a-z-]+", said))
+
+
 def test_without_a_run_everything_can_be_trained(open_page: Open, nothing: Path) -> None:
     app = open_page("specimens")
     assert labels(app) == [
-        "Open all cards",  # the exercises, which nobody trains
         "Train all (about 22 minutes)",
+        "Open all cards",
         *(f"Train it here (about {n})" for n in ("2 minutes", "2 minutes", "2 minutes", "2 minutes", "3 minutes",
                                                  "2 minutes", "3 minutes", "10 seconds", "6 minutes", "10 seconds",
                                                  "10 seconds")),
@@ -284,7 +316,7 @@ def test_a_torn_picture_leaves_the_rest_of_its_card(open_page: Open, elsewhere: 
     for path in torn:
         path.write_bytes(b"?")
     text = written(open_page("specimens", **OPEN))
-    assert text.count("here, step 20") == 3 and text.count("**At the end**") == 2
+    assert text.count("here, step 20") == 3 and text.count("**At the end**") == 4  # those of the characters are shipped
 
 
 def test_a_corpus_named_by_others_is_text(open_page: Open, elsewhere: Path) -> None:

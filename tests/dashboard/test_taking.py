@@ -1,4 +1,4 @@
-"""Take it with you: link and Python lines say what is on the page, and the file is made of the same numbers."""
+"""Share: link and Python lines say what is on the page, and the file is made of the same numbers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,34 @@ from dashboard import loading
 from dashboard.loading import prompt_attention, recorded_prompts
 from dashboard.shared import head_scores
 from dashboard.shared.export import data as taking
+from dashboard.shared.export.snippets import as_notebook
+from dashboard.shared.mount import DRAWN
+from dashboard.state import Selection
+from tests.dashboard.conftest import APP
 from tracer.pictures import payload
 from tracer.store import Run, open_run
+
+
+@pytest.fixture
+def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
+    """The page with its Share, which app.py draws after it."""
+    if "elsewhere" not in request.fixturenames:
+        request.getfixturevalue("workplace")
+
+    def opened(page: str, **selection: Any) -> AppTest:
+        script = (
+            f"import sys; sys.path.insert(0, {str(APP.parents[1])!r})\n"
+            f"from dashboard.views.{page}.page import page\n"
+            "from dashboard.shared.export.page_file import draw_page_taking\n"
+            f"page()\ndraw_page_taking({page!r}, {page.title()!r})\n"
+        )
+        app = AppTest.from_string(script, default_timeout=300)
+        app.session_state["selection"] = Selection(**selection)
+        app.run()
+        assert not app.exception, app.exception[0].message
+        return app
+
+    return opened
 
 
 def view(text: str) -> dict[str, Any]:
@@ -95,3 +121,21 @@ def test_the_file_holds_what_the_page_shows(workplace: Path) -> None:
     assert np.allclose(values["induction"], head_scores.head_means(trace, "induction", 10), rtol=1e-4)
     assert payload.unpack(base64.b64decode(mounts["scrubber"]["blob"]))[1]["steps"].tolist() == run.steps
     assert "Every head of tiny" in text and 'href="http://a/?b"' in text and "import tracer" in text
+
+
+def test_the_file_holds_the_token_and_the_chart_of_the_page(open_page: Callable[..., AppTest]) -> None:
+    given = open_page("heads", run="tiny", step=10, token=3).session_state[DRAWN]
+    run = open_run("tiny")
+    shown = prompt_attention.of_text(run, 10, [0, 5, 7, 9, 5], ["<bos>", "5", "7", "9", "5"])
+    told = {"prompt": "5 7 9 5", "code": "", "link": "", "given": given}
+    mounts = view(taking.heads(run, loading.trace(run), shown, (1, 2), "induction", **told, token=3))
+    assert mounts["reading"]["cue"]["value"] == [3, [1, 2]] and mounts["history"]["part"] == "curves"
+    assert base64.b64decode(mounts["history"]["blob"]) == loading.head_curves(run, "induction")
+    without = view(taking.heads(run, loading.trace(run), shown, (1, 2), "induction", **told, token=9))
+    assert without["reading"]["cue"]["value"] == [None, [1, 2]]  # that prompt has no such token
+
+
+def test_a_notebook_holds_the_lines() -> None:
+    held = json.loads(as_notebook("Heads", "http://a/?b", "import tracer\n1 + 1"))
+    assert (held["nbformat"], [cell["cell_type"] for cell in held["cells"]]) == (4, ["markdown", "code"])
+    assert held["cells"][1]["source"] == "import tracer\n1 + 1" and "<http://a/?b>" in held["cells"][0]["source"]

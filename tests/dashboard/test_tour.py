@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import state
+from dashboard import jobs, state
 from dashboard.loading.ablation import Cost
 from dashboard.shared.tour import deeds
 from dashboard.shared.tour.steps import LAST, TITLES
@@ -131,7 +133,7 @@ def test_the_whole_tour(opened: Callable[..., AppTest], formed: Run) -> None:
     best = tuple(int(i) for i in np.unravel_index(scores[-1].argmax(), scores[-1].shape))
     label = f"L{best[0]}H{best[1]}"
     app = opened()
-    app.button(key="tour toy").click().run()
+    app.button(key="welcome_tour").click().run()
     assert [title.value for title in app.title] == ["Heads"] and not app.exception
     selection = app.session_state["selection"]
     assert selection.tour == 1 and selection.focus != best and f"**{TITLES[0]}**" in said(app)
@@ -164,7 +166,7 @@ def test_the_whole_tour(opened: Callable[..., AppTest], formed: Run) -> None:
     metric = next(m.value for m in app.metric if m.label == "Change")
     assert f"{metric} nats (95 % interval" in said(app)  # the number of the page itself
     app.button(key="tour_back").click().run()
-    assert app.session_state["selection"].tour == LAST - 1 and app.radio[0].value == "nothing"
+    assert app.session_state["selection"].tour == 4 and app.radio[0].value == "nothing"
     app.button(key="tour_close").click().run()
     assert app.session_state["selection"].tour == 0 and not keys(app)
 
@@ -173,9 +175,41 @@ def test_a_link_into_the_tour_opens_at_its_step(opened: Callable[..., AppTest]) 
     app = opened(tour=5)
     assert {"tour_there", "tour_back", "tour_close"} == keys(app)  # the app lands on Runs
     app.button(key="tour_there").click().run()
-    assert [title.value for title in app.title] == ["Ablate"] and "tour_finish" in keys(app)
-    app.button(key="tour_finish").click().run()
-    assert app.session_state["selection"].tour == 0 and not app.exception
+    assert [title.value for title in app.title] == ["Ablate"] and "tour_next" in keys(app)
+
+
+def test_the_tour_ends_with_a_training_in_which_the_head_cannot_form(
+    opened: Callable[..., AppTest], formed: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(jobs, "fork", lambda run, *rest: asked.append((run.name, *rest)))
+    app = opened(tour=LAST)
+    app.button(key="tour_there").click().run()
+    assert [title.value for title in app.title] == ["Training"] and "Does an induction head still form?" in said(app)
+    app.button(key="tour_train").click().run()
+    assert asked == [("toy", formed.steps[0], "toy-no-previous", formed.config.steps, "L0 no-previous")]
+    again = formed.dir.with_name("toy-no-previous")
+    shutil.copytree(formed.dir, again)
+    meta = json.loads((again / "run.json").read_text())
+    parent = {"run": "toy", "step": formed.steps[0], "optimizer": "continued"}
+    config = {**meta["config"], "clamp": ["L0 no-previous"]}
+    (again / "run.json").write_text(json.dumps({**meta, "parent": parent, "config": config}))
+    app.run()  # the same numbers as its parent's: one formed
+    score = f"{np.nanmax(formed.trace['induction'].values[-1]):.3f}"
+    assert f"One formed all the same: its strongest induction head scores {score}" in said(app)
+    app.button(key="tour_to_training").click().run()
+    selection = app.session_state["selection"]
+    assert (selection.tour, selection.compare) == (0, "toy-no-previous") and not app.exception
+    shutil.rmtree(again)
+
+
+PREVENTED = [(0.847, 0.034, "None formed"), (0.8, 0.2, "A weaker one formed"), (0.8, 0.7, "One formed all the same")]
+
+
+@pytest.mark.parametrize(("here", "there", "words"), PREVENTED)
+def test_what_came_of_forbidding_a_look(here: float, there: float, words: str) -> None:
+    first, _ = deeds.prevented("L1H2", here, there)
+    assert first == f"{words}: its strongest induction head scores {there:.3f}, L1H2 here {here:.3f}."
 
 
 def test_a_link_carries_the_prediction(opened: Callable[..., AppTest]) -> None:
@@ -195,10 +229,10 @@ def test_a_run_without_such_a_head_says_so(small_run: Run, workplace: Path) -> N
     app.session_state["selection"] = Selection(run="tiny", tour=1)
     app.run()
     assert "No head of this run has an induction score worth a tour." in said(app) and keys(app) == {"tour_close"}
-    assert "tour tiny" not in {button.key for button in app.button}
+    assert not {"tour tiny", "welcome_tour"} & {button.key for button in app.button}
 
 
-@pytest.mark.parametrize("selection", [{"run": "nowhere", "tour": 2}, {"run": "tiny", "tour": 6}, {"tour": 0}])
+@pytest.mark.parametrize("selection", [{"run": "nowhere", "tour": 2}, {"run": "tiny", "tour": 7}, {"tour": 0}])
 def test_no_card_where_there_is_nothing_to_tour(selection: dict[str, Any], workplace: Path) -> None:
     app = AppTest.from_file(str(APP), default_timeout=300)
     app.session_state["selection"] = Selection(**selection)

@@ -82,6 +82,24 @@ def test_a_second_run_is_laid_over(open_page, copy_run, sent):
     app = open_page("training", run="tiny", compare="other")
     assert sent(app, "loss")[0]["labels"] == ["train · tiny", "held-out · tiny", "train · other", "held-out · other"]
     assert sent(app, "context")[0]["labels"] == ["ICL · tiny", "ICL · other"]
+    loss, heads = sent(app, "loss")[0], sent(app, "entropy_curves")[0]
+    assert (loss["groups"], loss["dashes"], loss["group_names"]) == ([0, 0, 1, 1], [1, 0, 1, 0], ["tiny", "other"])
+    assert (
+        heads["labels"][6] == "L1H2" and heads["labels"][14] == "L1H2 · other" and heads["groups"] == [0] * 8 + [1] * 8
+    )
+    assert sent(app, "positions")[0]["labels"] == ["tiny", "other"]
+    value = facts(app)["Held-out loss"]
+    assert value[1] == f"other: {value[0]}"  # a copy
+    app.session_state["entropy_curves"] = {"pick": "L1H2 · other"}
+    app.run()
+    assert app.session_state["selection"].focus == (1, 2)
+
+
+def test_a_fork_finds_its_parent_first(open_page, copy_run):
+    copy_run("another")
+    copy_run("fork", parent={"run": "tiny", "step": 10})
+    box = next(b for b in open_page("training", run="fork").selectbox if b.label == "Compare with")
+    assert box.options[0] == "tiny (parent)" and "another" in box.options
 
 
 def test_choosing_and_clearing_the_second_run(open_page, copy_run, sent):

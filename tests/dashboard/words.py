@@ -1,5 +1,6 @@
 """What a page says, as text, and what it drew with a library."""
 
+import re
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
@@ -19,9 +20,8 @@ def was_drawn(app: AppTest) -> set[str]:
 
 def sparks(app: AppTest) -> list[str]:
     """What each small line is called, with its ends."""
-    return [
-        body.split("alt='")[1].split("'")[0] for e in app.get("html") if "class='spark'><img" in (body := e.proto.body)
-    ]
+    drawn = r"<div class='spark'><img src='[^']*' height='\d+' alt='([^']*)'"
+    return [said for e in app.get("html") for said in re.findall(drawn, e.proto.body)]
 
 
 def written(app: AppTest) -> str:

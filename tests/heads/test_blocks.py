@@ -87,6 +87,22 @@ def test_any_block(block_scores: int, batch: int, pos: int, head: int) -> None:
     check(stats(q, k, tokens, scale=SCALE, block_scores=block_scores), oracle(q, k, tokens), 3e-6)
 
 
+@pytest.mark.parametrize("block_scores", [7, 500, 10**6])
+@pytest.mark.parametrize("only", [slice(5, 9), slice(12, None), slice(0, 1)])
+def test_only_these_rows(only: slice, block_scores: int) -> None:
+    q, k, tokens = inputs("normal", 2, 13, 3)
+    got = stats(q, k, tokens, scale=SCALE, only=only, block_scores=block_scores)
+    want = oracle(q, k, tokens)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) * SCALE
+    for name, whole in want.items():
+        if name != "max_logit":
+            value = field(got, name)[..., only].double() / (13 if name == "attended_distance" else 1)
+            torch.testing.assert_close(value, whole[..., only], atol=3e-6, rtol=1e-5, equal_nan=True)
+    seen = scores.masked_fill(torch.ones(13, 13, dtype=torch.bool).triu(1), -math.inf)[..., only, :]
+    torch.testing.assert_close(got.max_logit.double(), seen.amax((-2, -1)), atol=3e-6, rtol=1e-5)
+    assert got["entropy"].isfinite().sum() == 2 * 3 * len(range(13)[only])
+
+
 @pytest.mark.parametrize("pos", [1, 2, 130])
 def test_without_mask(pos: int) -> None:
     q, k, tokens = inputs("normal", 2, pos, 2)

@@ -30,7 +30,9 @@ def inputs(model: Any, names: list[str]) -> dict[str, torch.Tensor]:
     return seen
 
 
-@pytest.mark.parametrize(("name", "turned"), [("gpt2", False), ("llama", True), ("mistral", True), ("qwen2", True)])
+@pytest.mark.parametrize(
+    ("name", "turned"), [("gpt2", False), ("llama", True), ("mistral", True), ("qwen2", True), ("neox", True)]
+)
 def test_weights_are_those_of_the_heads(name: str, turned: bool, build: Callable[..., Any]) -> None:
     theirs = build(name, "sdpa").requires_grad_(False)
     for parameter, value in theirs.named_parameters():
@@ -68,9 +70,3 @@ def test_both_ends(build: Callable[..., Any]) -> None:
     assert found.W_U is not None and found.W_E.equal(theirs.model.embed_tokens.weight)
     assert found.W_U.T.equal(theirs.lm_head.weight)
     assert found.W_Q.shape == (2, 6, 48, 8) and found.W_K.shape == (2, 6, 48, 8)
-
-
-@pytest.mark.parametrize("name", ["neox", "bloom"])
-def test_heads_that_are_woven_together_are_refused(name: str, build: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match="holds .*query_key_value"):
-        tracer.load_hf(build(name, "eager")).head_weights()

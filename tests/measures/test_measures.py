@@ -10,7 +10,7 @@ import torch
 
 from tracer.data.probes import repeated
 from tracer.heads import probe_scores, stats
-from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, UPDATE_BANDS, Setting, update_band
+from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, UPDATE_BANDS, Setting, expected_range, update_band
 
 HEAD = ("step", "layer", "head")
 PARAM = ("step", "param")
@@ -103,3 +103,13 @@ def test_read_without_torch(module: str) -> None:
     code = f"import sys, {module}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "expected"),
+    [("sgd", (1e-4, 1e-2)), (None, (1e-4, 1e-2)), ("adamw", (1e-4, 1e-1)), ("muon", (1e-4, 1e-1))],
+)
+def test_the_range_of_an_update_ratio_is_that_of_its_optimiser(
+    optimiser: str | None, expected: tuple[float, float]
+) -> None:
+    assert expected_range(optimiser) == expected

@@ -27,7 +27,8 @@ from tracer.store import (
     open_run,
     resolve,
 )
-from tracer.store.layout import Lock, append_line, is_locked, read_lines, steps_in, write_bytes
+from tracer.store.files import append_line, read_lines, write_bytes
+from tracer.store.layout import Lock, is_locked, steps_in
 from tracer.store.trace import TraceWriter, committed, read_trace
 from tracer.training import loop
 
@@ -126,7 +127,6 @@ def test_about_a_run_of_another_model(tmp_path):
 def test_why_not(run, tmp_path):
     """Empty where it can be had; a model that cannot be made again, or whose weights are not kept, reads no prompt."""
     assert [run.why_not(what) for what in ("prompts", "recipe", "resume", "entropy_bound", "attribution")] == [""] * 5
-    assert "does not say what its layers are" in foreign(tmp_path / "c", layers=[{}]).why_not("resume")
     unknown = foreign(tmp_path / "a")
     assert unknown.why_not("prompts") == "The code of this model is not in the run" and not unknown.why_not("training")
     bare = foreign(tmp_path / "b", kind="opened", huggingface={"model_type": "gpt2"})
@@ -137,14 +137,34 @@ def test_why_not(run, tmp_path):
     assert bare.why_not("prompts") == "" and bare.why_not("composition") == "" and bare.why_not("recipe")
 
 
-@pytest.mark.parametrize("layers", [None, [{}], ["attn"]])
-def test_layers_that_are_not_said_are_named(tmp_path, layers):
-    with pytest.raises(NotARun, match="does not say what its layers are"):
-        foreign(tmp_path / "a", layers=layers).about  # noqa: B018 - the property raises
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        ({"layers": None}, "layers=None"),
+        ({"layers": [{}]}, r"layers\.0\.name"),
+        ({"layers": ["attn"]}, r"layers\.0='attn'"),
+        ({"status": "sleeping"}, "status='sleeping'"),
+        ({"n_params": 10**400}, r"n_params=1000.* \.\.\."),
+        ({"preset": []}, r"preset=\[\]"),
+        ({"step": "3"}, "step='3'"),
+        ({"step": True}, "step=True"),
+        ({"pid": -1}, "pid=-1"),
+        ({"sources": {"x": {"path": "m"}}}, "sources"),
+        ({"parent": {"run": "r", "step": -2}}, r"parent\.step=-2"),
+        ({"created": "x" * 100}, "created="),
+        ({"format": -3}, "format -3, which there is not"),
+        ({"format": True}, "no 'format' number"),
+    ],
+)
+def test_what_run_json_cannot_say_is_named(tmp_path, facts, named):
+    with pytest.raises(NotARun, match=named):
+        foreign(tmp_path / "a", **facts)
+    (reason,) = broken_runs(tmp_path).values()
+    assert len(reason) < 1000 and list_runs(tmp_path) == []
 
 
 def test_a_run_of_another_model_has_no_config_of_ours(tmp_path):
-    run = foreign(tmp_path / "a", sources={"20": {}, "3": {}})
+    run = foreign(tmp_path / "a", sources={"20": {"path": "m"}, "3": {"path": "m"}})
     assert run.steps == [3, 20], "weights that stayed where they were"
     with pytest.raises(NotARun, match="its configuration is its author's"):
         run.config  # noqa: B018 - the property raises

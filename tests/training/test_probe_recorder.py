@@ -14,6 +14,7 @@ import torch
 import zarr
 
 from tracer import data
+from tracer.data import probes
 from tracer.presets import preset
 from tracer.store import Run
 from tracer.training.loop import resume, train
@@ -65,6 +66,20 @@ def test_standard_errors_are_those_of_the_rows(run: Run) -> None:
     for name in ("induction", "entropy", "repeat_loss", "first_copy_loss", "icl_score"):
         assert np.isfinite(last[f"{name}_se"]).all() and (last[f"{name}_se"] >= 0).all()
         assert last[f"{name}_se"].dims == last[name].dims
+
+
+def test_losses_on_repeats_are_those_of_a_whole_pass(run: Run) -> None:
+    """In float64, every position unembedded; new tokens of the first 16 rows, copies of all."""
+    c = run.config
+    repeat = probes.repeated(run.meta["d_vocab"], c.model.n_ctx, batch=c.record.repeat_rows)
+    nats = -torch.log_softmax(run.model(8)(repeat.tokens[:, :-1]).double(), -1)
+    loss, period, last = (
+        nats.gather(2, repeat.tokens[:, 1:, None])[..., 0].detach(),
+        repeat.period,
+        run.trace.isel(step=-1),
+    )
+    assert float(last["repeat_loss"]) == pytest.approx(float(loss[:, 2 * period + 1 : 3 * period].mean()), rel=1e-5)
+    assert float(last["first_copy_loss"]) == pytest.approx(float(loss[:16, 1 : 2 * period].mean()), rel=1e-5)
 
 
 def test_the_context_score_is_recorded_less_often(run: Run) -> None:

@@ -4,6 +4,7 @@ An ablation replaces z (a head's output before W_O) at all or some query positio
     zero      z = 0
     mean      z = mean over the other sequences of a reference batch, at each position by itself
     resample  z = that of another sequence of the same batch (a seeded permutation without fixed points), mean of draws
+    paired    z = that of the same row of a reference batch: clean and corrupted prompts (`patch` sweeps them)
 The same is done to whole layers (`Attention`, `MLP`), to the attention mass of single query -> key edges (`Edge`), and
 to what one head reads of an earlier one (`Path`).
 `frozen=True` also holds every other pattern at the clean run's (Olsson et al. 2022, "pattern-preserving"), so that only
@@ -16,10 +17,11 @@ from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.firstorder import attribution, integrated_gradients
 from tracer.ablate.induction_tests import Finding
 from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric
+from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric, Probability
 from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
 from tracer.ablate.outcomes import agree, change, disagreements, head_outcomes, outcomes
 from tracer.ablate.parts import MLP, Attention, Edge, Head, Part, Path, check_heads
+from tracer.ablate.patching import patch
 from tracer.ablate.repair import Repair, self_repair
 from tracer.ablate.replace import (
     DRAWS,
@@ -40,9 +42,9 @@ from tracer.ablate.verdict import Verdict, verdict
 
 __all__ = [
     "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Finding", "Found",
-    "Head", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Repair",
-    "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
+    "Head", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Probability",
+    "Repair", "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
     "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
-    "integrated_gradients", "knock_down", "losses", "null", "outcomes", "pairs", "plan", "planner", "random_sets",
-    "metric_under_ablation", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
+    "integrated_gradients", "knock_down", "losses", "null", "outcomes", "pairs", "patch", "plan", "planner",
+    "random_sets", "metric_under_ablation", "reference_z", "repeat_gain", "self_repair", "sweep", "verdict",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner, ready
 from tracer.data.probes import per_token_loss
+from tracer.huggingface.any_model import any_model
 from tracer.model.protocol import HeadModel
 
 
@@ -40,6 +41,7 @@ class Effect:
         return estimate(self.delta[:, positions].mean(1).cpu().numpy())
 
 
+@any_model
 @torch.no_grad()
 def effect(
     model: HeadModel,

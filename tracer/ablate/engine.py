@@ -19,6 +19,7 @@ from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
 from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, own_rows, planner, ready
 from tracer.ablate.sources import sources
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import active
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
@@ -28,6 +29,7 @@ Progress = Callable[[int, int], object]
 Sets = Sequence[tuple[Head, ...]]
 
 
+@any_model
 def losses(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
@@ -51,6 +53,7 @@ def losses(
     )  # fmt: skip
 
 
+@any_model
 @torch.no_grad()
 def metric_under_ablation(
     model: HeadModel,
@@ -97,8 +100,8 @@ def _together(
     model.check(source)
     where, targets = _wanted(model, tokens, given, metric)
     pieces = split(
-        config, given.shape[1], batch=len(given), draws=len(draws) if mode == "resample" else 0, frozen=frozen,
-        itemsize=model.embed.W_E.element_size(), budget=budget,
+        config, given.shape[1], batch=len(given), draws=len(draws) if mode in ("resample", "paired") else 0,
+        frozen=frozen, itemsize=model.embed.W_E.element_size(), budget=budget,
     )  # fmt: skip
     replacements = sources(model, source, own_rows(given, source), mode, draws, pieces.sequences)
     variants = [(i, Variant(heads, draw)) for i, heads in enumerate(sets) for draw in draws if heads]

@@ -16,6 +16,7 @@ from torch import Tensor
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.replace import DRAWS, Mode, checked, inputs, own_rows, plan, reference_z
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied
 from tracer.model.protocol import HeadModel
 
@@ -36,6 +37,7 @@ class Add:
         return activation + self.change
 
 
+@any_model
 def attribution(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
@@ -55,6 +57,7 @@ def attribution(
     return _estimated(model, tokens, mode, metric, reference, draws, seed, verify, steps=0)
 
 
+@any_model
 def integrated_gradients(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],

@@ -88,6 +88,17 @@ class LogProb:
 
 
 @dataclass(frozen=True, eq=False)
+class Probability(LogProb):
+    """Probability of a chosen token as the next after some positions (default: the last)."""
+
+    long_name = "probability"
+    units = ""
+
+    def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]:
+        return super().of(logits, targets).exp()
+
+
+@dataclass(frozen=True, eq=False)
 class LogitDifference:
     """Logit of the right token minus that of a wrong one, as the next after some positions (default: the last).
 

@@ -17,6 +17,7 @@ from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import Mode
+from tracer.huggingface.any_model import any_model
 from tracer.model.protocol import HeadModel
 
 
@@ -66,6 +67,7 @@ def random_sets(model: HeadModel, like: Iterable[Head], n: int = 200, seed: int 
     return list(found)
 
 
+@any_model
 def null(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],

@@ -17,6 +17,7 @@ from tracer.ablate.replace import DRAWS, Mode, inputs, planner
 from tracer.data.probes import Probe, per_token_loss
 from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording, visiting
 from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.model.protocol import HeadModel
@@ -68,6 +69,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 """Dimensions and attributes of what `outcomes` returns."""
 
 
+@any_model
 @torch.no_grad()
 def outcomes(
     model: HeadModel,
@@ -155,6 +157,7 @@ def _mean(results: Iterable[Arrays]) -> Arrays:
     return {name: value / n for name, value in total.items()}
 
 
+@any_model
 @torch.no_grad()
 def head_outcomes(
     model: HeadModel,

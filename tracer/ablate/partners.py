@@ -20,12 +20,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tracer.ablate.edges import pattern_tap
 from tracer.ablate.parts import Head, Path
 from tracer.ablate.paths import reroute, z_tap
-from tracer.ablate.repeats import Repeats
+from tracer.ablate.repeats import Repeats, by_row
 from tracer.ablate.replace import mean_of_others
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
 MOST = 8
@@ -51,7 +51,7 @@ def partners(
     previous: Float[np.ndarray, "layer head"],
 ) -> Partners:  # fmt: skip
     """The earlier heads without whose news of the token before a head's prefix matching falls by half."""
-    layer, index = head
+    (layer, index), tap = head, pattern_tap(head[0])
     earlier = [(at, one) for at in range(layer) for one in range(model.n_heads) if previous[at, one] > 0]
     candidates = sorted(earlier, key=lambda one: -previous[one])[:MOST]
     with recording("hook_pattern", "hook_v", "hook_z") as seen:
@@ -59,8 +59,9 @@ def partners(
     changed = {back: {at: _without(seen, at, back) for at in range(layer)} for back in (1, 2)}
 
     def without(heads: Iterable[Head], back: int = 1) -> Float[np.ndarray, " batch"]:
-        with applied(_edits(model, rows, head, list(heads), changed[back])):
-            return rows.attention(model)[0][:, layer, index]
+        with applied(_edits(model, rows, head, list(heads), changed[back])), recording(tap) as found:
+            model(rows.tokens)
+        return by_row((found[tap][:, index] * rows.matches).sum(-1), rows.seen)
 
     enough, chosen, cut = (1 - GONE) * matching.mean(), [], matching
     while cut.mean() > enough and len(chosen) < len(candidates):
@@ -82,9 +83,7 @@ def _most_missed(tried: dict[Head, np.ndarray]) -> Head:
 
 def has_paths(model: HeadModel) -> bool:
     """Is what a head reads the plain sum of what earlier ones wrote?"""
-    if not isinstance(model, Transformer):
-        return False
-    return model.config.residual and (model.config.norm == "none" or model.config.norm_position == "pre")
+    return not model.why_no_stream
 
 
 def _without(seen: dict[str, Tensor], layer: int, back: int) -> Float[Tensor, "batch pos head d_head"]:
@@ -98,7 +97,6 @@ def _without(seen: dict[str, Tensor], layer: int, back: int) -> Float[Tensor, "b
 
 def _edits(model: HeadModel, rows: Repeats, head: Head, senders: list[Head], changed: dict[int, Tensor]) -> list[Edit]:
     if has_paths(model):
-        assert isinstance(model, Transformer)
         by_tap = {z_tap(layer): z for layer, z in changed.items()}
         return reroute(model, rows.tokens, [Path(one, head, "k") for one in senders], by_tap.__getitem__)
     return [Edit(z_tap(layer), (one,), instead=changed[layer]) for layer, one in senders]

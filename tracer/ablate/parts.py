@@ -135,13 +135,11 @@ def check_parts(model: HeadModel, parts: Iterable[Part], n_pos: int) -> Parts:
 
 
 def _check_mlps(model: HeadModel) -> None:
-    if not isinstance(model, Transformer):
-        raise ValueError(
-            f"the MLPs of a {type(model).__name__} cannot be switched off: of a model that others wrote only the "
-            f"attention is seen; its heads, layers' attention and edges can"
-        )
-    if model.config.attn_only:
-        raise ValueError("this model is attention only: it has no MLP to switch off")
+    if isinstance(model, Transformer):
+        if model.config.attn_only:
+            raise ValueError("this model is attention only: it has no MLP to switch off")
+    elif model.why_no_stream:
+        raise ValueError(f"the MLPs of this model cannot be switched off: {model.why_no_stream}")
 
 
 def _check_edges(edges: list[Edge], n_pos: int) -> None:
@@ -165,19 +163,5 @@ def _check_path(model: HeadModel, path: Path) -> None:
         raise ValueError(f"a head has no input {path.into!r}; it has: {', '.join(INPUTS)}")
     if path.sender[0] >= path.receiver[0]:
         raise ValueError(f"{name(path)}: the sender must be in an earlier layer than the receiver")
-    if not isinstance(model, Transformer):
-        raise ValueError(
-            f"paths of a {type(model).__name__} cannot be switched off: of a model that others wrote the residual "
-            f"stream is not seen"
-        )
-    config = model.config
-    if not config.residual:
-        raise ValueError(
-            f"{name(path)}: this model has no residual stream (residual=False): each layer replaces what the one "
-            f"before wrote, so there is no direct path to cut"
-        )
-    if config.norm != "none" and config.norm_position == "post":
-        raise ValueError(
-            f"{name(path)}: this model normalises the stream after each layer (norm_position=post), which mixes what "
-            f"the sender wrote with everything else, so there is no direct path to cut"
-        )
+    if model.why_no_stream:
+        raise ValueError(f"{name(path)}: there is no direct path to cut: {model.why_no_stream}")

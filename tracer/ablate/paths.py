@@ -1,9 +1,10 @@
 """Single paths from a head to an input of a later head: only that edge changes, everything else sees the stream as is.
 
 1. Run the model and keep the stream that the receiver's layer reads, and the sender's z.
-2. Add (z' - z) W_O of the sender to that stream, through the receiver's own norm, and project it with the receiver's
-   W_Q, W_K or W_V.
-3. That is an edit of the receiver's q, k or v; what follows from it downstream is computed as ever.
+2. Add (z' - z) W_O of the sender to that stream, read it through the receiver's own norm, computed anew, and its W_Q,
+   W_K or W_V.
+3. Of our own models that is an edit of the receiver's q, k or v. Where others wrote the model, heads may share keys and
+   values, so it is one of the receiver's pattern (by how much its scores change), and of its z.
 
 Source: path patching, Wang et al. 2022 (2211.00593); as transformer_lens.patching.get_act_patch_direct_path.
 """
@@ -11,63 +12,95 @@ Source: path patching, Wang et al. 2022 (2211.00593); as transformer_lens.patchi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import torch
-from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.parts import Path
+from tracer.ablate.edges import pattern_tap
+from tracer.ablate.parts import Head, Path
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model import Transformer
+from tracer.model.protocol import HeadModel
+from tracer.model.stream import AttentionPass, ResidualStream
 
 
 @torch.no_grad()
 def reroute(
-    model: Transformer, tokens: Int[Tensor, "batch pos"], paths: Iterable[Path],
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], paths: Iterable[Path],
     instead: Callable[[str], float | Tensor], positions: tuple[int, ...] | None = None, before: Iterable[Edit] = (),
 ) -> list[Edit]:  # fmt: skip
     """The edits after which each receiver reads its sender's z as `instead` (by tap) says, at `positions` of it.
 
-    They hold for these tokens, on top of the edits `before`. Receivers of later layers read the stream that the edits
-    of earlier ones have changed, so each layer of receivers costs a forward pass.
+    They hold for these tokens, with the edits `before` in force too, of which those of a same tap come after. Receivers
+    of later layers read the stream that the edits of earlier ones have changed, so each layer of receivers costs a
+    forward pass. ValueError where the stream is no sum of what heads write.
     """
-    edits, by_layer = list(before), {}
+    before, edits, by_layer = list(before), [], {}
     for path in paths:
-        by_layer.setdefault(path.receiver[0], {}).setdefault((path.receiver[1], path.into), []).append(path.sender)
-    n_before = len(edits)
+        by_head = by_layer.setdefault(path.receiver[0], {}).setdefault(path.receiver[1], {})
+        by_head.setdefault(path.into, []).append(path.sender)
     for layer, receivers in sorted(by_layer.items()):
-        block, stream = model.blocks[layer], f"blocks.{layer}.hook_resid_pre"
-        senders = {z_tap(sender[0]) for group in receivers.values() for sender in group}
-        with applied(edits), recording(stream, "hook_pos_embed", *senders) as seen:
-            model(tokens)
-            here = []
-            for (head, into), group in receivers.items():
-                x = seen[stream]
-                for sender, head_of_sender in group:
-                    tap = z_tap(sender)
-                    z, which = seen[tap], (head_of_sender,)
-                    change = Edit(tap, which, positions, instead(tap))(z) - z
-                    x = x + write(model, sender, head_of_sender, change[:, :, head_of_sender])
-                x = block.ln1(x) if block.ln1 is not None else x
-                if model.config.positions == "shortformer" and into != "v":
-                    x = x + seen["hook_pos_embed"]
-                weight = {"q": block.attn.W_Q, "k": block.attn.W_K, "v": block.attn.W_V}[into][head]
-                value = einsum(x, weight, "batch pos d_model, d_model d_head -> batch pos d_head")
-                here.append(Edit(f"blocks.{layer}.attn.hook_{into}", (head,), instead=value.unsqueeze(2)))
-        edits += here
-    return edits[n_before:]
+        with applied([*edits, *before]), recording(pattern_tap(layer)) as seen:
+            stream = model.residual_stream(tokens)
+        clean = stream.layers[layer]
+        for head, by_input in receivers.items():
+            found = {}
+            for into, senders in by_input.items():
+                x = clean.resid_pre + sum(_change(stream, sender, instead, positions) for sender in senders)
+                found[into] = replace(clean, resid_pre=x)
+            if isinstance(model, Transformer):
+                edits += _inputs(model, layer, head, found)
+            else:
+                pattern = seen[pattern_tap(layer)][:, head].to(clean.z.dtype)
+                edits += _outputs(layer, head, clean, found, pattern)
+    return edits
 
 
-def write(
-    model: Transformer, layer: int, head: int, z: Float[Tensor, "batch pos d_head"]
+def _change(
+    stream: ResidualStream, sender: Head, instead: Callable[[str], float | Tensor], positions: tuple[int, ...] | None
 ) -> Float[Tensor, "batch pos d_model"]:
-    """What a head adds to the stream: z W_O; without W_O, z in the head's own columns."""
-    weight = model.blocks[layer].attn.W_O
-    if weight is not None:
-        return z @ weight[head]
-    width = z.shape[-1]
-    return torch.nn.functional.pad(z, (head * width, model.config.d_model - (head + 1) * width))
+    layer, head = sender
+    one, tap = stream.layers[layer], z_tap(layer)
+    after = Edit(tap, (head,), positions, instead(tap))(one.z)
+    return one.rewritten((after - one.z)[:, :, head] @ one.weights.W_O[head])
+
+
+def _inputs(model: Transformer, layer: int, head: int, found: dict[str, AttentionPass]) -> list[Edit]:
+    q, k = model.qk_taps(layer)
+    taps = {"q": q, "k": k, "v": f"blocks.{layer}.attn.hook_v"}
+    return [
+        Edit(taps[into], (head,), instead=read.whole(into, head).unsqueeze(2))  # type: ignore[arg-type]
+        for into, read in found.items()
+    ]
+
+
+def _outputs(
+    layer: int, head: int, clean: AttentionPass, found: dict[str, AttentionPass], pattern: Tensor
+) -> list[Edit]:
+    edits = []
+    if "q" in found or "k" in found:
+        q, k = (found.get(into, clean).whole(into, head) for into in ("q", "k"))  # type: ignore[arg-type]
+        after = clean.seen_scores(q @ k.mT * clean.weights.scale, head)
+        scored = Rescored(after - clean.seen_scores(clean.scores(head), head))
+        edits.append(Edit(pattern_tap(layer), (head,), instead=lambda x: scored(x[:, head]).unsqueeze(1)))
+        pattern = scored(pattern)
+    if "v" in found:
+        more = pattern @ (found["v"].whole("v", head) - clean.whole("v", head))
+        edits.append(Edit(z_tap(layer), (head,), instead=lambda z: z + more.unsqueeze(2).to(z)))
+    return edits
+
+
+@dataclass(frozen=True, eq=False)
+class Rescored:
+    """A pattern whose scores change by this, its sums kept: what was masked stays so."""
+
+    by: Float[Tensor, "batch query_pos key_pos"]
+
+    def __call__(self, pattern: Float[Tensor, "batch query_pos key_pos"]) -> Tensor:
+        after = (pattern.log() + self.by.to(pattern)).softmax(-1)
+        return after * pattern.sum(-1, keepdim=True)
 
 
 def z_tap(layer: int) -> str:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Head, check_heads, name
-from tracer.ablate.paths import write, z_tap
+from tracer.ablate.paths import z_tap
 from tracer.ablate.repeats import by_row
 from tracer.ablate.replace import DRAWS, Mode, inputs, planner
-from tracer.config import ModelConfig
 from tracer.data.probes import per_token_loss
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.model import MLP, Norm, Transformer
+from tracer.model.protocol import HeadModel
 
 SMALL, LARGE = 0.25, 1.0
 """Nats of loss below which an effect is called small, logits from which a direct effect is called large. Ours."""
@@ -55,9 +55,10 @@ class Repair:
         )
 
 
+@any_model
 @torch.no_grad()
 def self_repair(
-    model: Transformer,
+    model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
     head: Head,
     mode: Mode | str = "zero",
@@ -69,30 +70,33 @@ def self_repair(
     """Direct effect of a head on the right next token against its whole effect, means over some loss positions.
 
     Source: direct logit attribution with the clean norm scale (transformer_lens ActivationCache.logit_attrs), direction
-    W_U[token] - mean of W_U; self-repair, Rushing and Nanda 2024 (2402.15390); the split into norm and others is ours.
+    W_U[token] - mean of W_U, before any cap of logits; self-repair, Rushing and Nanda 2024 (2402.15390); the
+    split into norm and others is ours.
     """
     (chosen,) = check_heads(model, [head])
-    _refuse_unless_sum(model.config)
     layer, index = chosen
     seen = inputs(model, tokens)
     last, tap = f"blocks.{model.n_layers - 1}.hook_resid_post", z_tap(layer)
     plans = planner(model, tokens, mode, draws=draws, seed=seed)([chosen])
-    with recording(last, tap, "ln_final.hook_scale") as clean:
-        before = model(seen)
+    stream = model.residual_stream(seen)
+    end, writer = stream.end, stream.layers[layer]
 
     def centred(logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, "batch loss_pos"]:
         """Logit of the right next token over the mean of all."""
         right = tokens[:, 1:, None]
         return logits[:, : right.shape[1]].gather(-1, right).squeeze(-1) - logits[:, : right.shape[1]].mean(-1)
 
+    def at_end(x: Tensor) -> Float[Tensor, "batch loss_pos"]:
+        return centred(end(x, capped=False))
+
     def parts(edits: list[Edit]) -> Float[Tensor, "part batch loss_pos"]:
-        with applied(edits), recording(tap) as ablated:
-            after = model(seen)
-        lost = write(model, layer, index, (clean[tap] - ablated[tap])[:, :, index])
-        direct = centred(_held_norm(model, lost, clean.get("ln_final.hook_scale")) @ model.W_U)
-        norm_only = centred(model.ln_final(clean[last] - lost) @ model.W_U)
-        ours = centred(before)
-        missed = ours - centred(after)
+        with applied(edits), recording(tap, last) as ablated:
+            model(seen)
+        change = (ablated[tap].to(writer.z) - writer.z)[:, :, index] @ writer.weights.W_O[index]
+        lost = -writer.rewritten(change)
+        direct = centred(end.held(lost, stream.final))
+        ours = at_end(stream.final)
+        missed, norm_only = ours - at_end(ablated[last].to(lost)), at_end(stream.final - lost)
         return torch.stack([direct, missed, direct - (ours - norm_only), ours - norm_only - missed])
 
     read = loss_positions
@@ -101,37 +105,15 @@ def self_repair(
         read[:, loss_positions] = True
     found = torch.stack([parts(edits) for edits in plans]).mean(0)
     direct, missed, by_norm, by_others = (float(part[read].mean()) for part in found)
-    delta = _losses(model, tokens, plans) - per_token_loss(before, tokens)
+    delta = _losses(model, tokens, plans) - per_token_loss(stream.logits, tokens)
     return Repair(chosen, direct, missed, by_norm, by_others, estimate(by_row(delta, read)))
 
 
 def _losses(
-    model: Transformer, tokens: Int[Tensor, "batch pos"], plans: Iterable[list[Edit]]
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], plans: Iterable[list[Edit]]
 ) -> Float[Tensor, "batch loss_pos"]:
     found = []
     for edits in plans:
         with applied(edits):
             found.append(per_token_loss(model(inputs(model, tokens)), tokens))
     return torch.stack(found).mean(0)
-
-
-def _held_norm(
-    model: Transformer, x: Float[Tensor, "batch pos d_model"], scale: Tensor | None
-) -> Float[Tensor, "batch pos d_model"]:
-    """A part of the stream as the final norm passes it on when its scale is that of the whole."""
-    norm = model.ln_final
-    if not isinstance(norm, Norm):
-        return x
-    assert scale is not None
-    x = (x - x.mean(-1, keepdim=True) if norm.centre else x) / scale
-    return x if norm.w is None else x * norm.w
-
-
-def _refuse_unless_sum(config: ModelConfig) -> None:
-    if not config.residual or (config.norm != "none" and config.norm_position == "post"):
-        raise ValueError(
-            f"a direct effect needs a residual stream that is the sum of its parts; here residual={config.residual} "
-            f"and norm_position={config.norm_position}"
-        )
-    if config.unembed_hidden:
-        raise ValueError(f"a direct effect needs a linear unembedding; here it is an {MLP.__name__}: it has no W_U")

@@ -16,8 +16,9 @@ from tracer.interventions.edits import Edit, applied, exist, recording
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
-Mode = Literal["zero", "mean", "resample"]
+Mode = Literal["zero", "mean", "resample", "paired"]
 MODES: tuple[Mode, ...] = ("zero", "mean", "resample")
+"""Those that need no second batch."""
 DRAWS = 5
 NO_OTHER = "the mean is that of the other sequences, and here is only one: give a reference= batch"
 
@@ -40,8 +41,7 @@ def plan(
 ) -> list[Edit]:
     """The edits that switch heads off. mean and resample need `z` of a reference batch at least as long as the input,
     and which of its rows are the input's `own` (`own_rows`; default: the reference is the input)."""
-    if mode not in MODES:
-        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+    _known(mode)
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
         by_layer.setdefault(layer, []).append(head)
@@ -62,6 +62,8 @@ def replacement(
         raise ValueError(f"mode={mode!r} needs a reference batch to take the replacement from")
     reference = seen[tap]
     own = torch.arange(len(reference), device=reference.device) if own is None else own
+    if mode == "paired":
+        return reference
     if mode == "mean":
         if len(reference) == 1 and bool((own >= 0).any()):
             raise ValueError(NO_OTHER)
@@ -136,8 +138,7 @@ def checked(
     draws: int,
 ) -> Int[Tensor, "reference_batch pos"]:  # fmt: skip
     """The reference batch (default: the input itself) as long as the input, or an error that says what is wrong."""
-    if mode not in MODES:
-        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+    _known(mode)
     if draws < 1:
         raise ValueError(f"draws={draws}: resampling needs at least 1")
     found = tokens if reference is None else reference
@@ -147,11 +148,31 @@ def checked(
         raise ValueError(
             f"the reference batch has {found.shape[1]} positions, the input {tokens.shape[1]}: give a longer one"
         )
+    if mode == "paired" and (reference is None or reference.shape != tokens.shape):
+        raise ValueError(
+            f"mode='paired' puts row i of reference= in place of row i: the input is {list(tokens.shape)}, so must the "
+            f"reference be, not {None if reference is None else list(reference.shape)}"
+        )
+    if mode == "resample" and len(found) == len(tokens) and bool((own_rows(tokens, _cut(found, tokens)) < 0).all()):
+        raise ValueError(
+            f"the reference has {len(found)} rows as the input has, and none in common: if row i of it is meant for "
+            f"row i (clean and corrupted prompts), say mode='paired'; to draw at random from others, give more "
+            f"rows than {len(found)}"
+        )
     if mode == "resample" and len(found) < len(tokens):
         raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(found)}")
     if mode == "resample" and len(found) < 2:
         raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
-    return found[:, : tokens.shape[1]]
+    return _cut(found, tokens)
+
+
+def _cut(reference: Tensor, tokens: Tensor) -> Tensor:
+    return reference[:, : tokens.shape[1]]
+
+
+def _known(mode: Mode | str) -> None:
+    if mode not in (*MODES, "paired"):
+        raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}, paired")
 
 
 def planner(
@@ -186,10 +207,10 @@ def planner(
         edits = [*held, *plan(chosen.heads, mode, seen, own, draw, where)]
         edits += [Edit(z_tap(a.layer), None, where, instead(z_tap(a.layer))) for a in chosen.attentions]
         edits += [Edit(mlp_tap(m.layer), None, where, instead(mlp_tap(m.layer))) for m in chosen.mlps]
-        edits += cut(chosen.edges, instead)
-        if chosen.paths:
-            assert isinstance(model, Transformer)
-            edits += reroute(model, tokens, chosen.paths, instead, where, edits)
+        cuts = cut(chosen.edges, instead)
+        edits += cuts
+        if chosen.paths:  # they come first: of a pattern that changes, the mass is cut that it then has
+            edits = [*reroute(model, tokens, chosen.paths, instead, where, edits), *edits]
         return edits
 
     return plans

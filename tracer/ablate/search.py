@@ -21,6 +21,7 @@ from tracer.ablate.engine import losses
 from tracer.ablate.parts import Head
 from tracer.ablate.replace import Mode, ready
 from tracer.data.probes import new_tokens, predictable
+from tracer.huggingface.any_model import any_model
 from tracer.model.protocol import HeadModel
 
 Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"]]
@@ -66,6 +67,7 @@ def repeat_gain(loss: Float[Tensor, "set batch loss_pos"]) -> Float[Tensor, " se
     return (loss[..., new_tokens(period)].mean(-1) - loss[..., predictable(period)].mean(-1)).mean(-1)
 
 
+@any_model
 def build_up(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
@@ -82,6 +84,7 @@ def build_up(
     return _search(model, tokens, mode, behaviour, target, keep=True, how=how)
 
 
+@any_model
 def knock_down(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],

@@ -31,7 +31,10 @@ def sources(
     if mode == "mean":
         total, n = _total(model, reference, at_once), len(reference)
         return lambda some: lambda layer, head, draw, z: replace.mean_of_others(total[layer][:, head], n, z, own[some])
-    orders = torch.stack([replace.derangement(len(reference), seed=draw) for draw in draws]).to(reference.device)
+    if mode == "paired":
+        orders = torch.arange(len(reference), device=reference.device)[None]
+    else:
+        orders = torch.stack([replace.derangement(len(reference), seed=draw) for draw in draws]).to(reference.device)
 
     def resampled(some: slice) -> Replacement:
         needed, place = orders[:, some].unique(return_inverse=True)  # of [draw, row]

@@ -17,6 +17,7 @@ from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.nulls import holm
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import DRAWS, Mode, ready
+from tracer.huggingface.any_model import any_model
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ MOST = 64
 """Heads whose pairs are run without being named: 2016 pairs."""
 
 
+@any_model
 def sweep(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
@@ -69,6 +71,7 @@ def sweep(
     return xr.Dataset({"effect": effect, **{name: (effect.dims, found) for name, found in sure.items()}}, attrs=attrs)
 
 
+@any_model
 def pairs(
     model: HeadModel,
     tokens: Int[Tensor, "batch pos"],

@@ -30,6 +30,7 @@ from tracer.ablate.repeats import Repeats
 from tracer.ablate.replace import MODES, refuse_other_things
 from tracer.analysis.eval_sequences import MORE
 from tracer.data.probes import PROBE_SEED, repeated
+from tracer.huggingface.any_model import any_model
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.store import Run, open_run
@@ -82,6 +83,7 @@ class Verdict:
         return "\n".join([*lines, "", self.snippet])
 
 
+@any_model
 @torch.no_grad()
 def verdict(
     run_or_model: Run | str | HeadModel,
@@ -155,6 +157,6 @@ def _elsewhere(run: object, head: Head, step: int | None, own: float) -> str:
 
 def _repaired(model: HeadModel, rows: Repeats, head: Head) -> str | None:
     """Self-repair in words, where there is a direct effect to speak of."""
-    if not isinstance(model, Transformer) or not has_paths(model) or model.config.unembed_hidden:
+    if not has_paths(model) or (isinstance(model, Transformer) and model.config.unembed_hidden):
         return None
     return self_repair(model, rows.tokens, head, loss_positions=rows.again).words()

@@ -7,128 +7,122 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import recording
+from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
-    from tracer.model import Transformer
+    import xarray as xr
 
 
-@dataclass(frozen=True)
-class Attribution:
-    """What each part adds to the logit of one target at every position; everything sums to `logit`."""
-
-    embed: Float[Tensor, "batch pos"]
-    """The token's own embedding, and its position's where that is added to the stream."""
-    heads: Float[Tensor, "layer head batch pos"]
-    mlps: Float[Tensor, "layer batch pos"]
-    """Biases inside an MLP belong to it; 0 where there is none."""
-    biases: Float[Tensor, "batch pos"]
-    """b_O of every layer, and the final norm's own."""
-    logit: Float[Tensor, "batch pos"]
-
-
-def refuse_unless_sum(model: Transformer) -> None:
-    """ValueError for a model whose logits are no sum of its parts, naming the options that stand in the way."""
-    config = model.config
-    reasons = [
-        reason
-        for stands, reason in (
-            (not config.residual, "residual=False: each sublayer replaces the stream"),
-            (
-                config.norm != "none" and config.norm_position == "post",
-                "norm_position=post: each norm rescales the sum",
-            ),
-            (bool(config.unembed_hidden), f"unembed_hidden={config.unembed_hidden}: logits are no linear map of it"),
-            (not config.attn_out, "attn_out=False: heads write side by side, without W_O"),
-        )
-        if stands
-    ]
-    if reasons:
-        raise ValueError(f"logits of this model are not the sum of what its parts write: {'; '.join(reasons)}")
-
-
+@any_model
 @torch.no_grad()
 def logit_attribution(
-    model: Transformer,
+    model: HeadModel,
     tokens: Int[Tensor, "batch pos"],
-    targets: Int[Tensor, "batch pos"],
+    targets: Int[Tensor, "batch pos"] | None = None,
     *,
     against: Int[Tensor, "batch pos"] | None = None,
-) -> Attribution:
+) -> xr.Dataset:
     """What every head, MLP and embedding adds to the logit of `targets`, minus that of `against` or the mean logit.
 
-    Source: Elhage et al. 2021; transformer-lens ActivationCache.logit_attrs. Exact for the scale of the final norm held
-    at this pass; indirect effects, through later parts, are not in it. Costs a forward pass and 2 d_model FLOPs for
-    each part, position and target.
+    embed[batch, pos] (positions included, where they are added to the stream), heads[layer, head, batch, pos],
+    mlps[layer, batch, pos] (their own biases included), biases[batch, pos]; they sum to logit[batch, pos]. `targets`:
+    default the token that comes next, at the last position the likeliest.
+
+    Source: Elhage et al. 2021; transformer-lens ActivationCache.logit_attrs. Exact for the scales of norms held at this
+    pass; indirect effects, through later parts, are not in it. Where logits are capped (Gemma 2) it is the logit before
+    the cap. Costs a forward pass and 2 d_model FLOPs for each part, position and target. ValueError, with the reason,
+    where logits are no sum of what parts write.
     """
-    refuse_unless_sum(model)
-    n_layers, config = model.n_layers, model.config
-    with recording("hook_embed", "hook_pos_embed", "hook_z", "hook_mlp_out", "hook_scale") as seen:
-        logits = model(tokens)
-    columns = model.W_U.detach().T
-    reference = columns.mean(0) if against is None else columns[against]
-    direction = columns[targets] - reference  # [batch pos d_model]
-    final = seen.get("ln_final.hook_scale")
-    gain = getattr(model.ln_final, "w", None)
-    direction = direction if gain is None else direction * gain.detach()
-    if config.norm == "layer" and final is not None:
-        direction = direction - direction.mean(-1, keepdim=True)  # centring is linear and its own transpose
-    held = direction if final is None else direction / final
+    import xarray as xr
 
-    def share(vector: Tensor) -> Tensor:
-        return einsum(vector, held, "batch pos d_model, batch pos d_model -> batch pos")
+    stream = model.residual_stream(tokens)
+    targets = _following(tokens, stream.logits) if targets is None else targets
+    end = stream.end
+    columns = end.W_U.T
+    direction = columns[targets] - (columns.mean(0) if against is None else columns[against])  # [batch pos d_model]
+    biases = torch.zeros_like(direction[..., 0])
+    if end.norm is not None:
+        if end.norm.bias is not None:
+            biases = biases + direction @ end.norm.bias
+        direction = direction if end.norm.gain is None else direction * end.norm.gain
+        if end.norm.centre:
+            direction = direction - direction.mean(-1, keepdim=True)  # centring is linear and its own transpose
+        direction = direction / end.norm.scale(stream.final)
+    if end.b_U is not None:
+        biases = biases + end.b_U[targets] - (end.b_U.mean() if against is None else end.b_U[against])
 
-    embed = share(seen["hook_embed"])
-    if config.positions in ("learned", "sinusoidal"):
-        embed = embed + share(seen["hook_pos_embed"].expand_as(seen["hook_embed"]))
-    heads = torch.stack([
-        einsum(seen[f"blocks.{layer}.attn.hook_z"], _out(model, layer), held,
-               "batch pos head d_head, head d_head d_model, batch pos d_model -> head batch pos")
-        for layer in range(n_layers)
-    ])  # fmt: skip
-    nothing = torch.zeros_like(embed)
-    mlps = torch.stack([
-        share(seen[name]) if (name := f"blocks.{layer}.hook_mlp_out") in seen else nothing for layer in range(n_layers)
-    ])  # fmt: skip
-    biases = torch.zeros_like(held[0, 0])
-    for block in model.blocks:
-        biases = biases if block.attn.b_O is None else biases + block.attn.b_O.detach()
-    by_pos = einsum(biases, held, "d_model, batch pos d_model -> batch pos")
-    last = getattr(model.ln_final, "b", None)
-    if last is not None:
-        by_pos = by_pos + einsum(last.detach(), columns[targets] - reference, "d_model, batch pos d_model -> batch pos")
-    chosen = logits.gather(-1, targets[..., None])[..., 0]
+    def share(vectors: Float[Tensor, "*parts batch pos d_model"]) -> Float[Tensor, "*parts batch pos"]:
+        return einsum(vectors, direction, "... batch pos d_model, batch pos d_model -> ... batch pos") * end.times
+
+    embed = share(stream.embed if stream.pos_embed is None else stream.embed + stream.pos_embed)
+    heads = torch.stack([share(layer.heads_out()) for layer in stream.layers])
+    mlps = torch.stack([torch.zeros_like(embed) if mlp is None else share(mlp) for mlp in stream.mlp_out])
+    biases = biases * end.times + sum(share(layer.bias_out) for layer in stream.layers)
+    logits = end(stream.final, capped=False)
     base = logits.mean(-1) if against is None else logits.gather(-1, against[..., None])[..., 0]
-    return Attribution(embed, heads, mlps, by_pos, chosen - base)
+    rows = {"batch": np.arange(len(tokens)), "pos": np.arange(tokens.shape[1])}
+    found = {
+        "embed": (("batch", "pos"), embed), "heads": (("layer", "head", "batch", "pos"), heads),
+        "mlps": (("layer", "batch", "pos"), mlps), "biases": (("batch", "pos"), biases),
+        "logit": (("batch", "pos"), logits.gather(-1, targets[..., None])[..., 0] - base),
+        "target": (("batch", "pos"), targets),
+    }  # fmt: skip
+    return xr.Dataset(
+        {name: (dims, x.cpu().numpy()) for name, (dims, x) in found.items()},
+        {"layer": np.arange(len(heads)), "head": np.arange(heads.shape[1]), **rows},
+        {"long_name": "direct logit attribution", "units": "logits",
+         "against": "the mean logit" if against is None else "the logit of another token",
+         "note": "norms held at the scale of this pass; before the cap of logits" if end.cap else
+                 "norms held at the scale of this pass"},
+    )  # fmt: skip
 
 
-def _out(model: Transformer, layer: int) -> Tensor:
-    weight = model.blocks[layer].attn.W_O
-    assert weight is not None
-    return weight.detach()
-
-
+@any_model
 @torch.no_grad()
 def logit_lens(
-    model: Transformer, tokens: Int[Tensor, "batch pos"], targets: Int[Tensor, "batch pos"]
-) -> tuple[Float[Tensor, "layer1 batch pos"], Int[Tensor, "layer1 batch pos"]]:
-    """log p of `targets`, and their rank (0: the first), if the model stopped before each layer and at its end.
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], targets: Int[Tensor, "batch pos"] | None = None
+) -> xr.Dataset:
+    """What the model would say next if it stopped before each layer, or at its end (layer = n_layers).
 
-    Source: nostalgebraist 2020. The final norm is computed anew from each stream. layer1 runs over n_layers + 1 places.
+    log_p[layer, batch, pos] of `targets` (default as in `logit_attribution`) in nats, their rank (0: the first), and
+    top, the likeliest token. Source: nostalgebraist 2020. The final norm is computed anew from each stream.
     """
+    import xarray as xr
+
     names = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.n_layers)]
     last = f"blocks.{model.n_layers - 1}.hook_resid_post"
+    why_not = getattr(model, "why_no_stream", "")
+    if why_not:
+        raise ValueError(why_not)
     with recording(*names, last) as seen:
-        model(tokens)
-    found = [model.logits(seen[name]) for name in (*names, last)]
-    log_p = torch.stack([x.log_softmax(-1).gather(-1, targets[..., None])[..., 0] for x in found])
-    ranks = torch.stack([(x > x.gather(-1, targets[..., None])).sum(-1) for x in found])
-    return log_p, ranks
+        logits = model(tokens)
+    wanted = (_following(tokens, logits) if targets is None else targets)[..., None]
+    log_p, ranks, top = [], [], []
+    for name in (*names, last):
+        found = model.logits(seen[name]).log_softmax(-1)
+        own = found.gather(-1, wanted)
+        log_p.append(own[..., 0])
+        ranks.append((found > own).sum(-1))
+        top.append(found.argmax(-1))
+    return xr.Dataset(
+        {name: (("layer", "batch", "pos"), torch.stack(x).cpu().numpy())
+         for name, x in (("log_p", log_p), ("rank", ranks), ("top", top))}
+        | {"target": (("batch", "pos"), wanted[..., 0].cpu().numpy())},
+        {"layer": np.arange(model.n_layers + 1), "batch": np.arange(len(tokens)), "pos": np.arange(tokens.shape[1])},
+        {"long_name": "logit lens", "units": "nats"},
+    )  # fmt: skip
+
+
+def _following(tokens: Int[Tensor, "batch pos"], logits: Tensor) -> Int[Tensor, "batch pos"]:
+    """The token that comes next; at the last position the likeliest."""
+    return torch.cat([tokens[:, 1:], logits[:, -1:].argmax(-1)], 1)

@@ -198,8 +198,7 @@ def by_chance(run: Run) -> float:
     """What heads with random weights of this model's shapes read of each other."""
     from tracer.analysis.composition import random_composition
 
-    model = run.config.model
-    return random_composition(model.d_model, model.head_width)[0]
+    return random_composition(*run.model().head_weights().W_Q.shape[2:])[0]
 
 
 def perplexity(loss: ArrayLike) -> NDArray[np.float64]:

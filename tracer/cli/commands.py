@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
+import json as json_text
+import math
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from tracer.cli import configs, serving, trainings
+from tracer.cli.check import check
 from tracer.cli.demo import demo
+from tracer.cli.serving import HERE
 from tracer.cli.watch_run import watch_run
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
+from tracer.store.descriptors import raise_descriptors, silence
 
-EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130
+EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130  # and 6 of `check`
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
 
+Tracker = Literal["wandb", "tensorboard", "mlflow", "trackio"]
 Config = Annotated[TrainConfig, tyro.conf.arg(name="")]
 
 
 def main(args: list[str] | None = None) -> None:
     """Train small transformers and watch every attention head: `tracer COMMAND --help`, `tracer --version`."""
-    args = sys.argv[1:] if args is None else args
+    _run(sys.argv[1:] if args is None else args)
+
+
+def manyeyes(args: list[str] | None = None) -> None:
+    """The command `manyeyes`, which is `tracer view`."""
+    args = ["view", *(sys.argv[1:] if args is None else args)]
+    _run(args[1:] if args[1:] == ["--version"] else args)
+
+
+def _run(args: list[str]) -> None:
+    """Read the words of a command line, do what they say, and end the program with its status."""
+    raise_descriptors()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if args == ["--version"]:
@@ -32,8 +51,16 @@ def main(args: list[str] | None = None) -> None:
         return
     try:
         status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
-    except (ValueError, OSError) as error:  # mistakes of the user end in one line, not in a traceback
-        sys.stderr.write(f"error: {error}\n")
+    except BrokenPipeError:  # nobody reads on (`tracer ls | head`)
+        silence()
+        status = 0
+    except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
+        sys.stderr.write(f"error: {error or 'not enough memory'}\n".encode("utf-8", "replace").decode())
+        status = EXIT_USAGE
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        sys.stderr.write(f"error: not enough memory for that: {str(error).splitlines()[0]}\n")
         status = EXIT_USAGE
     except KeyboardInterrupt:
         _say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")
@@ -42,24 +69,97 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
-    app, train = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
-    for name, preset in PRESETS.items():
-        train.command(name=name, help=preset.description)(_train(name, preset.config))
-    app.command(train, name="train", help="Train a preset; any of its settings can be overridden.")
-    # the parent is opened before the options are read: its settings are their defaults
+    app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
+    # a file or a parent is opened before the options are read: its settings are their defaults
+    if args[:1] == ["train"] and (path := _value(args, "--config")):
+        theirs, preset = configs.read(path)
+        app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
+            _train(preset, theirs, path)
+        )
+    else:
+        for name, preset in PRESETS.items():
+            presets.command(name=name, help=preset.description)(_train(name, preset.config))
+        app.command(presets, name="train", help="Train a preset, or --config FILE; any setting can be overridden.")
     parent = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
-    for command in (resume, _fork(parent), sweep, diagnose, watch_run, open, ls, export, demo, reproduce):
+    for command in (
+        resume, _fork(parent), sweep, diagnose, watch_run, check, open, ls, export, demo, _view(args), reproduce,
+    ):  # fmt: skip
         app.command(command)
     return app
 
 
-def _train(preset: str, theirs: TrainConfig) -> Callable[..., str]:
-    def train(config: Config = theirs) -> str:
+def _view(args: list[str]) -> Callable[..., int]:
+    here = (_value(args, "--host") or HERE[0]) in HERE
+
+    def view(
+        runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
+        read_only: bool = not here, browser: bool = here and sys.stdin.isatty(),
+    ) -> int:  # fmt: skip
+        """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
+
+        Without a name it shows the runs below checkpoints/, or below the folders that MANYEYES_RUNS names.
+        `manyeyes` is the same command. Ctrl-C ends it.
+
+        Args:
+            runs: A run (its name under checkpoints/, or its directory), or folders of runs.
+            host: Where to listen. Any other name than localhost lets others in: they are asked for a token, which is
+                printed here or taken from MANYEYES_TOKEN.
+            port: Default: the first free one from 8501.
+            read_only: Let nobody start or stop anything, or name a path. Default: when others are let in.
+            browser: Open the page. Default: when a person is at the terminal, and the page is for this machine.
+        """
+        return serving.view(runs, host, port, read_only, browser)
+
+    return view
+
+
+def _value(args: list[str], option: str) -> str | None:
+    """What follows an option; None where it is not given."""
+    for word, following in zip(args, [*args[1:], None], strict=True):
+        if word == option or word.startswith(f"{option}="):
+            return following if word == option else word.partition("=")[2]
+    return None
+
+
+def _train(preset: str | None, theirs: TrainConfig, path: str | None = None) -> Callable[..., str]:
+    def train(
+        config: Config = theirs, seeds: tuple[int, ...] = (), set: tuple[str, ...] = (),
+        track: tuple[Tracker, ...] = (), overwrite: bool = False,
+    ) -> str:  # fmt: skip
+        """Train a run, or one for each seed and each value of each setting.
+
+        Args:
+            seeds: Train a run with each of these, one after the other.
+            set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
+            track: Tell these experiment trackers what is recorded.
+            overwrite: Replace runs of that name, if there are any.
+        """
+        if seeds or set:
+            return trainings.train_all(config, preset, seeds, set, track, overwrite)
         from tracer.training import loop
 
-        return loop.train(config, preset=preset).status
+        return loop.train(config, preset=preset, track=track, overwrite=overwrite).status
 
-    return train
+    if path is None:
+        return train
+
+    def train_file(
+        config_file: Annotated[str, tyro.conf.arg(name="config")], config: Config = theirs,
+        seeds: tuple[int, ...] = (), set: tuple[str, ...] = (), track: tuple[Tracker, ...] = (),
+        overwrite: bool = False,
+    ) -> str:  # fmt: skip
+        """Train what a file says.
+
+        Args:
+            config_file: Settings in YAML or JSON: those of a preset that it may name, or a run.json.
+            seeds: Train a run with each of these, one after the other.
+            set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
+            track: Tell these experiment trackers what is recorded.
+            overwrite: Replace runs of that name, if there are any.
+        """
+        return train(config, seeds, set, track, overwrite)
+
+    return train_file
 
 
 def resume(run: str, /, steps: int | None = None) -> str:
@@ -79,16 +179,17 @@ def _fork(parent: str | None) -> Callable[..., str]:
 
     theirs = replace(open_run(parent).config, run=None) if parent else TrainConfig()
 
-    def fork(parent: str, /, step: int, config: Config = theirs) -> str:
+    def fork(parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False) -> str:
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
         Args:
             parent: A name under checkpoints/, or a directory.
             step: Where to begin: a step whose weights are kept.
+            overwrite: Replace the run of that name, if there is one.
         """
         from tracer.training import loop
 
-        return loop.fork(parent, step, config).status
+        return loop.fork(parent, step, config, overwrite=overwrite).status
 
     return fork
 
@@ -100,6 +201,7 @@ def sweep(
     steps: tuple[int, ...] | None = None,
     draws: int = 5,
     frozen: bool = False,
+    json: bool = False,
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
 
@@ -111,6 +213,7 @@ def sweep(
         steps: Only these snapshots.
         draws: Other sequences that resample takes a replacement from, for a mean.
         frozen: Hold every pattern at the clean run's.
+        json: Print, as JSON, where the numbers are and what they are of.
     """
     from accelerate import PartialState
 
@@ -120,19 +223,25 @@ def sweep(
 
     opened = open_run(run)
     try:
-        with Bar("sweeping", "snapshots") as bar:
-            found = sweep_run(opened, modes, steps, draws, frozen, bar.update)
+        with contextlib.nullcontext() if json else Bar("sweeping", "snapshots") as bar:
+            found = sweep_run(opened, modes, steps, draws, frozen, bar.update if bar else None)
     except KeyboardInterrupt:
         if PartialState().is_main_process:
             _say(f"stopped; `tracer sweep {run}` goes on where it stopped")
         return EXIT_STOPPED
     if PartialState().is_main_process:
         n = found.sizes["step"]
+        if json:
+            _print(
+                run=opened.name, effects=str(opened.dir / "effects.zarr"), steps=found["step"].values.tolist(),
+                modes=found["mode"].values.tolist(), probes=found["probe"].values.tolist(),
+            )  # fmt: skip
+            return 0
         _say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
     return 0
 
 
-def diagnose(run: str, /, why: bool = False) -> int:
+def diagnose(run: str, /, why: bool = False, json: bool = False) -> int:
     """Say what went wrong in a run, the worst first: evidence, since when, in which heads, and what helps.
 
     The exit status is 0 when nothing bad was found (there may be something to watch), 5 otherwise.
@@ -140,17 +249,23 @@ def diagnose(run: str, /, why: bool = False) -> int:
     Args:
         run: A name under checkpoints/, or a directory.
         why: Say also when each finding is made, and where its numbers come from.
+        json: Print the findings as JSON.
     """
     from tracer.diagnosis import examine, report
     from tracer.store import open_run
 
     opened = open_run(run)
     diagnosis = examine(opened)
-    _say(report(opened.name, diagnosis, why))
+    if json:
+        _print(run=opened.name, **asdict(diagnosis))
+    else:
+        _say(report(opened.name, diagnosis, why))
     return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
 
 
-def open(model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None) -> int:
+def open(
+    model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None, json: bool = False
+) -> int:
     """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
 
     Args:
@@ -158,54 +273,74 @@ def open(model: str, /, run: str | None = None, revisions: tuple[str, ...] = (),
         run: Name under checkpoints/, or a directory. Default: the model's name.
         revisions: Names on the hub whose numbers are steps: step0 step1000 step143000.
         bos: Begin every sequence with the start token. Default: when the tokenizer has one.
+        json: Print, as JSON, which run was made.
     """
     from tracer.huggingface.opening import open_hf
 
     def tell(done: int, of: int, step: int) -> None:
-        _say(f"step {step} measured ({done} of {of})")
+        if not json:
+            _say(f"step {step} measured ({done} of {of})")
 
     made = open_hf(model, run, revisions=revisions or None, bos=bos, progress=tell)
+    if json:
+        _print(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
+               steps=made.steps)  # fmt: skip
+        return 0
     _say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
     return 0
 
 
-def ls(root: str = "checkpoints", /) -> int:
+def ls(root: str | None = None, /, json: bool = False) -> int:
     """List the runs below a folder, newest first.
 
     Args:
-        root: The folder.
+        root: The folder. Default: checkpoints/, or those of MANYEYES_RUNS.
+        json: Print them as JSON.
     """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from tracer.store import broken_runs, list_runs
+    from tracer.store import ROOTS, broken_runs, list_runs
 
     runs, broken = list_runs(root), broken_runs(root)
-    if not runs and not broken:
-        _say(f"no runs below {root}; `tracer demo` trains one")
-        return 0
-    table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
+    rows: list[dict[str, Any]] = []
     for run in runs:
         meta = run.meta
         try:
             about = run.about
-            what = meta.get("preset") or "-" if about.kind == "trained" else f"{about.kind} {about.author}".strip()
-            planned = "" if about.steps is None else f"/{about.steps}"
-            cells = (
-                what, run.status, f"{meta['step']}{planned}", str(len(run.steps)), f"{meta['n_params']:,}",
-                meta["created"][:16].replace("T", " "),
-            )  # fmt: skip
+            rows.append({
+                "run": run.name, "directory": str(run.dir), "kind": about.kind, "preset": meta.get("preset"),
+                "author": about.author, "status": run.status, "step": int(meta["step"]), "planned": about.steps,
+                "snapshots": len(run.steps), "n_params": int(meta["n_params"]), "created": str(meta["created"]),
+            })  # fmt: skip
         except (TypeError, ValueError) as error:  # run.json was damaged by hand, or has fields of a later version
             broken[run.name] = str(error)
-            continue
-        table.add_row(*map(escape, (run.name, *cells)))
+    if json:
+        _print(runs=rows, broken=broken)
+    elif not rows and not broken:
+        _say(f"no runs below {root or ', '.join(map(str, ROOTS))}; `tracer demo` trains one")
+    else:
+        _table(rows, broken)
+    return 0
+
+
+def _table(rows: list[dict[str, Any]], broken: dict[str, str]) -> None:
+    """The runs in columns, then why the others cannot be opened."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
+    for row in rows:
+        what = row["preset"] or "-" if row["kind"] == "trained" else f"{row['kind']} {row['author']}".strip()
+        planned = "" if row["planned"] is None else f"/{row['planned']}"
+        cells = (
+            row["run"], what, row["status"], f"{row['step']}{planned}", str(row["snapshots"]), f"{row['n_params']:,}",
+            row["created"][:16].replace("T", " "),
+        )  # fmt: skip
+        table.add_row(*map(escape, cells))
     for name in broken:
         table.add_row(escape(name), "-", "unreadable")
     Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
     for name, reason in broken.items():
         _say(f"{name}: {reason}")
-    return 0
 
 
 def export(run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface") -> int:
@@ -261,3 +396,16 @@ def reproduce(
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def _print(**facts: Any) -> None:
+    """One JSON object; what is not finite is null."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    _say(json_text.dumps(plain(facts), indent=1, allow_nan=False))

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from dataclasses import replace
-from pathlib import Path
-from urllib.parse import urlencode
 
 import numpy as np
 
+from tracer.cli import serving
 from tracer.config import TrainConfig
 from tracer.presets import preset
 from tracer.store import Run
-
-FIRST_PORT = 8501
-SERVER_SECONDS = 60
 
 
 def demo(
@@ -40,8 +30,11 @@ def demo(
     """
     config = preset("demo").config
     config = replace(config, run=run or f"demo-{seed}", seed=seed, steps=steps or config.steps)
-    server = _serve(config.run or "", port) if dashboard else None
-    try:
+    with contextlib.ExitStack() as stack:
+        server = None
+        if dashboard:
+            server, at = stack.enter_context(serving.dashboard(port=port))
+            _print(f"dashboard: {serving.address('localhost', at, run=config.run or '')}")
         trained = _train_or_continue(config)
         if trained.status == "finished":
             _print(verdict(trained))
@@ -50,10 +43,6 @@ def demo(
             with contextlib.suppress(KeyboardInterrupt):
                 server.wait()
         return trained.status
-    finally:
-        if server is not None:
-            server.terminate()
-            server.wait()
 
 
 def _train_or_continue(config: TrainConfig) -> Run:
@@ -125,45 +114,6 @@ def verdict(run: Run) -> str:
     if costs["the strongest induction head"] < 0.5:
         lines.append("A small effect of one head does not mean that it is unused: others may do the same work.")
     return "\n".join([*lines, "", str(ablate.verdict(run, layer, head))])
-
-
-def _serve(run: str, port: int | None) -> subprocess.Popen[bytes]:
-    """Start the dashboard as a process of its own and wait until it answers."""
-    spec = importlib.util.find_spec("dashboard")
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(
-            "the dashboard is not installed beside tracer; `pip install -e .` in the repository, or --no-dashboard"
-        )
-    app = Path(next(iter(spec.submodule_search_locations))) / "app.py"
-    port = port or _free_port()
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", str(app), "--server.headless", "true", "--server.port", str(port)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    began = time.monotonic()
-    while not _answers(port):
-        if server.poll() is not None or time.monotonic() - began > SERVER_SECONDS:
-            server.terminate()
-            raise OSError(f"the dashboard did not start on port {port}; try `streamlit run {app}` to see why")
-        time.sleep(0.1)
-    _print(f"dashboard: http://localhost:{port}/?{urlencode({'run': run})}")
-    return server
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2) as response:
-            return response.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def _free_port() -> int:
-    for port in range(FIRST_PORT, FIRST_PORT + 100):
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    raise OSError(f"no free port between {FIRST_PORT} and {FIRST_PORT + 99}; give one with --port")
 
 
 def _print(text: str) -> None:

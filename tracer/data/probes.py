@@ -58,7 +58,9 @@ def repeated(
     each token has exactly one earlier copy (of 2 tokens beside bos, the control's new one is the filler). With `at`
     every row has that one period, a block as long, and no filler. Errors: ValueError where there is no room.
     """
-    others, rng = np.delete(np.arange(d_vocab), bos), np.random.default_rng(seed)
+    if not 0 <= bos < max(d_vocab, 1):
+        raise ValueError(f"bos={bos} is no token of a vocabulary of d_vocab={d_vocab}")
+    others, rng = np.delete(np.arange(max(d_vocab, 1)), bos), np.random.default_rng(seed)
     length = period(d_vocab, n_ctx) if at is None else at
     spare = length if at is None else 0
     if length < 1 or d_vocab < 3 or at and (2 * at >= n_ctx or 2 * at > len(others)):

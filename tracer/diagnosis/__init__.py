@@ -54,6 +54,8 @@ def diagnose(run: Run) -> list[Finding]:
 
     `tracer diagnose four-blocks-0` prints the same.
     """
+    if not hasattr(run, "trace"):
+        raise TypeError(f"diagnose takes a run, such as tracer.open_run(name), not {type(run).__name__}")
     return examine(run).findings
 
 

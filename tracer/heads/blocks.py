@@ -94,6 +94,7 @@ def stats(
     mask: Mask | None = None,
     v: Float[Tensor, "batch key_pos kv_head d_value"] | None = None,
     thumbs: int | None = None,
+    only: slice | None = None,
     block_scores: int | None = None,
 ) -> HeadStats:
     """Entropy, largest weight and the mass on special keys of every attention row, without storing a pattern.
@@ -102,13 +103,16 @@ def stats(
     half precision is computed in float32. Scores must be scale * q . k plus `mask` and nothing else (no soft cap).
     Query head h reads key head h // (head // kv_head). `mask` and `causal` mean what they mean in
     F.scaled_dot_product_attention, and may be combined. With v, the heads' outputs z come from the same pass; with
-    `thumbs`, so does the pattern, max-pooled to at most thumbs x thumbs cells (`pools`).
+    `thumbs`, so does the pattern, max-pooled to at most thumbs x thumbs cells (`pools`). `only` these query rows are
+    computed: the others are nan, and max_logit is theirs.
     """
     batch, query_pos, head, _ = q.shape
     key_pos, kv_head = k.shape[1:3]
     group, square = group_size(head, kv_head), query_pos == key_pos
     if tokens is not None and not square:
         raise ValueError(f"{query_pos} queries and {key_pos} keys are not the same tokens: leave `tokens` out")
+    assert only is None or (v is None and thumbs is None), "z and thumbs are of all rows"
+    wanted = range(query_pos)[only or ALL]
     dtype = torch.promote_types(q.dtype, torch.float32)
     q = _by_head(q, dtype, group, scale / LN2)
     k = _by_head(k, dtype, 1).squeeze(2)
@@ -137,6 +141,9 @@ def stats(
 
     for b in cut.sequences:
         for rows in cut.rows:
+            rows = slice(max(rows.start, wanted.start), min(rows.stop, wanted.stop))
+            if rows.start >= rows.stop:
+                continue
             n_keys = min(rows.stop, key_pos) if causal else key_pos
             bias = copies = None
             if mask is not None:
@@ -202,7 +209,7 @@ def stats(
             **{name: value.flatten(1, 2).masked_fill_(empty, float("nan")) for name, value in others.items()},
         },
         lse=torch.where(empty, largest, largest + total.log()),
-        max_logit=largest.amax(-1),
+        max_logit=largest[..., only or ALL].amax(-1),
         z=None if z is None else z.flatten(2, 3),
         thumbs=None if small is None else small.masked_fill_(small < TINY, 0).flatten(1, 2),
     )

@@ -6,6 +6,8 @@ Nothing is executed and nothing is unpickled: only architectures that the transf
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from tracer.huggingface.wrapped import WrappedModel
+from tracer.store.files import MOST_TOKENIZER, regular
 from tracer.store.layout import BrokenSnapshot
+from tracer.store.tensors import shapes, weight_files
 from tracer.watching.inputs import context
 from tracer.watching.tokens import Words
 
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+MOST_LAYERS = 1000
 FAR = 1 << 20
 """A context of a million tokens stands for: as many as fit in memory."""
 
@@ -47,13 +53,18 @@ def load_hf(
 def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None) -> WrappedModel:
     """The model of a run, from where its weights are (`source`) or from those kept in the run."""
     if source is not None:
-        made = from_pretrained(source["path"], source["revision"])
-        tokenizer = _tokenizer(source["path"], source["revision"])
+        path = _here(source["path"], source["revision"])
+        made, tokenizer = from_pretrained(path, None), _tokenizer(path, None)
     else:
         assert weights is not None
-        made, tokenizer = _empty(meta["huggingface"]), None
-        missing, unexpected = made.load_state_dict(weights, strict=False)
-        made.tie_weights()
+        try:
+            made, tokenizer = _empty(meta["huggingface"], {name: x.shape for name, x in weights.items()}), None
+            missing, unexpected = made.load_state_dict(weights, strict=False)
+            made.tie_weights()
+        except CannotOpen:
+            raise
+        except Exception as error:  # a stranger's config: transformers raises whatever it runs into
+            raise BrokenSnapshot(f"no model can be made of the run's config: {_first_line(error)}") from error
         tied = set(made.state_dict()) - {name for name, _ in made.named_parameters()}
         if unexpected or set(missing) - tied:
             raise BrokenSnapshot(
@@ -63,6 +74,27 @@ def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[s
     foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None)
     foreign.bos = meta.get("bos")
     return foreign
+
+
+def _here(name: str, revision: str | None) -> str:
+    """A directory, or where on this machine that model of the hub was downloaded to: run.json may be a stranger's word,
+    so it never makes this machine ask the network."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    if Path(name).is_dir():
+        return name
+    try:
+        config = try_to_load_from_cache(name, "config.json", revision=revision)
+    except HFValidationError:  # a path that is not there
+        config = None
+    if not isinstance(config, str):
+        at = f" --revisions {revision}" if revision else ""
+        raise CannotOpen(
+            f"the weights of this step are those of {name!r}, which is not on this machine, and a run is never a "
+            f"reason to download: `tracer open {name}{at}` does, where you trust it"
+        )
+    return str(Path(config).parent)
 
 
 def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> WrappedModel:
@@ -89,21 +121,84 @@ def from_pretrained(name: str, revision: str | None) -> Any:
     """The model in float32, in its most economical kernel; CannotOpen says what is in the way."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    load: Any = AutoModelForCausalLM.from_pretrained
     try:
         config = AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
-        return AutoModelForCausalLM.from_pretrained(
+        _refuse_pickles(name, revision, config)
+        made, told = load(
             name, config=config, revision=revision, trust_remote_code=False, use_safetensors=True,
-            dtype=torch.float32, attn_implementation=_kernel(config),
+            dtype=torch.float32, attn_implementation=_kernel(config), output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told, and refused below
         )  # fmt: skip
-    except (OSError, ValueError, ImportError, KeyError) as error:
+    except CannotOpen:
+        raise
+    except Exception as error:  # a stranger's config and weights: transformers raises whatever they run into
         raise CannotOpen(_why(name, revision, error)) from error
+    if differ := _differences(told):
+        raise CannotOpen(
+            f"the weights in {name}{_at(revision)} are not those of a {type(made).__name__} of its config: {differ}"
+        )
+    return made
 
 
-def _empty(config: dict[str, Any]) -> Any:
+def _differences(told: dict[str, Any]) -> str:
+    """In words, tensors that the weights lack, hold besides, or hold in another shape; empty where all fit."""
+    found = {
+        "missing": sorted(told["missing_keys"]),
+        "unknown": sorted(name for name in told["unexpected_keys"] if name.rpartition(".")[2] not in BUFFERS),
+        "of another shape": sorted(name for name, *_ in told["mismatched_keys"]),
+    }
+    return "; ".join(f"{len(names)} {how} ({', '.join(names[:3])})" for how, names in found.items() if names)
+
+
+BUFFERS = ("inv_freq", "masked_bias")
+"""Ends of names of what older checkpoints hold besides weights: tables that are computed."""
+
+
+def _refuse_pickles(name: str, revision: str | None, config: Any) -> None:
+    """CannotOpen unless what would be read is safetensors, by its name and, in a directory, by its content."""
+    from transformers.utils.hub import cached_file
+
+    if getattr(config, "transformers_weights", None):
+        raise CannotOpen(f"the config.json of {name} names a weight file of its own, which is not opened")
+    single, index = Path(name) / WEIGHTS, Path(name) / INDEX
+    try:
+        if not Path(name).is_dir():
+            quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "connection_errors")}
+            found = cached_file(name, INDEX, revision=revision, **quiet)
+            _ = weight_files(Path(found)) if found is not None else None
+        elif single.exists() or index.exists():  # what else is there is not opened
+            files = [single] if single.exists() else weight_files(index)
+            _refuse_larger(config, {key: shape for path in files for key, shape in shapes(path, None).items()})
+    except (OSError, ValueError) as error:
+        raise CannotOpen(str(error)) from error
+
+
+def _refuse_larger(config: Any, kept: Mapping[str, Sequence[int]]) -> None:
+    """CannotOpen when a model of this config holds more numbers than its weights: before memory is taken for it."""
+    from transformers import AutoModelForCausalLM
+
+    n_layers = getattr(config.get_text_config(), "num_hidden_layers", 0)
+    if not isinstance(n_layers, int) or n_layers > MOST_LAYERS:
+        raise CannotOpen(f"num_hidden_layers={n_layers!r:.40} is more than {MOST_LAYERS}")
+    kernel = _kernel(config)
+    with torch.device("meta"), torch.random.fork_rng([]):
+        made = AutoModelForCausalLM.from_config(config, attn_implementation=kernel)
+    wanted, numbers = sum(p.numel() for p in made.parameters()), sum(map(math.prod, kept.values()))
+    if wanted > numbers:
+        names = [name for name, p in made.named_parameters() if tuple(kept.get(name, ())) != tuple(p.shape)]
+        raise CannotOpen(
+            f"a {type(made).__name__} of its config holds {wanted:,} numbers and its weights only {numbers:,}: "
+            f"{len(names)} tensors are missing or of another shape ({', '.join(names[:3])})"
+        )
+
+
+def _empty(config: dict[str, Any], kept: Mapping[str, Sequence[int]]) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     settings = {name: value for name, value in config.items() if name not in ("transformers_version", "model_type")}
     made = AutoConfig.for_model(config["model_type"], **settings)
+    _refuse_larger(made, kept)
     with torch.random.fork_rng([]):
         return AutoModelForCausalLM.from_config(made, attn_implementation=_kernel(made), dtype=torch.float32)
 
@@ -124,17 +219,33 @@ def _tokenizer(name: str, revision: str | None) -> Any:
     """The tokenizer beside the model, or None: the model can be looked at with token ids too."""
     from transformers import AutoTokenizer
 
+    own = Path(name) / "tokenizer.json"
     try:
+        if own.exists():
+            regular(own, None, MOST_TOKENIZER)
         made = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError):
+    except BaseException as error:  # tokenizers panics, which is no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        if own.exists():
+            raise CannotOpen(
+                f"{own} cannot be read ({_first_line(error)}); without that file the model opens with token ids only"
+            ) from error
         return None
     # for some architectures transformers makes one up that knows its special tokens and no word
     return None if set(made.get_vocab().values()) <= set(made.all_special_ids) else made
 
 
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _at(revision: str | None) -> str:
+    return f" at revision {revision!r}" if revision else ""
+
+
 def _why(name: str, revision: str | None, error: Exception) -> str:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    at = f" at revision {revision!r}" if revision else ""
+    text, at = _first_line(error), _at(revision)
     if Path(name).is_dir():
         if not list(Path(name).glob("*.safetensors*")) and (Path(name) / "config.json").exists():
             return (

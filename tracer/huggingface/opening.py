@@ -14,7 +14,8 @@ from tracer.data import python_passages
 from tracer.huggingface.loading import CannotOpen, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.measures import gradients
-from tracer.store import ROOT, Run, open_run, resolve, unused
+from tracer.store import ROOT, Run, RunWriter, open_run, resolve, unused
+from tracer.store.trace import rows_in
 from tracer.watching.inputs import Inputs
 from tracer.watching.probing import Probing
 from tracer.watching.tokens import Words
@@ -29,38 +30,72 @@ def open_hf(
 ) -> Run:  # fmt: skip
     """Measure a model, or each checkpoint of it, and write that as a run that every page of the dashboard opens.
 
+    What was stopped or killed on the way goes on where it was. Weights that are not finite make the run `diverged`.
     `revisions` are names on the hub (step0, step1000: the number is the step); in a local directory every
     `checkpoint-N` below it is a step. Weights stay where they are: the run remembers the place and reads them again.
     Text measures are over `rows` passages of Python source, the same ones for every model.
     """
     sources = _sources(model, revisions)
-    directory = unused(resolve(run) if run else ROOT / _name(str(model)))  # not the model's own, if that is here
+    facts = {"kind": "opened", "sources": {str(step): source for step, source in sources.items()}, "source": str(model)}
+    directory = resolve(run) if run else ROOT / _name(str(model))
+    begun = _begun(directory, facts)
+    if begun is None:
+        directory = unused(directory)  # not the model's own, if that is here
+    elif not rows_in(directory / "trace.zarr"):  # before its first: begin again, in the same place
+        begun = None
     first = next(iter(sources.values()))
     foreign = load_hf(first["path"], revision=first["revision"], bos=bos)
     words = Words(foreign.tokenizer)
     words.bos = foreign.bos
     inner, tokens = foreign.model, _text(foreign, rows)
     foreign.release()
-    facts = {"kind": "opened", "sources": {str(step): source for step, source in sources.items()}, "source": str(model)}
     probing = Probing(inner, directory, Inputs.of((tokens,), {"use_cache": False}), words, facts)
-    status = "stopped"
+    probing.begun = begun
+    there = set() if begun is None else set(begun.trace["step"].values.tolist())
+    status, ended = "stopped", "diverged" if begun is not None and begun.meta.get("divergence") else "finished"
     try:
         for i, (step, source) in enumerate(sources.items()):
-            if i:
-                _swap(inner, from_pretrained(source["path"], source["revision"]))
-            row = probing.measure(step, with_patterns=True)
-            row["weight_norm"] = _norms(probing.params)
-            assert probing.writer is not None
-            probing.writer.record(step, row)
-            probing.writer.flush()
-            probing.writer.status("training", {"step": step})
+            if step not in there:
+                if i:
+                    _swap(inner, from_pretrained(source["path"], source["revision"]))
+                row = probing.measure(step, with_patterns=True)
+                row["weight_norm"] = _norms(probing.params)
+                assert probing.writer is not None
+                facts = {"step": step}
+                if ended == "finished" and (found := _not_finite(probing, step)):
+                    ended, facts = "diverged", facts | {"divergence": found}
+                probing.writer.record(step, row)
+                probing.writer.flush()
+                probing.writer.status("training", facts)
             if progress is not None:
                 progress(i + 1, len(sources), step)
-        status = "finished"
+        status = ended
     finally:
-        if probing.writer is not None:
-            probing.writer.close(status, step=max(sources))
+        writer = probing.writer or (RunWriter.reopen(begun) if begun is not None else None)
+        if writer is not None:
+            writer.close(status, step=max(sources))
     return open_run(directory)
+
+
+def _begun(directory: Path, facts: dict[str, Any]) -> Run | None:
+    """The run of just these checkpoints that was killed or stopped before all were measured, to go on with."""
+    if not (directory / "run.json").is_file():
+        return None
+    run = open_run(directory)
+    same = all(run.meta.get(name) == value for name, value in facts.items())
+    return run if same and run.status in ("interrupted", "stopped") else None
+
+
+def _not_finite(probing: Probing, step: int) -> dict[str, Any] | None:
+    """Where a checkpoint is broken, as run.json says it: weights, or attention, that are no numbers."""
+    bad = [name for name, weight in probing.params.items() if not bool(weight.isfinite().all())]
+    if not bad and probing.broken is None:
+        return None
+    where = bad[0] if bad else probing.watcher.layers[probing.broken or 0].name
+    text = f"not finite at step {step}, first in {where}"
+    text += f"; {len(bad)} of {len(probing.params)} weights are not finite" if bad else ""
+    layer = None if bad else probing.broken
+    return {"step": step, "text": text, "non_finite": {"step": step, "where": where, "layer": layer, "head": None}}
 
 
 def _sources(model: str | Path, revisions: Sequence[str] | None) -> dict[int, dict[str, Any]]:

@@ -1,68 +1,173 @@
 """The weights of each head of a Hugging Face model, where its attention is made of linear layers under known names.
 
-1. q, k and v come out of three layers (q_proj, k_proj, v_proj) or of one (c_attn: all of q, then k, then v).
+1. q, k and v come out of three layers (q_proj, k_proj, v_proj) or of one: all of q, then of k, then of v (c_attn,
+   qkv_proj), or those of head 0, then of head 1 (query_key_value of GPT-NeoX and BLOOM).
 2. Head h owns columns h d_head to (h + 1) d_head of each, and those rows of what writes (o_proj, out_proj, c_proj).
 3. Where queries share keys and values, those are repeated, so that every head has its own.
+4. A norm is read from its module, and tried on numbers: what computes something else is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from tracer.huggingface.architectures import Architecture, architecture_of
 from tracer.model.protocol import HeadWeights
+from tracer.model.stream import AttentionWeights, Norm, Unembedding
 from tracer.watching.sites import Layer
-
-OUT = ("o_proj", "out_proj", "c_proj")
 
 
 @torch.no_grad()
-def head_weights(model: nn.Module, attentions: Iterable[Layer]) -> HeadWeights:
+def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
     """ValueError, saying what is missing, where they cannot be told apart."""
-    layers = [_layer(model.get_submodule(layer.name), layer.name, layer.n_heads) for layer in attentions]
-    W_E, W_U = _table(model, "input"), _table(model, "output").T
-    shapes = {tuple(weight.shape for weight in layer) for layer in layers}
-    if len(shapes) > 1 or W_E.shape[1] != layers[0][0].shape[1] or len(W_U) != W_E.shape[1]:
+    layers = [attention_weights(model, layer) for layer in attentions]
+    W_E, W_U = embedding(model), unembedding(model).W_U
+    shapes = {tuple(weight.shape for weight in (one.W_Q, one.W_K, one.W_V, one.W_O)) for one in layers}
+    if len(shapes) > 1 or W_E.shape[1] != layers[0].W_Q.shape[1]:
         raise ValueError(f"layers and embeddings of {type(model).__name__} differ in width")
-    W_Q, W_K, W_V, W_O = (torch.stack(kind) for kind in zip(*layers, strict=True))
+    W_Q, W_K, W_V, W_O = (torch.stack([getattr(one, f"W_{name}") for one in layers]) for name in "QKVO")
     return HeadWeights(W_Q, W_K, W_V, W_O, W_E, W_U)
 
 
-def _table(model: Any, side: str) -> Tensor:
-    """[d_vocab d_model]"""
-    found = getattr(model, f"get_{side}_embeddings", lambda: None)()
-    weight = getattr(found, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2:
-        raise ValueError(f"{type(model).__name__} does not name its {side} embeddings")
-    return weight.float()
+def embedding(model: Any, tokens: Tensor | None = None) -> Tensor:
+    """[d_vocab d_model], or that of tokens: as it enters the stream, multiplied and normed as the model does."""
+    known, config = architecture_of(model), model.config
+    module = model.get_submodule(known.embed)
+    rows = _precise(module.weight.detach() if tokens is None else module.weight.detach()[tokens])
+    times = getattr(config, "embedding_multiplier", None) or 1.0
+    if hasattr(module, "embed_scale"):  # as it was rounded
+        times = float(module.embed_scale.to(module.weight.dtype))
+    rows = rows if times == 1 else rows * times
+    return rows if known.embed_norm is None else norm_of(model.get_submodule(known.embed_norm), known.embed_norm)(rows)
 
 
-def _layer(attention: nn.Module, name: str, n_heads: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    parts = dict(attention.named_children())
-    out = next((_matrix(parts[one]) for one in OUT if one in parts), None)
-    if {"q_proj", "k_proj", "v_proj"} <= set(parts):
-        into = [_matrix(parts[f"{kind}_proj"]) for kind in "qkv"]
-    elif "c_attn" in parts and (joined := _matrix(parts["c_attn"])) is not None and joined.shape[1] % 3 == 0:
-        into = list(joined.chunk(3, dim=1))
-    else:
-        into = []
-    if out is None or len(into) < 3 or any(x is None for x in into) or out.shape[0] % n_heads:
-        raise ValueError(f"{name} holds {', '.join(parts)}: none of the ways in which heads are told apart")
-    d_head = out.shape[0] // n_heads
-    heads = [rearrange(x, "d_model (head d_head) -> head d_model d_head", d_head=d_head) for x in into if x is not None]
-    W_Q, W_K, W_V = (x.repeat_interleave(n_heads // len(x), 0) for x in heads)
-    return W_Q, W_K, W_V, rearrange(out, "(head d_head) d_model -> head d_head d_model", head=n_heads)
+def unembedding(model: Any) -> Unembedding:
+    known, config = architecture_of(model), model.config
+    parent, _, last = known.final.rpartition(".")
+    final = getattr(model.get_submodule(parent), last, None)
+    head = model.get_output_embeddings()
+    bias = getattr(head, "bias", None)
+    return Unembedding(
+        None if final is None else norm_of(final, known.final), _precise(head.weight.detach()).T,
+        None if bias is None else _precise(bias.detach()), 1 / (getattr(config, "logits_scaling", None) or 1),
+        getattr(config, "final_logit_softcapping", None),
+    )  # fmt: skip
 
 
-def _matrix(module: nn.Module) -> Tensor | None:
-    """[in out], whichever way round the layer keeps it; None for what is no plain linear layer."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
+@torch.no_grad()
+def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
+    """Of one layer, by query head."""
+    known = architecture_of(model)
+    block = model.get_submodule(layer.name.removesuffix(f".{known.attention}"))
+    attention = model.get_submodule(layer.name)
+    out = _linear(attention, known.out, layer.name)
+    if out[0].shape[0] % layer.n_heads:
+        raise ValueError(f"{layer.name} has {layer.n_heads} heads, which do not divide the {out[0].shape[0]} it writes")
+    d_head = out[0].shape[0] // layer.n_heads
+    (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = _into(attention, known, layer, d_head)
+    norm, out_norm = (
+        None if name is None else norm_of(block.get_submodule(name), f"{layer.name}, {name}")
+        for name in (known.norm, known.out_norm)
+    )
+    q_norm, k_norm = (_own_norm(getattr(attention, name, None), layer, d_head) for name in known.own_norms)
+    scale = next(
+        float(x) for name in ("scaling", "inv_norm_factor") if (x := getattr(attention, name, None)) is not None
+    )
+    return AttentionWeights(
+        W_Q, W_K, W_V, rearrange(out[0], "(head d) d_model -> head d d_model", head=layer.n_heads), scale,
+        b_Q, b_K, b_V, out[1], norm, q_norm, k_norm, out_norm, residual_times(model),
+        getattr(attention, "attn_logit_softcapping", None),
+    )  # fmt: skip
+
+
+def residual_times(model: Any) -> float:
+    """What a layer's output is multiplied by before it is added (Granite)."""
+    return float(getattr(model.config, "residual_multiplier", None) or 1.0)
+
+
+def norm_of(module: nn.Module, name: str) -> Norm:
+    """A norm of d_model, or ValueError where it computes something else."""
+    weight, bias = (None if (x := getattr(module, kind, None)) is None else _precise(x.detach())
+                    for kind in ("weight", "bias"))  # fmt: skip
+    eps = next(
+        (float(x) for kind in ("eps", "variance_epsilon") if (x := getattr(module, kind, None)) is not None), 0.0
+    )
+    gains = [weight] if weight is None else [weight, 1 + weight]  # Gemma keeps what is added to 1
+    width = len(weight) if weight is not None else 8
+    like = next(module.parameters(), torch.empty(0))
+    x = torch.linspace(-2, 3, 2 * width, device=like.device, dtype=like.dtype).reshape(2, width).sin() * 3
+    wanted = _precise(module(x))
+    for gain in gains:
+        found = Norm(eps, isinstance(module, nn.LayerNorm), gain, bias)
+        if torch.allclose(found(_precise(x)), wanted, rtol=1e-4 if like.dtype == torch.float32 else 2e-2, atol=1e-5):
+            return found
+    raise ValueError(f"{name} is a {type(module).__name__}, which computes neither LayerNorm nor RMSNorm")
+
+
+def _own_norm(module: nn.Module | None, layer: Layer, d_head: int) -> Norm | None:
+    """Of q or k: of each head by itself with one gain or one each, or of all together."""
+    if module is None:
         return None
-    if isinstance(module, nn.Linear):
-        return weight.float().T
-    return weight.float() if type(module).__name__ == "Conv1D" else None
+    norms = getattr(module, "norms", None)
+    if norms is not None:  # StableLM: a LayerNorm for each head
+        each = [norm_of(one, layer.name) for one in norms]
+        groups = layer.n_heads // len(each)
+        gain, bias = (None if getattr(each[0], kind) is None else
+                      torch.stack([getattr(one, kind) for one in each]).repeat_interleave(groups, 0)
+                      for kind in ("gain", "bias"))  # fmt: skip
+        return Norm(each[0].eps, each[0].centre, gain, bias)
+    found = norm_of(module, f"{layer.name}, of q or k")
+    assert found.gain is not None
+    if len(found.gain) == d_head:
+        return found
+    gain = rearrange(found.gain, "(head d) -> head d", d=d_head)  # OLMo 2: over all heads
+    return Norm(found.eps, found.centre, gain.repeat_interleave(layer.n_heads // len(gain), 0), None, (-2, -1))
+
+
+def _into(attention: nn.Module, known: Architecture, layer: Layer, d_head: int) -> list[tuple[Tensor, Tensor | None]]:
+    """W and b of q, k and v, [head d_model d_head] and [head d_head]."""
+    if len(known.into) == 3:
+        found = [_linear(attention, name, layer.name) for name in known.into]
+        parts = [[None if x is None else x.unflatten(-1, (-1, d_head)) for x in one] for one in found]
+    else:
+        W, b = _linear(attention, known.into[0], layer.name)
+        parts = list(zip(_apart(W, known, layer, d_head), _apart(b, known, layer, d_head), strict=True))
+    return [(_heads(W, layer), None if b is None else _heads(b, layer)) for W, b in parts]
+
+
+def _apart(x: Tensor | None, known: Architecture, layer: Layer, d_head: int) -> list[Any]:
+    """q, k and v of one layer for all three, [... head d_head]."""
+    if x is None:
+        return [None] * 3
+    if known.woven:
+        return list(x.unflatten(-1, (-1, 3, d_head)).unbind(-2))
+    heads = x.unflatten(-1, (-1, d_head))
+    shared = (heads.shape[-2] - layer.n_heads) // 2
+    return list(heads.split([layer.n_heads, shared, shared], -2))
+
+
+def _heads(x: Any, layer: Layer) -> Tensor:
+    """[head ... d_head]: a view, unless heads share."""
+    found = x.movedim(-2, 0)
+    return found.repeat_interleave(layer.n_heads // len(found), 0) if len(found) < layer.n_heads else found
+
+
+def _linear(attention: nn.Module, name: str, where: str) -> tuple[Tensor, Tensor | None]:
+    """[in out] and [out] of a linear layer, whichever way round it keeps them."""
+    module = dict(attention.named_children()).get(name)
+    weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+    plain = isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+    if not plain or not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
+        holds = ", ".join(dict(attention.named_children()))
+        raise ValueError(f"{where} holds {holds}: none of the ways in which heads are told apart")
+    found = _precise(weight.detach())
+    return found.T if isinstance(module, nn.Linear) else found, None if bias is None else _precise(bias.detach())
+
+
+def _precise(x: Tensor) -> Tensor:
+    """In float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

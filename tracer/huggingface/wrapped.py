@@ -9,9 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tracer.huggingface.weights import head_weights
-from tracer.interventions.edits import active, refuse_unknown_taps, visiting
+from tracer.huggingface.architectures import architecture_of
+from tracer.huggingface.stream_taps import StreamTaps
+from tracer.huggingface.streams import check_scores, residual_stream
+from tracer.huggingface.weights import head_weights, unembedding
+from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
 from tracer.model.protocol import HeadWeights
+from tracer.model.stream import ResidualStream
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import logits_of
 from tracer.watching.interceptor import AttentionInterceptor
@@ -55,10 +59,21 @@ class WrappedModel(nn.Module):
                 f"use tracer.watch(model)"
             )
         self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
+        self._stream: StreamTaps | None = None
+        self._scores_checked = False
+        self.why_no_stream = ""
+        """Why its residual stream is not seen; empty where it is."""
+        try:
+            self._stream = StreamTaps(self.model, architecture_of(self.model), self.layers)
+            self._taps |= set(self._stream.names)
+        except (ValueError, AttributeError) as error:  # AttributeError: a module is not where its family has it
+            self.why_no_stream = str(error)
 
     def release(self) -> None:
         """Take the hooks off the model, which stays as it was; this view of it ends here."""
         self._sites.detach()
+        if self._stream is not None:
+            self._stream.remove()
 
     @property
     def layers(self) -> list[Layer]:
@@ -76,6 +91,21 @@ class WrappedModel(nn.Module):
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where they cannot be told apart."""
         return head_weights(self.model, self.layers)
+
+    def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
+        """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
+        if self.why_no_stream:
+            raise ValueError(self.why_no_stream)
+        if not self._scores_checked:
+            with untouched():
+                check_scores(self)
+            self._scores_checked = True
+        return residual_stream(self, tokens)
+
+    @torch.no_grad()
+    def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """From what leaves the last block to the next token's logits: the final norm, the unembedding, the cap."""
+        return unembedding(self.model)(x)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         if tokens.shape[1] > self.n_ctx:
@@ -95,7 +125,7 @@ class WrappedModel(nn.Module):
             raise CannotWatch(
                 f"{type(self.model).__name__} returned no logits [batch pos d_vocab] for {tuple(tokens.shape)} tokens"
             )
-        return logits.float()
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _plain(model: nn.Module, tokens: Tensor) -> Any:

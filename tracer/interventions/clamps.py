@@ -39,6 +39,8 @@ class Hide(Edit):
 
 def edits(config: TrainConfig, step: int) -> list[Edit]:
     """The clamps of a step, for `Transformer.clamps`."""
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"clamps are of a TrainConfig, such as run.config, not of {type(config).__name__}")
     return [_edit(clamp, config.model.n_heads) for clamp in config.clamps if clamp.held(step)]
 
 

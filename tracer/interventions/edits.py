@@ -159,6 +159,16 @@ def visiting(visitor: Visitor) -> Iterator[None]:
         _ACTIVE.reset(token)
 
 
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Forward passes inside this block run as if no block were around it."""
+    token = _ACTIVE.set(None)
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
 def active() -> Active | None:
     """What is in force here; None when nobody looks and nothing is edited."""
     return None if torch.compiler.is_compiling() else _ACTIVE.get()

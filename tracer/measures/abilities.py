@@ -34,10 +34,11 @@ def of_ours(model: ModelConfig) -> Reasons:
     }  # fmt: skip
 
 
-def of_others(n_layers: int, *, rebuilds: bool, opened: bool) -> Reasons:
-    """Of a model whose weights and stream others laid out; what heads do is seen wherever it can be run."""
+def of_others(n_layers: int, *, no_code: str, no_stream: str, no_positions: str, opened: bool) -> Reasons:
+    """Of a model whose weights and stream others laid out, with reasons why its code is not there, its stream not
+    known, its positions no vectors; what heads do is seen wherever it can be run."""
     return {
-        "prompts": "" if rebuilds else "The code of this model is not in the run",
+        "prompts": no_code,
         "recipe": "its configuration is its author's",
         "training": "its steps are weights that were downloaded or saved, and nothing was trained here"
         if opened
@@ -46,11 +47,11 @@ def of_others(n_layers: int, *, rebuilds: bool, opened: bool) -> Reasons:
         "held_out": "the text it was trained on is not in the run",
         "tokenizer": "it may have come without one",
         "composition": ALONE if n_layers < 2 else "",
-        "composition_curve": "who reads whom is followed over training only in models that `tracer train` made",
-        "positions": "Where positions enter is known only of models that `tracer train` made.",
-        "norm_scales": "norms are left out",
-        "value_norms": "its W_O is not known",
-        "attribution": "The parts of a logit are told apart only in models that `tracer train` made.",
+        "composition_curve": no_stream or (ALONE if n_layers < 2 else ""),
+        "positions": no_stream or no_positions,
+        "norm_scales": no_stream and "norms are left out",
+        "value_norms": "the norm of v W_O is read only in models that `tracer train` made",
+        "attribution": no_stream,
         "entropy_bound": "It needs the weights of a model trained here.",
     }
 

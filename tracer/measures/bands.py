@@ -28,6 +28,19 @@ UPDATE_BANDS_SOURCE = (
 )
 
 
+FOLLOWS_GRADIENT = ("sgd",)
+
+
+def expected_range(optimiser: str | None) -> tuple[float, float]:
+    """Between these an update ratio needs no look: `usual`, and where the step has a size of its own `fast` as well.
+
+    Ours. Adam divides by the size of the gradient, Muon makes the update orthogonal: the learning rate sets the ratio.
+    """
+    usual, fast = UPDATE_BANDS[1], UPDATE_BANDS[2]
+    own = optimiser is not None and optimiser not in FOLLOWS_GRADIENT
+    return usual.low, fast.high if own else usual.high
+
+
 def update_band(ratio: float) -> Band | None:
     """The band an update ratio falls in; None when it is undefined (nan)."""
     return next((band for band in UPDATE_BANDS if band.low <= ratio < band.high), None)

@@ -13,7 +13,10 @@ from tracer.model import Transformer
 def generate(
     model: Transformer, tokens: Int[Tensor, "batch pos"], n_new: int, temperatures: list[float], seed: int = 0
 ) -> Int[Tensor, "batch pos_new"]:
-    """Continue each row by `n_new` tokens at its own temperature (0: the most likely token); the context slides."""
+    """Continue each row by `n_new` tokens at its own temperature (0: the most likely token); the context slides.
+
+    FloatingPointError when the model's logits are not finite: then no token can be drawn.
+    """
     if len(temperatures) != len(tokens):
         raise ValueError(f"{len(temperatures)} temperatures for {len(tokens)} rows: give one for each")
     generator = torch.Generator().manual_seed(seed)
@@ -21,6 +24,9 @@ def generate(
     model.eval()
     for _ in range(n_new):
         logits = model(tokens[:, -model.config.n_ctx :])[:, -1].float().cpu()
+        if not logits.isfinite().all():
+            model.train(training)
+            raise FloatingPointError("the logits are not finite")
         picks = [
             row.argmax() if t == 0 else torch.multinomial((row / t).softmax(-1), 1, generator=generator)[0]
             for row, t in zip(logits, temperatures, strict=True)

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.model.stream import ResidualStream
+
 
 class HeadWeights(NamedTuple):
     """As in `tracer.analysis.composition`: rows multiply from the left. Biases are left out."""
@@ -45,4 +47,17 @@ class HeadModel(Protocol):
 
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where heads cannot be told apart in them."""
+        ...
+
+    @property
+    def why_no_stream(self) -> str:
+        """Why `residual_stream` cannot be said; empty where it can."""
+        ...
+
+    def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
+        """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
+        ...
+
+    def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
+        """From what leaves the last block to the next token's logits: the final norm and the unembedding."""
         ...

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from tracer.config import ModelConfig
-from tracer.interventions.edits import Edit, Tap, refuse_unknown_taps
+from tracer.interventions.edits import Edit, Tap, recording, refuse_unknown_taps
+from tracer.model import stream
 from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
@@ -90,6 +91,9 @@ class Transformer(HookedRootModule):
 
     def check(self, tokens: Tensor) -> None:
         """ValueError for tokens that this model cannot read, or edits of taps that it does not have."""
+        if not isinstance(tokens, Tensor) or tokens.ndim != 2:
+            what = f"of shape {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+            raise ValueError(f"tokens are ids [batch pos], such as model.to_tokens(text), not {what}")
         refuse_unknown_taps(self.hook_dict)
         if tokens.shape[1] > self.config.n_ctx:
             raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.config.n_ctx}")
@@ -138,12 +142,56 @@ class Transformer(HookedRootModule):
 
     def head_weights(self) -> HeadWeights:
         """Those of every head, detached; without W_O a head writes its own columns of the identity."""
-        attns = [block.attn for block in self.blocks]
-        W_Q, W_K, W_V = (torch.stack([getattr(attn, f"W_{letter}").detach() for attn in attns]) for letter in "QKV")
-        columns = torch.eye(self.config.d_model).to(W_V).view(self.n_heads, -1, self.config.d_model)
-        W_O = torch.stack([columns if attn.W_O is None else attn.W_O.detach() for attn in attns])
+        layers = [self.attention_weights(layer) for layer in range(self.n_layers)]
+        W_Q, W_K, W_V, W_O = (torch.stack([getattr(one, f"W_{name}") for one in layers]) for name in "QKVO")
         W_U = None if self.config.unembed_hidden else self.W_U.detach()
         return HeadWeights(W_Q, W_K, W_V, W_O, self.embed.W_E.detach(), W_U)
+
+    def attention_weights(self, layer: int) -> stream.AttentionWeights:
+        """Of one layer, detached; without W_O a head writes its own columns of the identity."""
+        block, columns = self.blocks[layer], torch.eye(self.config.d_model).to(self.embed.W_E)
+        W_Q, W_K, W_V = (getattr(block.attn, f"W_{letter}").detach() for letter in "QKV")
+        W_O, b_O = block.attn.W_O, block.attn.b_O
+        return stream.AttentionWeights(
+            W_Q, W_K, W_V, columns.view(self.n_heads, -1, self.config.d_model) if W_O is None else W_O.detach(),
+            self.config.scale, b_O=None if b_O is None else b_O.detach(), norm=_held(block.ln1) if block.pre else None,
+        )  # fmt: skip
+
+    @property
+    def why_no_stream(self) -> str:
+        """Why its stream is no sum of what its parts write, naming the options; empty where it is."""
+        config = self.config
+        if not config.residual:
+            return "residual=False: each sublayer replaces the stream, which is not the sum of what its parts write"
+        if config.norm != "none" and config.norm_position == "post":
+            return "norm_position=post: each norm rescales the stream, which is not the sum of what its parts write"
+        return ""
+
+    @torch.no_grad()
+    def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> stream.ResidualStream:
+        """A forward pass under the edits in force, as sums; ValueError, naming the options, where it is none."""
+        if self.why_no_stream:
+            raise ValueError(self.why_no_stream)
+        shortformer = self.config.positions == "shortformer"
+        names = ("hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_z", "hook_mlp_out", "hook_resid_post")
+        with recording(*names) as seen:
+            logits = self(tokens)
+        pos, layers = seen.get("hook_pos_embed"), []
+        for i, block in enumerate(self.blocks):
+            turns = None
+            if block.attn.rotary:
+                cos, sin = block.attn.rotation[: tokens.shape[1]].to(logits).unbind(-1)
+                turns = torch.cat([cos, cos], -1)[None], torch.cat([sin, sin], -1)[None]
+            layers.append(stream.AttentionPass(
+                self.attention_weights(i), seen[f"blocks.{i}.hook_resid_pre"], seen[f"blocks.{i}.attn.hook_z"], turns,
+                pos if shortformer else None,
+            ))  # fmt: skip
+        return stream.ResidualStream(
+            tokens, seen["hook_embed"], None if shortformer else pos, tuple(layers),
+            tuple(seen.get(f"blocks.{i}.hook_mlp_out") for i in range(self.n_layers)),
+            seen[f"blocks.{self.n_layers - 1}.hook_resid_post"],
+            None if self.config.unembed_hidden else stream.Unembedding(_held(self.ln_final), self.W_U.detach()), logits,
+        )  # fmt: skip
 
     # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
 
@@ -181,7 +229,10 @@ class Transformer(HookedRootModule):
         """Token ids of a text, with the start token in front."""
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer: set model.tokenizer, or get the model from open_run(...)")
-        ids = self.tokenizer.encode(text).ids
+        try:
+            ids = self.tokenizer.encode(text).ids
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise ValueError(f"{text!r:.200} cannot be turned into tokens of this model: {error}") from error
         return torch.tensor([[0, *ids] if prepend_bos else ids], device=self.embed.W_E.device)
 
     def to_single_token(self, text: str) -> int:
@@ -206,3 +257,13 @@ class Transformer(HookedRootModule):
             if index < layer and include_mlp_biases and block.mlp is not None:
                 total = total + block.mlp.b_out
         return total
+
+
+def _held(norm: nn.Module | None) -> stream.Norm | None:
+    return as_stream_norm(norm) if isinstance(norm, Norm) else None
+
+
+def as_stream_norm(norm: Norm) -> stream.Norm:
+    """One of our norms as the stream knows it."""
+    w, b = (None if x is None else x.detach() for x in (norm.w, norm.b))
+    return stream.Norm(norm.eps, norm.centre, w, b)

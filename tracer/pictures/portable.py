@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from tracer.pictures import atlas, pattern, payload, scrubber, token_view
 from tracer.pictures.page import Mount, Note, page
-from tracer.pictures.picture import Head
+from tracer.pictures.picture import Head, Picture
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import Scale, head_label
 
@@ -49,8 +49,13 @@ def heads_file(
     measure: str,
     norms: ArrayLike | None = None,
     film: bytes | None = None,
+    token: int | None = None,
+    history: Picture | None = None,
 ) -> str:
-    """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `scrubber.pack`."""
+    """The file. measures [layer head] by name, of which `measure` colours the atlas; film as `scrubber.pack`.
+
+    `token`: the one that is held; `history`: the measure of every head over training, whose lines are called by head.
+    """
     exist = np.asarray(np.isfinite(seen.thumbs).any(axis=(2, 3)))
     n_layers, n_heads = exist.shape
     if not (0 <= focus[0] < n_layers and 0 <= focus[1] < n_heads and exist[focus]):
@@ -58,6 +63,7 @@ def heads_file(
     n, total = _tokens(seen), len(seen.strings)
     start = total - n
     blob, rough = _cells(seen, start, exist, None if norms is None else np.asarray(norms))
+    token = token if token is not None and start <= token < total else None
     header, _ = payload.unpack(pattern.pack(np.zeros((n, n)), seen.strings[start:], query_start=start, key_start=start))
     part = f"The last {n:,} of {total:,} tokens. " if start else ""
     mounts = [
@@ -70,9 +76,11 @@ def heads_file(
         Mount("pattern", pattern.picture(None, head=focus, max_size=620), "{head} on this prompt",
               "Rows are the tokens that look, columns what they see.",
               template={k: v for k, v in header.items() if k not in ("arrays", "version", "label", "causal")}),
-        Mount("reading", token_view.picture(blob, token=None, head=focus), "What each token looks at",
+        Mount("reading", token_view.picture(blob, token=token, head=focus), "What each token looks at",
               "Point at a token to see where it looks; the squares say what every other head does with it.", wide=True),
     ]  # fmt: skip
+    if history is not None:
+        mounts.insert(2, Mount("history", history, f"{scales[measure].label} over training", wide=True))
     if film is not None and not start:  # a film is of the whole prompt
         shown = scrubber.picture(film, step=told.step, head=focus, measure=measure, scale=scales[measure])
         caption = f"Play or drag: the patterns move along. The token view stays at step {told.step:,}."

@@ -17,6 +17,18 @@ TUTORIALS = (
 )  # fmt: skip
 
 
+SOURCES: tuple[tuple[str, str] | None, ...] = (
+    ("0xpemulis, 1 February 2026", "https://0xpemulis.net/ml7_attention.html"),
+    ("0xpemulis, 18 February 2026", "https://0xpemulis.net/ml8_transformers.html"),
+    ("37th Chamber, The Opaque Box, chapter 4: Many Eyes",
+     "https://37th-chamber.com/library/the-opaque-box/04-many-eyes.html"),
+    None,
+    ("The Loss Curve, chapter 9: Multi-head and residuals",
+     "https://thelosscurve.com/chapters/09-multi-head-residuals"),
+)  # fmt: skip
+"""Who published each of TUTORIALS and where; None where we know no address."""
+
+
 @dataclass(frozen=True)
 class Specimen:
     """One system: a preset of the same name, in two sizes."""

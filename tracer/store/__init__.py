@@ -2,12 +2,22 @@
 
 from tracer.store.about import About
 from tracer.store.effects import EffectsWriter
-from tracer.store.layout import FOREIGN_FORMAT, FORMAT, BrokenSnapshot, NewerFormat, NotARun, RunInUse, newest, unused
-from tracer.store.run import ROOT, Run, broken_runs, list_runs, open_run, resolve
+from tracer.store.layout import (
+    FOREIGN_FORMAT,
+    FORMAT,
+    BrokenSnapshot,
+    NewerFormat,
+    NotARun,
+    RunInUse,
+    is_trained_by,
+    newest,
+)
+from tracer.store.run import ROOT, ROOTS, Run, broken_runs, list_runs, open_run, resolve
 from tracer.store.trace import Variable
-from tracer.store.writer import RunWriter
+from tracer.store.writer import RunWriter, unused
 
 __all__ = [
-    "FOREIGN_FORMAT", "FORMAT", "ROOT", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun", "Run",
-    "RunInUse", "RunWriter", "Variable", "broken_runs", "list_runs", "newest", "open_run", "resolve", "unused",
+    "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
+    "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs", "newest", "open_run",
+    "resolve", "unused",
 ]  # fmt: skip

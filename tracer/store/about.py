@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tracer.config import TrainConfig
+from tracer.huggingface.architectures import ARCHITECTURES
 from tracer.measures import Setting, period, probe_words
 from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
 
@@ -75,11 +76,18 @@ def of_config(config: TrainConfig, d_vocab: int) -> About:
 def of_meta(meta: dict[str, Any]) -> About:
     """About a run of another's model, from its run.json."""
     layers, rebuilds = meta["layers"], bool(meta.get("huggingface"))
+    family = str((meta.get("huggingface") or {}).get("model_type"))
+    known, no_code = ARCHITECTURES.get(family), "" if rebuilds else "The code of this model is not in the run"
+    no_stream = no_code or ("" if known else f"What the parts of a {family} write to the residual stream is not known.")
+    turned = f"Positions of a {family} are in the scores of queries and keys; no position is a vector of its own."
     return About(
         kind=meta["kind"], n_ctx=meta.get("n_ctx"), d_vocab=meta.get("d_vocab"), period=meta.get("period"),
         steps=meta.get("steps"), row=meta.get("row"), batch_tokens=meta.get("batch_tokens"), bos=meta.get("bos"),
         rebuilds=rebuilds, author=meta.get("class", ""),
         layers=tuple(one["name"] + (" (cross)" if one["kind"] == "cross" else "") for one in layers),
         causal=tuple(bool(one["causal"]) for one in layers), n_layers=len(layers),
-        reasons=of_others(len(layers), rebuilds=rebuilds, opened=meta["kind"] == "opened"),
+        reasons=of_others(
+            len(layers), no_code=no_code, no_stream=no_stream, opened=meta["kind"] == "opened",
+            no_positions="" if known and known.has_positions else turned,
+        ),
     )  # fmt: skip

@@ -14,7 +14,9 @@ MOST_PENDING = 8
 class Background:
     """A job that failed raises where the next one is given, or at `wait`; those behind it are not run."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[], None]) -> None:
+        """`before` runs before each job, and stops it by raising."""
+        self._before = before
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="manyeyes-writer")
         self._pending: deque[Future[None]] = deque()
         self._failed = False
@@ -28,6 +30,7 @@ class Background:
         if self._failed:  # what comes after a failed write must not be committed before it
             return
         try:
+            self._before()
             job(*args)
         except BaseException:
             self._failed = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracer.store.files import clear_partial, flush
 from tracer.store.layout import Lock
 from tracer.store.trace import TraceWriter, Variable, read_trace
 
@@ -30,6 +31,7 @@ class EffectsWriter:
     def __init__(self, directory: Path, coords: dict[str, Any], attrs: dict[str, Any], n_steps: int) -> None:
         self._dir, self._coords, self._attrs, self._n_steps = directory, coords, attrs, n_steps
         self._lock = Lock(directory, "effects.lock", busy="swept")
+        clear_partial(directory / "effects.zarr")
         self._writers: dict[str, TraceWriter] = {}
 
     def steps(self, mode: str, frozen: bool) -> set[int]:
@@ -83,6 +85,7 @@ class EffectsWriter:
         aside = path.with_name(f".{path.name}.partial")
         TraceWriter.create(aside, self._n_steps, {"effect": variable}, {**self._coords, **layers})
         aside.rename(path)
+        flush([path.parent])
 
 
 def read_effects(path: Path) -> xr.Dataset | None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.config import TrainConfig, from_dict
+from tracer.config import ModelConfig, TrainConfig, from_dict
 from tracer.measures.abilities import Asked
 from tracer.store import about
 from tracer.store.effects import read_effects
-from tracer.store.layout import (
-    FORMAT,
-    BrokenSnapshot,
-    NotARun,
-    is_locked,
-    read_lines,
-    read_meta,
-    resume_path,
-    snapshot_path,
-    steps_in,
-)
+from tracer.store.files import MOST_TOKENIZER, checksum, read_bytes, read_lines
+from tracer.store.layout import FORMAT, BrokenSnapshot, NotARun, is_locked, resume_path, snapshot_path, steps_in
+from tracer.store.meta import read_meta
+from tracer.store.tensors import broken, load_tensors, shapes
 from tracer.store.trace import read_trace
 
 if TYPE_CHECKING:
@@ -29,7 +23,12 @@ if TYPE_CHECKING:
 
     from tracer.model.protocol import HeadModel
 
-ROOT = Path("checkpoints")
+ROOTS = tuple(map(Path, filter(None, os.environ.get("MANYEYES_RUNS", "").split(os.pathsep)))) or (Path("checkpoints"),)
+"""The folders that runs are looked for in: checkpoints/, or those of MANYEYES_RUNS, with ":" between them."""
+ROOT = ROOTS[0]
+"""The one that new runs go to."""
+MOST_ADDED = 20_000
+"""Added tokens: each is searched for by itself, which took gigabytes for a million of them."""
 
 
 class Run:
@@ -101,8 +100,8 @@ class Run:
     @property
     def stamp(self) -> str:
         """Changes whenever more of the run is committed; the key for whoever caches what was read."""
-        files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("*")]
-        files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/*"))
+        files = [self.dir / "run.json", *(self.dir / "trace.zarr" / "step" / "c").glob("[!.]*")]
+        files += sorted((self.dir / "effects.zarr").glob("[!.]*/step/c/[!.]*"))
         return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
 
     @property
@@ -153,14 +152,14 @@ class Run:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        from tokenizers import Tokenizer
-
         path = self.dir / "tokenizer.json"
-        if not path.is_file():
-            raise NotARun(f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed")
         try:
-            return Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises nothing narrower
+            return _tokenizer(read_bytes(path, self.dir, MOST_TOKENIZER), self.meta.get("digests", {}).get(path.name))
+        except FileNotFoundError as error:
+            raise NotARun(
+                f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed"
+            ) from error
+        except (OSError, ValueError) as error:
             raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
 
     def model(self, step: int | None = None, *, clamps: bool = True) -> HeadModel:
@@ -198,17 +197,35 @@ class Run:
         from tracer.interventions import clamps
         from tracer.model import Transformer
 
-        weights = load_tensors(snapshot_path(self.dir, step))
-        config = self.config
-        model = Transformer(replace(config.model, d_vocab=self.meta["d_vocab"])).eval().requires_grad_(False)
+        path, config = snapshot_path(self.dir, step), self.config
+        made = replace(config.model, d_vocab=self.meta["d_vocab"])
+        self._refuse_another(path, made)  # before memory is taken for a model of that size
+        model = Transformer(made).eval().requires_grad_(False)
         model.clamps = clamps.edits(config, step) if clamped else ()
-        try:
-            model.load_state_dict(weights)
-        except RuntimeError as error:
-            raise BrokenSnapshot(f"snapshot {step} of {self.name} does not fit its run.json: {error}") from error
+        model.load_state_dict(load_tensors(path))
         if (self.dir / "tokenizer.json").is_file():
             model.tokenizer = self.tokenizer
         return model
+
+    def _refuse_another(self, path: Path, config: ModelConfig) -> None:
+        """BrokenSnapshot when a snapshot does not hold the tensors of a model of this configuration."""
+        import torch
+
+        from tracer.model import Transformer
+
+        try:
+            kept = shapes(path, self.dir)
+        except (OSError, ValueError) as error:
+            raise broken(path, error) from error
+        with torch.device("meta"):
+            wanted = {name: tuple(tensor.shape) for name, tensor in Transformer(config).state_dict().items()}
+        if wrong := [name for name in sorted({*kept, *wanted}) if kept.get(name) != wanted.get(name)]:
+            name = wrong[0]
+            raise BrokenSnapshot(
+                f"snapshot {path.name} of {self.name} does not fit its run.json: {len(wrong)} tensors differ, the "
+                f"first is {name}: {list(kept[name]) if name in kept else 'none'} in the file, "
+                f"{list(wanted[name]) if name in wanted else 'none'} in the model"
+            )
 
     def log(self) -> list[dict[str, Any]]:
         """One row an interval: what the terminal showed."""
@@ -227,27 +244,41 @@ class Run:
         """Weights and optimiser state at `resume_step`."""
         step = self.resume_step()
         if step is None:
-            raise BrokenSnapshot(f"{self.dir} was stopped before its first step; start it again with `tracer train`")
+            raise BrokenSnapshot(
+                f"{self.dir} was stopped before its first step, so there is nothing to go on from; start it again "
+                f"with `tracer train`, and --overwrite if it holds weights"
+            )
         return load_tensors(resume_path(self.dir, step))
 
 
-def load_tensors(path: Path) -> dict[str, Any]:
-    """Tensors of a safetensors file, or an error that says which other snapshots can be read instead."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def _tokenizer(content: bytes, digest: str | None) -> Tokenizer:
+    """ValueError where it is none, or not the one that was written."""
+    from pydantic_core import from_json
+    from tokenizers import Tokenizer
 
+    if digest is not None and checksum(content) != digest:
+        raise ValueError("its checksum is not the one in run.json")
+    told = from_json(content)
+    added = told.get("added_tokens") or [] if isinstance(told, dict) else None
+    if not isinstance(added, list):
+        raise ValueError("it is no tokenizer")
+    if len(added) > MOST_ADDED:
+        raise ValueError(f"it adds {len(added):,} tokens, more than the {MOST_ADDED:,} that are read")
     try:
-        return load_file(str(path))
-    except (SafetensorError, OSError) as error:
-        others = [s for s in steps_in(path.parent) if s != int(path.stem)]
-        hint = f"other steps here: {', '.join(map(str, others[-5:]))}" if others else "there is no other beside it"
-        raise BrokenSnapshot(f"{path} cannot be read ({error}): it is cut off or damaged; {hint}") from error
+        return Tokenizer.from_buffer(content)
+    except BaseException as error:  # tokenizers raises nothing narrower, and panics are no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise ValueError(str(error)[:300]) from error
 
 
-def resolve(name: str | Path, root: Path = ROOT) -> Path:
-    """A directory as given, or a name under `checkpoints/`."""
+def resolve(name: str | Path, root: Path | None = None) -> Path:
+    """A directory as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
     path = Path(name)
-    return path if path.is_dir() or path.is_absolute() or len(path.parts) > 1 else root / path
+    if path.is_dir() or path.is_absolute() or len(path.parts) > 1:
+        return path
+    roots = (root,) if root else ROOTS
+    return next((one / path for one in roots if (one / path).exists()), roots[0] / path)
 
 
 def open_run(name: str | Path) -> Run:
@@ -255,24 +286,43 @@ def open_run(name: str | Path) -> Run:
     return Run(resolve(name))
 
 
-def list_runs(root: str | Path = ROOT) -> list[Run]:
-    """Every readable run below a folder, newest first; `broken_runs` names the others."""
+def list_runs(root: str | Path | None = None) -> list[Run]:
+    """Every readable run below a folder (default: `ROOTS`), newest first; `broken_runs` names the others."""
     runs = []
-    for path in Path(root).glob("*/run.json"):
+    for directory in _named(root).values():
         try:
-            run = Run(path.parent)
+            directory.name.encode()
+            run = Run(directory)
             runs.append((str(run.meta["created"]), run.name, run))
         except (OSError, ValueError):
             continue
     return [run for *_, run in sorted(runs, key=lambda entry: entry[:2], reverse=True)]
 
 
-def broken_runs(root: str | Path = ROOT) -> dict[str, str]:
+def broken_runs(root: str | Path | None = None) -> dict[str, str]:
     """Why each directory below a folder that has a run.json cannot be opened, by its name."""
-    reasons = {}
-    for path in sorted(Path(root).glob("*/run.json")):
+    reasons, named = {}, _named(root)
+    for directory in _directories(root):
+        name = os.fsencode(directory.name).decode("utf-8", "replace")
+        if directory != (first := named[directory.name]):
+            reasons[str(directory)] = f"{first} has the same name: rename one of the two"
+            continue
         try:
-            read_meta(path.parent)
+            directory.name.encode()
+            read_meta(directory)
+        except UnicodeEncodeError:
+            reasons[name] = "the folder's name is no text (UTF-8): rename it"
         except (OSError, ValueError) as error:
-            reasons[path.parent.name] = str(error)
+            reasons[name] = str(error)
     return reasons
+
+
+def _directories(root: str | Path | None) -> list[Path]:
+    """Every folder below another that has something called run.json."""
+    found = (path for one in ((Path(root),) if root else ROOTS) for path in sorted(one.glob("*")))
+    return [path for path in found if os.path.lexists(path / "run.json")]
+
+
+def _named(root: str | Path | None) -> dict[str, Path]:
+    """The directory of each name: the first of `ROOTS` that has it, as `resolve` finds it."""
+    return {directory.name: directory for directory in reversed(_directories(root))}

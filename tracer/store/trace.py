@@ -1,8 +1,9 @@
 """The trace: labelled arrays over `step` in a Zarr v3 group.
 
 Every array is created at its full planned length, so that a flush only ever replaces chunk files (atomically) and never
-an array's shape. The `step` coordinate is written last: a row exists once its step is there. A killed writer leaves
-rows with step = -1 at the end; everything before them is complete.
+an array's shape. The `step` coordinate is written last, when the rest is on the disk: a row exists once its step is
+there. A killed writer leaves rows with step = -1 at the end; everything before them is complete. Every chunk of a
+committed row is written, NaN too, and ends in a checksum: one that is missing or changed is an error where it is read.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracer.store.files import Damaged, read_json
 from tracer.store.layout import UNCOMMITTED
+
+if TYPE_CHECKING:
+    from tracer.store.chunks import ChunkStore
 
 CHUNK_STEPS = 64
 CHUNK_BYTES = 4 << 20
@@ -39,25 +44,44 @@ class Variable:
         return (max(1, min(self.chunk_steps, CHUNK_BYTES // (16 * max(row, 1)))), *self.shape)
 
 
-def _group(path: Path, mode: str) -> Any:
+def _open(path: Path, mode: str) -> tuple[Any, ChunkStore]:
+    """The group and its store; what is not of our kind is refused before it is opened."""
     import zarr
 
-    return zarr.open_group(str(path), mode=mode)  # type: ignore[arg-type]
+    from tracer.store.chunks import ChunkStore, layout
+
+    store = ChunkStore(path)
+    if mode != "w":
+        store.arrays.update(layout(path))
+    return zarr.open_group(store, mode=mode, zarr_format=3), store  # type: ignore[arg-type]
+
+
+WHOLE = {"write_empty_chunks": True}
+"""A chunk of NaN is written as well: one that is missing is then known to be lost."""
+
+
+def _create(group: Any, name: str, shape: tuple[int, ...], dtype: Any, **options: Any) -> Any:
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    compressors = (ZstdCodec(level=0), Crc32cCodec())
+    return group.create_array(name, shape=shape, dtype=dtype, compressors=compressors, config=WHOLE, **options)
 
 
 def _lay_out(group: Any, name: str, variable: Variable, n_rows: int) -> Any:
-    return group.create_array(
-        name, shape=(n_rows, *variable.shape), chunks=variable.chunks(), dtype=variable.dtype, fill_value=np.nan,
+    return _create(
+        group, name, (n_rows, *variable.shape), variable.dtype, chunks=variable.chunks(), fill_value=np.nan,
         dimension_names=("step", *variable.dims), attributes=variable.attrs,
     )  # fmt: skip
 
 
-def _consolidate(group: Any) -> None:
+def _consolidate(group: Any, store: ChunkStore) -> None:
     import zarr
 
+    store.commit()
     with warnings.catch_warnings():  # zarr warns that other implementations may ignore the consolidated copy
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(group.store)
+    store.commit()
 
 
 class TraceWriter:
@@ -65,9 +89,11 @@ class TraceWriter:
 
     def __init__(self, path: Path, any_order: bool = False) -> None:
         self._any_order = any_order
-        self._group = _group(path, "r+")
+        self._group, self._store = _open(path, "r+")
         self._arrays = {
-            name: array for name, array in self._group.arrays() if array.metadata.dimension_names[:1] == ("step",)
+            name: array.with_config(WHOLE)
+            for name, array in self._group.arrays()
+            if array.metadata.dimension_names[:1] == ("step",)
         }
         self._step = self._arrays.pop("step")
         self._rows: Rows = []
@@ -75,7 +101,7 @@ class TraceWriter:
         self._taken_at, self._cost = time.perf_counter(), 0.0
 
     def _count(self, steps: np.ndarray) -> None:
-        self._committed = committed(steps)
+        self._committed = self._store.committed[0] = committed(steps)
         self.last_step = int(steps[self._committed - 1]) if self._committed else -1
         """The last step with a row, committed or buffered; -1 when there is none."""
         self.steps = set(steps[: self._committed].tolist())
@@ -84,27 +110,25 @@ class TraceWriter:
     @classmethod
     def create(cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> TraceWriter:
         """Lay out the arrays; `coords` maps a name to (dims, values, attrs) of arrays without a step."""
-        group = _group(path, "w")
-        steps = group.create_array(
-            "step", shape=(n_rows,), chunks=(max(n_rows, 1),), dtype="int64", fill_value=UNCOMMITTED,
+        group, store = _open(path, "w")
+        steps = _create(
+            group, "step", (n_rows,), "int64", chunks=(max(n_rows, 1),), fill_value=UNCOMMITTED,
             dimension_names=("step",),
             attributes={"long_name": "step", "note": "updates made so far; -1: not yet recorded"},
         )  # fmt: skip
-        assert steps.shape == (n_rows,)
+        steps[:] = UNCOMMITTED
         for name, variable in variables.items():
             _lay_out(group, name, variable, n_rows)
         for name, (dims, values, attrs) in coords.items():
             values = np.asarray(values)
             if values.dtype.kind == "U":
-                array = group.create_array(name, shape=values.shape, dtype=str, dimension_names=dims, attributes=attrs)
+                array = _create(group, name, values.shape, str, dimension_names=dims, attributes=attrs)
                 array[...] = values.astype(object)
             else:
-                array = group.create_array(
-                    name, shape=values.shape, dtype=values.dtype, dimension_names=dims, attributes=attrs
-                )
+                array = _create(group, name, values.shape, values.dtype, dimension_names=dims, attributes=attrs)
                 array[...] = values
         group.attrs["coordinates"] = " ".join(coords)
-        _consolidate(group)
+        _consolidate(group, store)
         return cls(path)
 
     def add(self, variables: dict[str, Variable]) -> None:
@@ -112,8 +136,9 @@ class TraceWriter:
         new = {name: variable for name, variable in variables.items() if name not in self._arrays}
         for name, variable in new.items():
             self._arrays[name] = _lay_out(self._group, name, variable, self._step.shape[0])
+            self._arrays[name][: self._committed] = np.nan
         if new:
-            _consolidate(self._group)
+            _consolidate(self._group, self._store)
 
     def extend(self, n_rows: int, from_step: int | None = None) -> None:
         """Make room for `n_rows` in all, and take back the rows at and after `from_step`, if one is given."""
@@ -121,6 +146,7 @@ class TraceWriter:
         if from_step is not None:
             steps[steps >= from_step] = UNCOMMITTED
             self._step[:] = steps
+            self._store.commit()
             self._count(steps)
         if n_rows != len(steps):
             self._resize(max(n_rows, self._committed))
@@ -128,7 +154,7 @@ class TraceWriter:
     def _resize(self, n_rows: int) -> None:
         for array in (*self._arrays.values(), self._step):
             array.resize((n_rows, *array.shape[1:]))
-        _consolidate(self._group)
+        _consolidate(self._group, self._store)
 
     def append(self, step: int, values: dict[str, np.ndarray]) -> None:
         """Buffer a row; variables that it lacks stay NaN. A step that is there already is left as it is.
@@ -166,11 +192,12 @@ class TraceWriter:
         if at.stop > self._step.shape[0]:  # nobody said how long the run would be
             self._resize(max(at.stop, 2 * self._step.shape[0]))
         for name, array in self._arrays.items():
-            if any(name in values for _, values in rows):
-                empty = np.full(array.shape[1:], np.nan, array.dtype)
-                array[at] = np.stack([np.asarray(values.get(name, empty), array.dtype) for _, values in rows])
+            empty = np.full(array.shape[1:], np.nan, array.dtype)
+            array[at] = np.stack([np.asarray(values.get(name, empty), array.dtype) for _, values in rows])
+        self._store.commit()
         self._step[at] = np.array([step for step, _ in rows])
-        self._committed = at.stop
+        self._store.commit()
+        self._committed = self._store.committed[0] = at.stop
         self._cost = time.perf_counter() - began
 
     def close(self) -> None:
@@ -181,13 +208,34 @@ class TraceWriter:
 
 
 def read_trace(path: Path) -> Any:
-    """The committed rows as an xarray.Dataset; arrays are read when they are used."""
+    """The committed rows as an xarray.Dataset; arrays are read, and verified, when they are used.
+
+    Errors: `files.Damaged` here, or where an array is read, names the part that is missing, changed or not ours.
+    """
     import xarray as xr
 
-    dataset = xr.open_zarr(str(path), chunks=None, consolidated=True)
+    from tracer.store.chunks import ChunkStore, layout
+
+    store = ChunkStore(path, read_only=True)
+    store.arrays.update(layout(path))
+    dataset = xr.open_zarr(store, chunks=None, consolidated=True, zarr_format=3)
     names = str(dataset.attrs.get("coordinates", "")).split()
     dataset = dataset.set_coords([name for name in names if name in dataset])
-    return dataset.isel(step=slice(0, committed(dataset["step"].values)))
+    store.committed[0] = n_rows = committed(dataset["step"].values)
+    return dataset.isel(step=slice(0, n_rows))
+
+
+def rows_in(path: Path) -> int:
+    """How many rows are committed; 0 where none is laid out yet. Damaged where that cannot be told."""
+    from tracer.store.chunks import MOST_METADATA
+
+    if not (path / "zarr.json").exists():
+        return 0
+    try:
+        told = read_json(path / "zarr.json", path.parent, MOST_METADATA)
+        return read_trace(path).sizes["step"] if told.get("consolidated_metadata") else 0
+    except (OSError, KeyError, RuntimeError, AttributeError) as error:
+        raise Damaged(f"{path} cannot be read: {error}") from error
 
 
 def committed(steps: np.ndarray) -> int:

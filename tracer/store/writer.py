@@ -2,71 +2,86 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracer.store.background import Background
-from tracer.store.layout import Lock, append_line, resume_path, snapshot_path, steps_in, write_bytes, write_json
+from tracer.store.files import MOST_LINES, append_line, checksum, clear_partial, flush, read_bytes, write_bytes
+from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
+from tracer.store.meta import read_meta, write_meta
 from tracer.store.run import Run
-from tracer.store.trace import TraceWriter, Variable
+from tracer.store.tensors import pack
+from tracer.store.trace import TraceWriter, Variable, rows_in
 
 if TYPE_CHECKING:
     import numpy as np
     from tokenizers import Tokenizer
     from torch import Tensor
 
-
 FILES = {
     "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
-    "samples.jsonl", "findings.jsonl", "lock", "effects.zarr", "effects.lock",
+    "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
 }  # fmt: skip
 """All that a run directory holds."""
+CLOSED = ("log.jsonl", "samples.jsonl", "findings.jsonl", "trace.zarr/zarr.json", "updates.zarr/zarr.json")
+"""What gets its checksum when a run ends."""
 
 
 class RunWriter:
-    """The training side of a run directory."""
+    """The training side of a run directory. Files are written by one thread, in the order in which they were given."""
 
     def __init__(self, directory: Path, meta: dict[str, Any], lock: Lock) -> None:
         self.dir, self.meta, self._lock = directory, meta, lock
         self.trace: TraceWriter | None = None
         self.updates: TraceWriter | None = None
         """What is known of every update, not only of those that are recorded."""
-        self._logged = self._sampled = -1
-        self._background = Background()
+        self._logged: set[Any] = set()
+        self._sampled: set[Any] = set()
+        self._background = Background(before=lock.check)
 
     @classmethod
-    def create(cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer | None) -> RunWriter:
-        """Start a new run directory; neither a run nor other files are ever overwritten.
+    def create(
+        cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer | None, overwrite: bool = False
+    ) -> RunWriter:
+        """Start a new run directory; neither a run nor other files are overwritten, unless `overwrite` says so.
 
         What a run that ended before its first step left behind holds nothing yet, and is started again.
         """
-        if others := sorted({path.name for path in directory.glob("[!.]*")} - FILES):
+        if others := _others(directory):
             raise ValueError(f"{directory} holds other files ({', '.join(others[:3])}); choose another name with --run")
-        if steps_in(directory / "resume") or steps_in(directory / "snapshots"):
+        if not overwrite and (what := _held(directory)):
             raise ValueError(
-                f"{directory} already holds a run; continue it with `tracer resume {directory}`, "
-                f"choose another name with --run, or remove the directory"
+                f"{directory} already holds {what}; choose another name with --run, or replace it with --overwrite"
             )
         directory = directory.absolute()  # a script may change its working directory while it trains
         lock = Lock(directory)
+        Lock(directory, "effects.lock", busy="swept").release()
+        _clear(directory)
         for folder in ("snapshots", "resume"):
             (directory / folder).mkdir(exist_ok=True)
+        flush((directory.parent, directory))
+        digests = {}
         if tokenizer is not None:
-            write_bytes(directory / "tokenizer.json", tokenizer.to_str().encode())
-        writer = cls(directory, meta, lock)
+            content = tokenizer.to_str().encode()
+            write_bytes(directory / "tokenizer.json", content)
+            digests["tokenizer.json"] = checksum(content)
+        writer = cls(directory, {**meta, "digests": digests}, lock)
         writer.status("training")
+        writer.wait()
         return writer
 
     @classmethod
     def reopen(cls, run: Run) -> RunWriter:
         """Go on with an existing run."""
         lock = Lock(run.dir)
+        clear_partial(run.dir, but="effects.zarr")
         writer = cls(run.dir, run.meta, lock)
         writer.trace = TraceWriter(run.dir / "trace.zarr")
         if (run.dir / "updates.zarr").exists():
             writer.updates = TraceWriter(run.dir / "updates.zarr")
-        writer._logged = max((row["step"] for row in run.log()), default=-1)
-        writer._sampled = max((row["step"] for row in run.samples()), default=-1)
+        writer._logged = {row.get("step") for row in run.log()}
+        writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples()}
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
@@ -78,7 +93,7 @@ class RunWriter:
     def status(self, status: str, facts: dict[str, Any] | None = None) -> None:
         """Say in run.json how the run stands."""
         self.meta = {**self.meta, **(facts or {}), "status": status}
-        write_json(self.dir / "run.json", self.meta)
+        self._background.later(write_meta, self.dir, self.meta)
 
     def record(self, step: int, values: dict[str, np.ndarray]) -> None:
         """Buffer one row of the trace; it is written with others when that is due."""
@@ -95,16 +110,18 @@ class RunWriter:
 
     def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
         """Keep the weights of a step."""
-        self._background.later(write_bytes, snapshot_path(self.dir, step), _pack(weights))
+        self._background.later(write_bytes, snapshot_path(self.dir, step), pack(weights))
 
     def checkpoint(self, step: int, state: dict[str, Tensor], **facts: Any) -> None:
         """Commit the trace, then keep what `tracer resume` needs; the previous point goes once the new one is there."""
         self.flush()
-        self._background.later(self._replace_resume_point, step, _pack(state))
-        self._background.later(self.status, self.meta["status"], facts | {"step": step})
+        self._background.later(self._replace_resume_point, step, pack(state))
+        self.status(self.meta["status"], facts | {"step": step})
 
     def _replace_resume_point(self, step: int, content: bytes) -> None:
         old = steps_in(self.dir / "resume")
+        lines = [path for name in CLOSED[:3] if (path := self.dir / name).exists()]
+        flush(lines)  # what the new point stands behind is not lost either
         write_bytes(resume_path(self.dir, step), content)
         for other in old:
             if other != step:
@@ -118,7 +135,7 @@ class RunWriter:
 
     def keep_probe(self, tensors: dict[str, Tensor]) -> None:
         """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""
-        write_bytes(self.dir / "probe.safetensors", _pack(tensors))
+        write_bytes(self.dir / "probe.safetensors", pack(tensors))
 
     def wait(self) -> None:
         """Until everything handed over is on the disk."""
@@ -126,8 +143,7 @@ class RunWriter:
 
     def log(self, row: dict[str, Any]) -> None:
         """Append a line, unless a run that was resumed logged this step before."""
-        if row["step"] > self._logged:
-            append_line(self.dir / "log.jsonl", row)
+        self._append("log.jsonl", row, row["step"], self._logged)
 
     def finding(self, row: dict[str, Any]) -> None:
         """Append what was found to be wrong while the run was made."""
@@ -135,17 +151,27 @@ class RunWriter:
 
     def sample(self, row: dict[str, Any]) -> None:
         """Append a sample text, unless it is there from before."""
-        if row["step"] > self._sampled:
-            append_line(self.dir / "samples.jsonl", row)
+        self._append("samples.jsonl", row, (row["step"], row["temperature"]), self._sampled)
+
+    def _append(self, name: str, row: dict[str, Any], key: Any, there: set[Any]) -> None:
+        if key not in there:
+            self._lock.check()
+            append_line(self.dir / name, row)
+            there.add(key)
 
     def close(self, status: str, **facts: Any) -> None:
         """Commit everything, say how it ended, let go of the lock."""
         try:
             self._background.wait()
+            self._lock.check()
             for group in (self.updates, self.trace):
                 if group is not None:
                     group.close()
-            self.status(status, facts)
+            names = [name for name in CLOSED if (self.dir / name).exists()]
+            flush(self.dir / name for name in names)
+            digests = {name: checksum(read_bytes(self.dir / name, self.dir, MOST_LINES)) for name in names}
+            self.status(status, {**facts, "digests": {**self.meta["digests"], **digests}})
+            self._background.wait()
         finally:
             self._background.stop()
             self._lock.release()
@@ -156,7 +182,40 @@ class RunWriter:
         self._lock.release()
 
 
-def _pack(tensors: dict[str, Tensor]) -> bytes:
-    from safetensors.torch import save
+def unused(directory: Path) -> Path:
+    """The directory, or the first of name-2, name-3, ... that is free: nothing is ever overwritten."""
+    candidate, n = directory, 1
+    while candidate.exists() and (_others(candidate) or _held(candidate) or is_locked(candidate)):
+        n += 1
+        candidate = directory.with_name(f"{directory.name}-{n}")
+    return candidate
 
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+def _others(directory: Path) -> list[str]:
+    return sorted({path.name for path in directory.glob("[!.]*")} - FILES)
+
+
+def _held(directory: Path) -> str:
+    """What a directory holds that must not be lost, in words; empty where a run can begin."""
+    if steps_in(directory / "resume"):
+        return f"a run; continue it with `tracer resume {directory}`"
+    if steps_in(directory / "snapshots"):
+        return "weights"
+    try:
+        if rows_in(directory / "trace.zarr"):
+            return "a run"
+        ended = (directory / "run.json").exists() and read_meta(directory)["status"] not in ("training", "stopped")
+    except ValueError:
+        return "a run that cannot be read"
+    return "a run" if ended else ""
+
+
+def _clear(directory: Path) -> None:
+    """Remove a run, but for its locks, which are held; run.json goes first: what is half removed is no run."""
+    clear_partial(directory)
+    for name in ("run.json", *sorted(FILES - {"run.json", "lock", "effects.lock"})):
+        path = directory / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

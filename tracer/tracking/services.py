@@ -49,7 +49,7 @@ class WandB:
     """Weights & Biases; WANDB_MODE=offline keeps everything here."""
 
     def __init__(self, directory: Path, name: str, key: str, project: str, config: dict[str, Any]) -> None:
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports]
 
         self.wandb, self.theirs = wandb, wandb.run is not None
         self.run: Any = wandb.run or wandb.init(project=project, name=name, id=key, resume="allow")
@@ -117,7 +117,7 @@ class Trackio:
     """Trackio, which keeps runs on this machine: `trackio show` opens its page."""
 
     def __init__(self, directory: Path, name: str, key: str, project: str, config: dict[str, Any]) -> None:
-        import trackio
+        import trackio  # pyright: ignore[reportMissingImports]
 
         self.trackio = trackio
         self.run = trackio.init(project=project, name=f"{name}-{key}", config=config, resume="allow", embed=False)

@@ -50,18 +50,22 @@ class Job:
 
 
 def train(
-    config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = ()
+    config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
+    overwrite: bool = False,
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
-    `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`).
+    `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`). What the directory holds
+    is never replaced, unless `overwrite` says so.
     """
     check(names := (track,) if isinstance(track, str) else tuple(track))
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, names)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, names)
 
 
-def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False) -> Run:
+def fork(
+    run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False
+) -> Run:
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
@@ -90,7 +94,7 @@ def fork(run: Run | str | Path, step: int, config: TrainConfig | None = None, qu
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -107,7 +111,7 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    track: tuple[str, ...] = (),
+    overwrite: bool, track: tuple[str, ...] = (),
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
@@ -122,7 +126,7 @@ def _begin(
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
         "step": start, "snapshot_steps": snapshots, "track": list(track), **provenance(), **process(),
     }  # fmt: skip
-    writer = RunWriter.create(directory, meta, job.data.tokenizer)
+    writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     writer.create_trace(n_records, *recorder.layout())
     return _loop(job, TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
 
@@ -161,6 +165,8 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     assert writer.trace is not None
+    writer.status("training")  # before rows are taken back: killed in between, the run is interrupted, not short of one
+    writer.wait()
     writer.trace.add(recorder.layout()[0])
     was_last = run.config.steps if config.steps > run.config.steps else None  # its row, if it is there, has no update
     writer.trace.extend(n_records, from_step=was_last)
@@ -306,8 +312,11 @@ def state_of(job: Job) -> dict[str, Tensor]:
 
 
 def load_state(job: Job, state: dict[str, Tensor]) -> None:
-    """The inverse of `state_of`."""
-    job.raw.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
+    """The inverse of `state_of`; ValueError when the state is of another model."""
+    try:
+        job.raw.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
+    except RuntimeError as error:
+        raise ValueError(f"the weights to go on from do not fit this model: {error}") from error
     for i, optimizer in enumerate(job.optimizers):
         slots: dict[int, dict[str, Tensor]] = {}
         for name, tensor in state.items():

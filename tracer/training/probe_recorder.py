@@ -32,9 +32,10 @@ SCALARS = (
 UNSURE = (*(name for name in HEAD_MEASURES if name != "max_logit"),
           "val_loss", "icl_score", "repeat_loss", "first_copy_loss")  # fmt: skip
 """Means over the rows of a probe: their standard errors are recorded too."""
+Read = tuple[Tensor, Tensor]
 STREAM = "blocks.0.hook_resid_pre"
 CONTROL_ROWS = 16
-"""Of Probe R, read without their repeat too: its first half, which spans the periods."""
+"""Of Probe R: its first half, which spans the periods, is read without its repeat too, and gives first_copy_loss."""
 
 
 def doubling(limit: int) -> list[int]:
@@ -140,28 +141,28 @@ class ProbeRecorder:
         with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
         with recording(*QK_TAPS) as repeat:
-            repeat_loss = probes.per_token_loss(model(self.repeat_tokens), self.repeat_tokens)
+            read = _read(model, self.repeat_tokens)
         with recording(*QK_TAPS) as control:
-            x, attn_pos = model.start(self.control_tokens)
-            for block in model.blocks:  # nobody asks for its logits, which cost more than all of this
-                x = block(x, attn_pos)
+            _read(model, self.control_tokens)
+        repeat_losses = self._repeated(model, read)
         context = self._in_context(model) if with_context else {}
         model.train(training)
-        repeats = self.repeat_tokens[:CONTROL_ROWS]
-        layers, scale, period = range(self.config.n_layers), self.config.scale, self.repeat.period
+        repeats, copies = self.repeat_tokens[:CONTROL_ROWS], self.repeat.second_copy
+        layers, scale = range(self.config.n_layers), self.config.scale
         per_layer, errors = [], []
         for layer in layers:
             q, k = model.qk_taps(layer)
             of_text, of_repeat, of_control = (
-                stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]))
-                for seen, tokens in ((text, None), (repeat, self.repeat_tokens), (control, repeats))
-            )
-            per_layer.append(probe_scores(of_text, of_repeat, of_control, self.repeat.second_copy))
-            errors.append(probe_errors(of_text, of_repeat, of_control, self.repeat.second_copy))
+                stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]), only=rows)
+                for seen, tokens, rows in (
+                    (text, None, None), (repeat, self.repeat_tokens, copies), (control, repeats, copies),
+                )
+            )  # fmt: skip
+            per_layer.append(probe_scores(of_text, of_repeat, of_control, copies))
+            errors.append(probe_errors(of_text, of_repeat, of_control, copies))
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
         row |= {name: torch.stack([of[name] for of in errors]) for name in errors[0]}
-        for name in ("repeat_loss", "first_copy_loss"):
-            by_row = torch.stack([getattr(probes, name)(one[None], period) for one in repeat_loss])
+        for name, by_row in repeat_losses.items():
             row |= {name: by_row.mean(), name + SE: probes.standard_error(by_row)}
         row |= context | {
             "val_loss": loss.mean(),
@@ -178,9 +179,24 @@ class ProbeRecorder:
     def _in_context(self, model: Transformer) -> dict[str, Tensor]:
         """A pass without statistics, of which only the last positions are unembedded."""
         full, short, width = self.context.full, self.context.short, self.context.width
-        late, early = (self.context.losses(model(rows[:, :-1], last=width)) for rows in (full, short))
+        late, early = (
+            self.context.losses(_logits(model, *_read(model, rows[:, :-1]), at=slice(-width, None)))
+            for rows in (full, short)
+        )
         by_row = probes.icl_score(late, early)
         return {"icl_score": by_row.mean(), "icl_score" + SE: probes.standard_error(by_row)}
+
+    def _repeated(self, model: Transformer, read: Read) -> dict[str, Float[Tensor, " batch"]]:
+        """By row: the loss on the second copy, and (of the control's rows alone) on the new tokens before it."""
+        period, found = self.repeat.period, {}
+        for name, n_rows, at in (
+            ("repeat_loss", None, probes.predictable(period)),
+            ("first_copy_loss", CONTROL_ROWS, probes.new_tokens(period)),
+        ):
+            x, z = (part[:n_rows] for part in read)
+            targets = self.repeat_tokens[:n_rows, at.start : at.stop + 1]
+            found[name] = probes.per_token_loss(_logits(model, x, z, at), targets).mean(1)
+        return found
 
     def _prompts(self) -> list[Tensor]:
         """The prompts whose patterns are kept: the first rows of Probe D, then of Probe R."""
@@ -218,6 +234,21 @@ class ProbeRecorder:
         return gradients.fetch({
             **norms, **clipped, "clip_factor": clip_factor, "update_ratio": ratio, "head_update_ratio": head_ratio,
         })  # fmt: skip
+
+
+def _read(model: Transformer, tokens: Tensor) -> Read:
+    """What enters the last block, and its heads' z: all q and k are there, most of the cost is not."""
+    x, attn_pos = model.start(tokens)
+    for block in model.blocks[:-1]:
+        x = block(x, attn_pos)
+    last = model.blocks[-1]
+    return x, last.attn.heads(last.attn_in(x), attn_pos)
+
+
+def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor, "batch pos d_vocab"]:
+    """The logits at these positions: from the last block's heads on, each goes by itself."""
+    last = model.blocks[-1]
+    return model.logits(last.finish(x[:, at], last.attn.write(z[:, at])))
 
 
 def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:

@@ -10,15 +10,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tracer.store.descriptors import silence
+
 LINE_SECONDS = 10.0
 """Between two plain lines of progress."""
+
+
+class Screen(Console):
+    """A console that falls silent when nobody reads it any more (`tracer train demo | head`): the work goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        silence()
 
 
 class Terminal:
     """A rich progress bar where there is a terminal; plain lines where there is none."""
 
     def __init__(self, steps: int, start: int, enabled: bool = True) -> None:
-        self.console = Console(quiet=not enabled, highlight=False)
+        self.console = Screen(quiet=not enabled, highlight=False)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}  best induction {task.fields[best]}  {task.fields[rate]} tokens/s"),
@@ -65,7 +75,7 @@ class Bar:
 
     def __init__(self, doing: str, things: str) -> None:
         self._doing, self._things, self._said = doing, things, 0.0
-        self._console = Console(highlight=False)
+        self._console = Screen(highlight=False)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(things),
             TimeRemainingColumn(), console=self._console, transient=True, disable=not self._console.is_terminal,

@@ -94,13 +94,13 @@ class TrainingSession:
             return
         with self.recorder.timed():
             began = self.recorder.now()
-            if step in self.snapshots:
-                self.writer.snapshot(step, self.model.state_dict())
-            if due:
+            if due:  # before the snapshot: weights without a point to go on from would be a dead end
                 if step == self.start or self._healthy():
                     self.writer.checkpoint(step, state(), cost=self._cost())
                 self.checkpointed = self.recorder.now()
                 self.checkpoint_seconds = self.checkpointed - began
+            if step in self.snapshots:
+                self.writer.snapshot(step, self.model.state_dict())
 
     def _healthy(self) -> bool:
         return bool(torch.stack([p.isfinite().all() for p in self.model.parameters()]).all())
@@ -234,7 +234,10 @@ class TrainingSession:
         prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: max(1, n_ctx // 2)]
         device = self.model.embed.W_E.device
         tokens = torch.tensor([prompt] * len(TEMPERATURES), device=device)
-        texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
+        try:
+            texts = generate(self.model, tokens, SAMPLE_TOKENS, list(TEMPERATURES), seed=step)
+        except FloatingPointError:  # the update broke the model: the loss of the next step says so
+            return
         for temperature, ids in zip(TEMPERATURES, texts.tolist(), strict=True):
             text = self.data.tokenizer.decode(ids)
             start = self.data.tokenizer.decode(prompt[1:])

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tracer.data import probes
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import MATRICES, fetch
-from tracer.store import FOREIGN_FORMAT, RunWriter, Variable, open_run
+from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.watching import head_weights, stream
 from tracer.watching.discovered import DiscoveredAttention
@@ -66,6 +66,8 @@ class Probing:
         self.heads: head_weights.HeadWeights | None = None
         """Which weights are whose, once the model has been measured."""
         self.writer: RunWriter | None = None
+        self.begun: Run | None = None
+        """A run of these very probes that goes on, instead of a new one."""
         self.broken: int | None = None
         """The first layer whose attention was not finite in the last measurement."""
         self._repeat: Inputs | None = None
@@ -172,6 +174,9 @@ class Probing:
             "huggingface": None if sharded(self.model) else recipe(self.model), "processes": self.ranks.world,
             **provenance(), **process(), **self.facts,
         }  # fmt: skip
+        if self.begun is not None:
+            self.writer = RunWriter.reopen(self.begun)
+            return
         variables, coords = self._layout(layers, prompts)
         if self._resumes:
             self.writer = self._reopen(step, meta, variables, coords)

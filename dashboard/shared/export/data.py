@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dashboard.loading import prompt_film, recorded_prompts, token_reading
@@ -22,14 +23,17 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
+HISTORY = ("history", "history_heatmap")
+"""Keys of the chart of heads over training, as lines or as a heatmap."""
 LONGEST_FILM = 900_000
 """Bytes of a film that still goes into a file."""
 
 
 def heads(
-    run: Run, trace: xr.Dataset, shown: PromptPatterns, focus: Head, measure: str, *, prompt: str, code: str, link: str
-) -> str:
-    """One HTML file of what the page shows, with the film where the page has it."""
+    run: Run, trace: xr.Dataset, shown: PromptPatterns, focus: Head, measure: str, *, prompt: str, code: str, link: str,
+    token: int | None = None, given: Mapping[str, tuple[str, Any]] = MappingProxyType({}),
+) -> str:  # fmt: skip
+    """One HTML file of what the page shows: its film, the held token, and of `given` its chart over training."""
     setting, film = run.about.setting, _film(run, trace, shown)
     measures = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     explained = notebook.explained(measures, setting, run.about.probes)
@@ -37,6 +41,7 @@ def heads(
     return heads_file(
         shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
         scales={name: of_measure(name, setting, values) for name, values in measures.items()}, film=film,
+        token=token, history=next((part for key, part in _drawn(given).items() if key in HISTORY), None),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Take it with you: the view as one file that works offline, its link, and the lines of Python that show it again."""
+"""Share, in the header of a page: its link, one file that works offline, and Python that shows it again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
 from dashboard.shared.export import drawing
-from dashboard.shared.export.snippets import PAGES, View, series, snippet
+from dashboard.shared.export.snippets import PAGES, View, as_notebook, series, snippet
 from dashboard.shared.export.taker import ASKED, taker
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.patterns import is_long
@@ -27,6 +27,8 @@ from tracer.store import Run
 
 ON_SNAPSHOTS = ("ablate", "circuits", "find")
 """Pages whose steps are those of the snapshots, not of every record."""
+SHOWN = "heads_shown"
+"""Where the session keeps what Heads shows: a live page draws it again and again, its header once."""
 OFFERED = "taker_place"
 """Where the session keeps the place of the button that takes this page, and what makes its file."""
 Make = Callable[[list[Block]], tuple[str, str]]
@@ -36,7 +38,8 @@ Make = Callable[[list[Block]], tuple[str, str]]
 def forget() -> None:
     """What the parts of another page were given; before a page is drawn."""
     st.session_state[DRAWN] = {}
-    st.session_state.pop(OFFERED, None)
+    for name in (OFFERED, SHOWN):
+        st.session_state.pop(name, None)
 
 
 def _offer(label: str, make: Make) -> None:
@@ -63,24 +66,27 @@ def draw_taker(page: str, messages: Iterable[Any]) -> None:
 
 
 def draw_page_taking(page: str, title: str) -> None:
-    """The same button for a page that is taken as it stands; drawn last."""
+    """Share, of a page that is about one run; after all that it shows."""
+    if page == "heads":
+        if SHOWN in st.session_state:
+            _draw_heads_taking(*st.session_state[SHOWN])
+        return
     if page not in PAGES or (view := _view(page)) is None:
         return
     selection = replace(
         state.read(), run=state.read().run or view.run.name, step=view.step, layer=view.head[0], head=view.head[1]
     )
-    link, code = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}", snippet(page, view)
-
-    with st.container(key="take_place"), _popover():
-        st.markdown("**As a file**")
-        st.caption("One HTML file of this page, its pictures to hover and click: it opens anywhere, without a network.")
+    link, code = _link(selection), snippet(page, view)
+    with _popover():
+        _draw_link(link)
+        _draw_file("its pictures to hover and click")
         _offer("Download this view", _maker(title, view.run, view.step, view.head, code, link))
-        _draw_words(link, code)
+        _draw_python(title, link, code)
 
 
 def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: str) -> None:
     """The same for a page about many runs, by name; `command` trains them again."""
-    link, code = f"{st.context.url or ''}?{urlencode(state.to_query(state.read()))}", series(runs, command)
+    link, code = _link(state.read()), series(runs, command)
 
     def make(blocks: list[Block]) -> tuple[str, str]:
         shared = next((run.about.setting for run in runs.values()), None)
@@ -89,15 +95,14 @@ def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: s
         )  # fmt: skip
         return f"{title.lower()}.html", text
 
-    with st.container(key="take_place"), _popover():
-        st.markdown("**As a file**")
-        st.caption("One HTML file of this page, its pictures to hover: it opens anywhere, without a network. A folded "
-                   "card goes along as its line; open first what you want whole.")  # fmt: skip
+    with _popover():
+        _draw_link(link)
+        _draw_file("its pictures to hover", " A folded card goes along as its line; open first what you want whole.")
         _offer("Download this view", make)
         if command:
             st.markdown("**As a command**")
             st.code(command, language="bash", wrap_lines=True)
-        _draw_words(link, code)
+        _draw_python(title, link, code)
 
 
 def _maker(title: str, run: Run, step: int, head: Head, code: str, link: str) -> Make:
@@ -126,19 +131,25 @@ def _view(page: str) -> View | None:
 
 
 def draw_taking(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> None:
-    """A button that opens the three ways to take this view along."""
+    """What Heads shows now, for its Share."""
+    st.session_state[SHOWN] = run, shown, focus, measure
+
+
+def _draw_heads_taking(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> None:
+    """Of Heads the file is made from its prompt, so that another head can be chosen in it, and its film played."""
     selection = replace(
         state.read(), run=state.read().run or run.name, step=shown.step, layer=focus[0], head=focus[1], measure=measure
     )
-    link = f"{st.context.url or ''}?{urlencode(state.to_query(selection))}"
-    prompt, code = _words(run, shown, focus, measure)
-    with st.container(key="take_place"), _popover():
-        st.markdown("**As a file**")
-        st.caption("One HTML file with these pictures, to hover, click and play: it opens anywhere, without a network.")
+    link, (prompt, code) = _link(selection), _words(run, shown, focus, measure)
+    given = st.session_state[DRAWN]  # a download is made without the session
+    with _popover():
+        _draw_link(link)
+        _draw_file("these pictures to hover, click and play")
         st.download_button(
             "Download this view", key="take", icon=":material/download:", on_click="ignore", mime="text/html",
             data=lambda: taking.heads(
-                run, loading.trace(run), shown, focus, measure, prompt=prompt, code=code, link=link
+                run, loading.trace(run), shown, focus, measure, prompt=prompt, code=code, link=link,
+                token=selection.token, given=given,
             ),
             file_name=f"heads-{run.name}-step-{shown.step}.html",
         )  # fmt: skip
@@ -146,18 +157,36 @@ def draw_taking(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> N
             st.caption("That file is of one prompt at one step, of a long one its end. The page as it stands, with all "
                        "that is compared:")  # fmt: skip
             _offer("Download the whole page", _maker("Heads", run, shown.step, focus, code, link))
-        _draw_words(link, code)
+        _draw_python("Heads", link, code)
 
 
 def _popover() -> Any:
-    return st.popover("Take it with you", icon=":material/ios_share:", width="content")
+    """In the header's place, which every page has."""
+    place = st.session_state["share_place"]
+    return place.popover("Share", icon=":material/ios_share:", type="tertiary", key="share")
 
 
-def _draw_words(link: str, code: str) -> None:
+def _link(selection: state.Selection) -> str:
+    return f"{st.context.url or ''}?{urlencode(state.to_query(selection))}"
+
+
+def _draw_link(link: str) -> None:
     st.markdown("**As a link**")
     st.code(link, language=None, wrap_lines=True)
+
+
+def _draw_file(what: str, more: str = "") -> None:
+    st.markdown("**As a file**")
+    st.caption(f"One HTML file, {what}: it opens anywhere, without a network.{more}")
+
+
+def _draw_python(title: str, link: str, code: str) -> None:
     st.markdown("**As Python**")
     st.code(code, language="python", wrap_lines=True)
+    st.download_button(
+        "Download as a notebook", key="take_notebook", icon=":material/book_2:", on_click="ignore",
+        data=as_notebook(title, link, code), file_name=f"{title.lower()}.ipynb", mime="application/x-ipynb+json",
+    )  # fmt: skip
 
 
 def _words(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> tuple[str, str]:

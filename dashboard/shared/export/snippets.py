@@ -5,6 +5,7 @@ Specimens shows no run of a reader's choice but a whole series of them: its line
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -163,3 +164,14 @@ def reproduce(names: Sequence[str], runs: Mapping[str, Run]) -> str:
     options = ["--size published"] if sizes == {False} else []
     options += [f"--seeds {seed}" for seed in seeds if seed]
     return " ".join(["tracer reproduce", *names, *options])
+
+
+def as_notebook(title: str, link: str, code: str) -> str:
+    """The lines as a Jupyter notebook (nbformat 4.4), below what page they are of."""
+    head = f"# {title}\n\nThe same view in the dashboard: <{link}>\n\nRun this where `checkpoints/` is."
+    cells = [
+        {"cell_type": "markdown", "metadata": {}, "source": head},
+        {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": code},
+    ]
+    kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 4}, indent=1)

@@ -10,6 +10,7 @@ import numpy as np
 from dashboard import loading, state, theme
 from dashboard.loading import ablation, prompt_attention, prompt_tokens
 from dashboard.loading.ablation import Cost, Setup
+from dashboard.loading.run_summaries import summary
 from dashboard.shared import choosers, head_scores
 from tracer.analysis import head_sets
 from tracer.analysis.when_causal import LEAST_EFFECT, LEAST_SCORE, Rise, rise
@@ -73,7 +74,35 @@ class Story:
             "from there?",
             f"On Ablate one can switch {self.label} off. What will break? Say it before you look.",
             f"In the grid, switch off {self.label}, and only that.",
+            f"{self.label} is built on a head below it that looks at the token before. Train this model once more from "
+            f"step {self.start:,}, and this time keep every head of {_layers(self.head[0])} from looking there (clamp "
+            f"`{', '.join(self.clamps)}`). Does an induction head still form?",
         )[at - 1]
+
+    @property
+    def last(self) -> int:
+        """The last step that there is: the sixth trains the run again, which takes a head below and a run of ours."""
+        return 6 if self.clamps and self.run.steps and not self.run.why_not("resume") else 5
+
+    @property
+    def start(self) -> int:
+        """Where the run is trained from once more."""
+        return self.run.steps[0]
+
+    @property
+    def clamps(self) -> tuple[str, ...]:
+        """No head below the induction head may look at the token before."""
+        return tuple(f"L{layer} no-previous" for layer in range(self.head[0]))
+
+    def again(self) -> Run | None:
+        """The newest run that was forked from this one like that."""
+        parent = {"run": self.run.name, "step": self.start}
+        for run in loading.runs():
+            meta = run.meta
+            told = meta.get("parent") or {}
+            if {k: told.get(k) for k in parent} == parent and tuple(meta["config"].get("clamp", ())) == self.clamps:
+                return run
+        return None
 
     def setting(self, at: int) -> dict[str, Any]:
         """The choices with which a step begins, its deed undone."""
@@ -86,6 +115,8 @@ class Story:
 
     def done(self, at: int, guess: str | None) -> Done | None:
         """What was done of a step so far, other than predicting; None while there is nothing to say."""
+        if at == 6:
+            return self._prevented()
         if at == 5:
             return self._switched(guess)
         return (self._found, self._scrubbed, self._asked)[at - 1]()
@@ -140,6 +171,50 @@ class Story:
         except ValueError:
             return None
         return Done(True, verdict(self.label, guess, costs))
+
+    def _prevented(self) -> Done | None:
+        again = self.again()
+        if again is None:
+            return None
+        facts = summary(again)
+        if again.live or facts.best is None:
+            at = f"step {facts.step:,} of {facts.steps:,}" if facts.steps else f"step {facts.step:,}"
+            so_far = "" if facts.best is None else f": its strongest induction head scores {_score(facts.score)} so far"
+            return Done(
+                False, [f"{again.name} is at {at}{so_far}. Here {self.label} was born by step {self.born.step:,}."]
+            )
+        if again.status != "finished":
+            return Done(False, [f"{again.name} ended at step {facts.step:,}, before it was done."])
+        return Done(True, prevented(self.label, float(self.curve[-1]), facts.score))
+
+
+def prevented(label: str, here: float, there: float) -> list[str]:
+    """What came of training without a look at the token before."""
+    numbers = f"its strongest induction head scores {_score(there)}, {label} here {_score(here)}"
+    if there < START * here:
+        return [
+            f"None formed: {numbers}.",
+            "Same weights at the start, same batches, one look forbidden. That the head below is needed is no longer a "
+            "guess from curves that rise one after the other: it was taken away, and nothing came. That is one "
+            "training; with another seed a model may find another way.",
+        ]
+    if there < here / 2:
+        return [
+            f"A weaker one formed: {numbers}.",
+            "It found another way, or a part of one: see what its heads look at.",
+        ]
+    return [
+        f"One formed all the same: {numbers}.",
+        "This model needs no look at the token before. See what it does instead.",
+    ]
+
+
+def _score(value: float) -> str:
+    return theme.fmt(value, "induction")
+
+
+def _layers(below: int) -> str:
+    return "layer 0" if below == 1 else f"layers 0 to {below - 1}"
 
 
 def story(run: Run) -> Story | None:

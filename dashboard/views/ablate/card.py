@@ -30,6 +30,10 @@ STYLE = """<style>
 .verdict b { font-weight: 600; }
 .verdict .said { opacity: .75; font-size: .85rem; max-width: 60ch; }
 .verdict .false { font-weight: 600; }
+.ticks { display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .3rem 0 0 !important; padding: 0 !important;
+  list-style: none; font-size: .9rem; }
+.ticks li { margin: 0 !important; padding: 0 !important; }
+.ticks .false, .ticks .none { opacity: .75; }
 @media (max-width: 640px) {
   .verdict thead { display: none; }
   .verdict tr { display: block; border-bottom: 1px solid rgb(127 127 127 / .25); padding: .5rem 0; }
@@ -45,14 +49,14 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """A button until it is asked for: it takes seconds."""
     head = choosers.focus(trace, setup.step)
     label = theme.head_label(*head)
-    st.header(f"Is {label} an induction head?", anchor=False)
     asked = f"verdict-{label}-{setup.step}"
     if asked not in state.read().cards:
-        st.caption("Five tests after Olsson et al. 2022. Choose another head with a click on a curve or a point.")
-        st.button(
-            f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
-            on_click=_ask, args=(asked,),
-        )  # fmt: skip
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.button(
+                f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
+                on_click=_ask, args=(asked,),
+            )  # fmt: skip
+            st.caption("Is it an induction head? Five tests after Olsson et al. 2022.", width="content")
         return
     try:
         found = proving.verdict(run, setup.step, head)
@@ -69,17 +73,27 @@ def _ask(card: str) -> None:
 
 
 def _draw(found: Verdict, link: str) -> None:
-    st.html(f"{STYLE}<p><b>{escape(found.headline)}.</b></p>{_table(found)}")
-    st.caption(found.elsewhere)
+    st.html(f"{STYLE}<p><b>{escape(found.headline)}.</b></p>{_ticks(found)}")
     if found.repair:
         st.caption(found.repair)
-    left, right = st.columns([5, 4], gap="large")
-    with left:
+    with st.expander("The tests with their numbers", key="verdict_numbers"):
+        st.html(f"{STYLE}{_table(found)}")
+        st.caption(found.elsewhere)
         st.caption("In Python, this computes it again:")
         st.code(found.snippet, language="python")
-    with right:
         st.caption("This link opens this view again:")
         st.code(link, language=None, wrap_lines=True)
+
+
+def _ticks(found: Verdict) -> str:
+    """A mark a test."""
+    kinds = {True: "true", False: "false", None: "none"}
+    marks = "".join(
+        f'<li class="{kinds[test.passed]}">{MARKS[test.passed][0]} {escape(test.name)}'
+        f"{'' if test.passed is not None else ' (not measured)'}</li>"
+        for test in found.tests
+    )
+    return f'<ul class="ticks">{marks}</ul>'
 
 
 def _table(found: Verdict) -> str:

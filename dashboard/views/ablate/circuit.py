@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-import numpy as np
+from html import escape
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import state, theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
-from dashboard.shared.mount import draw
 from dashboard.views.ablate import data
-from tracer.pictures import curves
 from tracer.store import Run
 
 TARGET = 0.9
 MOST = 64
 """Heads of a model that is searched on the page: each choice tries all that are left."""
+STYLE = """<style>
+.bars { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.bars th, .bars td { padding: .2rem 0; font-weight: 400; text-align: left; white-space: nowrap; }
+.bars .x { width: 80%; padding: 0 1rem; }
+.bars .x div { position: relative; height: 1.1rem; }
+.bars .x i { position: absolute; inset: 0 auto 0 0; border-radius: 0 3px 3px 0; background: #3b6be0; }
+.bars .dropped i { background: rgb(127 127 127 / .8); }
+.bars .x b { position: absolute; top: -.2rem; bottom: -.2rem; border-left: 1.5px dashed rgb(127 127 127); }
+</style>"""
+
+
+def can_search(run: Run, setup: Setup) -> bool:
+    model = setup.model
+    return not ablation.is_large(run) and model.n_layers * model.n_heads <= MOST
 
 
 def draw_circuit(run: Run, setup: Setup) -> None:
     """A button until it is asked for; then the heads in order, what each brings, and a button that applies them."""
     model = setup.model
     n = model.n_layers * model.n_heads
-    if ablation.is_large(run) or n > MOST:
-        return
-    st.header("The smallest set that copies", anchor=False)
     st.caption(
         f"Every head is off; one after the other the head comes back that helps most, until {TARGET:.0%} of what "
         "repeated tokens gain by having been seen is there again. Then heads that are not needed go. Greedy: a small "
@@ -66,14 +76,9 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
     how = {"zero": "writing nothing", "mean": "at their means", "resample": "resampled"}[setup.mode]
     left, right = st.columns([5, 4], gap="large")
     with left:
-        draw(
-            curves.picture(
-                curves.pack(np.arange(len(found.curve)), np.array([found.curve]), ["kept"]),
-                scale=theme.Scale("Share of the gain kept", chance=TARGET, mark="target"), x_label="choice",
-                selectable=False, height=230,
-            ),
-            key="circuit_curve",
-        )  # fmt: skip
+        st.html(bars(found))
+        st.caption(f"Share of the gain that is there after each choice, from {_percent(found.curve[0])} with every "
+                   f"head off; the dashed line is the target, {TARGET:.0%}.")  # fmt: skip
     with right:
         size = f"{len(found.heads)} of {len(everything)} heads" if len(found.heads) > 1 else "One head"
         said = f"keep {found.share:.0%}" if len(found.heads) > 1 else f"keeps {found.share:.0%}"
@@ -86,7 +91,6 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
             f"nats ({repeated[0]} with every head on), new ones {new[1]} ({new[0]})."
             + (" Above 100 %, new ones got worse by more than repeated ones did." if found.share > 1 else "")
         )
-        st.caption("In order: " + ", ".join(_choice(*one) for one in found.choices) + ".")
         others = tuple(head for head in everything if head not in found.heads)
         st.button(
             "Switch all others off", key="apply_circuit", disabled=not others or others == setup.off,
@@ -94,6 +98,21 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
         )  # fmt: skip
 
 
-def _choice(head: tuple[int, int], taken: bool, share: float) -> str:
-    sign, percent = "+" if taken else "−", f"{round(100 * share)} %".replace("-", "−")
-    return f"{sign}{theme.head_label(*head)} {percent}"
+def bars(found: data.Circuit) -> str:
+    """A bar a choice, in order; grey where a head was dropped again."""
+    top = max(1.0, *(share for _, _, share in found.choices)) if found.choices else 1.0
+
+    def row(head: tuple[int, int], taken: bool, share: float) -> str:
+        wide = 100 * min(max(share, 0.0), top) / top
+        plot = f'<i style="width:{wide:.1f}%"></i><b style="left:{100 * TARGET / top:.1f}%"></b>'
+        name = f"{'+' if taken else '−'}{theme.head_label(*head)}"
+        return (
+            f'<tr class="{"" if taken else "dropped"}"><th scope="row">{escape(name)}</th>'
+            f'<td class="x" aria-hidden="true"><div>{plot}</div></td><td>{_percent(share)}</td></tr>'
+        )
+
+    return f'{STYLE}<table class="bars"><tbody>{"".join(row(*one) for one in found.choices)}</tbody></table>'
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share)} %".replace("-", "−")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
 from dashboard import loading
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 Progress = Callable[[int, int], object]
 MOST_CIRCUITS = 32
+LONGEST_PAIR = 64
+"""Tokens of a prompt of a pair whose activations are patched one position at a time."""
 
 
 def effects(run: Run) -> xr.Dataset | None:
@@ -106,3 +109,49 @@ def circuit(
 def _circuits() -> dict[tuple[object, ...], Circuit]:
     """What was found since the server started, the latest MOST_CIRCUITS of it."""
     return {}
+
+
+@dataclass(frozen=True)
+class Patched:
+    """Of each cell that was patched, the share of the difference between clean and corrupted runs that it restores."""
+
+    share: np.ndarray
+    """[layer head] or [layer pos]: 1 as the clean run, 0 as the corrupted one."""
+    clean: float
+    corrupted: float
+    right: list[int]
+    """The likeliest next token after each clean prompt, and after each corrupted one."""
+    wrong: list[int]
+
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+@st.cache_data(max_entries=64, show_spinner="Patching …")
+def patched(run: str, created: str, step: int, clean: Rows, corrupted: Rows, at: str, into: str) -> Patched:
+    """ValueError for prompts that are no pairs, or that have one answer."""
+    import torch
+
+    from tracer.ablate import LogitDifference, patch
+
+    if len(clean) != len(corrupted):
+        raise ValueError(f"{len(clean)} clean prompts and {len(corrupted)} corrupted ones: give as many lines in each")
+    for i, lengths in enumerate(zip(map(len, clean), map(len, corrupted), strict=True), 1):
+        if set(lengths) != {len(clean[0])}:
+            raise ValueError(
+                f"line {i} has {lengths[0]} and {lengths[1]} tokens, and the first clean prompt {len(clean[0])}: all "
+                f"must be equally long, so that positions correspond"
+            )
+    model = loading.model(open_run(run), step)
+    pairs = torch.tensor(clean), torch.tensor(corrupted)
+    with torch.no_grad():
+        right, wrong = (model(tokens)[:, -1].argmax(-1) for tokens in pairs)
+    if bool((right == wrong).any()):
+        row = int((right == wrong).int().argmax())
+        raise ValueError(
+            f"line {row + 1}: the likeliest next token is the same after both prompts, so no logits differ"
+        )
+    found = patch(model, *pairs, at, LogitDifference(right, wrong), into=into)
+    ends = found.attrs["clean"], found.attrs["corrupted"]
+    share = ((found - ends[1]) / (ends[0] - ends[1])).values
+    return Patched(share, *ends, right.tolist(), wrong.tolist())

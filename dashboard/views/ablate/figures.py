@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dashboard import theme
-from dashboard.shared.figures import plain, rule
+from dashboard.shared.figures import plain, rule, stops
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -101,4 +101,26 @@ def next_tokens(
     figure.update_yaxes(
         tickvals=rows, ticktext=names, autorange="reversed", showgrid=False, ticks="", ticklabelstandoff=6
     )
+    return figure
+
+
+def patched(share: np.ndarray, words: Sequence[str], *, dark: bool = False) -> go.Figure:
+    """Share restored [layer pos], a column a token."""
+    import plotly.graph_objects as go
+
+    size = max(1.0, float(np.nanmax(np.abs(share))))
+    figure = go.Figure(
+        go.Heatmap(
+            z=share, zmin=-size, zmax=size, colorscale=stops("change", dark),
+            text=[[plain(word) for word in words]] * len(share),
+            colorbar={"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 11}},
+            hovertemplate="layer %{y}, token %{text}<br><b>%{z:.3f}</b> restored<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_layout(template=theme.plotly_template(dark), height=max(260, 60 + 26 * len(share)),
+                         margin={"l": 52, "r": 8, "t": 8, "b": 80})  # fmt: skip
+    figure.update_xaxes(tickvals=list(range(len(words))), ticktext=[plain(word) for word in words], tickangle=-60,
+                        showgrid=False, zeroline=False)  # fmt: skip
+    figure.update_yaxes(title={"text": "layer", "font": {"size": 12}}, showgrid=False, zeroline=False, dtick=1,
+                        autorange="reversed")  # fmt: skip
     return figure

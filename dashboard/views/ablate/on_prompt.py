@@ -29,7 +29,6 @@ WINDOW = 256
 
 def draw_prompt(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Ends the page when the text cannot be read, so it is drawn last."""
-    st.header("On your own text", anchor=False)
     encoded = prompts.choose_text(run, LONGEST)
     prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
     position = min(st.session_state.get("ablate_position", (prompt, last))[1], last)

@@ -13,16 +13,13 @@ from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores, prompts
 from dashboard.shared.comparing import choose_other
 from dashboard.shared.mount import draw
+from dashboard.views.ablate.answer import draw_costs, draw_replacements
 from dashboard.views.ablate.beside import draw_beside
 from dashboard.views.ablate.card import draw_card
-from dashboard.views.ablate.circuit import draw_circuit
+from dashboard.views.ablate.circuit import can_search, draw_circuit
 from dashboard.views.ablate.on_prompt import draw_prompt
-from dashboard.views.ablate.sweep import (
-    draw_null,
-    draw_replacements,
-    draw_sweep,
-    probe_title,
-)
+from dashboard.views.ablate.patching import draw_patching
+from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
 from tracer.pictures import ablation_grid, curves, headmap
@@ -36,6 +33,8 @@ MODES = {
     "mean": "The head writes its average over other sequences there: it knows where it is, but not what it saw.",
     "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged.",
 }
+TABS = {"effect": "Effect", "text": "Your text", "heads": "Every head", "when": "When", "set": "Smallest set",
+        "patch": "Patching"}  # fmt: skip
 SNIPPET = """with tracer.watch(model) as watcher:
     before = model(inputs)
     with watcher.ablate({{({layer}, {head})}}):
@@ -44,7 +43,7 @@ SNIPPET = """with tracer.watch(model) as watcher:
 
 def page() -> None:
     choosers.heading("Ablate", "What breaks when these heads are switched off?")
-    chooser, stepper = st.columns([2, 5])
+    chooser, stepper, other = choosers.row([4, 10, 4])
     with chooser:
         run = choosers.choose_run()
     if not prompts.can_read(run):
@@ -52,7 +51,7 @@ def page() -> None:
         return
     with stepper:
         step = choosers.choose_step(run)
-    choose_other(run, run.steps, prompt=False)
+    choose_other(run, run.steps, prompt=False, place=other)
     trace = choosers.recorded(run)
     if trace is None:
         return
@@ -64,26 +63,50 @@ def page() -> None:
         _draw_switches(run, off, scores, trace, step)
     setup = Setup.of(run, step, off, selection.mode, selection.frozen)
     with results:
-        _draw_costs(setup)
-        on_others = st.container()
-    on_other, on_prompt, on_heads = (
-        st.container(),
-        st.container(),
-        st.container(),
-    )  # a refused prompt ends the page, so it is drawn last
-    with on_heads:
+        draw_costs(run, setup)
         if off:
-            _draw_induction(run, setup)
-        draw_sweep(run, setup)
-        draw_when(run, setup, trace)
+            draw_replacements(run, setup)
         draw_card(run, setup, trace)
-        draw_circuit(run, setup)
-    with on_others:
-        _draw_doubts(run, setup)
-    with on_other:
-        draw_beside(run, setup)
-    with on_prompt:
-        draw_prompt(run, setup, trace)
+    draw_beside(run, setup)
+    _draw_tabs(run, setup, trace)
+
+
+def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
+    """The rest, of which only what is open is computed; a refused prompt ends the page, so this is last on it."""
+    draws = {
+        "effect": lambda: _draw_effect(run, setup),
+        "text": lambda: draw_prompt(run, setup, trace),
+        "heads": lambda: draw_sweep(run, setup),
+        "when": (lambda: draw_when(run, setup, trace)) if len(run.steps) > 1 else None,
+        "set": (lambda: draw_circuit(run, setup)) if can_search(run, setup) else None,
+        "patch": lambda: draw_patching(run, setup),
+    }
+    offered = [name for name, draw_one in draws.items() if draw_one]
+    shown = state.among("section", offered) or ("effect" if setup.off else "heads")
+    names = {TABS[name]: name for name in offered}
+    state.show("ablate_tab", TABS[shown])
+    tabs = st.tabs(
+        list(names), key="ablate_tab", on_change=lambda: state.update(section=names[st.session_state["ablate_tab"]])
+    )
+    for tab, draw_one in zip(tabs, filter(None, draws.values()), strict=True):
+        if tab.open:
+            with tab:
+                draw_one()
+
+
+def _draw_effect(run: Run, setup: Setup) -> None:
+    """Where in the sequence, against chance, and on the other heads."""
+    if not setup.off:
+        st.caption("Every head is on: switch one off in the grid above.")
+        return
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.header("Where in the sequence", anchor=False)
+        _draw_positions(setup, ablation.costs(setup)["repeat"])
+    with right:
+        st.header("These heads, or any?", anchor=False)
+        draw_null(setup)
+    _draw_induction(run, setup)
 
 
 def _draw_clamps(run: Run, step: int) -> None:
@@ -157,64 +180,6 @@ def _preset(label: str, heads: tuple[head_sets.Head, ...], what: str, otherwise:
         label, key=f"preset {label}", disabled=not heads, help=f"{what}: {names}" if heads else otherwise,
         on_click=lambda: state.update(off=heads),
     )  # fmt: skip
-
-
-def _draw_costs(setup: Setup) -> None:
-    try:
-        found = ablation.costs(setup) if setup.off else None
-        before = ablation.clean(setup.run, setup.created, setup.step)
-    except ValueError as error:
-        choosers.refuse(str(error))
-        raise AssertionError from error
-    note = ablation.batches(setup.run, setup.created).note
-    said = {
-        "repeat": ("Random tokens, said twice.", "The loss of the second time, where copying gives the answer."),
-        "text": ("Text that was kept with the run." if note else "Text that it was not trained on.",
-                 "The loss of all tokens."),
-    }  # fmt: skip
-    for column, name in zip(st.columns(len(before)), before, strict=True):
-        with column, st.container(border=True, height="stretch", gap="xsmall"):
-            st.markdown(f"**{probe_title(name, setup)}**")
-            what, why = said[name]
-            st.caption(what, help=why)
-            _draw_cost(before[name], found[name] if found else None)
-    if note:
-        st.caption(f"{note[0].upper()}{note[1:]}: measured on the text kept with the run.")
-    if found is None:
-        st.info(
-            "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
-        )
-        return
-    if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
-        st.caption(head_sets.REDUNDANCY)
-    _draw_positions(setup, found["repeat"])
-
-
-def _draw_cost(before: float, cost: ablation.Cost | None) -> None:
-    with st.container(horizontal=True, gap="medium"):
-        st.metric("Before" if cost else "All heads on", theme.fmt(before, "loss"), width="content")
-        if cost is None:
-            return
-        change = cost.change
-        st.metric("After", theme.fmt(cost.after, "loss"), width="content")
-        st.metric("Change", theme.signed(change.mean), width="content")
-    if not np.isfinite(change.low):
-        st.caption("nats a token; 1 sequence, so no interval")
-        return
-    unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
-    st.caption(
-        f"nats a token; 95 % interval {theme.signed(change.low)} to {theme.signed(change.high)}{unsure} "
-        f"({change.n} sequences)"
-    )
-
-
-def _draw_doubts(run: Run, setup: Setup) -> None:
-    """Would another replacement say the same, and would other heads do as much? Drawn after the numbers are there."""
-    if not setup.off:
-        return
-    if not ablation.is_large(run):
-        draw_replacements(setup)
-    draw_null(setup)
 
 
 def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:

@@ -1,8 +1,9 @@
-"""The Ablate page on how sure an effect is: every head by itself, random sets, and the three replacements."""
+"""The Ablate page on how sure an effect is: every head by itself, and random sets of as many."""
 
 from __future__ import annotations
 
-from html import escape
+from collections import Counter
+from math import comb, prod
 
 import numpy as np
 import streamlit as st
@@ -35,8 +36,7 @@ TABLE = """<style>
 
 
 def draw_sweep(run: Run, setup: Setup) -> None:
-    st.header("Every head by itself", anchor=False)
-    st.caption(f"The change in loss when only that head is off. {head_sets.REDUNDANCY}")
+    st.caption(f"The change in loss, in nats a token, when only that head is off. {head_sets.REDUNDANCY}")
     model = setup.model
     n_heads = model.n_layers * model.n_heads
     passes = n_heads * (5 if setup.mode == "resample" else 1)
@@ -95,14 +95,25 @@ def _sure(swept: Swept) -> str:
 
 
 def draw_null(setup: Setup) -> None:
-    """Beside random sets, on demand."""
+    """Beside random sets, on demand; how many there are says how small p can be at all."""
+    model = setup.model
+    there = count_sets(setup.off, model.n_heads)
+    heads = "as many heads" if len(setup.off) > 1 else "one head"
+    if there == 0:
+        st.caption("Whole layers are off: no other set has as many heads in each layer to compare with.")
+        return
+    tried = min(there, RANDOM_SETS)
     asked = f"null {setup}"
     if not st.session_state.get(asked):
+        whole = f"the {there} other set{'s' * (there > 1)}" if there <= RANDOM_SETS else f"{RANDOM_SETS} random sets"
+        few = f"There are {there:,} other sets of {heads} in the same layers"
+        if there == 1:
+            few = f"There is 1 other set of {heads} in the same layers"
         st.button(
-            f"Compare with {RANDOM_SETS} random sets", key="null", icon=":material/casino:",
-            help="Sets of as many heads of the same layers: is it these heads, or would any do?",
-            on_click=lambda: st.session_state.update({asked: True}),
+            f"Compare with {whole}", key="null", icon=":material/casino:",
+            help="Is it these heads, or would any do?", on_click=lambda: st.session_state.update({asked: True}),
         )  # fmt: skip
+        st.caption(f"{few}, so p can't be below {1 / (1 + tried):.2f}{'' if tried == there else f' with {tried}'}.")
         return
     try:
         found = ablation.null(setup, RANDOM_SETS)
@@ -111,36 +122,15 @@ def draw_null(setup: Setup) -> None:
         return
     many, low, high = len(found.others), float(found.others.min()), float(found.others.max())
     less = int((found.others < found.effect).sum())
-    heads = "as many heads" if len(setup.off) > 1 else "one head"
-    whose = f"{many} random sets of {heads}" if many == RANDOM_SETS else f"The {many} other sets of {heads}"
+    whose = f"{many} of {there:,} other sets of {heads}" if many < there else f"The {many} other sets of {heads}"
     st.markdown(
-        f"{whose} of the same layers cost {theme.signed(low)} to {theme.signed(high)} nats on repeated tokens, "
+        f"{whose} in the same layers cost {theme.signed(low)} to {theme.signed(high)} nats on repeated tokens, "
         f"{theme.signed(float(np.median(found.others)))} in the middle. "
         f"Yours cost {theme.signed(found.effect)}, more than "
         f"**{less} of {many}** (p = {found.p:.2f}; with {many} sets it can't be below {found.smallest_p:.2f})."
     )
 
 
-def draw_replacements(setup: Setup) -> None:
-    """What zero, mean and resample say, and whether they agree."""
-    from tracer.ablate import agree
-
-    found = ablation.by_replacement(setup)
-    if not all(np.isfinite(e.low) for e in found.values()):
-        said = "With 1 sequence there are no intervals to compare."
-    elif agree(found):
-        said = "Their intervals overlap: it matters little what stands in for these heads."
-    else:
-        said = "They differ by more than their intervals: what stands in for these heads matters."
-    rows = "".join(
-        f"<tr><td>{escape(mode.capitalize())}</td><td>{theme.signed(e.mean)}</td><td>{_ends(e.low, e.high)}</td></tr>"
-        for mode, e in found.items()
-    )
-    head = "<th>put in their place</th><th>change on repeated tokens</th><th>95 % interval</th>"
-    with st.container(gap="xsmall"):
-        st.html(f'{TABLE}<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>')
-        st.caption(said)
-
-
-def _ends(low: float, high: float) -> str:
-    return f"{theme.signed(low)} to {theme.signed(high)}" if np.isfinite(low) else "none"
+def count_sets(off: tuple[ablation.Head, ...], n_heads: int) -> int:
+    """Other sets with as many heads in each layer."""
+    return prod(comb(n_heads, size) for size in Counter(layer for layer, _ in off).values()) - 1

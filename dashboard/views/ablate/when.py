@@ -9,6 +9,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import jobs, state, theme
+from dashboard.access import read_only
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores
 from dashboard.shared.mount import draw
@@ -27,9 +28,6 @@ HEIGHT = 260
 
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
-    if len(run.steps) < 2:
-        return
-    st.header("When heads became causal", anchor=False)
     st.caption(
         "Each line is one head switched off by itself at every snapshot: what repeated tokens then cost more. Beside "
         "it, how much that head looked like an induction head at the same step."
@@ -37,7 +35,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     one = jobs.sweeping(run)
     if one is not None and one.alive:
         ticking(lambda: _draw_progress(run, one), key="sweep", seconds=1.0)
-    elif data.swept(run) < len(run.steps):
+    elif data.swept(run) < len(run.steps) and not read_only():
         _draw_start(run, one)
     found = data.effects(run)
     if found is None:

@@ -6,13 +6,33 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from dashboard.shared.glossary import terms
+
 LINKS = {
     "elhage": "https://transformer-circuits.pub/2021/framework/index.html",
     "olsson": "https://transformer-circuits.pub/2022/in-context-learning-and-induction-heads/index.html",
     "lens": "https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens",
 }
-NORMS = "Norms, their gains and rotations are left out."
+USED = {
+    "COMPOSITION": ("K-composition", "residual stream"),
+    "COPYING": ("OV circuit", "logit"),
+    "WORDS": ("OV circuit", "QK circuit", "logit"),
+    "TRIGRAMS": ("OV circuit", "QK circuit", "logit"),
+    "POSITIONS": ("QK circuit",),
+    "STRIPES": ("induction head",),
+    "LOGIT": ("logit", "residual stream"),
+}
+"""The terms that each text leans on, of the glossary."""
+NORMS = "Norms are held at their mean scale; rotations are left out."
 COMPOSITION = """
+**Which earlier head’s output does a later head use?** The thicker a line, the more of what the earlier head writes is
+what the later one reads. For example, an induction head takes its keys from a head that looks at the token before: so
+it knows of each token what stood before it, and can find the place after an earlier copy.
+
+{terms[COMPOSITION]}
+
+**In formulas**
+
 **Composition** of head 2 with an earlier head 1: |OV₁ M₂| / (|OV₁| |M₂|) in Frobenius norms, where OV = W_V W_O and
 M₂ is what head 2 reads with: QK₂ᵀ for its keys, QK₂ for its queries, OV₂ for its values (QK = W_Q W_Kᵀ). From 0 to 1.
 
@@ -25,6 +45,14 @@ An induction head reads the keys of a previous-token head: K.
 Source: [Elhage et al. 2021]({elhage}), Analyzing a Two-Layer Model.
 """
 COPYING = """
+**When a head looks at a token, does it make the model say that token?** 1: it raises whatever it looks at; 0: no more
+than random weights do; −1: it lowers it. For example, an induction head finds what came next the last time and must
+then say it: its score is near 1.
+
+{terms[COPYING]}
+
+**In formulas**
+
 **Copying score**: Σλ / Σ|λ| over the eigenvalues λ of the OV circuit W_E W_V W_O W_U. From −1 to 1. A positive
 eigenvalue means that a mixture of tokens raises its own logits, a negative one that it lowers them, a complex pair
 that it is turned into others. Computed on W_O W_U W_E W_V, which is d_head × d_head and has the same eigenvalues but
@@ -38,6 +66,14 @@ not proof: eigenvectors need not be orthogonal.
 Source: [Elhage et al. 2021]({elhage}), Detecting Copying Behavior.
 """
 WORDS = """
+**What does the head do with single tokens, by its weights alone?** *Moves*: looking at the first token raises the
+second. *Copies*: tokens that raise themselves. *Looks*: at the first token it likes to look at the second. For example,
+where `open` stands beside `close` under *Moves*, looking at `open` makes the model say `close`.
+
+{terms[WORDS]}
+
+**In formulas**
+
 **OV circuit** W_E W_V W_O W_U: in the row of the token that is looked at, the column of each logit that it changes.
 **QK circuit** W_E W_Q W_Kᵀ W_Eᵀ × scale: in the row of the token that looks, its score for each token that it may
 look at. Shown are the largest entries; both are made block by block, never as a whole.
@@ -47,13 +83,20 @@ look at. Shown are the largest entries; both are made block by block, never as a
 In a model of one layer both are joined to skip-trigrams A … B → C, below.
 
 This is the direct path from the embedding: later layers also read what earlier heads wrote. Norms are held at their
-mean scale on held-out text (in models of others they are left out), rotations and positions are left out.
+mean scale on held-out text, rotations and positions are left out.
 
 At chance: 0 for a logit, which counts from no look at all, and for a score, where 0 for every token is an even look.
 
 Source: [Elhage et al. 2021]({elhage}).
 """
 TRIGRAMS = """
+**Which rules of three tokens does the head hold?** When A stood somewhere before and the model is at B, it says C. For
+example *keep* … *in* → *mind*: having read “keep”, it continues “in” with “mind”.
+
+{terms[TRIGRAMS]}
+
+**In formulas**
+
 **Skip-trigram** A … B → C: at B the head looks back at A, and what it moves from there raises the logit of C.
 The number is share × OV[A, C], in logits above the mean logit.
 
@@ -70,6 +113,13 @@ At chance: a share of p, and 0 logits on average over C.
 Source: [Elhage et al. 2021]({elhage}), which reads QK and OV of one-layer models together; the shares are ours.
 """
 POSITIONS = """
+**Where would the head look if all tokens were the same word,** so that only their places tell them apart? For example,
+a line just below the diagonal means that it looks at the token before, whatever that is.
+
+{terms[POSITIONS]}
+
+**In formulas**
+
 **By positions**: softmax of W_pos QK W_posᵀ × scale under the causal mask: what the head would attend to if there
 were positions and no tokens. A softmax depends on the size of its scores, which the norm in front of the layer sets:
 with the switch on, positions go through that norm, with its gain, held at its mean scale on held-out text.
@@ -79,6 +129,13 @@ At chance: a row is even, 1 / (number of positions it may look at).
 Source: [Elhage et al. 2021]({elhage}).
 """
 STRIPES = """
+**How far back does the head look, on average?** A peak at 1 is the token before. For example, on 25 random tokens that
+come twice, an induction head peaks at 24: the token after the earlier copy.
+
+{terms[STRIPES]}
+
+**In formulas**
+
 **Attention by distance**: the mean of A[q, q − d] over the rows q that have such a key, on a start token and two
 copies of the same random tokens, one right after the other. Distance 0 is the token itself, 1 the token before, and an
 induction head peaks at the period − 1: the token after the earlier copy. The start token is left out as a key, and so
@@ -89,6 +146,14 @@ At chance: what a head that attends evenly gives to that distance, in the senten
 Source: the off-diagonals of [Olsson et al. 2022]({olsson}).
 """
 LOGIT = """
+**Which parts of the model argued for the token that came next, and what would the model have said after each layer?**
+For example, +3.5 at a head means that this head alone lifts the logit of that token 3.5 above the average token’s: its
+odds 33 times.
+
+{terms[LOGIT]}
+
+**In formulas**
+
 **Direct logit attribution** of a part: its own vector through the final norm, held at the scale of this very pass,
 times the column of W_U of the token that follows, minus the mean column. So the numbers are logits above the mean
 logit, and they sum to it exactly. Effects through later parts are not in it: Ablate measures those.
@@ -111,4 +176,4 @@ def heading(title: str, about: str, key: str, link: Callable[[], None] | None = 
             if link is not None:
                 link()
             with st.popover("What is this?", type="tertiary", icon=":material/help:", width="content"):
-                st.markdown(about.format(**LINKS))
+                st.markdown(about.format(**LINKS, terms={name: terms(*words) for name, words in USED.items()}))

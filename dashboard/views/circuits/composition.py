@@ -49,6 +49,7 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
     if why_not:
         st.caption(why_not)
         return
+    st.caption("A line to a later head: it reads what the earlier one wrote. Click a head to take it into focus.")
     found = circuits.composition(key)
     into = state.read().into
     st.segmented_control(
@@ -102,6 +103,9 @@ def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> N
     if why_not:
         st.caption(why_not)
         return
+    st.caption(
+        "Does a head make the model say what it looks at? 1: always; 0: as random heads; −1: it speaks against it."
+    )
     found = circuits.copying(key)
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
     with scores:

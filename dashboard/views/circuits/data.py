@@ -13,7 +13,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import norm_scales
-from dashboard.loading.norm_scales import Key, ours
+from dashboard.loading.norm_scales import Key
 from tracer.pictures import bipartite
 from tracer.store import Run, open_run
 
@@ -29,6 +29,8 @@ INTO = ("k", "q", "v")
 TOP = 12
 LONGEST_PERIOD = 25
 """Tokens that stand twice for the attention by distance, as in Olsson et al. 2022."""
+MOST_POSITIONS = 1024
+"""Of others' models, whose contexts may be long."""
 AT_ONCE = 2**25
 """Entries of a circuit over the vocabulary that are streamed unasked: about half a second."""
 
@@ -143,17 +145,17 @@ def words(key: Key, head: Head) -> Words:
 def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Those of a head's QK circuit, scaled, and of its OV circuit over the vocabulary.
 
-    Norms of our models are held at their mean scale; those of others are left out.
+    Norms are held at their mean scale.
     """
     from tracer.analysis import token_circuits
 
     W_Q, W_K, W_V, W_O, W_E, W_U = weights(key)
     assert W_U is not None
     layer, read, write = head[0], W_E, W_O[head]
-    if not open_run(key[0]).why_not("norm_scales"):
-        model = ours(key)
+    run = open_run(key[0])
+    if not run.why_not("norm_scales"):
         own = f"blocks.{layer}.ln1"
-        if model.config.norm_position == "pre":
+        if run.why_not("recipe") or run.config.model.norm_position == "pre":
             read = norm_scales.through(key, own, W_E)
         else:
             write = norm_scales.through(key, own, write)
@@ -193,14 +195,29 @@ def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
 
     from tracer.analysis.composition import position_pattern
 
-    model, (layer, at) = ours(key), head
-    table = model.sinusoid if model.config.positions == "sinusoidal" else model.pos_embed.W_pos
-    block = model.blocks[layer]
+    layer, at = head
     with torch.no_grad():
-        read = table.detach()[:longest]
+        read = _positions(key)[:longest]
         if normed:
             read = norm_scales.through(key, f"blocks.{layer}.ln1", read)
-        return position_pattern(read, block.attn.W_Q[at], block.attn.W_K[at], model.config.scale).numpy()
+        found = weights(key)
+        scale = _score_scale(key, layer)
+        return position_pattern(read, found.W_Q[layer, at], found.W_K[layer, at], scale).numpy()
+
+
+def _positions(key: Key) -> Tensor:
+    """The vectors that are added to the stream, or to what heads read, [pos d_model]."""
+    import torch
+
+    from tracer.model import Transformer
+
+    model = norm_scales.model_of(key)
+    if isinstance(model, Transformer):
+        table = model.sinusoid if model.config.positions == "sinusoidal" else model.pos_embed.W_pos
+        return table.detach()
+    found = model.residual_stream(torch.zeros(1, min(model.n_ctx, MOST_POSITIONS), dtype=torch.int64)).pos_embed
+    assert found is not None  # else run.why_not("positions") says so
+    return found[0]
 
 
 def means_of_positions(key: Key, head: Head, longest: int, normed: bool) -> Distances:

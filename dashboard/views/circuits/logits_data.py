@@ -6,15 +6,11 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
-from dashboard.loading.norm_scales import Key, ours
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from dashboard.loading.norm_scales import Key, model_of
 
 
 @dataclass(frozen=True)
@@ -36,28 +32,21 @@ class Parts:
 @st.cache_data(max_entries=64, show_spinner=False)
 def parts_of_logit(key: Key, tokens: tuple[int, ...]) -> Parts:
     """ValueError where the logit is no sum of parts."""
+    import torch
+
     from tracer.analysis.logit_attribution import logit_attribution
 
-    model, (read, targets) = ours(key), _read(key, tokens)
-    found = logit_attribution(model, read, targets)
-    arrays = (x.numpy()[..., 0, :] for x in (found.embed, found.heads, found.mlps, found.biases, found.logit))
-    return Parts(targets[0].tolist(), *arrays)
+    found = logit_attribution(model_of(key), torch.tensor([tokens])).isel(batch=0)
+    arrays = (found[name].values for name in ("embed", "heads", "mlps", "biases", "logit"))
+    return Parts(found.target.values.tolist(), *arrays)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def lens(key: Key, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos]."""
-    from tracer.analysis.logit_attribution import logit_lens
-
-    log_p, ranks = logit_lens(ours(key), *_read(key, tokens))
-    return log_p[:, 0].numpy(), ranks[:, 0].numpy()
-
-
-def _read(key: Key, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The prompt, and what follows each of its tokens [1 pos]."""
     import torch
 
-    read = torch.tensor([tokens])
-    with torch.no_grad():
-        likeliest = ours(key)(read)[:, -1:].argmax(-1)
-    return read, torch.cat([read[:, 1:], likeliest], 1)
+    from tracer.analysis.logit_attribution import logit_lens
+
+    found = logit_lens(model_of(key), torch.tensor([tokens])).isel(batch=0)
+    return found.log_p.values, found["rank"].values

@@ -30,14 +30,14 @@ def draw_positions(run: Run, key: Key, head: Head) -> None:
     if why_not := run.why_not("positions"):
         st.caption(why_not)
         return
-    model = run.config.model
-    normed = normable(model) and _choose_norm()
-    n = min(model.n_ctx, LONGEST)
+    normed = (bool(run.why_not("recipe")) or normable(run.config.model)) and _choose_norm()
+    n_ctx = run.about.n_ctx or LONGEST
+    n = min(n_ctx, LONGEST)
     found, means = circuits.positions(key, head, n, normed), circuits.means_of_positions(key, head, n, normed)
     own, before, *_ = means.shares
     st.caption(
         f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
-        f"{means.even[1]:.2f}." + (f" The first {n} of {model.n_ctx} positions." if n < model.n_ctx else "")
+        f"{means.even[1]:.2f}." + (f" The first {n} of {n_ctx} positions." if n < n_ctx else "")
     )
     plot(figures.positions(found, dark=theme.is_dark()), key="positions", alt=f"{label} by positions",
          numbers=lambda: {"query \\ key": list(range(n)), **{str(i): row.tolist() for i, row in enumerate(found.T)}},

@@ -33,14 +33,14 @@ def draw_trigrams(run: Run, key: Key, head: Head) -> None:
         return
     n, spread = run.about.n_ctx or LONGEST, None
     if not run.why_not("positions"):
-        model = run.config.model
-        spread = trigrams_data.distances(key, head, min(n, LONGEST), normable(model) and not state.read().raw)
+        normed = bool(run.why_not("recipe")) or normable(run.config.model)
+        spread = trigrams_data.distances(key, head, min(n, LONGEST), normed and not state.read().raw)
     places = [1 / max(2, n)]
     if spread is not None and spread.prefers:
         places.append(float(spread.shares[spread.best]))
     found = trigrams_data.trigrams(key, head, tuple(places))
     really = None if spread is None else trigrams_data.seen(key, head, spread.best)
-    left_out = about.NORMS if run.why_not("norm_scales") else ignored(run.config.model)
+    left_out = about.NORMS if run.why_not("recipe") else ignored(run.config.model)
     st.caption(f"{_said(label, spread, really)} {left_out}")
     by_chance = f"at chance A gets {places[0]:.3f}, and adds 0"
     lists = [(f"A anywhere before B, in {n} tokens", "… B", found[0], by_chance)]

@@ -62,12 +62,12 @@ def distances(key: Key, head: Head, longest: int, normed: bool) -> Distances | N
 
 @st.cache_data(max_entries=64, show_spinner=False)
 def seen(key: Key, head: Head, distance: int) -> float:
-    """What the head of our model really gives to the token so many before, on average over held-out text."""
+    """What the head really gives to the token so many before, on average over held-out text."""
     import torch
 
     from tracer.interventions.edits import recording
 
     tap = f"blocks.{head[0]}.attn.hook_pattern"
     with torch.no_grad(), recording(tap) as found:
-        norm_scales.ours(key)(norm_scales.reading(key))
+        norm_scales.model_of(key)(norm_scales.reading(key))
     return float(found[tap][:, head[1]].diagonal(-distance, dim1=-2, dim2=-1).mean())

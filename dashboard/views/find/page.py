@@ -16,6 +16,7 @@ from dashboard.views.find import data as finding
 from dashboard.views.find.by_layer import by_layer
 from dashboard.views.find.data import Found, Head
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
+from dashboard.views.find.survey import draw_survey
 from tracer.measures import MEASURES
 from tracer.store import Run
 
@@ -44,6 +45,7 @@ def page() -> None:
     with kinds:
         kind = choose_kind()
     choosers.tick(run, lambda: _draw(run, measure, kind))
+    draw_survey(run, trace)
 
 
 def _choose_measure(run: Run, offered: list[str]) -> str:

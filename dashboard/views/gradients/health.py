@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
 from numpy.typing import ArrayLike
 
-from tracer.measures import UPDATE_BANDS, UPDATE_BANDS_SOURCE, update_band
+from tracer.measures import UPDATE_BANDS, UPDATE_BANDS_SOURCE, expected_range, update_band
 
 ICONS = {"slow": "▽", "usual": "✓", "fast": "△", "very fast": "✕"}
+
+MOST_NAMED = 4
 
 
 def verdict(ratio: float) -> str:
@@ -22,16 +25,62 @@ def verdict(ratio: float) -> str:
     return f"{ICONS[band.name]} {band.name}"
 
 
-def count(ratios: ArrayLike) -> str:
-    """'✓ 13 usual, ▽ 1 slow': how many tensors are in each band, fastest first."""
-    found = Counter(verdict(float(ratio)) for ratio in np.asarray(ratios, float))
-    order = [*(f"{ICONS[band.name]} {band.name}" for band in reversed(UPDATE_BANDS)), *found]
-    return ", ".join("{} {} {}".format(*_split(name, found[name])) for name in dict.fromkeys(order) if found[name])
+@dataclass(frozen=True)
+class Optimiser:
+    """What made the updates: its name, and how many times the learning rate of the others W_Q and W_K have."""
+
+    name: str
+    qk_factor: float
 
 
-def _split(name: str, number: int) -> tuple[str, int, str]:
-    icon, _, word = name.partition(" ")
-    return icon, number, word
+def answer(names: Sequence[str], ratios: ArrayLike, optimiser: Optimiser | None) -> str:
+    """Are the tensors in band, which are not, and whether that is as it should be here; Markdown of our words."""
+    found = dict(zip(names, np.asarray(ratios, float).tolist(), strict=True))
+    known = {name: ratio for name, ratio in found.items() if not math.isnan(ratio)}
+    if not known:
+        return "No update was measured at this step."
+
+    def those(word: str) -> list[str]:
+        return [name for name, ratio in known.items() if verdict(ratio).endswith(word) and not (
+            word == "fast" and verdict(ratio).endswith("very fast"))]  # fmt: skip
+
+    usual, slow, fast, wild = (those(word) for word in ("usual", "slow", "fast", "very fast"))
+    broken = those("not finite")
+    size = f"{len(usual)} of {len(known)} tensors in band"
+    outside = [f"{_named(group)} {word}" for group, word in ((slow, "slow"), (fast, "fast")) if group]
+    rest = f"; {', '.join(outside)}" if outside else ""
+    if broken or wild:
+        worst = " and ".join(filter(None, [
+            f"{_named(broken)} not finite" if broken else "", f"{_named(wild)} very fast: a tenth of the weights or "
+            "more is replaced at every step" if wild else ""]))  # fmt: skip
+        return f"**✕ Not healthy**: {size}; {worst}. A smaller learning rate usually helps."
+    if len(slow) == len(known):
+        return "**△ Nothing moves**: every tensor changes by less than a ten-thousandth of its norm at a step."
+    low, high = expected_range(optimiser.name if optimiser else None)
+    inside = all(ratio < high for ratio in known.values()) and len(slow) < len(known) / 2
+    if not inside:
+        return f"**△ Worth a look**: {size}{rest}."
+    return f"**✓ Healthy**: {size}{rest}{_why(fast, optimiser)}."
+
+
+def _why(fast: list[str], optimiser: Optimiser | None) -> str:
+    """Why tensors may be fast in this run."""
+    if not fast or optimiser is None:
+        return ""
+    usual = f", as is usual with {optimiser.name.capitalize()}"
+    if optimiser.qk_factor > 1 and all(name.endswith(("W_Q", "W_K")) for name in fast):
+        return f"{usual}: this run gives W_Q and W_K {optimiser.qk_factor:.1f} times the learning rate of the others"
+    return usual
+
+
+def _named(names: list[str]) -> str:
+    """Tensors of several layers by what they share: "W_Q and W_K"; of many only the number."""
+    kinds = list(dict.fromkeys(name.split()[-1] for name in names))
+    shown = kinds if len(kinds) < len(names) else names
+    if len(shown) > MOST_NAMED:
+        return f"{len(names)} tensors"
+    return " and ".join([", ".join(f"`{name}`" for name in shown[:-1]), f"`{shown[-1]}`"] if len(shown) > 1 else
+                        [f"`{shown[0]}`"])  # fmt: skip
 
 
 def draw_bands() -> None:
@@ -45,5 +94,5 @@ def draw_bands() -> None:
                 if math.isinf(band.high)
                 else f"{band.low:g} to {band.high:g}"
             )
-            st.markdown(f"**{ICONS[band.name]} {band.name}**, u {edge}: {band.text}.")
+            st.markdown(f"**{ICONS[band.name]} {band.name}**, update ratio {edge}: {band.text}.")
         st.caption(UPDATE_BANDS_SOURCE)

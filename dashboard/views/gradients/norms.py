@@ -1,7 +1,8 @@
-"""A picture of g, w and u of every tensor over training; colour is a power of ten."""
+"""A picture of a norm or a ratio of every tensor over training; colour is a power of ten."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,21 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dashboard import theme
+from dashboard.shared.figures import places, step_axis
+from tracer.measures import UPDATE_BANDS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-RULE_OF_THUMB = -3.0
-"""The middle of the update ratio's colours: 10 to this power."""
 LABEL = 13
 """Pixels that a row's label needs; of thinner rows not every one has a label."""
 TALLEST = 1080
 """Pixels of all rows together, as long as none gets too thin."""
-REACH = 2.0
-"""Colours of the update ratio end this many powers of ten from the middle."""
+REACH = 1.0
+"""Colours of the update ratio end this many powers of ten beyond the range that is as it should be."""
 NAME = 20
 """Pixels of the name of the colours, above their bar."""
-BAR, FOOT = 48, 26
+BAR, FOOT = 62, 26
 """Pixels above a picture for its colours with their name; below it for its ticks."""
 
 
@@ -33,53 +34,58 @@ def history(
     names: Sequence[str],
     *,
     label: str,
-    ratio: bool = False,
+    band: tuple[float, float] | None = None,
     dark: bool = False,
     chosen: str | None = None,
     step: int | None = None,
+    log_x: bool = False,
 ) -> go.Figure:
-    """values [step param] as a picture: a column for each recorded step, a row for each tensor.
+    """values [step param] as a picture: a column for each recorded step, as wide as it lasts, a row for each tensor.
 
-    `chosen` is framed and `step` marked; steps at the end that no update followed are left out. Steps are recorded
-    densely at first, so equal columns are not equal times.
+    `chosen` is framed and `step` marked; steps at the end that no update followed are left out. `band`: of an update
+    ratio the range that is as it should be, in the middle of the colours.
     """
     import plotly.graph_objects as go
 
     steps, values = _updated(np.asarray(steps), np.asarray(values, np.float32))
-    columns, row = [str(s) for s in steps], row_height(len(names))
+    edges, row = places([*steps, steps[-1] + _last(steps)], log_x), row_height(len(names))
     height = BAR + FOOT + 22 + row * len(names)
     figure = go.Figure(
         go.Heatmap(
-            x=columns,
+            x=edges,
             y=list(names),
             z=_power(values).T,
-            customdata=values.T,
+            customdata=np.stack([values.T, np.broadcast_to(steps.astype(np.float32), values.T.shape)], -1),
             coloraxis="coloraxis",
             hoverongaps=False,
-            hovertemplate=f"%{{y}}<br>step %{{x}}<br>{label} %{{customdata:.2e}}<extra></extra>",
+            hovertemplate=f"%{{y}}<br>step %{{customdata[1]:,d}}<br>{label} %{{customdata[0]:.2~g}}<extra></extra>",
         )
     )
     figure.update_layout(
         template=theme.plotly_template(dark),
         height=height,
-        coloraxis=_colours(values, ratio, dark, height),
+        coloraxis=_colours(values, band, dark, height),
         title=_name(label),
         margin={"l": _width(names), "r": 14, "t": BAR, "b": FOOT + 22},
     )
-    figure.update_xaxes(title=_title("recorded step"), type="category", showgrid=False, tickangle=0)
-    every = columns[:: -(-len(columns) // 6)]
-    figure.update_xaxes(tickmode="array", tickvals=every, ticktext=[f"{int(step):,}" for step in every])
+    step_axis(figure, log_x, showgrid=False, tickangle=0, nticks=7)
+    figure.update_xaxes(title=_title("step (log)" if log_x else "step"))
     figure.update_xaxes(automargin=False, tickfont=_MONO)
     figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO, automargin=False)
     figure.update_yaxes(ticks="", ticklabelstandoff=6)
     figure.update_yaxes(tickmode="array", tickvals=list(names[:: -(-LABEL // row)]))
     if chosen is not None and chosen in names:
         at = list(names).index(chosen)
-        _frame(figure, -0.5, at - 0.5, len(columns) - 0.5, at + 0.5, dark)
-    if step is not None and str(step) in columns:
-        column = columns.index(str(step))
-        _frame(figure, column - 0.5, -0.5, column + 0.5, len(names) - 0.5, dark)
+        _frame(figure, edges[0], at - 0.5, edges[-1], at + 0.5, dark)
+    if step is not None and step in steps:
+        column = int(np.flatnonzero(steps == step)[0])
+        _frame(figure, edges[column], -0.5, edges[column + 1], len(names) - 0.5, dark)
     return figure
+
+
+def _last(steps: np.ndarray) -> float:
+    """How long the last column lasts: as the one before."""
+    return float(steps[-1] - steps[-2]) if len(steps) > 1 else 1.0
 
 
 def _width(names: Sequence[str]) -> int:
@@ -126,25 +132,35 @@ def _name(label: str) -> dict[str, Any]:
     }
 
 
-def reach(values: ArrayLike, ratio: bool) -> tuple[float, float]:
-    """The powers of ten between which colours differ; the update ratio's are centred on the rule of thumb."""
-    if ratio:
-        return RULE_OF_THUMB - REACH, RULE_OF_THUMB + REACH
+def reach(values: ArrayLike, band: tuple[float, float] | None = None) -> tuple[float, float]:
+    """The powers of ten between which colours differ; the update ratio's are centred on its `band`."""
+    if band is not None:
+        return math.log10(band[0]) - REACH, math.log10(band[1]) + REACH
     powers = _power(np.asarray(values))
     powers = powers[np.isfinite(powers)]
     low, high = np.percentile(powers, [1, 99]).tolist() if powers.size else (-1.0, 1.0)
     return (low, high) if high - low > 0.5 else (low - 0.5, high + 0.5)
 
 
-def _colours(values: np.ndarray, ratio: bool, dark: bool, height: int) -> dict[str, Any]:
-    """A colour axis over powers of ten with a bar on top.
+def _colours(values: np.ndarray, band: tuple[float, float] | None, dark: bool, height: int) -> dict[str, Any]:
+    """A colour axis over powers of ten with a bar on top; of an update ratio its bands stand below it, by name.
 
     The bar hangs from the top of the picture's `height`, so that Plotly makes no room of its own for it.
     """
-    low, high = reach(values, ratio)
+    low, high = reach(values, band)
     every = max(1, round((high - low) / 4))
-    ticks = list(range(int(np.ceil(low)), int(np.floor(high)) + 1, every))
-    stops = theme.palette("change" if ratio else "score")["dark" if dark else "light"]
+    ticks: dict[float, str] = {
+        t: _ten_to(t) for t in range(int(np.ceil(low)), int(np.floor(high)) + 1, 1 if band else every)
+    }
+    if band:
+        edges = {math.log10(one.low) for one in UPDATE_BANDS if one.low}
+        ticks = {at: text for at, text in ticks.items() if at in edges}
+        for one in UPDATE_BANDS:
+            start = max(low, math.log10(one.low)) if one.low else low
+            stop = min(high, math.log10(one.high)) if math.isfinite(one.high) else high
+            if stop > start:
+                ticks[(start + stop) / 2] = f"<br>{one.name}"
+    stops = theme.palette("change" if band else "score")["dark" if dark else "light"]
     return {
         "cmin": low,
         "cmax": high,
@@ -160,8 +176,8 @@ def _colours(values: np.ndarray, ratio: bool, dark: bool, height: int) -> dict[s
             "ypad": 0,
             "len": 1,
             "thickness": 8,
-            "tickvals": ticks,
-            "ticktext": [_ten_to(t) for t in ticks],
+            "tickvals": list(ticks),
+            "ticktext": list(ticks.values()),
             "tickangle": 0,
             "outlinewidth": 0,
             "tickfont": _MONO,
@@ -170,8 +186,8 @@ def _colours(values: np.ndarray, ratio: bool, dark: bool, height: int) -> dict[s
 
 
 def _ten_to(power: int) -> str:
-    """1e−3; 1 and 10 as they are."""
-    return {0: "1", 1: "10"}.get(power, f"1e{power}".replace("-", "−"))
+    """0.01, 1, 100; 1e−4 and 1e5 beyond."""
+    return f"{10.0**power:g}" if -3 <= power <= 3 else f"1e{power}".replace("-", "−")
 
 
 def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float, dark: bool) -> None:

@@ -10,14 +10,12 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.shared import choosers, head_scores, rows
 from dashboard.shared.entropy_bound import draw_bound
-from dashboard.shared.health_panel import draw_health
 from dashboard.shared.mount import draw
-from dashboard.views.gradients import norms
-from dashboard.views.gradients.health import count, draw_bands, verdict
+from dashboard.views.gradients.health import Optimiser, answer, draw_bands, verdict
 from dashboard.views.gradients.pictures import draw_heads, draw_history
 from dashboard.views.gradients.reasons import draw_why
 from tracer.analysis import training_curves
-from tracer.measures import MEASURES
+from tracer.measures import MEASURES, expected_range
 from tracer.pictures import curves
 from tracer.store import Run
 
@@ -25,8 +23,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 QUANTITIES = {
-    "update_ratio": "update ratio u", "grad_norm": "gradient g", "grad_norm_clipped": "clipped gradient",
-    "weight_norm": "weight w",
+    "update_ratio": "update ratio", "grad_norm": "norm of the gradient",
+    "grad_norm_clipped": "norm of the clipped gradient", "weight_norm": "norm of the weight",
 }  # fmt: skip
 SHORT = {
     "update_ratio": "update ratio",
@@ -35,13 +33,14 @@ SHORT = {
     "weight_norm": "weight",
 }
 """All four fit the width of a phone."""
-LETTERS = {"u": "update_ratio", "g": "grad_norm", "w": "weight_norm"}
+COLUMNS = ("update_ratio", "grad_norm", "weight_norm")
 HEIGHT = 260
+RULE_OF_THUMB = 1e-3
 
 
 def page() -> None:
     choosers.heading("Gradients", "Is every tensor, and every head, learning at a healthy pace?")
-    chooser, stepper, switch, axis = st.columns([3, 3, 5, 2])
+    chooser, stepper, switch, axis = choosers.row([3, 3, 5, 2])
     with chooser:
         run = choosers.choose_run()
     offered = _offered(run)
@@ -95,17 +94,18 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
     if not held:
         st.info("No update has been made yet.", icon=":material/hourglass_top:")
         return
-    draw_health(run, bound=False)
     row = rows.last_measured(steps, trace[held[0]].values, state.read().step)
     row = row if row is not None else 0
     names = [str(name) for name in trace["param"].values]
+    if "update_ratio" in held:
+        st.markdown(answer(rows.short_names(names), trace["update_ratio"].values[row], _optimiser(run)))
     left, right = st.columns([1, 1], gap="large")
     with left:
         tensor = _draw_table(trace, names, row)
         if "update_ratio" in held:
             draw_bands()
     with right:
-        _draw_picture(trace, names, shown, tensor, row, run)
+        _draw_picture(trace, names, shown, tensor, row, run, log_x)
     left, right = st.columns([1, 1], gap="large")
     with left:
         _draw_tensors(trace, names, shown, tensor, int(steps[row]), log_x)
@@ -122,24 +122,23 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
 
 
 def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
-    """g, w and u of every tensor at one step; returns the chosen tensor."""
+    """Update ratio, gradient and weight of every tensor at one step; returns the chosen tensor."""
     step = int(trace["step"].values[row])
     st.header(f"Every tensor at step {step:,}", anchor=False)
-    held = [(letter, name) for letter, name in LETTERS.items() if head_scores.holds(trace, name)]
+    held = [name for name in COLUMNS if head_scores.holds(trace, name)]
     chosen = state.among("tensor", names) or _first(names)
     asked = state.read().step
     newest = int(trace["step"].values[-1]) if asked is None else asked
-    missing = f" No update has followed step {newest:,}." if newest > step else ""
-    paced = "u" in dict(held)
-    pace = f"{count(trace['update_ratio'].values[row])}.{missing} " if paced else ""
-    st.caption(f"{pace}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
+    missing = f"No update has followed step {newest:,}. " if newest > step else ""
+    paced = "update_ratio" in held
+    st.caption(f"{missing}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
     table: dict[str, Any] = {"tensor": rows.short_names(names)}
     config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=82 if paced else None)}
     if paced:
         table["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
-        config["pace"] = st.column_config.TextColumn(help="how u reads; see below", width=80)
-    for letter, name in held:
-        table[letter], config[letter] = _column(trace[name].values[row], MEASURES[name].formula)
+        config["pace"] = st.column_config.TextColumn(help="how the update ratio reads; see below", width=80)
+    for name in held:
+        table[SHORT[name]], config[SHORT[name]] = _column(trace[name].values[row], MEASURES[name].formula)
     followed: Any = {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}}
     state.show("tensor_table", followed)
     st.dataframe(
@@ -152,7 +151,7 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
         height=37 + 35 * min(len(names), 22),
         row_height=35,
         column_config=config,
-        alt=f"{', '.join(QUANTITIES[name] for _, name in held)} of {len(names)} tensors at step {step}",
+        alt=f"{', '.join(QUANTITIES[name] for name in held)} of {len(names)} tensors at step {step}",
     )
     return chosen
 
@@ -161,8 +160,8 @@ def _column(values: np.ndarray, formula: str) -> tuple[list[Any], Any]:
     """Numbers, or texts where a browser's table would refuse one as too large to be exact."""
     values = values.astype(float)
     if np.nanmax(np.abs(values), initial=0.0) > 2**53:
-        return [f"{v:.1e}".replace("e+", "e") for v in values], st.column_config.TextColumn(help=formula, width=56)
-    return values.tolist(), st.column_config.NumberColumn(format="%.1e", help=formula, width=56)
+        return [f"{v:.1e}".replace("e+", "e") for v in values], st.column_config.TextColumn(help=formula, width=78)
+    return values.tolist(), st.column_config.NumberColumn(format="%.2g", help=formula, width=78)
 
 
 def _code(name: str) -> str:
@@ -180,12 +179,22 @@ def _take_row(names: list[str]) -> None:
         state.update(tensor=names[chosen[0]])
 
 
-def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run) -> None:
+def _optimiser(run: Run) -> Optimiser | None:
+    """What made the updates; None of a loop that others wrote."""
+    if run.why_not("recipe"):
+        return None
+    optim = run.config.optim
+    return Optimiser(optim.name, optim.qk_lr_factor)
+
+
+def _draw_picture(
+    trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run, log_x: bool
+) -> None:  # fmt: skip
     label = QUANTITIES[shown]
     st.header(f"{label[0].upper()}{label[1:]} over training", anchor=False)
     st.caption(
-        "A row for each tensor, a column for each recorded step; colour is a power of ten. The frames mark the "
-        f"followed tensor and the step of the table.{' Drawn every 10 s while the run trains.' if run.live else ''}"
+        "A row a tensor; colour is a power of ten. The frames mark the followed tensor and the step of the table."
+        f"{' Drawn every 10 s while the run trains.' if run.live else ''}"
     )
     short, steps = rows.short_names(names), trace["step"].values
     draw_history(
@@ -193,11 +202,18 @@ def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
         trace[shown].values,
         short,
         label=label,
-        ratio=shown == "update_ratio",
         chosen=short[names.index(tensor)],
         step=int(steps[row]),
         run=run,
+        log_x=log_x,
+        band=_band(run) if shown == "update_ratio" else None,
     )
+
+
+def _band(run: Run) -> tuple[float, float]:
+    """Where an update ratio is as it should be in this run."""
+    made = _optimiser(run)
+    return expected_range(made.name if made else None)
 
 
 def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int, log_x: bool) -> None:
@@ -223,7 +239,7 @@ def _follow(name: str | None) -> None:
 
 def _scale(shown: str) -> theme.Scale:
     label = QUANTITIES[shown]
-    thumb = 10.0**norms.RULE_OF_THUMB if shown == "update_ratio" else None
+    thumb = RULE_OF_THUMB if shown == "update_ratio" else None
     return theme.Scale(f"{label[0].upper()}{label[1:]}", chance=thumb, mark="rule of thumb")
 
 
@@ -273,7 +289,8 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
     left, right = st.columns([1, 1], gap="large")
     with left:
         matrices = [str(m) for m in trace["matrix"].values]
-        draw_heads(trace[name].values[row], matrices, label=label, ratio=shown == "update_ratio", focus=focus)
+        band = _band(run) if shown == "update_ratio" else None
+        draw_heads(trace[name].values[row], matrices, label=label, band=band, focus=focus)
     with right:
         _choose_head(trace, focus)
         values = trace[name].values[:, focus[0], focus[1], :]

@@ -35,26 +35,31 @@ def draw_history(
     names: list[str],
     *,
     label: str,
-    ratio: bool,
     chosen: str,
     step: int,
     run: Run,
+    log_x: bool,
+    band: tuple[float, float] | None,
 ) -> None:
     """Every tensor at every recorded step; `step` follows the newest row while nobody chose one."""
     dark = theme.is_dark()
 
     def figure() -> go.Figure:
-        return norms.history(steps, values, names, label=label, ratio=ratio, dark=dark, chosen=chosen, step=step)
+        return norms.history(
+            steps, values, names, label=label, band=band, dark=dark, chosen=chosen, step=step, log_x=log_x
+        )
 
     asked = state.read().step
-    _mount("tensor_picture", figure, (label, dark, chosen, asked), run, f"{label} of every tensor over training")
+    _mount("tensor_picture", figure, (label, dark, chosen, asked, log_x), run, f"{label} of every tensor over training")
 
 
-def draw_heads(values: np.ndarray, matrices: list[str], *, label: str, ratio: bool, focus: tuple[int, int]) -> None:
+def draw_heads(
+    values: np.ndarray, matrices: list[str], *, label: str, band: tuple[float, float] | None, focus: tuple[int, int]
+) -> None:  # fmt: skip
     """values [layer head matrix], a table a matrix on one scale of colours; a click brings its head into focus."""
-    low, high = norms.reach(values, ratio)
+    low, high = norms.reach(values, band)
     name = f"{label[0].upper()}{label[1:]}"
-    scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if ratio else "score")
+    scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if band else "score")
     narrow = values.shape[1] > ROOMY
     with st.container(key=f"head_grids{'_narrow' if narrow else ''}", gap="small"):
         for first in range(0, len(matrices), 2):

@@ -28,7 +28,8 @@ def draw_induction(run: Run, trace: xr.Dataset, head: Head, step: int) -> None:
     """Nothing where the run has no induction score."""
     if not head_scores.holds(trace, "induction"):
         return
-    st.caption(head_scores.induction_words(trace, head, step))
+    with st.container(key="induction_words"):
+        st.caption(head_scores.induction_words(trace, head, step))
     if not prompts.can_read(run) or run.about.d_vocab is None:
         return
     opened = st.expander(TITLE, icon=":material/ssid_chart:", key="by_period_open", on_change="rerun")

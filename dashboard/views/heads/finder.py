@@ -16,15 +16,16 @@ from tracer.measures import MEASURES
 
 if TYPE_CHECKING:
     import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
 
 CHIPS = 8
 """Heads that are named below the box; the atlas shows all that fit."""
 
 
-def choose_heads(trace: xr.Dataset | None) -> set[Head] | None:
-    """A text box; returns the heads that fit, None while nothing is looked for."""
+def choose_heads(trace: xr.Dataset | None, place: DeltaGenerator) -> set[Head] | None:
+    """A text box at `place`, and here the heads that fit, which are returned; None while nothing is looked for."""
     ready = trace is not None and trace.sizes["step"] > 0
-    st.text_input(
+    place.text_input(
         "Find heads", placeholder="induction > 0.5, or L1H2", help=finding.HELP, max_chars=200, disabled=not ready,
         **state.control("find_box", state.read().find, lambda line: _look(line, trace)),
     )  # fmt: skip

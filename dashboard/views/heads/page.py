@@ -19,6 +19,7 @@ from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_reading import draw_reading
+from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES, MEASURES
 from tracer.pictures import atlas
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -26,6 +27,7 @@ from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
 
 See = Callable[[int], PromptPatterns]
 """Every head on the prompt, at a step."""
@@ -33,29 +35,28 @@ See = Callable[[int], PromptPatterns]
 
 def page() -> None:
     choosers.heading("Heads", "What does every head look at: on your own text, at any step of training?")
-    chooser, colour, finder = choosers.row([3, 2, 3])
+    chooser, colour, writing, finder, other = choosers.row([4, 4, 9, 5, 4])
     with chooser:
         run = choosers.choose_run()
     trace = _so_far(run)
     with colour:
         measure = _choose_measure(run, trace)
-    with finder:
-        lit = choose_heads(trace)
-    found = _choose_text(run) if prompts.can_read(run) else _choose_kept(run)
+    lit = choose_heads(trace, finder)
+    found = _choose_text(run, writing) if prompts.can_read(run) else _choose_kept(run, writing)
     if found is None:
         return
     steps, see = found
-    choose_other(run, steps())
+    choose_other(run, steps(), place=other)
     choosers.tick(run, lambda: _draw(run, measure, lit, steps(), see))
 
 
-def _choose_text(run: Run) -> tuple[Callable[[], list[int]], See]:
-    encoded = prompts.choose_text(run)
+def _choose_text(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], See]:
+    encoded = prompts.choose_text(run, place=place)
     return lambda: run.steps, lambda step: prompt_attention.of_text(run, step, encoded.tokens, encoded.strings)
 
 
-def _choose_kept(run: Run) -> tuple[Callable[[], list[int]], See] | None:
-    name = prompts.choose_kept(run)
+def _choose_kept(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], See] | None:
+    name = prompts.choose_kept(run, place)
     if name is None:
         choosers.recorded(run)
         st.info(f"{run.why_not('prompts')}, and no patterns were kept.", icon=":material/visibility_off:")
@@ -72,17 +73,22 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
         st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
         return
     timeline = make_room(steps)
+    step = choosers.settle_step(steps)
     try:
-        shown = see(choosers.settle_step(steps))
-    except ValueError as error:
+        shown = see(step)
+    except ValueError as error:  # a damaged snapshot: the others can still be gone to
+        with timeline:
+            choosers.choose_step(run, steps)
         choosers.refuse(str(error))
         return
     focus = choosers.focus(trace, shown.step)
-    left, right = st.columns([1, 1], gap="large")
+    draw_comparison(run, shown, see, focus)
     long = patterns.is_long(shown)
+    with st.container(key="heads_body"):
+        left, right = st.columns([1, 1], gap="large")
     with left:
         _draw_atlas(run, trace, shown, measure, focus, lit)
-    with right if long else left:
+    with right if long else left, st.container(key="over_training"):
         draw_history(run, trace, measure, focus, shown.step)
         draw_induction(run, trace, focus, shown.step)
     if long:
@@ -91,11 +97,12 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
             patterns.draw_overview(shown, focus)
         with right:
             patterns.draw_window(shown, focus)
+        draw_reading(run, shown, focus)
     else:
         with right:
             patterns.draw_whole(shown, focus)
-    draw_comparison(run, shown, see, focus)
-    draw_reading(run, shown, focus)
+            draw_reading(run, shown, focus)
+    draw_why(run, shown, focus)
     draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest
         draw_scrubber(run, trace, steps, see, focus, measure)

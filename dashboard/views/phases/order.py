@@ -21,7 +21,6 @@ STYLE = """<style>
 .events small { display: block; font-size: .8rem; opacity: .72; }
 .events .none { padding-left: 0 !important; opacity: .72; border: 0; font-size: .85rem; }
 </style>"""
-MORE = {True: "rises", False: "falls"}
 
 
 def draw_order(found: list[Curve], changed: list[Curve]) -> None:
@@ -31,7 +30,7 @@ def draw_order(found: list[Curve], changed: list[Curve]) -> None:
         st.markdown(said)
     rows = [
         f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
-        f"<small>{escape(moved(curve))}. {escape(sureness(changed, i))}</small></li>"
+        f"<small>{escape(dated(curve))}. {escape(sureness(changed, i))}</small></li>"
         for i, curve in enumerate(changed)
     ]
     still = [c for c in found if c.change is None and not c.undated]
@@ -83,14 +82,10 @@ def circuit(found: list[Curve]) -> str:
     return f"{words}, {steps}. The 95 % intervals of these dates, {dates}, do not overlap."
 
 
-def moved(curve: Curve) -> str:
-    """Such as "rises from 0.03 to 0.90 between steps 825 and 975; date within 875 to 900"."""
-    c = curve.change
-    assert c is not None
-    unit = f" {curve.unit}" if curve.unit else ""
-    way = f"{MORE[c.after > c.before]} from {_number(c.before)} to {_number(c.after)}{unit}"
-    when = "at once" if c.onset == c.end else f"between steps {c.onset:,} and {c.end:,}"
-    return f"{way} {when}; 95 % interval of the date {interval(c)}"
+def dated(curve: Curve) -> str:
+    """What the chart beside it does not say: how sure the date is."""
+    assert curve.change is not None
+    return f"95 % interval {interval(curve.change)}"
 
 
 def sureness(changed: list[Curve], i: int) -> str:
@@ -133,7 +128,3 @@ def _numbers(numbers: list[int]) -> str:
 
 def _lower(label: str) -> str:
     return label[0].lower() + label[1:]
-
-
-def _number(value: float) -> str:
-    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−") if abs(value) < 100 else f"{value:.0f}"  # no −0.00

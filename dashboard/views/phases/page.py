@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from dashboard import state, theme
 from dashboard.shared import choosers
+from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
 from dashboard.views.phases.losses import draw_path, draw_surfaces
@@ -20,7 +21,14 @@ from tracer.analysis.change_points import FEWEST
 from tracer.analysis.training_curves import Curve, events
 from tracer.store import Run
 
+if TYPE_CHECKING:
+    import xarray as xr
+
 PREFERRED = ("induction", "repeat_loss", "previous_token")
+CLOSER = (
+    "Where in the text did the loss fall, does its path bend there, and which heads, switched off, take the change "
+    "back? Three pictures of Olsson et al. 2022."
+)
 HOW = """A change is found by this project's own detector, which reads one curve at a time:
 
 - Without a change, a curve is a line plus one exponential decay or growth, under noise of any memory from none to a
@@ -83,16 +91,29 @@ def _draw(run: Run, log_x: bool) -> None:
         draw_order(found, changed)
         with st.expander("How is a change found, and how sure is its date?"):
             st.markdown(HOW)
+            st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
     if rows >= FEWEST:
         draw_seeds(run, found)
-    if data.losses(run) is None:
-        return
-    phase = _choose_phase(changed)
-    draw_surfaces(run, phase, step, log_x)
-    fall = next((curve for curve in found if curve.name == "val_loss"), None)
-    draw_path(run, fall, phase, step)
-    if phase is not None and run.steps:
-        draw_undoing(run, trace, phase)
+    if data.losses(run) is not None:
+        _draw_closer(run, trace, found, changed, log_x)
+
+
+def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[Curve], log_x: bool) -> None:
+    """Three pictures of one change; folded unless a link is about one."""
+    chosen, step = state.read(), state.read().step
+    st.header("One change, closer", anchor=False)
+    st.caption(CLOSER)
+    asked = bool(chosen.phase or chosen.path or chosen.since)
+    with st.expander("The losses by position, their path, and which heads undo the change", key="closer",
+                     expanded=asked, on_change="rerun") as closer:  # fmt: skip
+        if not closer.open:
+            return
+        phase = _choose_phase(changed)
+        draw_surfaces(run, phase, step, log_x)
+        fall = next((curve for curve in found if curve.name == "val_loss"), None)
+        draw_path(run, fall, phase, step)
+        if phase is not None and run.steps:
+            draw_undoing(run, trace, phase)
 
 
 def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, log_x: bool) -> None:

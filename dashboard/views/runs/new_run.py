@@ -1,132 +1,117 @@
-"""Starting a run, or opening one from elsewhere: the first thing a newcomer sees, and a form later."""
+"""Starting a run, or opening one from elsewhere: forms that say what is wrong before they are pressed."""
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state
-from dashboard.shared.mount import draw
-from tracer.pictures import pattern
+from dashboard.shared.run_bar import short
+from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 from tracer.store import Run
+from tracer.training.size import n_params, step_flops
 
-TOKENS = ["the", " red", " fox", " saw", " the", " red", " fox", " run"]
-PREVIOUS = (0, 0, 1, 2, 3, 4, 5, 6)
-INDUCTION = (0, 0, 0, 0, 1, 2, 3, 0)
-"""Where each of the tokens looks; the first is where a head looks that has nothing to look for."""
-COMING = (
-    (0, "the loss falls fast: it learns which tokens are frequent and what follows what.", "training"),
-    (200, "a head of layer 0 turns to the token before: a sharp diagonal.", "heads"),
-    (800, "a head of layer 1 finds what came next the last time, and the loss on repeated tokens drops.", "heads"),
-    (1300, "it is done. Switch that head off, and see what breaks.", ""),
-)
-"""Of the demo: from which step, what, and on which page; the same within 100 steps for the seeds that were tried."""
-STYLE = """<style>
-ol.coming { list-style: none; margin: .2rem 0 .4rem; padding: 0; line-height: 1.5; }
-ol.coming li { display: grid; grid-template-columns: 5.4rem 1fr; gap: .8rem; margin: 0; padding: 0 0 .7rem; }
-ol.coming li > span { position: relative; padding: 0 0 0 1.3rem; }
-ol.coming li > span::before { content: ""; position: absolute; left: 0; top: .42rem; width: .55rem; height: .55rem;
-  border-radius: 50%; background: #3b6be0; }
-ol.coming li:not(:last-child) > span::after { content: ""; position: absolute; left: .22rem; top: 1.15rem;
-  bottom: -.95rem; width: 1.5px; background: #3b6be055; }
-ol.coming b { font-weight: 500; text-align: right; opacity: .72; font-variant-numeric: tabular-nums; }
-</style>"""
-
-
-def draw_welcome() -> None:
-    """With no run at all: what a head is, in three sentences and two pictures, and one button."""
-    with st.container(border=True, key="welcome"):
-        text, pictures = st.columns([5, 6], gap="large", vertical_alignment="top")
-        with text:
-            st.header("Watch a transformer learn to look back", anchor=False)
-            st.markdown(
-                "A language model reads from left to right, and at every token each of its *attention heads* looks "
-                "back and carries something over. What it looks at is its pattern: a row for each token that looks, a "
-                "column for each that it may look at. Nobody tells a head where to look: it learns that, and here you "
-                "see when."
-            )
-            st.html(STYLE + _timeline())
-            st.button(
-                "Train the demo (2 minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
-                on_click=_start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
-            )  # fmt: skip
-            st.caption("On a laptop's processor. Nothing is downloaded, and nothing leaves this machine.")
-            _draw_problem()
-        with pictures:
-            _draw_pictures()
-    st.space("small")
-    st.caption("Or begin elsewhere")
-    left, middle, right = st.columns(3, gap="medium")
-    with left, st.expander("Train something else", icon=":material/tune:"):
-        draw_new()
-    with middle, st.expander("Open a Hugging Face model", icon=":material/deployed_code:"):
-        draw_hugging_face()
-    with right, st.expander("Open a run directory", icon=":material/folder_open:"):
-        draw_open()
-
-
-def _draw_pictures() -> None:
-    """Two heads drawn by hand on eight tokens, in the picture that the pages use."""
-    left, right = st.columns(2, gap="medium")
-    for column, label, does, looks in (
-        (left, "Previous-token head", "looks at the token before", PREVIOUS),
-        (right, "Induction head", "looks at what came next, the last time", INDUCTION),
-    ):
-        with column:
-            st.markdown(f"**{label}**  \n{does}")
-            blob = pattern.pack(_by_hand(looks), TOKENS, label=label)
-            draw(pattern.picture(blob, max_size=300, text=False), key=f"welcome {label}")
-
-
-def _timeline() -> str:
-    """The demo's course as a list, a step beside each event; our own words only."""
-    lines = (f"<li><b>step {start:,}</b><span>{what[0].upper()}{what[1:]}</span></li>" for start, what, _ in COMING)
-    return f'<ol class="coming">{"".join(lines)}</ol>'
-
-
-def _by_hand(looks: tuple[int, ...]) -> np.ndarray:
-    """A pattern [query_pos key_pos] in which each token pays nine tenths to one, and the rest to all that it sees."""
-    n = len(looks)
-    rest = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
-    return 0.1 * rest + 0.9 * np.eye(n)[list(looks)]
-
-
-def draw_coming(step: int) -> None:
-    """What there is to see while the demo trains, with the part that is going on marked."""
-    here = sum(step >= start for start, _, _ in COMING) - 1
-    with st.container(border=True, key="coming", gap="xsmall"):
-        st.markdown("**What you will see**")
-        for i, (start, what, page) in enumerate(COMING):
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                line = f"{'✓' if i < here else '◐' if i == here else '○'} {_since(start)}, {what}"
-                st.markdown(f"**{line}**" if i == here else line, width="content")
-                if i == here and page and step:
-                    st.page_link(navigation.page(page), label=f"Look at {page.capitalize()}", width="content")
-
-
-def _since(step: int) -> str:
-    return f"From about step {step:,}" if step else "At first"
+SIZES = {"n_layers": "Layers", "n_heads": "Heads", "d_model": "Width"}
+"""Fields of the model that the form sets."""
+RANDOM = ("repeated-random", "markov")
+"""Corpora that are no text, which a text of one's own cannot stand in for."""
+DEMO_SECONDS = 107
+"""Of the demo on two cores of a CPU, where no run here says how fast this machine is."""
+WATCH = """import tracer
+recorder = tracer.watch(model, run="my-run", tokenizer=tokenizer)  # before the loop
+recorder.step(loss)  # in the loop, after optimizer.step()"""
 
 
 def draw_new() -> None:
-    """Any preset, with seed and steps."""
+    """Any preset, with another size, text, seed or length; what it comes to is said before it starts."""
     preset = st.selectbox("Preset", list(PRESETS), key="new_preset")
+    base = PRESETS[preset].config
     st.caption(_sentence(PRESETS[preset].description))
-    seed_box, steps_box, name_box = st.columns([2, 3, 4])
-    with seed_box:
-        seed = st.number_input("Seed", min_value=0, value=0, step=1, key="new_seed")
-    with steps_box:
-        st.number_input("Steps", min_value=1, value=PRESETS[preset].config.steps, step=100, key=f"new_steps {preset}")
-    with name_box:
-        st.text_input("Name", placeholder=jobs.free_name(f"{preset}-{int(seed)}"), key="new_name")
+    boxes = st.columns(4)
+    for box, (field, label) in zip(boxes, SIZES.items(), strict=False):
+        box.number_input(label, min_value=1, value=getattr(base.model, field), step=1, key=f"new_{field} {preset}")
+    boxes[3].number_input("Steps", min_value=1, value=base.steps, step=100, key=f"new_steps {preset}")
+    text_box, seed_box, name_box = st.columns([5, 3, 4])
+    if base.data.corpus not in RANDOM:
+        text_box.text_input(
+            "Your own text", key=f"new_corpus {preset}", placeholder="file, folder or hf:NAME",
+            help="Empty: the preset's own, the sources of Python's standard library, which needs no download. hf:NAME "
+            "is a data set of the Hugging Face hub, which is downloaded.",
+        )  # fmt: skip
+    seed_box.number_input("Seed", min_value=0, value=0, step=1, key="new_seed")
+    name_box.text_input("Name", placeholder=_free_name(preset), key="new_name")
+    try:
+        st.caption(_estimate(_chosen(preset)))
+        wrong = ""
+    except ValueError as error:
+        wrong = str(error)
+    _draw_problem("new", wrong)
     st.button(
-        "Train", icon=":material/play_arrow:", key="train_new", type="primary", on_click=_start_chosen
+        "Train", icon=":material/play_arrow:", key="train_new", type="primary", on_click=_start_chosen,
+        disabled=bool(wrong),
     )  # fmt: skip
-    _draw_problem()
+
+
+def _chosen(preset: str) -> TrainConfig:
+    """What the form asks for; a ValueError says what cannot be."""
+    base, form = PRESETS[preset].config, st.session_state
+    sizes = {field: int(form.get(f"new_{field} {preset}", getattr(base.model, field))) for field in SIZES}
+    corpus = str(form.get(f"new_corpus {preset}", "")).strip() or base.data.corpus
+    if why := jobs.why_no_text(corpus):
+        raise ValueError(why)
+    return replace(
+        base, steps=int(form.get(f"new_steps {preset}", base.steps)), seed=int(form.get("new_seed", 0)),
+        model=replace(base.model, **sizes), data=replace(base.data, corpus=corpus),
+    )  # fmt: skip
+
+
+def _estimate(config: TrainConfig) -> str:
+    """Size and time, such as "402k parameters, about 2 minutes"."""
+    sized = replace(config.model, d_vocab=config.data.vocab_size)
+    flops = config.steps * step_flops(sized, config.optim.batch_size)
+    seconds, judged = _pace()
+    return f"{short(n_params(sized))} parameters, about {_minutes(flops * seconds)} ({judged})."
+
+
+def _pace() -> tuple[float, str]:
+    """Seconds a floating-point operation takes here, by the newest run that says so, and how that is known."""
+    for run in loading.runs():
+        try:
+            seconds, step, config = float(run.meta["cost"]["seconds"]), int(run.meta["step"]), run.config
+            model = replace(config.model, d_vocab=int(run.meta["d_vocab"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+        if not run.live and run.meta.get("host") == jobs.host() and step and seconds > 0:
+            return seconds / (step * step_flops(model, config.optim.batch_size)), "as fast as the newest run here"
+    demo = PRESETS["demo"].config
+    work = demo.steps * step_flops(replace(demo.model, d_vocab=demo.data.vocab_size), demo.optim.batch_size)
+    return DEMO_SECONDS / work, "on two cores of a processor; a graphics card is faster"
+
+
+def _minutes(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(10, 10 * math.ceil(seconds / 10))} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.0f} hours"
+
+
+def _free_name(preset: str) -> str:
+    return jobs.free_name(f"{preset}-{int(st.session_state.get('new_seed', 0))}")
+
+
+def draw_watch() -> None:
+    """Three lines for a training of one's own."""
+    st.markdown("Three lines in a training loop of yours, in PyTorch. Nothing in the model has to change.")
+    st.code(WATCH, language="python", wrap_lines=True)
+    st.caption(
+        "Start it in the folder in which this dashboard was started: the run appears here and grows while it trains. "
+        'For Hugging Face: `Trainer(..., callbacks=[tracer.TrainerCallback("my-run")])`; for Lightning: '
+        '`tracer.LightningCallback("my-run")`.'
+    )
 
 
 def draw_fork(runs: list[Run]) -> None:
@@ -160,8 +145,7 @@ def draw_fork(runs: list[Run]) -> None:
     st.button(
         "Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,)
     )  # fmt: skip
-    if message := st.session_state.get("fork_problem"):
-        st.text(message)
+    _draw_problem("fork")
 
 
 def _fork(parents: dict[str, Run]) -> None:
@@ -174,14 +158,22 @@ def _fork(parents: dict[str, Run]) -> None:
     clamp = form.get(f"fork_clamp {run.name}", ", ".join(run.config.clamp))
     try:
         jobs.fork(run, step, name, steps, clamp)
-        st.session_state.pop("fork_problem", None)
-        st.session_state.update(fork_name="", way_fork=False)
+        st.session_state.update(fork_name="")
         st.session_state.pop("forking", None)
     except (ValueError, OSError) as error:
-        st.session_state["fork_problem"] = str(error)
+        _complain("fork", error)
 
 
 def draw_open() -> None:
+    """What is there already: a model of others, or a run that lies elsewhere."""
+    st.markdown("**A Hugging Face model**")
+    draw_hugging_face()
+    st.divider()
+    st.markdown("**A run that lies elsewhere**")
+    _draw_open_run()
+
+
+def _draw_open_run() -> None:
     """A directory anywhere on this machine."""
     path = st.text_input("Path of a run directory", key="open_path", placeholder="/path/to/checkpoints/demo-0")
     if not st.button("Open", key="open_other", icon=":material/folder_open:", disabled=not path.strip()):
@@ -190,7 +182,7 @@ def draw_open() -> None:
     try:
         loading.run(str(directory))
     except (ValueError, OSError) as error:
-        st.text(str(error))
+        _draw_problem("open", str(error))
         return
     state.open_run(str(directory))
     st.switch_page(navigation.page("heads"))
@@ -202,24 +194,23 @@ def draw_hugging_face() -> None:
         "Directory, or name on the hub", key="hf_model", placeholder="/path/to/model or EleutherAI/pythia-14m"
     ).strip()
     directory = _home(model)
-    why = _why_not(model)
+    why = _why_not(model) if model else ""
     if why:
-        st.text(f"{why}.")
-    elif model and _is_directory(directory):
-        st.caption(_found(jobs.checkpoints(directory)))
-    else:
-        st.text_input(
-            "Revisions, apart by spaces", key="hf_revisions", placeholder="step1000 step10000 step100000",
-            help="Branches or tags whose numbers are steps: one step of the run each. Empty: the model as it is.",
-        )  # fmt: skip
-        st.caption("From the hub it is downloaded first. Code that comes with a model is never run.")
-    suggested = _model_name(model or "model")
-    st.text_input("Name", placeholder=suggested, key="hf_name")
+        _draw_problem("model", f"{why}.")
+    elif model:
+        if _is_directory(directory):
+            st.caption(_found(jobs.checkpoints(directory)))
+        else:
+            st.text_input(
+                "Revisions, apart by spaces", key="hf_revisions", placeholder="step1000 step10000 step100000",
+                help="Branches or tags whose numbers are steps: one step of the run each. Empty: the model as it is.",
+            )  # fmt: skip
+            st.caption("From the hub it is downloaded first. Code that comes with a model is never run.")
+        st.text_input("Name", placeholder=_model_name(model), key="hf_name")
     st.button(
         "Open", icon=":material/deployed_code:", key="open_hf", disabled=not model or bool(why), on_click=_open_model
     )  # fmt: skip
-    if message := st.session_state.get("hf_problem"):
-        st.text(message)
+    _draw_problem("hf")
 
 
 def _home(path: str) -> Path:
@@ -258,32 +249,53 @@ def _open_model() -> None:
     model = str(_home(form["hf_model"].strip()))
     revisions = [] if _is_directory(Path(model)) else form.get("hf_revisions", "").split()
     try:
-        jobs.open_model(model, revisions, form["hf_name"].strip() or _model_name(model))
-        st.session_state.pop("hf_problem", None)
-        st.session_state.update(hf_name="", way_model=False)
+        jobs.open_model(model, revisions, form.get("hf_name", "").strip() or _model_name(model))
+        st.session_state.update(hf_name="", way_open=False)
     except (ValueError, OSError) as error:
-        st.session_state["hf_problem"] = str(error)
+        _complain("hf", error)
 
 
 def _start_chosen() -> None:
+    """With what the form holds now: a click may come right after a key, before the page was drawn again."""
     form = st.session_state
-    preset, seed = form["new_preset"], int(form["new_seed"])
-    steps = int(form.get(f"new_steps {preset}", PRESETS[preset].config.steps))
-    _start(preset, seed, steps, form["new_name"].strip() or jobs.free_name(f"{preset}-{seed}"))
-
-
-def _start(preset: str, seed: int, steps: int, name: str) -> None:
+    preset = form["new_preset"]
     try:
-        jobs.train(preset, name, seed, steps)
-        st.session_state.pop("new_problem", None)
+        config = _chosen(preset)
+        base = PRESETS[preset].config
+        sizes = {field: getattr(config.model, field) for field in SIZES}
+        changed = [f"--model.{field.replace('_', '-')}={value}" for field, value in sizes.items()
+                   if value != getattr(base.model, field)]  # fmt: skip
+        if config.data.corpus != base.data.corpus:
+            changed.append(f"--data.corpus={config.data.corpus}")
+        start(preset, config.seed, config.steps, form["new_name"].strip() or _free_name(preset), *changed)
+    except ValueError as error:
+        _complain("new", error)
+
+
+def start(preset: str, seed: int, steps: int, name: str, *changed: str) -> None:
+    """Begin a training, or say in the form why that cannot be."""
+    try:
+        jobs.train(preset, name, seed, steps, *changed)
         st.session_state.update(new_name="", way_train=False)
     except (ValueError, OSError) as error:
-        st.session_state["new_problem"] = str(error)
+        _complain("new", error)
 
 
-def _draw_problem() -> None:
-    if message := st.session_state.get("new_problem"):
-        st.text(message)
+def _complain(form: str, error: Exception) -> None:
+    """What came of a press, with what the form held then."""
+    st.session_state[f"form_problem {form}"] = str(error), _held(form)
+
+
+def _draw_problem(form: str, now: str = "") -> None:
+    """What is wrong with what the form holds now, else what came of the last press, until the form is changed."""
+    said, held = st.session_state.get(f"form_problem {form}", ("", None))
+    if text := now or (said if held == _held(form) else ""):
+        with st.container(key=f"problem_{form}"):
+            st.text(text)
+
+
+def _held(form: str) -> dict[str, object]:
+    return {str(key): value for key, value in st.session_state.items() if str(key).startswith(f"{form}_")}
 
 
 def _sentence(text: str) -> str:

@@ -8,6 +8,7 @@ from zlib import crc32
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
+from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.shared import choosers
@@ -15,11 +16,15 @@ from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
-from dashboard.views.runs.new_run import draw_coming, draw_fork, draw_hugging_face, draw_new, draw_open, draw_welcome
+from dashboard.views.runs.manage import arrive, draw_deleted, draw_more, draw_note
+from dashboard.views.runs.new_run import draw_fork, draw_new, draw_open, draw_watch
+from dashboard.views.runs.welcome import draw_coming, draw_welcome
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
 
+MANY = 3
+"""Runs from which on somebody knows what this is."""
 SHOWN = 20
 """Cards before the reader is asked whether to see all."""
 DOES = {
@@ -34,29 +39,47 @@ SPARK_SHARE = 0.15
 def page() -> None:
     choosers.heading("Runs", "Which runs are there, and how do they stand?")
     state.read()
-    if _is_empty():
-        draw_welcome()
-        _draw_broken()
-        return
-    forking = st.session_state.get("forking")
-    with st.session_state["run_bar_place"]:
-        _draw_ways(forking)
-    if forking:
+    arrive()
+    runs = loading.runs()
+    new = len(runs) < MANY
+    if not new:
+        with st.session_state["run_bar_place"]:
+            _draw_ways()
+    if st.session_state.get("forking") and not read_only():
         _draw_forking()
-    ticking(_draw_runs, key="runs")
+    toured = next((run for run in runs if _has_tour(run)), None)
+    moving = any(run.live for run in runs) or bool(jobs.started())
+    if new and not moving:
+        draw_welcome(runs, toured, _draw_ways)
+    around = _around()
+    ticking(lambda: _draw_runs(around), key="runs")
+    if new and moving:
+        draw_welcome(runs, toured, _draw_ways)
+    elif not new:
+        with st.expander("What is this, and where to begin?", key="about_this", on_change="rerun") as about:
+            if about.open:
+                draw_welcome(runs, toured, lambda: None)
     _draw_broken()
 
 
-def _draw_ways(forking: bool | None) -> None:
+def _has_tour(run: Run) -> bool:
+    """Is there an induction head, and nothing under way?"""
+    try:
+        facts = summary(run)
+    except ValueError:
+        return False
+    return facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live
+
+
+def _draw_ways() -> None:
     """What begins a run, or brings one here."""
-    with st.popover("Train another run", icon=":material/add:", type="primary", key="way_train", on_change="rerun"):
+    if read_only():
+        return
+    with st.popover("Train", icon=":material/add:", key="way_train", on_change="rerun"):
         draw_new()
-    if not forking:
-        with st.popover("Fork a run", icon=":material/fork_right:", key="way_fork", on_change="rerun"):
-            draw_fork(loading.runs())
-    with st.popover("Open a model", icon=":material/deployed_code:", key="way_model", on_change="rerun"):
-        draw_hugging_face()
-    with st.popover("Open a run", icon=":material/folder_open:"):
+    with st.popover("Watch your own model", icon=":material/visibility:", key="way_watch"):
+        draw_watch()
+    with st.popover("Open", icon=":material/folder_open:", key="way_open", on_change="rerun"):
         draw_open()
 
 
@@ -83,18 +106,20 @@ def _draw_broken() -> None:
             st.text(reason)
 
 
-def _is_empty() -> bool:
-    return not loading.runs() and not jobs.started()
+def _around() -> tuple[list[str], object]:
+    """What decides what stands around the cards."""
+    return [run.name for run in loading.runs()], st.session_state.get("forking")
 
 
-def _draw_runs() -> None:
+def _draw_runs(around: tuple[list[str], object]) -> None:
     """A card a run; drawn again every 2 s, of which the browser only gets what changed."""
-    if _is_empty():
+    if _around() != around:
         st.rerun()
+    runs = loading.runs()
+    draw_deleted()
     for one in jobs.started():
         if not one.has_run or one.failed:
             _draw_process(one)
-    runs = loading.runs()
     comparing = st.session_state.get("comparing")
     if comparing not in [run.name for run in runs]:
         comparing = None
@@ -149,6 +174,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
                 return
             st.caption(_about(facts))
             _draw_parent(run)
+            draw_note(run)
         with progress, st.container(gap="xxsmall", key=f"progress-{name}"):
             _draw_progress(run, facts)
         with loss:
@@ -168,7 +194,7 @@ def _draw_parent(run: Run) -> None:
         case {"run": str(parent), "step": int(step)}:
             said.append(f"from {parent} at step {step:,}")
     if clamps := run.meta.get("config", {}).get("clamp"):
-        said.append(f"holding {', '.join(map(str, clamps))}")
+        said.append(f"clamped: {', '.join(map(str, clamps))}")
     if said:
         with st.container(gap=None, key=f"parent-{run.name}"):
             text = ", ".join(said)
@@ -233,7 +259,7 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
                 "See why", key=f"why {name}", icon=":material/troubleshoot:", on_click=_open, args=(name, "training")
             )
         st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
-        if facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live:
+        if several and _has_tour(run):
             draw_start(run, key=f"tour {name}")
         if not run.why_not("resume"):
             draw_stop(run)
@@ -243,6 +269,7 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
                 "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",
                 disabled=bool(comparing), on_click=lambda: st.session_state.update(comparing=name),
             )  # fmt: skip
+        draw_more(run, facts)
     if message := st.session_state.get(f"problem {name}"):
         st.text(message)
 

@@ -10,7 +10,7 @@ import numpy as np
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard import jobs, loading, navigation, state, theme
+from dashboard import jobs, loading, navigation, shipped, state, theme
 from dashboard.jobs import Started
 from dashboard.loading import diagnoses
 from dashboard.loading.run_summaries import status_word
@@ -22,13 +22,14 @@ from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import draw_claim
 from dashboard.views.specimens.data import Lines, Reading
 from dashboard.views.specimens.exercise import draw_checks, draw_heads
-from dashboard.views.specimens.fold import draw_course, fold, line
+from dashboard.views.specimens.fold import fold, line
+from dashboard.views.specimens.small import draw_small
 from tracer.measures.chance import uniform_one_key
 from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves
 from tracer.presets import PRESETS
 from tracer.specimens.claims import Outcome
-from tracer.specimens.systems import Specimen
+from tracer.specimens.systems import SOURCES, Specimen
 from tracer.store import Run
 
 MINUTES = {
@@ -71,33 +72,29 @@ def folds(place: Place) -> str | None:
 
 
 def draw_specimen(place: Place) -> None:
-    """The card; one that is done is folded to a line until somebody opens it."""
+    """What was changed and what came of it, small; the whole of it below a line that somebody opens."""
     specimen, told = place.specimen, folds(place)
     with st.container(border=True, key=f"specimen-{specimen.name}", gap="small"):
-        head = st.container(
-            horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"
-        )
+        _draw_head(place)
+        _draw_story(place)
+        if place.run is None or shipped.is_shipped(place.run):
+            _draw_started(place)
         if told is None:
-            _draw_head(place, head, opened=True)
             _draw_body(place)
             return
         with fold(specimen.name, told) as folded:
-            _draw_head(place, head, opened=folded.open)
             if folded.open:
                 _draw_body(place)
 
 
 def _draw_body(place: Place) -> None:
-    """Everything below the heading; while its run trains, it is drawn again every 2 s."""
+    """What came out, whole; while its run trains, it is drawn again every 2 s."""
     specimen, run = place.specimen, place.run
-    _draw_story(specimen)
-    if run is None:
-        _draw_started(place)
-    elif run.live:
+    if run is not None and run.live:
         ticking(lambda: _draw_run(place, run), key=f"specimen {specimen.name}")
-    else:
+    elif run is not None:
         _draw_run(place, run)
-    if specimen.exercise and run is None:
+    elif specimen.exercise:
         left, right = st.columns(SIDES, gap="large")
         with left:
             draw_checks(specimen, place.outcomes)
@@ -105,23 +102,23 @@ def _draw_body(place: Place) -> None:
             draw_heads(specimen)
 
 
-def _draw_head(place: Place, head: DeltaGenerator, *, opened: bool) -> None:
-    """Its name and how it stands; beside that the ways on from an open card, the course of a folded one."""
+def _draw_head(place: Place) -> None:
+    """Its name and how it stands, and the ways on."""
     specimen, run = place.specimen, place.run
-    with head:
+    ours = run is not None and shipped.is_shipped(run)
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
         with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
             st.subheader(f"{place.number}. {specimen.title}", anchor=specimen.name, width="content")
-            if run is not None:
+            if ours:
+                st.badge("shipped, seed 0", color="gray")
+            elif run is not None:
                 icon, colour = BADGES[status_word(run)]
                 st.badge(f"{icon} {status_word(run)}", color=colour)
-        if run is not None and not opened:
-            draw_course(specimen.name, run)
-        elif run is not None or specimen.trained:
-            with st.container(horizontal=True, gap="xsmall", width="content"):
-                if run is not None:
-                    _draw_ways(place, run)
-                else:
-                    _draw_train(place)
+        with st.container(horizontal=True, gap="xsmall", width="content"):
+            if run is not None and not ours:
+                _draw_ways(place, run)
+            elif specimen.trained:
+                _draw_train(place)
 
 
 def _draw_ways(place: Place, run: Run) -> None:
@@ -147,12 +144,26 @@ def _open(page: str, run: Run, beside: str | None = None) -> None:
     st.switch_page(navigation.page(page))
 
 
-def _draw_story(specimen: Specimen) -> None:
+def _draw_story(place: Place) -> None:
+    """In words, and beside them what its run shows."""
+    specimen, run = place.specimen, place.run
     published = f"{specimen.published[0].upper()}{specimen.published[1:]}."
-    told = {"Changed": specimen.changed, "Expect": specimen.expects, "Published": published}
+    told = {"Changed": specimen.changed, "Expect": specimen.expects, f"Published{_source(specimen)}": published}
+    said = [f"**{title}**  \n{_plain(text)}" for title, text in told.items()]
+    if run is None:
+        for column, text in zip(st.columns(3, gap="large"), said, strict=True):
+            column.markdown(text)
+        return
     left, right = st.columns(SIDES, gap="large")
-    for column, (title, text) in zip((left, *right.columns(2, gap="large")), told.items(), strict=True):
-        column.markdown(f"**{title}**  \n{_plain(text)}")
+    left.markdown("\n\n".join(said))
+    with right:
+        draw_small(run)
+
+
+def _source(specimen: Specimen) -> str:
+    """Who published it, as a link."""
+    source = SOURCES[specimen.tutorial]
+    return "" if source is None else f" by [{source[0]}]({source[1]})"
 
 
 def _plain(text: str) -> str:

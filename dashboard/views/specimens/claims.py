@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 import streamlit as st
 
 from dashboard.shared.health_panel import sentence
 from dashboard.views.specimens.data import Reading
+from tracer.specimens.systems import SPECIMENS
 
 VERDICTS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
 CLOSE = ("≈", "too close to tell", "gray")
 
 
+SLUGS = re.compile(rf"\b({'|'.join(sorted(SPECIMENS, key=len, reverse=True))})\b(?!-)")
+
+
+def titled(text: str) -> str:
+    """With the titles that stand on the cards, instead of the names of presets."""
+    return SLUGS.sub(lambda found: f"“{SPECIMENS[found[0]].title}”", text)
+
+
 def claimed(one: Reading) -> str:
     """The claim with its verdict and its evidence, as Markdown on one line."""
     icon, word, colour = CLOSE if one.tested and one.holds is None else VERDICTS[one.holds]
-    return f":{colour}-badge[{icon} {word}] &nbsp;{sentence(f'{one.claim}: {one.evidence}')}"
+    return f":{colour}-badge[{icon} {word}] &nbsp;{sentence(titled(f'{one.claim}: {one.evidence}'))}"
 
 
 def draw_claim(one: Reading) -> None:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from dashboard import loading
+from dashboard import loading, shipped
 from dashboard.loading import prompt_attention, recorded_prompts
 from dashboard.shared import head_scores, rows
 from tracer.config import TrainConfig
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting as ChanceSetting
 from tracer.pictures import curves
+from tracer.pictures.montage import montage
 from tracer.presets import PRESETS
 from tracer.specimens.claims import CLAIMS, Outcome, judge, outcome
 from tracer.specimens.systems import SPECIMENS, TRAINED, Specimen
@@ -74,6 +75,14 @@ def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> di
         if name not in others or (others[name].status not in DONE and run.status in DONE):
             others[name] = run
     return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
+
+
+def with_shipped(own: dict[Setting, dict[str, Run]], series: Collection[str]) -> dict[Setting, dict[str, Run]]:
+    """The shipped runs fill in what was not trained here in their setting, which comes last where nothing was."""
+    found = dict(own)
+    for setting, runs in trained(shipped.specimens(), series).items():
+        found[setting] = runs | own.get(setting, {})
+    return found
 
 
 def _setting(run: Run) -> tuple[Setting, str] | None:
@@ -166,21 +175,25 @@ POINTS = 48
 """Of a line that is small."""
 
 
-def course(run: Run) -> tuple[float, ...]:
-    """The mean entropy of its heads from first to last in hundredths of a nat; () where it cannot be read."""
+def course(run: Run) -> dict[str, tuple[float, ...]]:
+    """From first to last, in thousandths of a nat: the mean entropy of its heads, and the loss; what can be read."""
     return _course(str(run.dir.resolve()), run.stamp)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _course(directory: str, stamp: str) -> tuple[float, ...]:
+def _course(directory: str, stamp: str) -> dict[str, tuple[float, ...]]:
     try:
-        entropy = open_run(directory).trace["entropy"].values
+        trace = open_run(directory).trace
+        of = {"entropy": trace["entropy"].values, "training loss": trace["train_loss"].values}
     except (ValueError, KeyError, OSError, RuntimeError):
-        return ()
-    means = entropy.reshape(len(entropy), -1).mean(axis=1)
-    means = means[np.isfinite(means)]
-    shown = means[np.linspace(0, len(means) - 1, min(len(means), POINTS)).round().astype(int)]
-    return tuple(round(float(mean), 2) for mean in shown)
+        return {}
+    found = {}
+    for name, values in of.items():
+        means = values.reshape(len(values), -1).mean(axis=1)
+        means = means[np.isfinite(means)]
+        shown = means[np.linspace(0, len(means) - 1, min(len(means), POINTS)).round().astype(int)]
+        found[name] = tuple(round(float(mean), 3) for mean in shown)
+    return found
 
 
 UNIFORM = "all keys alike"
@@ -240,6 +253,23 @@ def _ends(directory: str, stamp: str) -> list[End]:
     for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
         shown = recorded_prompts.of_prompt(run, step, prompts.names[0])
         found.append(End(step, shown.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(shown, f"{stamp} {step}", {})))
+    return found
+
+
+def small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
+    """Every head at both ends of training as one small image each, with its step; [] where none can be read."""
+    try:
+        return _small_ends(str(run.dir.resolve()), run.stamp, dark)
+    except (ValueError, KeyError, OSError, RuntimeError):
+        return []
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _small_ends(directory: str, stamp: str, dark: bool) -> list[tuple[int, bytes]]:
+    run, found = open_run(directory), []
+    prompts = recorded_prompts.prompts(run)
+    for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
+        found.append((step, montage(recorded_prompts.of_prompt(run, step, prompts.names[0]).thumbs, dark=dark)))
     return found
 
 

@@ -13,8 +13,6 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.shared.health_panel import sentence
-from dashboard.shared.spark import spark
-from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import Reading
 from tracer.specimens.claims import Outcome, answers
@@ -74,14 +72,6 @@ def _turn(name: str) -> None:
 def keep_open(names: Collection[str]) -> None:
     """These cards and no others, in the order of the story."""
     state.update(cards=tuple(name for name in SPECIMENS if name in names))
-
-
-def draw_course(name: str, run: Run) -> None:
-    """The entropy of a run, small."""
-    values = reading.course(run)
-    if len(values) > 1:
-        with st.container(key=f"spark-{name}", gap=None):
-            spark(values, label="entropy", height=30)
 
 
 def draw_all(names: Sequence[str]) -> None:

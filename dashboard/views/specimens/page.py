@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from dashboard import jobs, loading, state
+from dashboard import jobs, loading, shipped, state
+from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
@@ -30,6 +31,10 @@ STORY = (
 SERIES = tuple(name for name, one in TRAINED.items() if one.tutorial < 2)
 """The first two tutorials, whose runs are compared."""
 CHARACTERS = tuple(name for name in TRAINED if name not in SERIES)
+SHIPPED = (
+    "The runs on these cards come along with manyeyes: trained in small, 64 wide on 512 tokens of Python’s standard "
+    "library, seed 0, without their weights. Train one here to see it live, with every page; it takes their place."
+)
 FIGURES = (
     "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
     "other text and in small the values move; what is claimed of two runs of one setting must not. Published entropies "
@@ -41,31 +46,34 @@ def page() -> None:
     choosers.heading("Specimens", "What does each change to a transformer do, and what went wrong on the way?")
     with st.container(key="arrival"):
         serve("landing", key="landing", data=0)
-    found = reading.trained(loading.runs(), SERIES)
+    found = reading.with_shipped(reading.trained(loading.runs(), SERIES), SERIES)
     setting = _choose_setting(list(found))
-    runs = found[setting] if setting is not None else {}
+    runs = found[setting]
     readings = reading.readings(runs)
     _watch(_moving())
-    small = setting is None or reading.is_small(setting)
-    on_characters = reading.trained(loading.runs(), CHARACTERS)
-    theirs = next(iter(on_characters), None)
-    runs = runs | (on_characters[theirs] if theirs is not None else {})
+    small = not read_only() and reading.is_small(setting)
+    on_characters = reading.with_shipped(reading.trained(loading.runs(), CHARACTERS), CHARACTERS)
+    theirs = next(iter(on_characters))
+    runs = runs | on_characters[theirs]
+    own = {name: run for name, run in runs.items() if not shipped.is_shipped(run)}
     trainable = dict.fromkeys(SERIES, small) | dict.fromkeys(
-        CHARACTERS, theirs is None or reading.is_small(theirs, CHARACTERS[0])
+        CHARACTERS, not read_only() and reading.is_small(theirs, CHARACTERS[0])
     )
-    _keep_watched(runs)
+    _keep_watched(own)
     places = _places(runs, readings, trainable)
-    _draw_overview(runs, readings, small, [place.specimen.name for place in places if folds(place) is not None])
+    _draw_overview(runs, own, readings, small, [place.specimen.name for place in places if folds(place) is not None])
     for i, place in enumerate(places):
         tutorial = place.specimen.tutorial
         if not i or tutorial != places[i - 1].specimen.tutorial:
             with st.container(key=f"tutorial-{tutorial + 1}"):
                 st.header(TUTORIALS[tutorial], anchor=False)
+                if not tutorial:
+                    st.caption(FIGURES)
         draw_specimen(place)
-    _draw_taking(runs, readings, setting, alone=len(found) == 1)
+    _draw_taking(own, readings, setting, alone=len(found) == 1)
 
 
-def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Setting | None, *, alone: bool) -> None:
+def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Setting, *, alone: bool) -> None:
     """Of the open cards with what their claims compare them with; of all while none is open.
 
     Of several settings the chosen one is told by its own choice.
@@ -73,11 +81,11 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Sett
     chosen = {name for name in state.read().cards if name in SPECIMENS}
     needed = chosen | {name for one in readings if chosen & {*one.needs} for name in one.needs}
     done = {name: run for name, run in runs.items() if run.status in reading.DONE and (name in needed or not chosen)}
-    small = setting is None or reading.is_small(setting)
+    small = not read_only() and reading.is_small(setting)
     known = small or all(run.meta["preset"] == name for name, run in done.items())
     command = reproduce([name for name in SPECIMENS if name in needed], done) if known else ""
     told = f"{len(SPECIMENS)} systems, {len(runs)} trained here"
-    draw_story_taking("Specimens", f"{told}; {setting.text}" if setting is not None and alone else told, done, command)
+    draw_story_taking("Specimens", f"{told}; {setting.text}" if alone else told, done, command)
 
 
 def _places(runs: Mapping[str, Run], readings: list[Reading], trainable: Mapping[str, bool]) -> list[Place]:
@@ -101,10 +109,10 @@ def _keep_watched(runs: Mapping[str, Run]) -> None:
     st.session_state["live_cards"] = live
 
 
-def _choose_setting(settings: list[Setting]) -> Setting | None:
+def _choose_setting(settings: list[Setting]) -> Setting:
     """Runs of another width, text or seed are another experiment."""
     if len(settings) < 2:
-        return settings[0] if settings else None
+        return settings[0]
     return st.selectbox("Setting", settings, key="setting_box", format_func=lambda setting: setting.text)
 
 
@@ -129,18 +137,22 @@ def _watch(seen: list[tuple[str, str]]) -> None:
     ticking(look, key="specimens")
 
 
-def _draw_overview(runs: Mapping[str, Run], readings: list[Reading], trainable: bool, folded: list[str]) -> None:
+def _draw_overview(
+    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[Reading], trainable: bool, folded: list[str]
+) -> None:
     with st.container(key="specimen-overview"):
         left, right = st.columns([7, 5], gap="large")
         with left:
             st.markdown(STORY)
             if answer := _answer(runs):
                 st.markdown(answer)
-            st.caption(FIGURES)
+            if len(own) < len(runs):
+                st.caption(SHIPPED)
             st.container(key="specimen-contents").markdown("  \n".join(_contents()))
-            fold.draw_all(folded)
-            if trainable:
-                _draw_series(runs)
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                if trainable:
+                    _draw_series(own)
+                fold.draw_all(folded)
         with right:
             _draw_standing(readings)
 
@@ -192,7 +204,7 @@ def _draw_series(runs: Mapping[str, Run]) -> None:
         busy = any(run.live for run in runs.values()) or any(one.alive for one in jobs.started())
         st.button(
             f"{what} (about {minutes(sum(MINUTES[name] for name in missing))})", key="train_all",
-            icon=":material/play_arrow:", type="primary", on_click=_train_all, args=(missing,), disabled=busy,
+            icon=":material/play_arrow:", on_click=_train_all, args=(missing,), disabled=busy,
             help="In small, one after the other, as `tracer reproduce` does.",
         )  # fmt: skip
 

@@ -22,10 +22,12 @@ LARGE = 1e6
 """A perplexity beyond it says nothing more."""
 
 
-def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
+def draw_facts(
+    run: Run, trace: xr.Dataset, chosen: int | None, beside: tuple[str, xr.Dataset] | None = None
+) -> None:  # fmt: skip
     """Losses and best head at the chosen step, the speed, and what is left; the line in the header says how it stands.
 
-    What nobody knows is left out.
+    What nobody knows is left out. `beside`: the name and the trace of a second run, whose losses and head stand below.
     """
     about, row = run.about, head_scores.nearest(trace, chosen)
     with st.container(horizontal=True):
@@ -40,8 +42,11 @@ def draw_facts(run: Run, trace: xr.Dataset, chosen: int | None) -> None:
                 perplexity = float(training_curves.perplexity(loss))
                 said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
                 earlier = f"at step {int(trace['step'][of]):,}" if trace["step"][of] != trace["step"][row] else ""
-                _fact(label, _loss(loss), earlier or (said if nats else None))
+                other = _other_loss(beside, name, chosen)
+                _fact(label, _loss(loss), other or earlier or (said if nats else None))
         _draw_striking(trace, row)
+        if beside and head_scores.holds(beside[1], "induction"):
+            _draw_striking(beside[1], head_scores.nearest(beside[1], chosen), of=f" of {beside[0]}")
         _draw_pace(run, trace, about)
 
 
@@ -52,7 +57,14 @@ def _latest(trace: xr.Dataset, name: str, row: int) -> int:
     return int(held[-1]) if held.size else row
 
 
-def _draw_striking(trace: xr.Dataset, row: int) -> None:
+def _other_loss(beside: tuple[str, xr.Dataset] | None, name: str, chosen: int | None) -> str:
+    if beside is None or not head_scores.holds(beside[1], name):
+        return ""
+    trace = beside[1]
+    return f"{beside[0]}: {_loss(float(trace[name][_latest(trace, name, head_scores.nearest(trace, chosen))]))}"
+
+
+def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
     step = int(trace["step"][row])
     for label, name in (("Strongest induction head", "induction"), ("Sharpest head", "entropy_normalised")):
         if head_scores.holds(trace, name):
@@ -63,7 +75,7 @@ def _draw_striking(trace: xr.Dataset, row: int) -> None:
             if name == "induction" and head_scores.holds(trace, "induction_control"):
                 score, control = (float(trace[of].values[row][best]) for of in ("induction", "induction_control"))
                 said = f"{score:.2f}, control {control:.2f}"
-            _fact("Nearest to induction" if weak else label, theme.head_label(*best), said)
+            _fact(("Nearest to induction" if weak else label) + of, theme.head_label(*best), said)
             return
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.shared import choosers, head_scores, rows
-from dashboard.shared.health_panel import draw_health
+from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.history import choose_view, draw_measure
 from dashboard.shared.mount import draw
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
@@ -59,6 +59,8 @@ def page() -> None:
 def _choose_compared(run: Run) -> Run | None:
     """A second run whose curves are laid over this one's."""
     others = [other.name for other in loading.runs() if other.name != run.name]
+    parent = (run.meta.get("parent") or {}).get("run")
+    others.sort(key=lambda name: name != parent)  # a fork lies over its parent
     chosen = state.read().compare
     if chosen is not None and chosen not in (run.name, *others):
         others.append(chosen)
@@ -66,6 +68,7 @@ def _choose_compared(run: Run) -> Run | None:
         "Compare with",
         others,
         placeholder="no other run",
+        format_func=lambda name: f"{name} (parent)" if name == parent else name,
         disabled=not others,
         **state.control("compare_box", chosen if chosen in others else None, lambda name: state.update(compare=name)),
     )
@@ -84,13 +87,15 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
-    draw_facts(run, trace, state.read().step)
-    _draw_few(run, trace)
-    draw_health(run, told=["divergence"])
     traces = {run.name: trace}
     if compared is not None:
         traces |= _readable(compared)
     step = state.read().step
+    laid_over = compared if len(traces) > 1 else None
+    draw_facts(run, trace, step, beside=None if laid_over is None else (laid_over.name, traces[laid_over.name]))
+    _draw_few(run, trace)
+    if head_scores.head_measures(trace):
+        _draw_heads(run, trace, log_x, step, laid_over)
 
     def row(*sections: Section) -> None:
         """Sections side by side, those that hold something."""
@@ -103,11 +108,9 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
         (LOSSES, lambda: _draw_loss(run, traces, log_x, step)),
         (COPYING, lambda: _draw_copying(run, traces, log_x, step)),
     )
-    if head_scores.head_measures(trace):
-        _draw_heads(run, trace, log_x, step)
     row(
         (CONTEXT, lambda: _draw_context(run, traces, log_x, step)),
-        (("loss_by_position",), lambda: _draw_positions(run, trace, step)),
+        (("loss_by_position",), lambda: _draw_positions(run, traces, step)),
     )
     _draw_missing(trace)
     draw_samples(run, step)
@@ -158,7 +161,10 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
                 label_visibility="collapsed",
             )
     own = "" if nats else " The loss is the one that its own training loop computes."
-    st.caption(f"{_measured_on(run, traces)}{own}{_bands(traces, LOSSES)}", help=UNITS if nats else None)
+    st.caption(
+        f"{_measured_on(run, traces)}{own}{_bands(traces, LOSSES)}{_dashed(traces, LOSSES)}",
+        help=UNITS if nats else None,
+    )
     lift = training_curves.perplexity if shown == "perplexity" else np.asarray
     label = "Perplexity" if shown == "perplexity" else "Loss"
     unit = "nats" if nats and shown != "perplexity" else ""
@@ -185,7 +191,7 @@ def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
 def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
     st.header("Copying", anchor=False)
     said = "Random tokens, then the same again: only a model that copies does better the second time."
-    st.caption(f"{said}{_bands(traces, COPYING)}")
+    st.caption(f"{said}{_bands(traces, COPYING)}{_dashed(traces, COPYING)}")
     chance = choosers.scale("repeat_loss", run).chance
     _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"), log_x, step)
 
@@ -210,7 +216,7 @@ def _lines(
     lift=np.asarray,
 ) -> None:
     """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it."""
-    several = len(traces) > 1
+    several, every, splits = len(traces) > 1, list(traces), list(names)
     held = [(run, name) for run, trace in traces.items() for name in names if head_scores.holds(trace, name)]
     labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
     series = [(traces[run]["step"].values, lift(traces[run][name].values)) for run, name in held]
@@ -221,13 +227,21 @@ def _lines(
     ]
     if len(set(labels)) < len(labels):
         labels = [f"{label} {i + 1}" for i, label in enumerate(labels)]
-    blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values))
+    two: dict[str, Any] = {}
+    if several:  # colour is the run, dash the split
+        two = {"groups": [every.index(run) for run, _ in held], "group_names": every,
+               "dashes": [len(splits) - 1 - splits.index(name) for _, name in held]}  # fmt: skip
+    blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values), **two)
     draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
 
 
 def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
     recorded = any(loading.margins(trace, name) is not None for trace in traces.values() for name in names)
     return " Bands: 95 % intervals over the texts that it is a mean of." if recorded else ""
+
+
+def _dashed(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
+    return f" A colour a run; dashed is {next(iter(names.values()))}." if len(traces) > 1 else ""
 
 
 def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
@@ -240,30 +254,32 @@ def _cut(name: str, longest: int = 14) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None) -> None:
+def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None, beside: Run | None) -> None:
+    """The entropy of every head, and a measure that is chosen, over the same steps."""
     focus = choosers.focus(trace)
-    offered = head_scores.head_measures(trace)
-    left, right = st.columns(2, gap="large", vertical_alignment="bottom")
+    first, *others = sorted(head_scores.head_measures(trace), key=lambda name: name != "entropy")
     heatmap = state.read().view == "heatmap"
+    left, right = st.columns(2, gap="large", vertical_alignment="bottom")
     with left:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-            st.header("Every head", anchor=False, width="content")
+            st.header(f"{MEASURES[first].label} of every head", anchor=False, width="content")
             choose_view("heads_view_box")
-        st.caption(
-            f"One {'row' if heatmap else 'line'} a head; {theme.head_label(*focus)} is in focus. Click a "
-            f"{'row' if heatmap else 'line'} to bring its head into focus on every page."
-        )
-    first, *others = sorted(offered, key=lambda name: name != "entropy")
+        said = "High: the head spreads its attention over many tokens. Low: it looks at one. " * (first == "entropy")
+        what = "row" if heatmap else "line"
+        only = f" Heatmaps are of {run.name} alone." if heatmap and beside else ""
+        st.caption(f"{said}One {what} a head; click one to bring it into focus on every page.{only}")
     with right:
-        measure = _choose_measure([*others, first]) if others else first
+        measure = _choose_measure(others) if others else first
     shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if measure != first else [])
     for column, key, name in shown:
         with column:
-            draw_measure(run, trace, name, focus, step, key=key, height=HEIGHT + 20, log_x=log_x)
+            draw_measure(run, trace, name, focus, step, key=key, height=HEIGHT + 60, log_x=log_x, beside=beside)
     with st.expander("What do these measures say?"):
         for name in dict.fromkeys([first, measure, "val_loss", "repeat_loss", "icl_score"]):
             if head_scores.holds(trace, name):
                 choosers.explain(name, run)
+    if first == "entropy":
+        draw_bound(run, focus, step, key="entropy_bound", log_x=log_x)
 
 
 def _choose_measure(names: list[str]) -> str:
@@ -277,25 +293,40 @@ def _choose_measure(names: list[str]) -> str:
     )
 
 
-def _draw_positions(run: Run, trace: xr.Dataset, step: int | None) -> None:
-    """Loss by position at a few steps, early to late, and at the chosen one."""
+def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -> None:
+    """Loss by position at a few steps, early to late, and at the chosen one; of two runs at the chosen one."""
     st.header("Loss by position", anchor=False)
+    held = {name: trace for name, trace in traces.items() if head_scores.holds(trace, "loss_by_position")}
+    if len(held) > 1:
+        st.caption("At the chosen step: the further right, the more the model has read.")
+        found = {
+            name: trace["loss_by_position"].values[head_scores.nearest(trace, step)] for name, trace in held.items()
+        }
+        series = [(np.arange(len(values)), values) for values in found.values()]
+        positions, lines = rows.merge(series)
+        blob = curves.pack(positions, lines, list(found), log_y=rows.wide_range(lines))
+        _draw_by_position(run, blob)
+        return
+    (trace,) = held.values()
     st.caption("At the chosen step and on the way: the further right, the more the model has read.")
     steps, values = trace["step"].values, trace["loss_by_position"].values
     chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())
     loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
     at = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
-    colours = np.linspace(0, 8, len(at)).round().astype(int).tolist()
     blob = curves.pack(
         np.arange(values.shape[1]),
         values[at],
         [f"step {steps[i]}" for i in at],
-        groups=colours,
+        groups=np.linspace(0, 8, len(at)).round().astype(int).tolist(),
         log_y=rows.wide_range(values[at]),
     )
+    _draw_by_position(run, blob, n_groups=9)
+
+
+def _draw_by_position(run: Run, blob: bytes, n_groups: int | None = None) -> None:
     draw(
         curves.picture(
-            blob, selectable=False, n_groups=9, x_label="position", height=HEIGHT,
+            blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
             scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="uniform guess"),
         ),
         key="positions",

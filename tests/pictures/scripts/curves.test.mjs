@@ -1,9 +1,13 @@
 // Head curves: which line is under the mouse, and where names stand.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { load } from "./loading.mjs";
+import { load, python } from "./loading.mjs";
 
-const { nearestLine, spreadNames } = load(["nearestLine", "spreadNames"], "curves");
+const own = ["nearestLine", "spreadNames", "quietOf", "luminance", "rgb"];
+const { nearestLine, spreadNames, quietOf, luminance, rgb } = load(own, "curves");
+const LINES = JSON.parse(
+  `${python("import json; from tracer.pictures.colours import LINES; print(json.dumps(LINES))")}`
+);
 const XS = [0, 100, 200];
 const HEIGHTS = [
   [0, 0, 0],
@@ -31,5 +35,17 @@ test("a line that breaks is not found in its gap", () => {
 test("names are pushed apart and kept above the foot", () => {
   assert.deepEqual(spreadNames([10, 100], 14, 200), [10, 100]);
   assert.deepEqual(spreadNames([12, 10], 14, 200), [24, 10]);
-  assert.deepEqual(spreadNames([200, 198, 10], 14, 200), [200, 186, -2]);
+  assert.deepEqual(spreadNames([200, 198, 10], 14, 200), [200, 186, 10]);
 });
+
+for (const [mode, page] of [
+  ["light", rgb("#ffffff")],
+  ["dark", rgb("#0f1218")]
+])
+  test(`lines that step back can still be seen: ${mode}`, () => {
+    for (const colour of LINES[mode].map(rgb)) {
+      const lights = [quietOf(colour, page), page].map((one) => luminance(one) + 0.05);
+      assert.ok(Math.max(...lights) / Math.min(...lights) >= 3);
+      assert.notDeepEqual(quietOf(colour, page), colour);
+    }
+  });

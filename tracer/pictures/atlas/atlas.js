@@ -138,7 +138,7 @@ function makeAtlas(part) {
     const seat = Math.floor((x - left + gap / 2) / (cell + gap));
     const layer = Math.floor((y - top + gap / 2) / (high + gap));
     const one = [layer, seats[layer]?.[seat] ?? -1];
-    return exists(one) ? { one, x, y } : null;
+    return exists(one) ? { one } : null;
   }
   function describe(one) {
     const values = head.measures.map((name, m) => {
@@ -159,7 +159,7 @@ function makeAtlas(part) {
     tip.hidden = !hit;
     if (!hit) return;
     const [layer, one] = hit.one;
-    showTip(tip, stage, hit.x, hit.y, (node) => {
+    const describeIn = (node) => {
       element("b", "num", headName(hit.one), node);
       if (head.layers.length) element("div", "path", head.layers[layer], node);
       const facts = head.measures.map((name, m) => {
@@ -168,7 +168,8 @@ function makeAtlas(part) {
         return [scale.label, text, m === measure() ? "on" : ""];
       });
       factsIn(node, facts);
-    });
+    };
+    showTip(tip, stage, ...corner(hit.one), describeIn, [layout.cell, layout.high]);
   };
   canvas.onpointerleave = () => {
     tip.hidden = true;

@@ -6,13 +6,13 @@ function roundStride(least) {
   return [1, 2, 2.5, 5, 10].find((times) => times * unit >= least) * unit;
 }
 
-/** About `want` round values from lo to hi. */
+/** About `want` round values from lo to hi, two at least: one tick alone says no scale. */
 function roundTicks(lo, hi, want) {
   const stride = roundStride((hi - lo) / want);
   const ticks = [];
   for (let v = Math.ceil(lo / stride - 1e-9) * stride; v <= hi + stride * 1e-6; v += stride)
     ticks.push(Math.abs(v) < stride * 1e-6 ? 0 : v);
-  return ticks;
+  return ticks.length > 1 || !(hi > lo) ? ticks : roundTicks(lo, hi, want * 1.5);
 }
 
 /** Exponents of 1, 10, 100 ... between lo and hi, thinned; of 1, 2, 5 ... where the span is short. */

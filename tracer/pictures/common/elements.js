@@ -44,15 +44,18 @@ function quote(node, token, position) {
   node.append(` (${position})`);
 }
 
-/** Shows a tooltip beside a place of its area. */
-function showTip(tip, area, x, y, fill) {
+/** Shows a tooltip beside what it names in its area, a place or a box of some size, and never over it. */
+function showTip(tip, area, x, y, fill, [wide, high] = [0, 0]) {
   tip.replaceChildren();
   fill(tip);
   tip.hidden = false;
   const { offsetWidth: width, offsetHeight: height } = tip;
-  const left = x + 14 + width > area.clientWidth ? x - width - 14 : x + 14;
+  const after = x + wide + 14;
+  const left = after + width > area.clientWidth ? x - width - 14 : after;
+  const beside = high > 0 && (left === after || left >= 0);
+  const above = y - height - 12;
   tip.style.left = `${clamp(left, 0, area.clientWidth - width)}px`;
-  tip.style.top = `${y - height - 12 < 0 ? y + 18 : y - height - 12}px`;
+  tip.style.top = `${beside ? y : above < 0 ? y + high + 18 : above}px`;
 }
 
 /** Terms and what they are, in a tooltip: [term, value, class name]. */
@@ -65,14 +68,14 @@ function factsIn(node, facts) {
 }
 
 /** A ramp with its name, some of its values and a note. @param {Scale} scale @param {Ramp} lut */
-function legend(node, scale, lut, { root = (v) => v, ticks = [scale.lo, scale.hi], note = "" } = {}) {
+function legend(node, scale, lut, { root = (v) => v, ticks = [scale.lo, scale.hi], note = "", brief = false } = {}) {
   node.replaceChildren();
   element("span", "name", titleOf(scale), node);
   const bar = element("span", "bar", null, node);
   element("span", "fill", null, bar).style.background = lut.css;
   for (const v of ticks) {
     const digits = v && Math.abs(v) < 0.1 ? 2 : Number.isInteger(v) ? 0 : scale.digits;
-    const tick = element("span", "tick", numberOf(v, { digits }), bar);
+    const tick = element("span", "tick", brief ? briefOf(v) : numberOf(v, { digits }), bar);
     tick.style.left = `${100 * root((v - scale.lo) / (scale.hi - scale.lo))}%`;
   }
   if (note) element("span", "note", note, node);

@@ -107,11 +107,13 @@ async function show(l, h) {
 function focus([l, h], time = 0) {
   hand("atlas", { value: [l, h], seen: time });
   hand("scrubber", { head: [l, h] });
+  hand("history", { value: `L${l}H${h}`, seen: time });
   hand("reading", { value: [known.get("reading")?.cue.value[0] ?? null, [l, h]], seen: time });
   show(l, h);
 }
 const CHOSEN = {
   atlas: focus,
+  history: (name, time) => name && focus(name.match(/\d+/g).map(Number), time),
   reading: ([token, head], time) => {
     hand("reading", { value: [token, head], seen: time });
     focus(head, time);

@@ -10,6 +10,14 @@ function numberOf(value, { digits = 2, plain = false } = {}) {
   return text.replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
 }
 
+/** A size in two digits, as a person writes it: 37, 0.018, 4.6e−5. */
+function briefOf(value) {
+  if (!Number.isFinite(value)) return "–";
+  const near = Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5;
+  const text = near ? `${+value.toPrecision(2)}` : value.toExponential(1).replace("+", "");
+  return text.replace("-", "−");
+}
+
 /** A change: with its sign, unless it rounds to nothing. */
 function signedOf(value, options = {}) {
   const text = numberOf(value, { digits: 3, ...options });

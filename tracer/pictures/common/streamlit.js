@@ -3,6 +3,8 @@
 const APP = '[data-testid="stApp"]';
 /** @returns {HTMLElement} */
 const hostApp = () => document.querySelector(APP);
+/** What scrolls: the page itself does not. @returns {HTMLElement | null} */
+const hostScroller = () => document.querySelector('[data-testid="stMain"]');
 const isScriptRunning = () => hostApp().dataset.testScriptState === "running";
 const CHART = ".js-plotly-plot";
 function chartSvg(chart, page) {

@@ -1,11 +1,16 @@
 // Lines on a base canvas, drawn once; the line in focus and the marks on an overlay, so a mouse move redraws one line.
-// A drag chooses what the axes show, a double click shows all again; only a click that is no drag chooses a line.
+// A drag chooses what the axes show, a double click shows all again; only a click that is no drag chooses a line. The
+// name at the end of a line shows it alone, and what is pointed at is marked in every chart of steps on the page.
 
 /**
  * As tracer.pictures.payload.curves packs it.
- * @typedef {Header & { labels: string[], groups: number[], group_names: string[], log_y: boolean, bridge: boolean,
- *   lo: number, hi: number, band?: [number, number] }} CurvesHeader
+ * @typedef {Header & { labels: string[], groups: number[], group_names: string[], dashes: number[],
+ *   log_y: boolean, bridge: boolean, lo: number, hi: number, band?: [number, number] }} CurvesHeader
  */
+
+const NAMED = 16; // lines whose names have room at their ends
+const NAME_GAP = 13;
+const DASHES = [[], [6, 4], [1.5, 3]];
 
 export default function (args) {
   return live(args, makeCurves);
@@ -55,15 +60,28 @@ function nearestLine(points, xs, yOf, [x, y], reach = 40) {
   return found;
 }
 
-/** Heights of names pushed down until none overlaps, and all up again by what would hang over the foot. */
+/** The palest mix of a colour with the page that is still told from it: 3 to 1, as WCAG asks of graphics. */
+function quietOf(colour, page) {
+  const light = (one) => luminance(one) + 0.05;
+  const apart = (one) => Math.max(light(one), light(page)) / Math.min(light(one), light(page));
+  for (let share = 0.6; share > 0; share -= 0.05)
+    if (apart(mix(colour, page, share)) >= 3.1) return mix(colour, page, share);
+  return colour;
+}
+
+/** Heights of names pushed down until none overlaps, and up again from the foot where some would hang over it. */
 function spreadNames(heights, apart, foot) {
   const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
   const spread = [...heights];
   order.forEach((i, rank) => {
     if (rank) spread[i] = Math.max(spread[i], spread[order[rank - 1]] + apart);
   });
-  const over = Math.max(0, Math.max(...spread) - foot);
-  return spread.map((height) => height - over);
+  let limit = foot;
+  for (const i of order.reverse()) {
+    spread[i] = Math.min(spread[i], limit);
+    limit = spread[i] - apart;
+  }
+  return spread;
 }
 
 /** @param {Part} part @returns {View} */
@@ -89,6 +107,9 @@ function makeCurves(part) {
   let points;
   let layout;
   let hover = null; // { line, step }
+  let alone = -1; // the line whose name is pointed at
+  let kept = -1; // ... or was pressed, where a press chooses nothing
+  let beside = null; // the step that is pointed at in another chart
   let film = null;
   let drag = null; // { from, to, only, moved }
   let dragged = false; // was what ends with this click a drag?
@@ -103,6 +124,12 @@ function makeCurves(part) {
     return code === MISSING || !head.band ? Number.NaN : valueOfCode(code, head.band[0], head.band[1]);
   };
   const chosen = () => head.labels.indexOf(part.cue.value);
+  /** The chosen line, and its namesakes of other runs. */
+  const chosenLines = () => {
+    const own = chosen();
+    const namesakes = head.labels.map((label, line) => (label.startsWith(`${part.cue.value} · `) ? line : -1));
+    return own < 0 ? [] : [own, ...namesakes.filter((line) => line >= 0)];
+  };
   const colourOf = (line) => {
     const colours = part.cue.colours[part.theme.mode];
     return colours[head.groups[line] % colours.length];
@@ -119,6 +146,7 @@ function makeCurves(part) {
     const { xs, foot, rise } = layout;
     const start = line * count;
     let open = false;
+    ctx.setLineDash(DASHES[head.dashes?.[line] ?? 0]);
     ctx.beginPath();
     for (const step of points[line]) {
       if (step < 0) {
@@ -132,6 +160,7 @@ function makeCurves(part) {
       open = true;
     }
     ctx.stroke();
+    ctx.setLineDash([]);
   }
   function fillInterval(ctx, line) {
     const known = points[line].filter((step) => step >= 0 && !Number.isNaN(bandAt(0, line, step)));
@@ -200,9 +229,10 @@ function makeCurves(part) {
   function drawOver() {
     const { theme, cue } = part;
     const ctx = sized(over, root.clientWidth, cue.height);
-    const main = hover?.line ?? chosen();
-    const lines = [...new Set([main, chosen()])].filter((line) => line >= 0);
-    base.classList.toggle("dim", main >= 0 && head.labels.length > 1);
+    const lonely = alone >= 0 ? alone : kept;
+    const main = lonely >= 0 ? lonely : (hover?.line ?? chosen());
+    const lines = [...new Set([main, ...(lonely >= 0 ? [] : chosenLines())])].filter((line) => line >= 0);
+    base.classList.toggle("dim", lonely >= 0);
     const now = film ?? cue.step;
     const x = now == null || now < steps[0] || now > steps[count - 1] ? -1 : layout.axis.px(now);
     if (x >= layout.left - 0.5 && x <= layout.right + 0.5) drawStepMark(ctx, theme, now, x, layout);
@@ -219,13 +249,48 @@ function makeCurves(part) {
       drawLine(ctx, line);
     }
     ctx.restore();
-    drawNames(ctx, lines);
+    if (layout.direct) drawEnds(ctx, lines);
+    else drawNames(ctx, lines);
+    drawBeside(ctx, lines);
     if (drag?.moved) drawBand(ctx);
     if (!hover) return;
     const [spotX, spotY] = [layout.xs[hover.step], yOf(coded(hover.line, hover.step))];
     if (!isInside([spotX, spotY])) return;
     fillDisc(ctx, theme.page, spotX, spotY, 5.5);
     fillDisc(ctx, colourOf(hover.line), spotX, spotY, 3.5);
+  }
+  function drawBeside(ctx, lines) {
+    // what is pointed at in a neighbour, here: the step, and what stands out or is few there
+    if (beside == null || hover || beside < steps[0] || beside > steps[count - 1]) return;
+    const x = layout.axis.px(beside);
+    if (x < layout.left - 0.5 || x > layout.right + 0.5) return;
+    strokeLine(ctx, part.theme.muted, Math.round(x) + 0.5, layout.top, Math.round(x) + 0.5, layout.top + layout.height);
+    const step = layout.axis.nearest(beside);
+    const marked = lines.length || !layout.few ? lines : head.labels.map((_, line) => line);
+    for (const line of marked) {
+      if (codes[line * count + step] === MISSING) continue;
+      const y = yOf(coded(line, step));
+      if (!isInside([x, y])) continue;
+      fillDisc(ctx, part.theme.page, x, y, 5);
+      fillDisc(ctx, colourOf(line), x, y, 3.5);
+      const late = x > layout.right - 60;
+      const look = { font: `600 11px ${part.theme.mono}`, align: late ? "right" : "left", baseline: "bottom" };
+      ctx.lineWidth = 3;
+      ctx.strokeStyle = css(part.theme.page);
+      Object.assign(ctx, { font: look.font, textAlign: look.align, textBaseline: look.baseline });
+      const value = text(plain(coded(line, step)));
+      ctx.strokeText(value, x + (late ? -8 : 8), y - 4);
+      writeText(ctx, value, x + (late ? -8 : 8), y - 4, { ...look, colour: colourOf(line) });
+    }
+  }
+  function tellStep() {
+    if (part.cue.x_label === "step") tell("pointed", hover ? { by: root, step: steps[hover.step] } : null);
+  }
+  /** The line whose name is there. @param {number[]} spot */
+  function namedAt([x, y]) {
+    if (!layout.direct || x < layout.right + 4) return -1;
+    const near = layout.ends.filter((end) => Math.abs(end.at - y) <= NAME_GAP / 2 + 1);
+    return near.length ? near.reduce((a, b) => (Math.abs(a.at - y) <= Math.abs(b.at - y) ? a : b)).line : -1;
   }
   function describe(line) {
     const last = points[line].findLast((step) => step >= 0);
@@ -261,10 +326,12 @@ function makeCurves(part) {
     look(scaledRange(range, times, middle, [steps[0], steps[count - 1]]), looked.y);
   }
   function point(spot) {
-    const inPlot = spot[0] >= layout.left - 8 && spot[1] <= layout.top + layout.height + 8;
+    alone = namedAt(spot);
+    const inPlot = alone < 0 && spot[0] >= layout.left - 8 && spot[1] <= layout.top + layout.height + 8;
     const yAt = (line, step) => layout.foot - layout.rise * codes[line * count + step];
     hover = inPlot ? nearestLine(points, layout.xs, yAt, spot) : null;
-    axes.style.cursor = hover && part.cue.selectable ? "pointer" : "crosshair";
+    axes.style.cursor = alone >= 0 || (hover && part.cue.selectable) ? "pointer" : "crosshair";
+    tellStep();
     drawOver();
     tip.hidden = !hover;
     if (!hover) return;
@@ -284,8 +351,11 @@ function makeCurves(part) {
   function drop() {
     dragged ||= !!drag?.moved;
     drag = hover = null;
+    alone = -1;
     tip.hidden = true;
-    if (layout) drawOver();
+    if (!layout) return;
+    tellStep();
+    drawOver();
   }
 
   axes.onpointerdown = (event) => {
@@ -329,9 +399,15 @@ function makeCurves(part) {
     if (dragged || !layout || event.detail > 1) return; // of two clicks only the first one chooses
     point(pointIn(axes, event));
     before = undefined;
-    if (!hover || !part.cue.selectable) return;
+    const line = alone >= 0 ? alone : hover?.line;
+    if (!part.cue.selectable) {
+      kept = line == null || alone < 0 || kept === line ? -1 : line;
+      drawOver();
+      return;
+    }
+    if (line == null) return;
     before = part.cue.value;
-    pick(hover.line, 0);
+    pick(line, 0);
   };
   axes.ondblclick = () => {
     // ... and both together choose nothing
@@ -355,9 +431,15 @@ function makeCurves(part) {
     if (event.key !== "Escape") event.preventDefault();
   };
 
-  const stopHearing = hear("frame", (frame) => {
+  const stopFilm = hear("frame", (frame) => {
     // a film plays: the line of the step follows it
     film = part.cue?.x_label === "step" ? (frame?.step ?? null) : null;
+    if (layout) drawOver();
+  });
+  const stopPointed = hear("pointed", (pointed) => {
+    const step = part.cue?.x_label === "step" && pointed && pointed.by !== root ? pointed.step : null;
+    if (step === beside) return;
+    beside = step;
     if (layout) drawOver();
   });
 
@@ -366,14 +448,16 @@ function makeCurves(part) {
     const { labels } = head;
     const width = root.clientWidth;
     const few = labels.length <= 6;
-    const direct = few && labels.length > 1 && width >= 560; // named at their ends, or above
+    ctx.font = `500 11px ${theme.mono}`;
+    const room = Math.max(...labels.map((label) => ctx.measureText(label).width)) <= (width >= 560 ? width / 4 : 40);
+    const direct = labels.length > 1 && labels.length <= NAMED && room; // named at their ends, or above
     const keyed = few && !direct && !head.group_names.length && !cue.selectable;
     const widest = (weight) => {
       ctx.font = `${weight} 11px ${theme.mono}`;
       return Math.max(...labels.map((label) => ctx.measureText(label).width));
     };
     const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
-    const margin = direct ? 14 + widest(400) : forFocus; // room for the name in focus
+    const margin = direct ? 14 + widest(700) : forFocus; // room for the name in focus
     const [bandLow, bandHigh] = (few && head.band) || [head.lo, head.hi]; // of many, only those in focus are drawn
     const [low, high] = [Math.min(head.lo, bandLow), Math.max(head.hi, bandHigh)];
     const pad = (high - low) * 0.08;
@@ -381,7 +465,9 @@ function makeCurves(part) {
     const [lo, hi] = looked.y ?? [fromZero ? 0 : low - pad, high + pad];
     const height = cue.height - 18 - 44;
     const decades = head.log_y && hi - lo > 0.3;
-    const ticks = decades ? decadeTicks(lo, hi) : roundTicks(lo, hi, Math.max(2, height / 56));
+    const want = Math.max(2, height / 56);
+    const close = () => roundTicks(10 ** lo, 10 ** hi, want).map((tick) => Math.log10(tick)); // less than a doubling
+    const ticks = decades ? decadeTicks(lo, hi) : head.log_y ? close() : roundTicks(lo, hi, want);
     const stride = !head.log_y && ticks.length > 1 ? ticks[1] - ticks[0] : 0;
     ctx.font = `400 11px ${theme.mono}`;
     const texts = ticks.map((tick) => ctx.measureText(tickText(plain(tick), stride)).width);
@@ -394,16 +480,27 @@ function makeCurves(part) {
     // a lone line has the title's name
     Object.assign(layout, { few, direct, named: !direct && !keyed && labels.length > 1 });
   }
-  function drawEnds(ctx) {
-    // every name at the end of its line
+  function placeEnds() {
+    // where the name of every line stands: at its end
     const all = head.labels.map((_, line) => ({ line, y: yOf(coded(line, lastStep(line) ?? 0)) }));
-    const ends = all.filter(({ y }) => isInside([layout.right, y]));
+    const ends = all.filter(({ line, y }) => lastStep(line) !== undefined && isInside([layout.right, y]));
     const heights = ends.map(({ y }) => y);
-    const spread = spreadNames(heights, 14, layout.top + layout.height);
-    ends.forEach(({ line }, i) => {
-      const look = { colour: colourOf(line), font: `500 11px ${part.theme.mono}` };
-      writeText(ctx, head.labels[line], layout.right + 8, spread[i], { ...look, align: "left", baseline: "middle" });
-    });
+    const spread = spreadNames(heights, NAME_GAP, layout.top + layout.height + 8);
+    layout.ends = ends.map(({ line }, i) => ({ line, at: spread[i] }));
+  }
+  function drawEnds(ctx, lines) {
+    const lonely = alone >= 0 || kept >= 0;
+    for (const { line, at } of layout.ends) {
+      const font = `${lines.includes(line) ? 700 : 500} 11px ${part.theme.mono}`;
+      ctx.globalAlpha = lonely && !lines.includes(line) ? 0.35 : 1;
+      writeText(ctx, head.labels[line], layout.right + 8, at, {
+        colour: colourOf(line),
+        font,
+        align: "left",
+        baseline: "middle"
+      });
+    }
+    ctx.globalAlpha = 1;
   }
   function writeTitle() {
     const { theme, cue } = part;
@@ -450,6 +547,7 @@ function makeCurves(part) {
       ({ steps, lines: codes, band: bandCodes } = arrays);
       count = steps.length;
       hover = null;
+      alone = kept = -1;
       const every = [...steps.keys()];
       points = head.labels.map((_, line) => {
         const own = codes.subarray(line * count, (line + 1) * count);
@@ -471,14 +569,18 @@ function makeCurves(part) {
       clipToPlot(ctx);
       ctx.lineJoin = "round";
       ctx.lineWidth = layout.few ? 2 : labels.length > 40 ? 1 : 1.5;
-      ctx.globalAlpha = layout.few ? 1 : 0.75;
+      const quiet = new Map(); // of many, each steps back behind the one in focus, and can still be seen
+      const inkOf = (/** @type {string} */ colour) => {
+        if (!quiet.has(colour)) quiet.set(colour, layout.few ? colour : css(quietOf(rgb(colour), part.theme.page)));
+        return quiet.get(colour);
+      };
       labels.forEach((_, line) => {
         if (layout.few) fillInterval(ctx, line);
-        ctx.strokeStyle = colourOf(line);
+        ctx.strokeStyle = inkOf(colourOf(line));
         drawLine(ctx, line);
       });
       ctx.restore();
-      if (layout.direct) drawEnds(ctx);
+      if (layout.direct) placeEnds();
       writeTitle();
       const keys = cue.selectable ? " Arrow keys choose a line, Escape clears." : "";
       const chosenNow = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
@@ -491,6 +593,9 @@ function makeCurves(part) {
       writeTable();
       drawOver();
     },
-    end: stopHearing
+    end() {
+      stopFilm();
+      stopPointed();
+    }
   };
 }

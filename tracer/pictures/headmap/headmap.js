@@ -13,9 +13,14 @@ function makeHeadmap(part) {
   function textOf(value) {
     const { scale, log } = part.cue;
     if (value == null) return "–";
-    if (log && value) return value.toExponential(1).replace("-", "−").replace("+", "");
+    if (log && value) return briefOf(value);
     const text = numberOf(value, { ...scale, plain: true });
     return scale.palette === "change" && !log && value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text;
+  }
+  /** What stands in a marked cell, which is not nothing: never a zero. */
+  function markedText(value) {
+    const text = textOf(value);
+    return value && /^[0.]+$/.test(text) ? (value > 0 ? "+" : "") + briefOf(value) : text;
   }
   function buildCell(line, layer, one, { cell, small, fill }) {
     const { values, scale, off, marked, notes, pick } = part.cue;
@@ -37,7 +42,7 @@ function makeHeadmap(part) {
       into.ariaPressed = `${String(part.cue.value) === into.dataset.head}`;
       into.ariaLabel = node.title;
     }
-    element("span", small ? "sr" : "", textOf(value), into);
+    element("span", small ? "sr" : "", isMarked ? markedText(value) : textOf(value), into);
     if (isMarked) element("span", "sr", ", marked", node);
   }
 
@@ -75,7 +80,7 @@ function makeHeadmap(part) {
       const bent = (at) => (log ? Math.log(1 + at * (scale.hi / scale.lo - 1)) / span : at);
       const middle = log ? [Math.sqrt(scale.lo * scale.hi)] : scale.lo < 0 ? [0] : [];
       const note = chanceNote({ chance: scale.chance });
-      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note });
+      legend(key, scale, lut, { root: bent, ticks: [scale.lo, ...middle, scale.hi], note, brief: log });
     }
   };
 }

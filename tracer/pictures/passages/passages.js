@@ -51,14 +51,15 @@ function makePassages(part) {
     if (!one) return;
     const base = root.getBoundingClientRect();
     const [at] = one.node.getClientRects();
-    showTip(tip, root, at.left - base.left, at.top - base.top, (node) => {
+    const fill = (node) => {
       element("bdi", "", one.token.replaceAll("\n", ""), element("b", "", null, node));
       factsIn(node, [
         ["attention", one.position > passage.query && head.causal ? "masked" : shareText(one.share)],
         ["position", `${one.position}`],
         ["from the query", distanceText(passage.query - one.position)]
       ]);
-    });
+    };
+    showTip(tip, root, at.left - base.left, at.top - base.top, fill, [at.width, at.height]);
   }
   function writeToken(text, passage, token, position, share) {
     const { query } = passage;

@@ -177,7 +177,9 @@ function makePattern(part) {
       return;
     }
     if (String(hover) !== String(cell)) point(cell);
-    showTip(tip, stage, x, y, (node) => sentence(node, cell));
+    const [high, wide] = layout.size;
+    const corner = [layout.left + cell[1] * wide, MATRIX_TOP + cell[0] * high];
+    showTip(tip, stage, ...corner, (node) => sentence(node, cell), [wide, high]);
   };
   base.onpointerleave = () => {
     tip.hidden = true;

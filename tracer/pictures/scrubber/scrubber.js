@@ -113,12 +113,16 @@ function makeScrubber(part) {
     };
     /** @type {Frame} */
     const frame = { index: i, step: steps[i], version, thumbs, layers, heads, rows, cols, n, factors, causal, value };
+    markFilm(true);
     tell("frame", frame);
   }
+  // for what is no picture: a number of the host's is of the step before
+  const markFilm = (on) => document.documentElement.toggleAttribute("data-film", on);
   function settle() {
     shown = null;
     waiting = false;
     told = -1;
+    markFilm(false);
     tell("frame", null);
   }
   function go(place) {
@@ -342,6 +346,7 @@ function makeScrubber(part) {
       stop();
       stopHearing();
       document.removeEventListener("keydown", onKey);
+      markFilm(false);
       tell("frame", null);
     }
   };

@@ -39,7 +39,7 @@ function makeTokens(part) {
     const { before, after, scale, names, tokens } = part.cue;
     const box = buttons[i].getBoundingClientRect();
     const base = area.getBoundingClientRect();
-    showTip(tip, area, box.left - base.left, box.top - base.top, (node) => {
+    const fill = (node) => {
       element("b", "", `${i}  ${tokens[i]}`, node);
       const both = names
         ? [
@@ -48,7 +48,8 @@ function makeTokens(part) {
           ]
         : [];
       factsIn(node, [...both, [scale.label, change(i) == null ? "–" : signed(change(i)), "on"]]);
-    });
+    };
+    showTip(tip, area, box.left - base.left, box.top - base.top, fill, [box.width, box.height]);
   }
   function build() {
     text.replaceChildren();

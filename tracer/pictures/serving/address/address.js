@@ -1,5 +1,6 @@
 // One entry of the browser's history a view. The host moves to a page at an address that lacks the choices, and brings
 // them a moment later, as entries of their own: what changes before anybody has touched the page is the same view.
+// Back and Forward lead to where the reader was in it, as soon as it is that long again.
 export default function () {
   if (HUB.address) return;
   HUB.address = true;
@@ -16,4 +17,34 @@ export default function () {
     else push(state, unused, url);
     fresh ||= moved;
   };
+  keepPlaces();
+}
+
+function keepPlaces() {
+  const places = new Map(); // by address, in pixels from the top
+  const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
+  let timer = 0;
+  const leave = () => {
+    clearInterval(timer);
+    timer = 0;
+  };
+  const scrolled = (event) => {
+    if (!timer && event.target === hostScroller()) places.set(location.href, event.target.scrollTop);
+  };
+  addEventListener("scroll", scrolled, { capture: true, passive: true });
+  for (const hand of hands) addEventListener(hand, leave, { capture: true, passive: true });
+  addEventListener("popstate", () => {
+    const place = places.get(location.href);
+    leave();
+    if (!place) return;
+    let still = 0;
+    let left = 100; // ten seconds: a view may have become shorter
+    timer = setInterval(() => {
+      const scroller = hostScroller();
+      if (!scroller) return;
+      scroller.scrollTop = place;
+      still = Math.abs(scroller.scrollTop - place) < 2 && !isScriptRunning() ? still + 1 : 0;
+      if (still > 5 || !left--) leave();
+    }, 100);
+  });
 }

@@ -1,0 +1,156 @@
+"""The Ablate page's answer, beside the grid: what it costs, how sure that is, and what the head passes as."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import theme
+from dashboard.loading import ablation
+from dashboard.loading.ablation import Cost, Setup
+from dashboard.shared import choosers
+from dashboard.views.ablate.sweep import probe_title
+from tracer.analysis import head_sets
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    from tracer.ablate import Estimate
+
+STYLE = """<style>
+.strip { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+.strip th, .strip td { padding: .3rem 0; font-weight: 400; text-align: left; white-space: nowrap; }
+.strip thead th { opacity: .7; font-size: .8rem; }
+.strip .x { width: 60%; padding: 0 1rem; }
+.strip .x div { position: relative; height: 1.5rem; border-bottom: 1px solid rgb(127 127 127 / .2); }
+.strip thead .x div { border: 0; }
+.strip .x i { position: absolute; top: 0; bottom: 0; }
+.strip .dot { width: 8px; height: 8px; margin: 8px 0 0 -4px; border-radius: 50%; background: #3b6be0; }
+.strip .on .dot { background: rgb(127 127 127 / .9); }
+.strip .whisker { height: 10px; margin: 7px 0 0; border: solid #3b6be0; border-width: 0 1.5px;
+  background: linear-gradient(#3b6be0, #3b6be0) center / 100% 1.5px no-repeat; }
+.strip .guess { border-left: 1.5px dashed rgb(127 127 127 / .9); }
+.strip .guess b, .strip .tick { font-size: .8rem; font-style: normal; font-weight: 400; line-height: 1.5rem; }
+.strip .guess b { position: absolute; right: .4rem; white-space: nowrap; }
+.strip .tick { transform: translateX(-50%); opacity: .7; }
+.strip .chosen th { font-weight: 600; }
+.strip td small { opacity: .7; font-size: .8rem; }
+@media (max-width: 640px) {
+  .strip tr { display: grid; grid-template-columns: auto auto; justify-content: space-between; }
+  .strip .x { grid-area: 2 / 1 / 3 / 3; width: 100%; padding: 0; }
+  .strip thead th { white-space: normal; }
+}
+</style>"""
+
+
+def draw_costs(run: Run, setup: Setup) -> None:
+    """The loss with every head on and with these off, on both probes; what is left of it to guessing."""
+    try:
+        found = ablation.costs(setup) if setup.off else None
+        before = ablation.clean(setup.run, setup.created, setup.step)
+    except ValueError as error:
+        choosers.refuse(str(error))
+        raise AssertionError from error
+    note = ablation.batches(setup.run, setup.created).note
+    said = {
+        "repeat": "Random tokens, said twice. The loss of the second time, where copying gives the answer.",
+        "text": ("Text that was kept with the run." if note else "Text that it was not trained on.")
+        + " The loss of all its tokens.",
+    }
+    for column, name in zip(st.columns(len(before)), before, strict=True):
+        with column, st.container(border=True, height="stretch", gap="xsmall"):
+            st.markdown(f"**{probe_title(name, setup)}**, loss in nats a token", help=said[name])
+            _draw_cost(before[name], found[name] if found else None)
+    if note:
+        st.caption(f"{note[0].upper()}{note[1:]}: measured on the text kept with the run.")
+    if found is None:
+        st.info(
+            "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
+        )
+        return
+    guess = choosers.scale("repeat_loss", run).chance
+    if guess is not None and found["repeat"].after > guess:
+        without = "it" if len(setup.off) == 1 else "them"
+        after, even = theme.fmt(found["repeat"].after, "loss"), theme.fmt(guess, "loss")
+        st.markdown(
+            f"Without {without}, repeated tokens cost {after} nats, **more than a uniform guess ({even} nats)**: what "
+            "is left does not stay undecided, it puts its probability on wrong tokens."
+        )
+    if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
+        st.caption(head_sets.REDUNDANCY)
+
+
+def _draw_cost(before: float, cost: Cost | None) -> None:
+    with st.container(horizontal=True, gap="medium"):
+        st.metric("Before" if cost else "All heads on", theme.fmt(before, "loss"), width="content")
+        if cost is None:
+            return
+        change = cost.change
+        st.metric("After", theme.fmt(cost.after, "loss"), width="content")
+        st.metric("Change", theme.signed(change.mean), width="content")
+    if not np.isfinite(change.low):
+        st.caption("1 sequence, so no interval")
+        return
+    unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
+    st.caption(
+        f"Change in nats; 95 % interval {theme.signed(change.low)} to {theme.signed(change.high)}{unsure} "
+        f"({change.n} sequences)"
+    )
+
+
+def draw_replacements(run: Run, setup: Setup) -> None:
+    """What zero, mean and resample say of repeated tokens, as dots with whiskers, and whether they agree."""
+    from tracer.ablate import agree
+
+    cost = ablation.costs(setup)["repeat"]
+    found = {setup.mode: cost.change} if ablation.is_large(run) else ablation.by_replacement(setup)
+    if len(found) == 1:
+        said = "A forward pass of this model takes seconds: choose another replacement to measure it as well."
+    elif not all(np.isfinite(e.low) for e in found.values()):
+        said = "With 1 sequence there are no intervals to compare."
+    elif agree(found):
+        said = "Their intervals overlap: it matters little what stands in for these heads."
+    else:
+        said = "They differ by more than their intervals: what stands in for these heads matters."
+    with st.container(gap="xsmall", key="replacements"):
+        st.html(strip(cost.before, found, choosers.scale("repeat_loss", run).chance, setup.mode))
+        st.caption(said)
+
+
+def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen: str) -> str:
+    """A row for every head on and one for each replacement, on one axis of nats from 0."""
+    ends = [before, *(before + e.mean for e in found.values()), *(before + e.high for e in found.values())]
+    top = 1.05 * max(value for value in (*ends, guess or 0.0, 1e-9) if np.isfinite(value))
+
+    def at(loss: float) -> str:
+        return f"{100 * min(max(loss, 0.0), top) / top:.2f}%"
+
+    line = "" if guess is None else f'<i class="guess" style="left:{at(guess)}"></i>'
+    label = "" if guess is None else (
+        f'<div><i class="guess" style="left:{at(guess)};border:0"><b>uniform guess {guess:.2f} nats</b></i></div>'
+    )  # fmt: skip
+
+    def row(name: str, kind: str, loss: float, marks: str, words: str) -> str:
+        dot = f'<i class="dot" style="left:{at(loss)}"></i>' if np.isfinite(loss) else ""
+        plot = f'<td class="x" aria-hidden="true"><div>{line}{marks}{dot}</div></td>'
+        return f'<tr class="{kind}"><th scope="row">{escape(name)}</th>{plot}<td>{words}</td></tr>'
+
+    stride = next(one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 1e9) if top / one <= 6)
+    ticks = "".join(
+        f'<i class="tick" style="left:{at(i * stride)}">{i * stride:g}</i>' for i in range(7) if i * stride <= top
+    )
+    foot = f'<tr><td></td><td class="x" aria-hidden="true"><div style="border:0">{ticks}</div></td><td></td></tr>'
+    rows = [row("Every head on", "on", before, "", f"{theme.fmt(before, 'loss')} nats")]
+    for mode, e in found.items():
+        low, high = before + e.low, before + e.high
+        known = np.isfinite(low)
+        left, wide = (at(low), f"{100 * (min(high, top) - max(low, 0.0)) / top:.2f}%") if known else ("0", "0")
+        whisker = f'<i class="whisker" style="left:{left};width:{wide}"></i>' if known else ""
+        interval = f"{theme.signed(e.low)} to {theme.signed(e.high)}" if known else "no interval"
+        words = f"{theme.signed(e.mean)} nats <small>{interval}</small>"
+        rows.append(row(mode.capitalize(), "chosen" if mode == chosen else "", before + e.mean, whisker, words))
+    plot = f'<td class="x" aria-hidden="true">{label}</td>'
+    head = f"<th>put in their place</th>{plot}<th>change in nats a token, 95 % interval</th>"
+    return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'

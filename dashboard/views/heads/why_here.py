@@ -1,0 +1,212 @@
+"""Why does this head look there? Of the pinned cell: who wrote its query and its key, and what the cell moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import streamlit as st
+
+from dashboard import state, theme
+from dashboard.loading.prompt_attention import Head
+from dashboard.shared import patterns
+from dashboard.shared.figures import plain, step_axis, stops
+from dashboard.shared.plots import plot, table
+from dashboard.views.heads import why_data
+from dashboard.views.heads.why_data import Answer, Cell, Place
+from tracer.pictures.payload import visible
+from tracer.pictures.prompt_patterns import PromptPatterns
+from tracer.store import Run
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    import xarray as xr
+
+SHOWN = {"above": "for this key", "score": "the whole score"}
+INPUTS = {"q": "queries", "k": "keys", "v": "values"}
+
+
+def draw_why(run: Run, shown: PromptPatterns, head: Head) -> None:
+    """The answer for the pinned cell; an invitation while none is pinned; nothing where the model cannot be run."""
+    directory, created, tokens = shown.key
+    if not isinstance(tokens, tuple):  # a prompt that the run kept
+        return
+    label, at = theme.head_label(*head), patterns.pinned(shown)
+    st.header(f"Why {label} looks there", anchor=False)
+    if at is None or at[1] > at[0] or at[0] >= len(shown.strings):
+        st.caption("Click a cell of the pattern to see who wrote its query and its key.")
+        return
+    place = str(directory), str(created), shown.step, tokens
+    try:
+        found = why_data.answer(place, head, at)
+    except ValueError as error:
+        with st.container(key="exactly-why"):
+            st.text(str(error))
+        return
+    _draw_sentence(shown, label, at, found)
+    left, right = st.columns([5, 4], gap="large")
+    with left:
+        _draw_pairs(label, found)
+    with right:
+        _draw_without(place, head, at, found)
+        _draw_moves(shown, at, found)
+    _draw_training(run, place, head, at, found)
+    with st.expander("These numbers in Python", icon=":material/code:", type="compact"):
+        st.code(snippet(run, shown.step, tokens, head, at), language="python")
+
+
+def _draw_sentence(shown: PromptPatterns, label: str, at: Cell, found: Answer) -> None:
+    """As text: a token is whatever somebody typed."""
+    query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)
+    with st.container(key="why_said"):
+        st.text(f"{label} gives {found.score.attrs['pattern']:.0%} of the attention of {query} to {key}. "
+                f"{found.reason.sentence}")  # fmt: skip
+
+
+def _draw_pairs(label: str, found: Answer) -> None:
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.markdown("**Who wrote the query, by who wrote the key**")
+        what = st.segmented_control(
+            "What is shown", list(SHOWN), key="why_what", default="above", required=True,
+            format_func=SHOWN.__getitem__, label_visibility="collapsed", width="content",
+        )  # fmt: skip
+    few, attrs = found.few, found.score.attrs
+    values = few["above"] if what == "above" else few
+    total = _signed(float(values.sum()))
+    same = [str(name) for name in found.score["key_source"].values[found.score["cancels"].values]]
+    if what == "above":
+        st.caption(f"What each pair adds to this key's score, less its mean over the other keys that the query sees: "
+                   f"{total} in all. Norms are held.")  # fmt: skip
+    else:
+        st.caption(f"The parts of the score, {total} in all, as the model computed it. Norms are held."
+                   + (f" The same at every key, so without effect: {', '.join(same)}." if same else ""))  # fmt: skip
+    columns = {"query \\ key": values["query_source"].values.tolist()} | {
+        str(name): values.sel(key_source=name).values.tolist() for name in values["key_source"].values
+    }
+    plot(
+        _heat(values, dark=theme.is_dark()), key="why_pairs", numbers=lambda: columns,
+        alt=f"Query sources by key sources of the score of {label} from {attrs['query']} to {attrs['key']}",
+    )  # fmt: skip
+
+
+def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
+    """Query sources down, key sources across; zero in the middle of the colours."""
+    import plotly.graph_objects as go
+
+    z = values.values
+    most = max(float(abs(z).max()), 1e-9)
+    figure = go.Figure(
+        go.Heatmap(
+            z=z, x=[plain(str(x)) for x in values["key_source"].values], texttemplate="%{text}",
+            y=[plain(str(y)) for y in values["query_source"].values],
+            text=[[f"{v:+.{1 if most >= 1 else 3}f}".replace("-", "−") if abs(v) >= 0.05 * most else "" for v in row]
+                  for row in z],
+            zmin=-most, zmax=most, colorscale=stops("change", dark), showscale=False, xgap=1, ygap=1,
+            hovertemplate="query side %{y}<br>key side %{x}<br><b>%{z:+.3f}</b><extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=110 + 30 * len(z), margin={"l": 8, "r": 8, "t": 8, "b": 8},
+    )  # fmt: skip
+    title = {"font": {"size": 12}, "standoff": 6}
+    figure.update_xaxes(title={"text": "wrote the key", **title}, showgrid=False, zeroline=False, automargin=True)
+    figure.update_yaxes(title={"text": "wrote the query", **title}, showgrid=False, zeroline=False, automargin=True)
+    figure.update_yaxes(autorange="reversed")
+    return figure
+
+
+def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
+    """The attention on this key if the head did not read one source, as an estimate and by real computation."""
+    names = [str(name) for name in found.score["key_source"].values if str(name) != why_data.OWN]
+    st.markdown("**Without one of them**")
+    first = found.reason.key_source if found.reason.key_source in names else names[0]
+    source = st.selectbox("Source that is not read", names, index=names.index(first), key=f"why_without {head} {at}")
+    rows = why_data.without(place, head, at[0], source)
+    said = {
+        "as it is": "as_is", "estimate, norms held": "estimate", "norms computed again": "recomputed",
+        "off in the whole model": "everywhere",
+    }  # fmt: skip
+    shares = {words: float(rows[name].values[at[1]]) for words, name in said.items()}
+    kept = {words: share for words, share in shares.items() if share == share}
+    config = {"attention to this key": st.column_config.ProgressColumn(format="%.3f", min_value=0, max_value=1)}
+    table({"": list(kept), "attention to this key": list(kept.values())}, key="why_without_table", config=config,
+          alt=f"Attention of the cell without {source}")  # fmt: skip
+
+
+def _draw_moves(shown: PromptPatterns, at: Cell, found: Answer) -> None:
+    st.markdown("**What the cell moves**")
+    raised, lowered = ([(visible(token), _signed(value)) for token, value in side]
+                       for side in (found.raised, found.lowered))  # fmt: skip
+    columns = {
+        "raises": [token for token, _ in raised], "by": [value for _, value in raised],
+        "lowers": [token for token, _ in lowered], "by ": [value for _, value in lowered],
+    }  # fmt: skip
+    table(columns, key="why_logits", alt="Tokens whose logits this cell raises and lowers most")
+    st.caption("Logits of the next token, straight from this cell; what later parts make of it is not in it.")
+    if found.readers:
+        readers = ", ".join(
+            f"{theme.head_label(*head)}'s {INPUTS[into]} ({share:.0%})" for head, into, share in found.readers
+        )
+        st.caption(f"Later heads that read it here, by its share of what they read: {readers}.")
+
+
+def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) -> None:
+    """The same cell at every snapshot, once it is asked for."""
+    if len(run.steps) < 2:
+        return
+    opened = st.expander(
+        "The same cell over training", icon=":material/timeline:", key="why_training", on_change="rerun"
+    )
+    with opened:
+        if not opened.open:
+            return
+        try:
+            over = why_data.over_training(place, head, at)
+        except ValueError as error:
+            st.text(str(error))
+            return
+        pair = found.reason.query_source, found.reason.key_source
+        lines = {
+            f"{pair[0]} × {pair[1]}": over["above"].sel(query_source=pair[0], key_source=pair[1]).values,
+            "all pairs": over["above"].sum(["query_source", "key_source"]).values,
+        }
+        steps = over["step"].values.tolist()
+        listed = {"step": steps} | {name: values.tolist() for name, values in lines.items()}
+        listed["attention"] = over["pattern"].values.tolist()
+        st.caption(
+            "The score of this key above the mean of the other keys, and what the strongest pair of today adds to it."
+        )
+        plot(_lines(steps, lines, dark=theme.is_dark()), key="why_over", numbers=lambda: listed,
+             alt="The cell's score above other keys over training")  # fmt: skip
+
+
+def _lines(steps: list[int], lines: Mapping[str, np.ndarray], *, dark: bool) -> go.Figure:
+    import plotly.graph_objects as go
+
+    ink = theme.ink(dark)
+    figure = go.Figure([
+        go.Scatter(x=steps, y=y, name=plain(name), mode="lines", line={"color": colour, "width": 2})
+        for (name, y), colour in zip(lines.items(), (ink.accent, ink.muted), strict=True)
+    ])  # fmt: skip
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},
+        legend={"orientation": "h", "y": 1.15, "x": 0}, hovermode="x unified",
+    )  # fmt: skip
+    step_axis(figure, state.read().log)
+    return figure
+
+
+def _signed(value: float) -> str:
+    return (f"{value:+.2f}" if abs(value) >= 0.1 or not value else f"{value:+.1g}").replace("-", "−")
+
+
+def snippet(run: Run, step: int, tokens: tuple[int, ...], head: Head, at: Cell) -> str:
+    """Lines that compute the matrix again, for the runs under checkpoints/ where the reader works."""
+    return "\n".join([
+        "import torch", "import tracer", "",
+        f"model = tracer.open_run({f'checkpoints/{run.name}'!r}).model({step})",
+        f"tokens = torch.tensor([{list(tokens[: at[0] + 1])}])",
+        f"found = tracer.why(model, tokens, layer={head[0]}, head={head[1]}, query={at[0]}, key={at[1]})",
+        "found.above.to_pandas()  # what each pair adds for this key; found.sum() is the model's score",
+    ])  # fmt: skip

@@ -1,0 +1,132 @@
+"""What one does with a run as a whole: rename it, note something, delete it, and take that back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import jobs, state
+from dashboard.access import read_only
+from dashboard.loading.run_summaries import Summary
+from tracer.store import Run, housekeeping
+
+DELETED = "deleted"
+"""Where the session keeps what was deleted since this page was opened."""
+A_DAY = 86_400.0
+
+
+def arrive() -> None:
+    """What was deleted before the page was left goes for good, and so does what nobody came back for."""
+    shown = st.session_state.setdefault("shown", set())  # emptied when a page is turned
+    if "arrived" in shown or read_only():
+        return
+    shown.add("arrived")
+    for removed in st.session_state.pop(DELETED, []):
+        housekeeping.discard(removed)
+    housekeeping.empty_trash(A_DAY)
+
+
+def draw_more(run: Run, facts: Summary) -> None:
+    """A popover on the run's card."""
+    if read_only():
+        return
+    name, live = run.name, run.live
+    with st.popover("More", key=f"more {name}", icon=":material/more_horiz:", type="tertiary"):
+        st.text_input("Name", value=name, key=f"rename {name}", disabled=live, on_change=_rename, args=(run,))
+        st.text_area(
+            "Note", value=housekeeping.note(run), key=f"note {name}", height=90, on_change=_note, args=(run,),
+            max_chars=housekeeping.LONGEST_NOTE, placeholder="what this run is for, what came of it",
+        )  # fmt: skip
+        if run.steps and not run.why_not("resume"):
+            st.button("Fork", key=f"fork {name}", icon=":material/fork_right:", on_click=_fork, args=(run,),
+                      help="Train on from a step of it, as another run, with a head held if you like.")  # fmt: skip
+        if live:
+            st.caption("It is training: stop it first to rename or delete it.")
+        elif st.session_state.get("deleting") == name:
+            st.markdown(f"Delete this run and its {facts.megabytes:,.0f} MB?")
+            with st.container(horizontal=True):
+                st.button("Yes, delete", key=f"delete {name}", icon=":material/delete:", on_click=_delete, args=(run,))
+                st.button("Keep", key=f"keep {name}", type="tertiary", on_click=_ask, args=(None,))
+        else:
+            st.button("Delete", key=f"ask {name}", icon=":material/delete:", on_click=_ask, args=(name,))
+        if said := st.session_state.get(f"manage {name}"):
+            with st.container(key=f"problem_{name}"):
+                st.text(said)
+
+
+def draw_deleted() -> None:
+    """What can still be had back."""
+    for removed in st.session_state.get(DELETED, []):
+        name = removed.name.partition("-")[2]
+        with st.container(horizontal=True, vertical_alignment="center", key=f"deleted-{name}"):
+            st.text(f"{name} is deleted; for good when you leave this page.")
+            st.button("Undo", key=f"undo {removed.name}", icon=":material/undo:", on_click=_undo, args=(removed,))
+
+
+def draw_note(run: Run) -> None:
+    """What somebody wrote about it, as text."""
+    if said := housekeeping.note(run):
+        with st.container(key=f"parent-note-{run.name}"):
+            st.text(said)
+
+
+def _fork(run: Run) -> None:
+    """The form is on top of the page, outside of what is drawn again by itself."""
+    st.session_state.update(forking=True, fork_run=run.name)
+
+
+def _ask(name: str | None) -> None:
+    st.session_state["deleting"] = name
+
+
+def _rename(run: Run) -> None:
+    def rename() -> None:
+        name = st.session_state[f"rename {run.name}"].strip()
+        if name and name != run.name:
+            housekeeping.rename(run, name)
+            _forget(run)
+            if state.read().run == run.name:
+                state.update(run=name)
+
+    _tried(run, rename)
+
+
+def _note(run: Run) -> None:
+    _tried(run, lambda: housekeeping.write_note(run, st.session_state[f"note {run.name}"]))
+
+
+def _delete(run: Run) -> None:
+    def delete() -> None:
+        st.session_state.setdefault(DELETED, []).append(housekeeping.remove(run))
+        _forget(run)
+        if state.read().run == run.name:
+            state.open_run(None)
+
+    _ask(None)
+    _tried(run, delete)
+
+
+def _undo(removed: Path) -> None:
+    try:
+        housekeeping.restore(removed)
+        st.session_state[DELETED].remove(removed)
+    except (ValueError, OSError) as error:
+        st.toast(str(error))
+
+
+def _forget(run: Run) -> None:
+    """A process that ended made this run: it would be taken for one that made none."""
+    for one in jobs.started():
+        if one.directory.resolve() == run.dir.resolve() and not one.alive:
+            jobs.forget(one)
+
+
+def _tried(run: Run, change: Callable[[], None]) -> None:
+    """Say in the popover what could not be done."""
+    try:
+        change()
+        st.session_state.pop(f"manage {run.name}", None)
+    except (ValueError, OSError) as error:
+        st.session_state[f"manage {run.name}"] = str(error)

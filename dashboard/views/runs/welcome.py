@@ -1,0 +1,98 @@
+"""What this is and where to begin: the first thing that a newcomer sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from dashboard import navigation, shipped
+from dashboard.access import read_only
+from dashboard.shared.mount import draw
+from dashboard.shared.tour.steps import draw_start
+from dashboard.views.runs.new_run import start
+from tracer.pictures import forming
+from tracer.presets import PRESETS
+from tracer.store import Run
+
+WHAT = (
+    "See what every *attention head* looks at, at every step of its training, and switch it off to find out what it is "
+    "for."
+)
+INDUCTION = (
+    "A language model reads from left to right. At every token each of its heads looks back at earlier tokens and "
+    "carries something over. Nobody tells a head where to look. An *induction head* learns this: when a token comes "
+    "again, look at what followed it the last time, and say that. It needs a head below it that looks at the token "
+    "before, which forms first."
+)
+TOUR = "The tour: find the head, see it form, predict what breaks, switch it off, keep it from forming. Five minutes."
+LOCAL = "On a laptop’s processor. Nothing is downloaded, and nothing leaves this machine."
+FILM = (
+    "The demo, from its first step to its last. Each row is a token that looks, each column one that it may look at: "
+    "24 random tokens, twice."
+)
+COMING = (
+    (0, "the loss falls fast: it learns which tokens are frequent and what follows what.", "training"),
+    (200, "a head of layer 0 turns to the token before: a sharp diagonal.", "heads"),
+    (550, "a head of layer 1 finds what came next the last time, and the loss on repeated tokens drops.", "heads"),
+    (1300, "it is done. Switch that head off, and see what breaks.", ""),
+)
+"""Of the demo: from which step, what, and on which page; the same within 100 steps for the seeds that were tried."""
+STYLE = """<style>
+ol.coming { list-style: none; margin: .2rem 0 .4rem; padding: 0; line-height: 1.5; }
+ol.coming li { display: grid; grid-template-columns: 5.4rem 1fr; gap: .8rem; margin: 0; padding: 0 0 .7rem; }
+ol.coming li > span { position: relative; padding: 0 0 0 1.3rem; }
+ol.coming li > span::before { content: ""; position: absolute; left: 0; top: .42rem; width: .55rem; height: .55rem;
+  border-radius: 50%; background: #3b6be0; }
+ol.coming li:not(:last-child) > span::after { content: ""; position: absolute; left: .22rem; top: 1.15rem;
+  bottom: -.95rem; width: 1.5px; background: #3b6be055; }
+ol.coming b { font-weight: 500; text-align: right; opacity: .72; font-variant-numeric: tabular-nums; }
+</style>"""
+
+
+def draw_welcome(runs: Sequence[Run], toured: Run | None, draw_ways: Callable[[], None]) -> None:
+    """`toured`: a run with an induction head; without one the demo makes it. `draw_ways`: what else one can begin."""
+    with st.container(border=True, key="welcome"):
+        words, picture = st.columns([6, 5], gap="large", vertical_alignment="top")
+        with words:
+            st.header("Watch a transformer learn to look back", anchor=False)
+            st.markdown(WHAT)
+            st.markdown(INDUCTION)
+            if not runs:
+                st.html(STYLE + _timeline())
+            with st.container(horizontal=True, gap="small", key="welcome_ways"):
+                if toured is not None:
+                    draw_start(toured, key="welcome_tour", primary=True)
+                elif not read_only():
+                    st.button(
+                        "Train the demo (2 minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
+                        on_click=start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
+                    )  # fmt: skip
+                draw_ways()
+            st.caption(LOCAL if toured is None else TOUR)
+        with picture:
+            draw(forming.picture(shipped.film()), key="forming")
+            st.caption(FILM)
+
+
+def _timeline() -> str:
+    """The demo's course as a list, a step beside each event; our own words only."""
+    lines = (f"<li><b>step {start:,}</b><span>{what[0].upper()}{what[1:]}</span></li>" for start, what, _ in COMING)
+    return f'<ol class="coming">{"".join(lines)}</ol>'
+
+
+def draw_coming(step: int) -> None:
+    """What there is to see while the demo trains, with the part that is going on marked."""
+    here = sum(step >= start for start, _, _ in COMING) - 1
+    with st.container(border=True, key="coming", gap="xsmall"):
+        st.markdown("**What you will see**")
+        for i, (start, what, page) in enumerate(COMING):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                line = f"{'✓' if i < here else '◐' if i == here else '○'} {_since(start)}, {what}"
+                st.markdown(f"**{line}**" if i == here else line, width="content")
+                if i == here and page and step:
+                    st.page_link(navigation.page(page), label=f"Look at {page.capitalize()}", width="content")
+
+
+def _since(step: int) -> str:
+    return f"From about step {step:,}" if step else "At first"

@@ -1,0 +1,217 @@
+"""A cell's score is the sum of its pairs of sources, in every model; what a source is, and what the cell moves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tracer
+from tests.causal_families import CAUSAL, causal
+from tracer import ablate
+from tracer.analysis.cell_moves import moves
+from tracer.analysis.why import OWN, REST, carried, cell, largest, read_from, read_pass, why
+from tracer.analysis.why_without import without
+from tracer.analysis.why_words import reason
+from tracer.config import InitConfig, ModelConfig
+from tracer.data import probes
+from tracer.heads.call import AttentionCall
+from tracer.interventions.edits import applied, recording, visiting
+from tracer.model import Transformer
+
+INIT = InitConfig(embed=1.0, pos=0.7, attn=0.3, mlp=0.2, unembed=0.5)
+BASE = ModelConfig(n_layers=3, n_heads=2, d_model=16, n_ctx=12, d_vocab=11, norm="rms", init=INIT)
+TOKENS = torch.tensor([[0, 3, 5, 7, 3, 5, 1, 2]])
+PAIR = ["query_source", "key_source"]
+CONFIGS = {
+    "rms": BASE,
+    "layer norm, MLP, b_O": replace(BASE, norm="layer", mlp_hidden=(24,), attn_out_bias=True),
+    "no norm": replace(BASE, norm="none", mlp_hidden=(24, 24)),
+    "shortformer": replace(BASE, positions="shortformer"),
+    "rotary": replace(BASE, positions="rotary", mlp_hidden=(24,)),
+    "no W_O": replace(BASE, attn_out=False),
+    "scaled by d_model": replace(BASE, attn_scale="d_model", positions="sinusoidal"),
+}
+
+
+def built(config: ModelConfig, dtype: torch.dtype = torch.float64) -> Transformer:
+    """With biases and gains that are not their initial 0 and 1."""
+    model = Transformer(config, seed=3).to(dtype).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith((".w", ".b", "b_O", "b_in", "b_out")):
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator).to(dtype)
+    return model
+
+
+def score_of(call: AttentionCall, head: int, query: int, key: int) -> float:
+    """As it enters the softmax."""
+    one = call.head(head)
+    assert one.q is not None and one.k is not None
+    return float(one.q[0, query, 0] @ one.k[0, key, 0] * one.scale)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "close"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=["float64", "float32"]
+)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_pairs_sum_to_the_score(config: ModelConfig, dtype: torch.dtype, close: float) -> None:
+    model, calls = built(config, dtype), {}
+    with torch.no_grad(), visiting(lambda call: calls.update({call.layer: call})):
+        model(TOKENS)
+    for layer, head, query, key in ((0, 1, 6, 2), (1, 0, 5, 5), (2, 1, 7, 3), (2, 0, 0, 0)):
+        found = why(model, TOKENS, layer, head, query, key)
+        assert abs(float(found.sum()) - score_of(calls[layer], head, query, key)) < close
+        assert found.attrs["sum"] == pytest.approx(float(found.sum()))
+        assert found.attrs["pattern"] == pytest.approx(float(calls[layer].pattern()[0, head, query, key]), abs=close)
+
+
+@pytest.mark.parametrize("name", list(CAUSAL))
+def test_pairs_sum_to_the_score_of_every_family(name: str) -> None:
+    """Norms of transformers are in float32 whatever the model is in: 1e-4 of a score is what can be asked of it."""
+    model = tracer.load_hf(causal(name))
+    tokens = torch.randint(2, 50, (1, 9), generator=torch.Generator().manual_seed(0))
+    found = read_pass(model, tokens)
+    one_by_one = found.stream.layers[2].read("k", 1, found.stream.parts(2))
+    torch.testing.assert_close(found.stream.read(2, "k", 1), one_by_one, rtol=0, atol=1e-6)
+    for layer, head in ((0, 1), (2, 0), (2, 3)):
+        call, here = found.calls[layer], found.stream.layers[layer]
+        sums = {key: cell(found, layer, head, 8, key) for key in (3, 6, 8)}
+        for key, one in sums.items():
+            if call.q is not None:
+                assert abs(float(one.sum()) - score_of(call, head, 8, key)) < 1e-4
+        rows = found.pattern((layer, head), 8)
+        if rows[6] > 0 and rows[8] > 0:  # patterns made by hand show no score: differences of their logarithms do
+            scores = torch.tensor([float(sums[key].sum()) for key in (6, 8)])
+            cap = here.weights.cap
+            scores = scores if cap is None else cap * (scores / cap).tanh()
+            bias = 0 if here.score_bias is None else here.score_bias[0, head, -1, [6, 8]]
+            torch.testing.assert_close((scores + bias).diff().double(), rows[[6, 8]].log().diff(), rtol=0, atol=1e-4)
+        if rows[3] == 0:
+            assert call.mask is not None or call.weights is not None  # a sliding window
+
+
+def test_above_is_what_tells_this_key_from_the_others() -> None:
+    model = built(CONFIGS["layer norm, MLP, b_O"])
+    found = read_pass(model, TOKENS)
+    cells = [cell(found, 2, 1, 6, key) for key in range(7)]
+    others = sum(one.to_numpy() for i, one in enumerate(cells) if i != 2) / 6
+    np.testing.assert_allclose(cells[2].above, cells[2] - others, atol=1e-10)
+    assert (cell(found, 2, 1, 0, 0).above == 0).all()  # nothing else is to be seen
+
+
+@pytest.mark.parametrize(
+    ("name", "cancelling"), [("layer norm, MLP, b_O", [OWN]), ("no norm", []), ("rotary", []), ("shortformer", [])]
+)
+def test_what_is_the_same_at_every_key_is_told_apart(name: str, cancelling: list[str]) -> None:
+    found = why(built(CONFIGS[name]), TOKENS, 2, 0, 6, 3)
+    assert found.key_source[found.cancels].values.tolist() == cancelling
+    np.testing.assert_allclose(found.above.sel(key_source=cancelling), 0, atol=1e-12)
+
+
+def test_a_part_of_a_head_is_a_sum_over_what_it_read() -> None:
+    model = built(CONFIGS["rotary"])
+    found = read_pass(model, TOKENS)
+    one = cell(found, 2, 1, 6, 3)
+    here = found.stream.layers[2]
+    wanted = here.whole("q", 1, [6])[0, 0] * here.weights.scale
+    parts = read_from(found, 1, 2, 1, "k", 3, wanted)
+    assert float(parts[0].sum()) == pytest.approx(float(one.sel(key_source="L1H0").sum()), abs=1e-10)
+    assert parts[0].abs().argmax() == one.key_from.sel(key_source="L1H0") and (parts[0, 4:] == 0).all()
+    place, of = carried(found, (1, 0), 2, 1, 6, 3, "k")
+    assert sum(of.values()) == pytest.approx(float(parts[0, place]), abs=1e-10)
+
+
+@pytest.mark.parametrize("into", ["q", "k", "both"])
+def test_without_a_head_is_what_cutting_its_paths_gives(into: str) -> None:
+    model = built(BASE)
+    cut = [ablate.Path((0, 1), (2, 0), side) for side in ("q", "k") if into in (side, "both")]
+    found = without(model, TOKENS, 2, 0, 7, ["L0H1"], into)  # type: ignore[arg-type]
+    with torch.no_grad(), recording("hook_pattern") as seen, applied(ablate.planner(model, TOKENS)(cut)[0]):
+        model(TOKENS)
+    np.testing.assert_allclose(found.recomputed, seen["blocks.2.attn.hook_pattern"][0, 0, 7], atol=1e-12)
+    with torch.no_grad(), recording("hook_pattern") as seen, applied(ablate.planner(model, TOKENS)([(0, 1)])[0]):
+        model(TOKENS)
+    np.testing.assert_allclose(found.everywhere, seen["blocks.2.attn.hook_pattern"][0, 0, 7], atol=1e-12)
+    for row in found.data_vars.values():
+        assert float(row.sum()) == pytest.approx(1)
+
+
+def test_the_estimate_is_the_row_less_the_entries_and_exact_without_norms() -> None:
+    model = built(CONFIGS["no norm"])
+    found = without(model, TOKENS, 2, 0, 7, ["L0H1", "MLP 0"])
+    np.testing.assert_allclose(found.estimate, found.recomputed, atol=1e-12)
+    cells = [why(model, TOKENS, 2, 0, 7, key) for key in range(8)]
+    gone = ["L0H1", "MLP 0"]
+    left = [float(one.drop_sel(query_source=gone, key_source=gone).sum()) for one in cells]
+    np.testing.assert_allclose(found.estimate, torch.tensor(left, dtype=torch.float64).softmax(-1), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["layer norm, MLP, b_O", "rotary"])
+def test_what_cells_move_sums_to_what_the_head_adds(name: str) -> None:
+    model = built(CONFIGS[name])
+    found = read_pass(model, TOKENS)
+    parts = [moves(found, 1, 0, 6, key) for key in range(7)]
+    stream = found.stream
+    part = stream.layers[1].heads_out([6])[0]
+    assert stream.end.norm is not None
+    held = stream.end.norm.linear(part, stream.end.norm.scale(stream.final[:, [6]]))
+    logits = (held @ stream.end.W_U)[0, 0]
+    np.testing.assert_allclose(sum(one.logits for one in parts), logits - logits.mean(), atol=1e-10)
+    reads = np.sum([one.reads for one in parts], 0)
+    assert np.isnan(reads[:2]).all()
+    k = stream.layers[2].whole("k", 1, [6])[0, 0]
+    share = stream.layers[2].read("k", 1, part, [6])[0, 0] @ k / (k @ k)
+    assert float(reads[2, 1, 1]) == pytest.approx(float(share), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cell_", "said"),
+    [((3, 0, 1, 0), "L3H0 does not exist"), ((0, 0, 8, 0), "position 8 does not exist"), ((0, 0, 2, 3), "look ahead")],
+)
+def test_a_cell_that_is_not_there_is_refused(cell_: tuple[int, int, int, int], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        why(built(BASE), TOKENS, *cell_)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [(replace(BASE, residual=False), "residual=False"), (replace(BASE, norm_position="post"), "norm_position=post")],
+)
+def test_a_stream_that_is_no_sum_is_refused(config: ModelConfig, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        why(built(config), TOKENS, 1, 0, 3, 2)
+
+
+def test_the_induction_head_of_a_trained_toy_reads_as_one(trained_toy: Path) -> None:
+    """Without a hint: this token, at the key where an earlier head wrote the token before; and since when."""
+    run = tracer.open_run(trained_toy)
+    last = run.trace.isel(step=-1)
+    layer, head = np.unravel_index(int(last.induction.to_numpy().argmax()), last.induction.shape)
+    model = run.model(run.steps[-1])
+    tokens, period = probes.repeated(model.d_vocab, model.n_ctx, 0, at=20).tokens[:1], 20
+    found = read_pass(model, tokens)
+    for query in range(period + 1, 2 * period):
+        said = reason(found, cell(found, int(layer), int(head), query, query - period + 1))
+        assert said.query_side == "this token" and said.above > 0, said.sentence
+        assert re.fullmatch(r"L0H\d wrote the token before", said.key_side), said.sentence
+    query = period + 3
+    over = tracer.why(run, tokens, int(layer), int(head), query, query - period + 1)
+    assert over.dims == ("step", *PAIR) and over.step.to_numpy().tolist() == run.steps
+    np.testing.assert_allclose(over.sum(PAIR), over["sum"], atol=1e-9)
+    assert float(over.above.sum(PAIR)[-1]) > 5 * abs(float(over.above.sum(PAIR)[0]))
+
+
+def test_the_largest_sources_and_the_rest_sum_to_the_same() -> None:
+    found = why(built(CONFIGS["layer norm, MLP, b_O"]), TOKENS, 2, 0, 6, 3)
+    few = largest(found, 3)
+    assert few.shape == (4, 4) and few.key_source.values[-1] == REST
+    np.testing.assert_allclose((few.sum(), few.above.sum()), (found.sum(), found.above.sum()))
+    name = few.key_source.values[0]
+    np.testing.assert_allclose(few.sel(key_source=name).sum(), found.sel(key_source=name).sum())
+    assert largest(found, 50).shape == found.shape

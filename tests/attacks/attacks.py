@@ -1,0 +1,43 @@
+"""Every attack by name, in three sizes: the slice of `make test`, all of it, and what the issue of trust asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.attacks import damage, fuzz, hostile, kills, power
+from tests.attacks.forks import Forks
+from tests.attacks.table import Tally
+
+Attack = Callable[[Forks, Path, Path, int, int], Tally]
+SIZES = ("quick", "full")
+
+
+def _kill(command: str) -> Attack:
+    return lambda forks, folder, honest, n, seed: kills.attack(forks, folder, command, n, seed)
+
+
+ATTACKS: dict[str, tuple[Attack, int, int]] = {
+    **{f"kill-{command}": (_kill(command), quick, full)
+       for command, quick, full in (("train", 3, 150), ("resume", 2, 100), ("fork", 1, 50), ("sweep", 2, 60),
+                                    ("open", 2, 80), ("watch", 2, 60))},
+    "kill-random": (lambda forks, folder, honest, n, seed: kills.attack_at_random(forks, folder, n, seed), 2, 200),
+    "power": (lambda forks, folder, honest, n, seed: power.attack(forks, folder, n, seed), 4, 300),
+    "hostile": (lambda forks, folder, honest, n, seed: hostile.attack(forks, folder, honest, n, seed), 20, 600),
+    "damage": (lambda forks, folder, honest, n, seed: damage.attack(forks, folder / "x", honest, n, seed), 12, 500),
+    "commands": (lambda forks, folder, honest, n, seed: fuzz.commands(forks, folder / "x", honest, n, seed), 22, 2000),
+    "calls": (lambda forks, folder, honest, n, seed: fuzz.wrong_calls(forks, folder / "x", honest, n, seed), 200, 2000),
+}  # fmt: skip
+"""The attack, how many cases the slice of `make test` has, and how many all of it."""
+
+
+def honest_run(forks: Forks, folder: Path) -> Path:
+    """A small run, trained and swept: what most attacks begin with."""
+    made = forks.call("tests.attacks.kills:begin", "swept", folder)
+    assert made.clean, made.output
+    return folder / "run"
+
+
+def run(name: str, forks: Forks, folder: Path, honest: Path, size: str, seed: int) -> Tally:
+    attack, *cases = ATTACKS[name]
+    return attack(forks, folder, honest, cases[SIZES.index(size)], seed)

@@ -1,0 +1,68 @@
+"""Find: a corpus is read into the run, and one head's passages, distances and jobs come from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+import tracer
+from dashboard import navigation
+from tests.dashboard.words import shown, was_drawn, written
+from tracer.store import Run
+
+Open = Callable[..., AppTest]
+
+
+def test_a_corpus_is_read_and_shown(open_page: Open, copy_run: Callable[..., Run], sent: Any, monkeypatch: Any) -> None:
+    run = copy_run("read")
+    app = open_page("find", run="read", layer=1, head=2)
+    assert "Over a corpus" in written(app) and "survey_distance" not in was_drawn(app)
+    app.selectbox(key="survey_tokens").set_value(2**14)
+    next(button for button in app.button if button.label == "Read it").click()
+    app.run()
+    assert not app.exception, app.exception[0].message
+    found = tracer.survey(run, tokens=2**14)  # as it was kept
+    assert found.attrs["complete"] and len(list((run.dir / "surveys").iterdir())) == 1
+    one = found.isel(layer=1, head=2)
+    np.testing.assert_allclose(shown(app, "survey_means")["L1H2"], [one.entropy, one.sink, one.sharpest])
+    np.testing.assert_allclose(shown(app, "survey_distance").data[0].y, one.mass)
+    assert "16,384 tokens of held-out text, read at step 30" in written(app)
+    header, _, _ = sent(app, "survey_passages")
+    groups = [card["group"] for card in header["passages"]]
+    assert groups == ["top"] * 4 + ["decile"] * 10
+    scores = [card["score"] for card in header["passages"][4:]]
+    assert scores == sorted(scores, reverse=True)
+    app.session_state["survey_passages"] = {"pick": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr(st, "switch_page", lambda page: None)  # an AppTest of one page has no other
+        patch.setattr(navigation, "page", lambda name: name)
+        app.run()
+    ids = found.tokens.values[int(one.row_strongest[0])]
+    query = int(one.query_strongest[0])
+    assert app.session_state["selection"].prompt.split() == [str(i) for i in ids[1 : query + 9]]
+    points = shown(app, "survey_heads").data[0]
+    np.testing.assert_allclose(points.x, found.sink.values.ravel())
+    assert points.customdata[6] == "L1H2"
+    app.selectbox(key="survey_x").set_value("Induction score").run()
+    induction = run.trace.induction.sel(step=30).values
+    np.testing.assert_allclose(shown(app, "survey_heads").data[0].x, induction.ravel(), atol=1e-6)
+    app.toggle(key="survey_jobs").set_value(True).run()
+    assert not app.exception, app.exception[0].message
+    jobs = shown(app, "survey_jobs_table")
+    assert abs(sum(jobs["looks"]) - 1) < 1e-9 and "±" in jobs["cost (nats)"][0]
+
+
+def test_what_cannot_be_read_is_said(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    run = copy_run("unread")
+    app = open_page("find", run="unread")
+    app.text_input(key="survey_corpus").set_value("no/such/file")
+    next(button for button in app.button if button.label == "Read it").click()
+    app.run()
+    assert not app.exception and "unknown corpus 'no/such/file'" in written(app)
+    (run.dir / "surveys").mkdir()
+    (run.dir / "surveys" / "30-0.safetensors").write_bytes(b"nothing")
+    assert "cannot be read" in written(open_page("find", run="unread"))

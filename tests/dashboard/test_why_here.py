@@ -1,0 +1,83 @@
+"""Heads: the pinned cell says why its head looks there, with the numbers that its lines of Python compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+import tracer
+from tests.dashboard.words import shown, was_drawn, written
+from tracer.store import Run
+
+Open = Callable[..., AppTest]
+PROMPT = "3 4 5 3 4"
+TOKENS = torch.tensor([[0, 3, 4, 5, 3, 4]])
+
+
+def pinned(open_page: Open, query: int, key: int, **selection: Any) -> AppTest:
+    app = open_page("heads", **{"run": "tiny", "prompt": PROMPT, "layer": 1, "head": 2} | selection)
+    app.session_state["pattern"] = {"pick": [query, key]}
+    app.run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def test_an_invitation_until_a_cell_is_pinned(open_page: Open) -> None:
+    app = open_page("heads", run="tiny", prompt=PROMPT, layer=1, head=2)
+    assert "Why L1H2 looks there" in written(app) and "Click a cell of the pattern" in written(app)
+    assert "why_pairs" not in was_drawn(app)
+
+
+def test_the_pinned_cell_is_explained(open_page: Open, small_run: Run) -> None:
+    app = pinned(open_page, 5, 2)
+    found = tracer.why(small_run.model(small_run.steps[-1]), TOKENS, 1, 2, 5, 2)
+    figure = shown(app, "why_pairs")
+    assert list(figure.data[0].x) == found.key_source.values.tolist()
+    np.testing.assert_allclose(np.array(figure.data[0].z), found.above, atol=1e-6)
+    said = next(one.value for one in app.text if "The strongest reason" in one.value)
+    assert said.startswith(f"L1H2 gives {found.attrs['pattern']:.0%} of the attention of “4” (5) to “4” (2).")
+    app.segmented_control(key="why_what").set_value("score").run()
+    np.testing.assert_allclose(np.array(shown(app, "why_pairs").data[0].z), found, atol=1e-6)
+    assert f"{float(found.sum()):+.2f}".replace("-", "−") in written(app)
+
+
+def test_its_lines_compute_the_matrix_again(open_page: Open, small_run: Run) -> None:
+    app = pinned(open_page, 4, 1)
+    (code,) = [one.value for one in app.code if "tracer.why" in one.value]
+    names: dict[str, Any] = {}
+    exec(code, names)  # in the folder where the app runs
+    np.testing.assert_allclose(np.array(shown(app, "why_pairs").data[0].z), names["found"].above, atol=1e-6)
+
+
+def test_without_a_source_and_over_training(open_page: Open) -> None:
+    app = pinned(open_page, 5, 2)
+    (box,) = [box for box in app.selectbox if box.label == "Source that is not read"]
+    box.select("L0H1").run()
+    rows = shown(app, "why_without_table")
+    assert rows[""] == ["as it is", "estimate, norms held", "norms computed again", "off in the whole model"]
+    assert all(0 <= share <= 1 for share in rows["attention to this key"])
+    box.select("token").run()
+    assert len(shown(app, "why_without_table")[""]) == 3  # tokens cannot be switched off in the whole model
+
+
+@pytest.mark.parametrize(("head", "readers"), [((0, 1), True), ((1, 2), False)])
+def test_what_the_cell_moves(open_page: Open, head: tuple[int, int], readers: bool) -> None:
+    app = pinned(open_page, 5, 2, layer=head[0], head=head[1])
+    assert len(shown(app, "why_logits")["raises"]) == 5
+    assert ("Later heads that read it here" in written(app)) == readers
+
+
+def test_over_training_ends_at_what_is_shown(open_page: Open, small_run: Run) -> None:
+    app = pinned(open_page, 5, 2)
+    app.session_state["why_training"] = True
+    app.run()
+    assert not app.exception
+    lines = shown(app, "why_over").data
+    assert list(lines[0].x) == small_run.steps
+    found = tracer.why(small_run.model(small_run.steps[-1]), TOKENS, 1, 2, 5, 2)
+    assert lines[1].y[-1] == pytest.approx(float(found.above.sum()), abs=1e-6)

@@ -1,0 +1,86 @@
+"""The residual stream of every family, in float64: parts sum to it, and what heads read gives the model's patterns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import tracer
+from tests.causal_families import CAUSAL, causal
+from tracer.interventions.edits import recording
+from tracer.model.stream import ResidualStream, Source
+
+hf: Any = transformers
+IDS = torch.randint(2, 50, (2, 9), generator=torch.Generator().manual_seed(0))
+CLOSE: Any = {"atol": 5e-6, "rtol": 0.0}
+"""Norms and softmaxes of transformers work in float32 whatever the model is in; sums are exact."""
+
+
+@pytest.fixture(scope="module", params=list(CAUSAL))
+def known(request: Any) -> tuple[Any, ResidualStream]:
+    model = tracer.load_hf(causal(request.param))
+    return model, model.residual_stream(IDS)
+
+
+def test_parts_sum_to_the_stream_of_every_layer(known: tuple[Any, ResidualStream]) -> None:
+    model, stream = known
+    for layer, one in enumerate(stream.layers):
+        torch.testing.assert_close(stream.parts(layer).sum(0), one.resid_pre, **CLOSE)
+    torch.testing.assert_close(stream.parts().sum(0), stream.final, **CLOSE)
+    assert len(stream.parts(2, [1, 4])) == len(stream.sources(2)) and stream.parts(2, [1, 4]).shape[2] == 2
+    assert stream.sources()[0] == Source("embed") and Source("head", 2, 3) in stream.sources()
+
+
+def test_the_last_stream_gives_the_logits(known: tuple[Any, ResidualStream]) -> None:
+    model, stream = known
+    torch.testing.assert_close(model.logits(stream.final), model(IDS), **CLOSE)
+    assert stream.logits.dtype == torch.float64
+
+
+def test_scores_from_weights_and_stream_give_the_patterns(known: tuple[Any, ResidualStream]) -> None:
+    model, stream = known
+    with recording("hook_pattern") as seen:
+        model(IDS)
+    for i, layer in enumerate(stream.layers):
+        for head in range(4):
+            pattern = seen[f"blocks.{i}.attn.hook_pattern"][:, head].double()
+            scores = layer.seen_scores(layer.scores(head), head).masked_fill(pattern == 0, -torch.inf)
+            torch.testing.assert_close(scores.softmax(-1), pattern, **CLOSE)
+            torch.testing.assert_close(pattern @ layer.whole("v", head), layer.z[:, :, head], **CLOSE)
+
+
+def test_a_score_is_a_sum_over_pairs_of_parts(known: tuple[Any, ResidualStream]) -> None:
+    model, stream = known
+    layer, (query, key) = stream.layers[2], ([6], [3])
+    q, k = (torch.cat([layer.read(into, 1, stream.parts(2, at), at), layer.constant(into, 1, at)[None]])  # type: ignore[arg-type]
+            for into, at in (("q", query), ("k", key)))  # fmt: skip
+    table = torch.einsum("abpd,cbpd->acb", q, k) * layer.weights.scale
+    torch.testing.assert_close(table.sum((0, 1)), layer.scores(1)[:, 6, 3], **CLOSE)
+
+
+def test_what_cannot_be_said_is_refused(build: Callable[..., Any]) -> None:
+    falcon = tracer.load_hf(build("falcon", "eager"))
+    for ask in (lambda: falcon.residual_stream(IDS), falcon.head_weights):
+        with pytest.raises(
+            ValueError, match=r"FalconForCausalLM \(model_type='falcon'\) is not known.*gpt_neox, granite"
+        ):
+            ask()
+    config = hf.OPTConfig(vocab_size=50, hidden_size=24, ffn_dim=32, num_hidden_layers=2, num_attention_heads=4,
+                          max_position_embeddings=64, word_embed_proj_dim=24, do_layer_norm_before=False)  # fmt: skip
+    opt = tracer.load_hf(hf.OPTForCausalLM(config).eval())
+    with pytest.raises(ValueError, match="do_layer_norm_before=False: norms come after each sum"):
+        opt.residual_stream(IDS)
+
+
+def test_a_model_that_computes_something_else_is_found_out() -> None:
+    theirs = causal("Llama")
+    model = tracer.load_hf(theirs)
+    before = theirs.model.layers[1].forward
+    theirs.model.layers[1].forward = lambda x, *args, **kwargs: before(x, *args, **kwargs) + 1
+    with pytest.raises(ValueError, match=r"do not add up: what enters layer 2 is off by"):
+        model.residual_stream(IDS)
+    del theirs.model.layers[1].forward
+    theirs.model.layers[1].self_attn.scaling *= 2
+    assert model.residual_stream(IDS).layers[1].weights.scale == pytest.approx(2 * 8**-0.5)

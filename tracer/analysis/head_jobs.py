@@ -1,0 +1,172 @@
+"""The separate jobs of one head: its outputs over a corpus, grouped by direction, and what each group is worth.
+
+1. Take a survey's uniform sample of looks, and run the model once more over their rows: z W_O at every query.
+2. Principal components of their directions, each weighted by its norm: where a head writes little it does little.
+3. k-means on them (scikit-learn) for 2 to `most` groups; the number whose silhouette is best, one group where none is
+   clear or one of them would be of FEW looks.
+4. Switch the head off: what each group's next tokens then lose is what the job is worth there.
+
+Source: ours; the silhouette of Rousseeuw 1987, clear from 0.25 on (Kaufman and Rousseeuw 1990).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer.ablate.parts import check_heads
+from tracer.analysis.max_activating import LOGITS
+from tracer.interventions.edits import Edit, applied, recording
+from tracer.model.protocol import HeadModel
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+COMPONENTS = 8
+TRIES: Any = 4
+"""Beginnings of k-means, of which the best counts."""
+CLEAR = 0.25
+"""A silhouette below it is no structure that one should speak of."""
+FEW = 6
+"""Looks below which a group is an exception, not a job."""
+ENDS, PASSAGES = 6, 6
+
+
+@dataclass(frozen=True)
+class Job:
+    """One group of a head's looks."""
+
+    share: float
+    """Of all looks of the sample."""
+    written: float
+    """Of the length of all that the head wrote."""
+    cost: float
+    """Mean rise of the loss of the next token, in nats, with the head switched off (zero); nan without next tokens."""
+    cost_se: float
+    """Its standard error over looks; nan for fewer than 2."""
+    queries: list[tuple[int, float]]
+    """Tokens that look, with how many times their share in the sample they have here; the most frequent first."""
+    keys: list[tuple[int, float]]
+    """Tokens that are looked at, likewise."""
+    first: float
+    """Mean share of attention on the first token, where heads rest."""
+    passages: list[int]
+    """Places in the survey's `kept`, those nearest to the group's middle first."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """All groups, the one that writes most first, and where every look lies."""
+
+    jobs: list[Job]
+    silhouette: float
+    """Of this grouping; nan for one group."""
+    kept: Int[np.ndarray, " look"]
+    """Places in the survey's `kept`."""
+    group: Int[np.ndarray, " look"]
+    components: Float[np.ndarray, "look component"]
+    explained: float
+    """Share of the weighted variance that these components hold."""
+
+
+@torch.no_grad()
+def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, most: int = 6) -> Jobs:
+    """Of the looks that `tracer.survey` kept. Costs two forward passes over their rows (at most 256).
+
+    ValueError for a head that is not there or was not seen, and for a model whose W_O is not known.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import silhouette_score
+
+    check_heads(model, [(layer, head)])
+    one = survey.isel(layer=layer, head=head)
+    kept = np.flatnonzero(one["row_kept"].values >= 0)
+    if len(kept) < 2:
+        raise ValueError(f"the survey holds {len(kept)} looks of L{layer}H{head}: read more of the corpus")
+    row, query, key = (one[f"{name}_kept"].values[kept] for name in ("row", "query", "key"))
+    z, costs = _outputs(model, torch.from_numpy(survey["tokens"].values).long(), layer, head, row, query)
+    out = z @ model.head_weights().W_O[layer, head].double().cpu()
+    length = out.norm(dim=-1)
+    weight = length / length.sum() if length.any() else torch.full_like(length, 1 / len(length))
+    x, explained = _components(out / length.clamp(min=1e-12)[:, None], weight)
+    best, labels = float("nan"), np.zeros(len(kept), int)
+    places = len(np.unique(x.round(9), axis=0))
+    for n in range(2, min(most, places, len(kept) - 1) + 1):
+        found = KMeans(n, n_init=TRIES, random_state=0).fit_predict(x, sample_weight=weight.numpy())
+        if len(sizes := np.unique(found, return_counts=True)[1]) < n or sizes.min() < FEW:
+            continue
+        score = float(silhouette_score(x, found))
+        if score >= CLEAR and not score <= best:
+            best, labels = score, found
+    tokens = survey["tokens"].values
+    ends = tokens[row, query], tokens[row, key]
+    groups = sorted(set(labels.tolist()), key=lambda group: -float(weight[labels == group].sum()))
+    first = one["first_kept"].values[kept]
+    jobs = [_job(labels == group, x, weight.numpy(), costs, ends, first, kept) for group in groups]
+    return Jobs(jobs, best, kept, np.array([groups.index(one) for one in labels]), x, explained)
+
+
+def _outputs(
+    model: HeadModel, tokens: Int[Tensor, "row pos"], layer: int, head: int, row: np.ndarray, query: np.ndarray
+) -> tuple[Float[Tensor, "look d_head"], Float[np.ndarray, " look"]]:
+    """z of each look, and the rise of its next token's loss with the head switched off."""
+    tap, n = f"blocks.{layer}.attn.hook_z", tokens.shape[1]
+    rows, place = np.unique(row, return_inverse=True)
+    at_once = max(1, LOGITS // (model.d_vocab * n))
+    z: list[Tensor] = [torch.empty(0)] * len(row)
+    costs = np.full(len(row), np.nan)
+    for begin in range(0, len(rows), at_once):
+        part = tokens[rows[begin : begin + at_once]]
+        with recording(tap) as seen:
+            on = _losses(model, part)
+        with applied([Edit(tap, (head,))]):
+            off = _losses(model, part)
+        for look in np.flatnonzero((place >= begin) & (place < begin + at_once)):
+            at = place[look] - begin, query[look]
+            z[look] = seen[tap][at[0], at[1], head].double().cpu()
+            if at[1] < n - 1:
+                costs[look] = float(off[at] - on[at])
+    return torch.stack(z), costs
+
+
+def _losses(model: HeadModel, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos_1"]:
+    log_p = model(tokens)[:, :-1].log_softmax(-1)
+    return -log_p.gather(-1, tokens[:, 1:, None])[..., 0]
+
+
+def _components(
+    out: Float[Tensor, "look d_model"], weight: Float[Tensor, " look"]
+) -> tuple[Float[np.ndarray, "look component"], float]:
+    """Coordinates on the principal components of the weighted outputs, and the share of variance that they hold."""
+    centred = out - weight @ out
+    scaled = centred * weight.sqrt()[:, None]
+    values, directions = torch.linalg.svd(scaled, full_matrices=False)[1:]
+    total = float(values.square().sum())
+    share = float(values[:COMPONENTS].square().sum()) / total if total else 1.0
+    return (centred @ directions[:COMPONENTS].T).numpy(), share
+
+
+def _job(
+    mine: np.ndarray, x: np.ndarray, weight: np.ndarray, costs: np.ndarray, ends: tuple[np.ndarray, np.ndarray],
+    first: np.ndarray, kept: np.ndarray,
+) -> Job:  # fmt: skip
+    there = costs[mine][np.isfinite(costs[mine])]
+    middle = np.average(x[mine], axis=0, weights=weight[mine]) if weight[mine].any() else x[mine].mean(0)
+    near = np.argsort(np.square(x[mine] - middle).sum(1), kind="stable")
+    return Job(
+        float(mine.mean()), float(weight[mine].sum()), float(there.mean()) if len(there) else float("nan"),
+        float(there.std(ddof=1) / len(there) ** 0.5) if len(there) > 1 else float("nan"),
+        _frequent(ends[0], mine), _frequent(ends[1], mine), float(first[mine].mean()),
+        kept[mine][near][:PASSAGES].tolist(),
+    )  # fmt: skip
+
+
+def _frequent(tokens: Int[np.ndarray, " look"], mine: np.ndarray) -> list[tuple[int, float]]:
+    found, counts = np.unique(tokens[mine], return_counts=True)
+    top = np.argsort(-counts, kind="stable")[:ENDS]
+    return [(int(found[i]), float(counts[i] / mine.sum() / (tokens == found[i]).mean())) for i in top]

@@ -1,0 +1,300 @@
+"""What every head does over a corpus: distances, entropy, sink, and looks drawn from all of them, in bounded memory.
+
+1. Pack the corpus into rows as long as the context; run the model over some rows at once, its kernels as they are.
+2. Of every layer's attention make one row of the pattern in SAMPLE, at another place in each batch, and keep: sums of
+   its entropy and sink share; its mass by distance; its sharpest look (not at itself nor at the first token).
+3. Of a head's looks keep the STRONGEST, and KEPT drawn uniformly from all: each look gets a random number, the smallest
+   stay. Deciles and typical passages are of these.
+
+Source: ours; the uniform sample beside the maxima as Bricken et al. 2023 show features, the reservoir by random keys as
+Efraimidis and Spirakis 2006. Means over a sample: `n_looks` says of how many rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tracer import data
+from tracer.analysis.eval_sequences import batches
+from tracer.analysis.max_activating import LOGITS
+from tracer.data.corpora import documents
+from tracer.heads.call import AttentionCall, row_block
+from tracer.interventions.edits import visiting
+from tracer.model.protocol import HeadModel
+from tracer.store import Run
+from tracer.store.surveys import newest_survey, read_survey, write_survey
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SAMPLE = 16
+"""One query in so many is looked at."""
+KEPT, STRONGEST = 256, 16
+"""Looks of each head."""
+AT_ONCE = 2**12
+"""Tokens that are read at once."""
+SAVE_EVERY = 32
+"""Batches between two savings of a survey that is kept in a run."""
+FIELDS = ("row", "query", "key", "score", "first")
+Progress = Callable[[int, int], None]
+Corpus = str | Path | Iterable[str] | Int[Tensor, "row pos"]
+
+
+def survey(
+    run_or_model: Run | HeadModel, corpus: Any = None, *, step: int | None = None, tokens: int = 2**16,
+    length: int | None = None, budget_mb: float = 64.0, progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> xr.Dataset:  # fmt: skip
+    """Every head over a corpus: means, mass by distance, its strongest looks and a uniform sample of all.
+
+    `corpus`: a file, a folder or a name as in `DataConfig.corpus`; texts; rows of tokens [row pos]; None: the run's own
+    held-out text. `tokens`: how many are read; `length`: of a row, at most the context. A run keeps the survey beside
+    its weights, saves it while it grows, and goes on where it ended; `progress` is given (tokens read, to read), and
+    `stop` is asked after each batch. ValueError for a corpus that cannot be read, or that `budget_mb` cannot hold.
+
+    On [layer, head]: `entropy` (nats), `sink` (share of the first token), `sharpest` (largest share of another token
+    than itself and the first), `n_looks`; [.., distance]: `mass`, share of attention 0, 1, 2, 3-4, 5-8, ... back;
+    [.., strongest] and [.., kept]: `row`, `query`, `key`, `score` of looks and the share of the `first` token there,
+    row -1 where there is none; [row, pos]: `tokens`. `attrs`: `corpus`, `tokens_read` of `tokens_to_read`, ...
+    """
+    run = run_or_model if isinstance(run_or_model, Run) else None
+    model: Any = run_or_model
+    if run is not None:
+        step = run.steps[-1] if step is None else step
+        model = run.model(step)
+    rows = rows_of(model, run, corpus, tokens, min(length or model.n_ctx, model.n_ctx))
+    found, words = _empty((model.n_layers, model.n_heads), rows.numpy()), _in_words(corpus)
+    if (size := sum(array.nbytes for array in found.values()) / 1e6) > budget_mb:
+        raise ValueError(f"this survey takes {size:.1f} MB, budget_mb={budget_mb}: read fewer tokens, or allow more")
+    name = f"{step}-{hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]}"
+    if run is not None and (kept := _whole(read_survey(run.dir, name))) is not None:
+        found, words = kept
+    first, n = int(found["done"][0]), rows.shape[1]
+    at_once = max(1, min(AT_ONCE, LOGITS // model.d_vocab) // n)
+    try:
+        for batch, begin in enumerate(range(first, len(rows), at_once), 1):
+            if stop():
+                break
+            part = rows[begin : begin + at_once]
+            _scan(model, part, begin, found)
+            found["done"][0] = begin + len(part)
+            if run is not None and batch % SAVE_EVERY == 0:
+                write_survey(run.dir, name, found, words)
+            if progress is not None:
+                progress(int(found["done"][0]) * n, rows.numel())
+    finally:  # also when it is interrupted: what was read is kept
+        if run is not None and int(found["done"][0]) > first:
+            write_survey(run.dir, name, found, words)
+    return _dataset(found, words)
+
+
+def kept_survey(run: Run, step: int) -> xr.Dataset | None:
+    """The survey of a step that was made last; None where there is none."""
+    name = newest_survey(run.dir, step)
+    found = None if name is None else _whole(read_survey(run.dir, name))
+    return None if found is None else _dataset(*found)
+
+
+def _in_words(corpus: Any) -> str:
+    if corpus is None:
+        return "held-out text"
+    if isinstance(corpus, str | Path):
+        return str(corpus)
+    return "rows of tokens" if isinstance(corpus, Tensor | np.ndarray) else "texts"
+
+
+def rows_of(model: Any, run: Run | None, corpus: Any, tokens: int, length: int) -> Int[Tensor, "row pos"]:
+    """The rows of tokens that are read, all of one length."""
+    if length < 2 or tokens < 2:
+        raise ValueError(f"length={length} and tokens={tokens}: a look needs rows of at least 2 tokens")
+    if corpus is None:
+        found = None if run is None else _held_out(run, tokens, length)
+        if found is None:
+            raise ValueError("there is no held-out text here: give a corpus (a file, a folder, texts, rows of tokens)")
+    elif isinstance(corpus, Tensor | np.ndarray):
+        found = torch.as_tensor(corpus)
+        if found.ndim != 2 or found.dtype.is_floating_point:
+            raise ValueError(f"rows of tokens are whole numbers [row pos], not {found.dtype} {list(found.shape)}")
+    else:
+        texts = documents(str(corpus)) if isinstance(corpus, str | Path) else list(corpus)
+        found = _packed(model, run, texts, tokens, length)
+    found = found[:, :length].long()[: max(1, tokens // min(length, found.shape[1]))]
+    low, high = int(found.min()), int(found.max())
+    if low < 0 or high >= model.d_vocab:
+        raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    return found
+
+
+def _held_out(run: Run, tokens: int, length: int) -> Tensor | None:
+    if run.about.why_not("held_out"):
+        return batches(run).text
+    config = run.config
+    return data.build(config.data, config.model.n_ctx, config.seed).val(max(1, tokens // length))
+
+
+def _packed(model: Any, run: Run | None, texts: Sequence[str], tokens: int, length: int) -> Tensor:
+    """Texts one after the other, cut into rows, each with the start token in front where prompts have one."""
+    words = getattr(model, "tokenizer", None)
+    if words is None:
+        raise ValueError("this model has no tokenizer: give rows of tokens, or set model.tokenizer")
+    bos = run.about.bos if run is not None else getattr(model, "bos", 0)
+    room, ids = length - (bos is not None), []
+    for text in texts:
+        encoded: Any = words.encode(text, add_special_tokens=False)
+        ids += getattr(encoded, "ids", encoded)
+        if len(ids) >= tokens:
+            break
+    if len(ids) < 2:
+        raise ValueError(f"the corpus has {len(ids)} tokens: at least 2 are needed")
+    room = min(room, len(ids))
+    rows = torch.tensor(ids[: len(ids) // room * room]).view(-1, room)
+    return rows if bos is None else torch.nn.functional.pad(rows, (1, 0), value=bos)
+
+
+def _empty(shape: tuple[int, int], rows: Int[np.ndarray, "row pos"]) -> dict[str, np.ndarray]:
+    """Nothing read yet: all arrays of [layer head], in their final size."""
+    kept = {f"{field}_{kind}": (np.full((*shape, size), -1, kind_of(field)))
+            for kind, size in (("kept", KEPT), ("strongest", STRONGEST)) for field in FIELDS}  # fmt: skip
+    sums = {name: np.zeros(shape) for name in ("n_looks", "entropy", "sink", "sharpest")}
+    return {
+        **sums, **kept, "mass": np.zeros((*shape, bin_of(rows.shape[1] - 1) + 1)),
+        "lot": np.full((*shape, KEPT), np.inf, np.float32), "tokens": rows.astype(np.int32),
+        "done": np.zeros(1, np.int64),
+    }  # fmt: skip
+
+
+def _whole(kept: tuple[dict[str, np.ndarray], str] | None) -> tuple[dict[str, np.ndarray], str] | None:
+    """What a file held; ValueError where it is no survey of ours: files come from anywhere."""
+    if kept is None:
+        return None
+    arrays = kept[0]
+    tokens, heads = arrays.get("tokens", np.zeros(0)), arrays.get("entropy", np.zeros(0))
+    if tokens.ndim == heads.ndim == 2 and tokens.shape[1] > 1:
+        ours = _empty((heads.shape[0], heads.shape[1]), tokens)
+        ends = {"row": tokens.shape[0], "query": tokens.shape[1], "key": tokens.shape[1]}
+        if (
+            {name: (x.shape, x.dtype) for name, x in arrays.items()} == {n: (x.shape, x.dtype) for n, x in ours.items()}
+            and 0 <= int(arrays["done"][0]) <= len(tokens)
+            and all(((x := arrays[f"{field}_{kind}"]) >= -1).all() and (x < end).all()
+                    for field, end in ends.items() for kind in ("kept", "strongest"))
+        ):  # fmt: skip
+            return kept
+    raise ValueError("the survey that this run keeps is damaged: remove the folder surveys in it and survey again")
+
+
+def kind_of(field: str) -> Any:
+    return np.float32 if field in ("score", "first") else np.int32
+
+
+def bin_of(distance: int) -> int:
+    """0, 1, 2, 3-4, 5-8, 9-16, ... tokens back."""
+    return distance if distance < 2 else 1 + math.ceil(math.log2(distance))
+
+
+@torch.no_grad()
+def _scan(model: HeadModel, rows: Int[Tensor, "batch pos"], begin: int, found: dict[str, np.ndarray]) -> None:
+    """Read some rows, the first of which is number `begin`, into what was found."""
+    n = rows.shape[1]
+    rng = np.random.default_rng([begin, n])
+    at = torch.arange(1 + int(rng.integers(SAMPLE)) % (n - 1), n, SAMPLE)
+    back = at[:, None] - torch.arange(n)
+    buckets = torch.tensor([bin_of(d) for d in range(n)])[back.clamp(min=0)].flatten()
+    other = (torch.arange(n) > 0) & (back > 0)
+
+    def see(call: AttentionCall) -> None:
+        if call.shape[1] != call.shape[2] - len(call.extra):
+            return  # cross attention looks at something else
+        heads = slice(call.first_head, call.first_head + call.n_heads)
+        weights = sampled(call, at).float().cpu()
+        into = {name: found[name][call.layer, heads] for name in found if name not in ("tokens", "done")}
+        looks = weights * other
+        score, key = _largest(looks)
+        into["n_looks"] += weights.shape[0] * len(at)
+        into["entropy"] += torch.special.entr(weights).sum((0, 2, 3)).double().numpy()
+        into["sink"] += weights[..., 0].sum((0, 2)).double().numpy()
+        into["sharpest"] += score.sum((0, 2)).double().numpy()
+        mass = torch.zeros(len(into["mass"]), into["mass"].shape[1]).index_add_(1, buckets, weights.sum(0).flatten(1))
+        into["mass"] += mass.double().numpy()
+        place = torch.arange(begin, begin + len(rows))[:, None, None].expand(score.shape)
+        new = {"row": place, "query": at.expand(score.shape), "key": key, "score": score, "first": weights[..., 0]}
+        flat = {name: x.transpose(0, 1).flatten(1).numpy() for name, x in new.items()}
+        lots = rng.random(flat["score"].shape, np.float32)
+        _keep(into, "strongest", flat, into["score_strongest"], flat["score"])
+        into["lot"][...] = _keep(into, "kept", flat, -into["lot"], -lots) * -1
+
+    with visiting(see):
+        model(rows)
+
+
+def _keep(
+    into: dict[str, np.ndarray], kind: str, new: dict[str, np.ndarray], old_rank: np.ndarray, new_rank: np.ndarray
+) -> np.ndarray:
+    """Of looks that were kept and new ones [head look], those of the highest rank; returns their ranks."""
+    rank, size = np.concatenate([old_rank, new_rank], 1), old_rank.shape[1]
+    best = np.argsort(-rank, axis=1, kind="stable")[:, :size]
+    for field in FIELDS:
+        old = into[f"{field}_{kind}"]
+        old[...] = np.take_along_axis(np.concatenate([old, new[field].astype(old.dtype)], 1), best, 1)
+    return np.take_along_axis(rank, best, 1)
+
+
+def _largest(looks: Float[Tensor, "batch head rows keys"]) -> tuple[Tensor, Tensor]:
+    key = torch.from_numpy(looks.numpy().argmax(-1))  # a seventh of torch's time on a CPU
+    return looks.gather(-1, key[..., None])[..., 0], key
+
+
+def sampled(call: AttentionCall, at: Int[Tensor, " rows"]) -> Float[Tensor, "batch head rows key_pos"]:
+    """Some rows of a call's attention, without the others."""
+    if call.weights is not None or call.extra:
+        return call.pattern()[:, :, at, : call.positions]
+    assert call.q is not None
+    mask = row_block(call.mask, 0, call.shape[1], call.shape[2], False, call.q.device)
+    mask = mask[:, :, at] if mask is not None and mask.shape[2] > 1 else mask
+    if call.causal:
+        seen = (at[:, None] >= torch.arange(call.shape[2])).to(call.q.device)[None, None]
+        mask = (
+            seen if mask is None else mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+        )
+    return replace(call, q=call.q[:, at], mask=mask, causal=False).pattern()
+
+
+def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:
+    import xarray as xr
+
+    heads = ("layer", "head")
+    looks = np.where(found["n_looks"] > 0, found["n_looks"], np.nan)
+    ends = [0, 1, *(2**i for i in range(1, found["mass"].shape[-1] - 1))]
+    names = [str(b) if a == b else f"{a}-{b}" for a, b in zip([0, *(e + 1 for e in ends[:-1])], ends, strict=True)]
+    read, of = int(found["done"][0]) * found["tokens"].shape[1], found["tokens"].size
+    return xr.Dataset(
+        {
+            **{name: (heads, found[name] / looks) for name in ("entropy", "sink", "sharpest")},
+            "n_looks": (heads, found["n_looks"].astype(np.int64)),
+            "mass": ((*heads, "distance"), found["mass"] / looks[..., None]),
+            **{f"{field}_{kind}": ((*heads, kind), found[f"{field}_{kind}"])
+               for kind in ("kept", "strongest") for field in FIELDS},
+            "tokens": (("row", "pos"), found["tokens"]),
+        },
+        coords={"layer": range(looks.shape[0]), "head": range(looks.shape[1]), "distance": names},
+        attrs={"tokens_read": read, "tokens_to_read": of, "complete": int(read == of), "one_query_in": SAMPLE,
+               "corpus": corpus},
+    )  # fmt: skip
+
+
+def deciles(found: xr.Dataset, layer: int, head: int, each: int = 1) -> list[tuple[int, list[int]]]:
+    """(decile, places in `kept`) of a head's looks by score, the highest tenth first; within a tenth, as drawn."""
+    one = found.isel(layer=layer, head=head)
+    there = np.flatnonzero(one["row_kept"].values >= 0)
+    order = there[np.argsort(one["score_kept"].values[there], kind="stable")]
+    parts = np.array_split(order, 10)
+    return [(10 - i, sorted(part.tolist())[:each]) for i, part in enumerate(parts[::-1])]

@@ -1,0 +1,86 @@
+"""Configurations from a file, and many from one: each seed, and each value of each setting."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tracer.config import TrainConfig, from_dict, to_dict
+from tracer.presets import PRESETS
+
+
+def read(path: str | Path) -> tuple[TrainConfig, str | None]:
+    """The configuration of a YAML or JSON file, and its preset: what it leaves out is the preset's, or the default.
+
+    The run.json of a run is such a file; a run of that name is there, so it gets another.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = json.loads(text) if Path(path).suffix == ".json" else _yaml(text)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path} is not readable: {error}") from error
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path} holds no settings: write `preset: demo` and, say, `steps: 500` on lines of their own")
+    settings: dict[str, Any] = dict(content)
+    preset = settings.pop("preset", None)
+    if "format" in settings:
+        settings = {**settings.get("config", {}), "run": None}
+    if preset is not None and preset not in PRESETS:
+        raise ValueError(f"{path}: preset={preset!r} is not one of {', '.join(PRESETS)}")
+    try:
+        return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
+    """The configuration with these settings, nested as it is, in place of its own."""
+
+    def over(ours: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+        nested = {n: over(ours[n], v) for n, v in theirs.items() if isinstance(v, Mapping) and n in ours}
+        return {**ours, **theirs, **nested}
+
+    return from_dict(TrainConfig, over(to_dict(config), settings))
+
+
+def many(config: TrainConfig, name: str, seeds: Sequence[int], settings: Sequence[str]) -> Iterator[TrainConfig]:
+    """One configuration for each combination of settings ("optim.lr=1e-3,3e-3") and seeds, named after what differs."""
+    axes = [_axis(text) for text in settings]
+    for values in itertools.product(*(values for _, values in axes)):
+        one, words = config, [name]
+        for (path, _), value in zip(axes, values, strict=True):
+            nested: Any = value
+            for part in reversed(path):
+                nested = {part: nested}
+            one, words = merged(one, nested), [*words, f"{path[-1]}-{value}"]
+        for seed in seeds or (config.seed,):
+            named = "-".join([*words, str(seed)])
+            yield replace(one, seed=seed, run=re.sub(r"[^A-Za-z0-9._-]+", "-", named))
+
+
+def _axis(text: str) -> tuple[list[str], list[Any]]:
+    path, equals, values = text.partition("=")
+    if not equals or not values:
+        raise ValueError(f"--set {text!r} is not understood: write optim.lr=1e-3,3e-3")
+    return path.replace("-", "_").split("."), [_yaml(value) for value in values.split(",")]
+
+
+def _yaml(text: str) -> Any:
+    """YAML 1.1, in which 1e-3 would be a word, with 1e-3 as the number it is."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
+    try:
+        return yaml.load(text, Loader)  # noqa: S506 (a safe one)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,120 @@
+"""The dashboard as a process of its own, and the command that opens it: `manyeyes`, or `tracer view`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import tracer
+
+APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
+"""Beside this very package: a folder named dashboard in the working directory is somebody's own."""
+FIRST_PORT = 8501
+SERVER_SECONDS = 60
+HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def view(
+    runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
+    read_only: bool = False, browser: bool = True,
+) -> int:  # fmt: skip
+    """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
+    roots, run = _where(runs)
+    token = os.environ.get("MANYEYES_TOKEN") or ("" if host in HERE else secrets.token_urlsafe(24))
+    settings = {
+        "MANYEYES_RUNS": os.pathsep.join(map(str, roots)), "MANYEYES_TOKEN": token,
+        "MANYEYES_READ_ONLY": str(int(read_only)),
+    }  # fmt: skip
+    with dashboard(host, port, settings) as (server, at):
+        query = {"token": token, "run": run}
+        url = address(host, at, **{name: value for name, value in query.items() if value})
+        sys.stdout.write(f"manyeyes: {url}\nCtrl-C ends it.\n")
+        sys.stdout.flush()
+        if browser:
+            webbrowser.open(url)
+        with contextlib.suppress(KeyboardInterrupt):
+            return server.wait()
+    return 0
+
+
+def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:
+    """The folders of runs to show, none for those that are shown by default, and the run to begin with."""
+    from tracer.store import resolve
+
+    roots, first = [], ""
+    for name in names:
+        if "://" in name:
+            raise ValueError(
+                f"{name} lies elsewhere: copy it here first (rsync, aws s3 cp, hf download), then view that"
+            )
+        directory = resolve(name)
+        if (directory / "run.json").is_file():
+            first, directory = first or directory.name, directory.parent
+        elif not directory.is_dir():
+            raise ValueError(f"{directory} is neither a run nor a folder of runs; `tracer ls` lists the runs here")
+        if directory not in roots:
+            roots.append(directory)
+    return roots, first
+
+
+@contextlib.contextmanager
+def dashboard(
+    host: str = "localhost", port: int | None = None, settings: dict[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The dashboard's process and port, once it answers; it ends with the block. `settings`: of its environment."""
+    if not APP.is_file():
+        raise ValueError(f"the dashboard is not installed beside tracer: there is no {APP}")
+    port = port or _free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-m", "streamlit", "run", str(APP), "--server.headless", "true", "--server.port",
+         str(port), "--server.address", host, "--logger.hideWelcomeMessage", "true"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, **{name: value for name, value in (settings or {}).items() if value}},
+    )  # fmt: skip
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else it would leave the server behind
+    try:
+        began = time.monotonic()
+        while not _answers(host, port):
+            if server.poll() is not None or time.monotonic() - began > SERVER_SECONDS:
+                raise OSError(f"the dashboard did not start on port {port}; try `streamlit run {APP}` to see why")
+            time.sleep(0.1)
+        yield server, port
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        server.terminate()
+        server.wait()
+
+
+def address(host: str, port: int, **query: str) -> str:
+    """What to open in a browser: of all interfaces, this machine's own name."""
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/" + (f"?{urlencode(query)}" if query else "")
+
+
+def _answers(host: str, port: int) -> bool:
+    name = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    try:
+        with urllib.request.urlopen(f"http://{name}:{port}/_stcore/health", timeout=2) as response:
+            return response.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    for port in range(FIRST_PORT, FIRST_PORT + 100):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise OSError(f"no free port between {FIRST_PORT} and {FIRST_PORT + 99}; give one with --port")

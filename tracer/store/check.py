@@ -1,0 +1,155 @@
+"""Is a run whole? Every file is read and compared with what was noted when it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tracer.store.files import MOST_LINES, checksum, read_bytes, read_json
+from tracer.store.layout import NotARun, resume_path, snapshot_path, steps_in
+from tracer.store.meta import own_digest
+from tracer.store.run import Run
+from tracer.store.tensors import shapes, verify
+from tracer.store.trace import read_trace
+from tracer.store.writer import CLOSED
+
+ENDED = ("finished", "stopped", "diverged")
+
+
+@dataclass
+class Report:
+    """What was found: `damaged` says of each part what is wrong; `unproven` counts files that hold no checksum."""
+
+    damaged: dict[str, str] = field(default_factory=dict)
+    unproven: list[str] = field(default_factory=list)
+    read: int = 0
+    """Files, arrays of a trace counted as one each."""
+
+    def __str__(self) -> str:
+        lines = [f"damaged: {name}: {why}" for name, why in self.damaged.items()]
+        if self.unproven:
+            some = ", ".join(self.unproven[:3]) + ", ..." * (len(self.unproven) > 3)
+            lines.append(
+                f"{len(self.unproven)} of {self.read} parts hold no checksum (an earlier version wrote them), so only "
+                f"their form was checked: {some}"
+            )
+        whole = f"whole: {self.read} parts read, nothing missing or changed"
+        return "\n".join(lines if self.damaged else [whole, *lines])
+
+
+def check(directory: Path) -> Report:
+    """Read all of a run and say what is damaged; the rest of it stays usable. NotARun where there is none."""
+    report = Report()
+    try:
+        run = Run(directory)
+    except ValueError as error:
+        if not (directory / "run.json").exists():
+            raise
+        report.damaged["run.json"] = str(error)
+        return report
+    parts: list[tuple[str, Any]] = [("run.json", lambda: _meta(run)), *_texts(run), *_weights(run)]
+    if run.meta.get("kind") != "opened" or (run.dir / "trace.zarr").exists():
+        parts += _arrays(run, "trace.zarr", run.dir / "trace.zarr")
+    if (run.dir / "updates.zarr").exists():
+        parts += _arrays(run, "updates.zarr", run.dir / "updates.zarr")
+    for folder in sorted((run.dir / "effects.zarr").glob("[!.]*")):
+        parts += _arrays(run, f"effects.zarr/{folder.name}", folder)
+    for name, prove in parts:
+        report.read += 1
+        try:
+            if prove() is False:
+                report.unproven.append(name)
+        except FileNotFoundError:
+            report.damaged[name] = "it is missing"
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
+            report.damaged[name] = str(error)
+    return report
+
+
+def _meta(run: Run) -> bool:
+    meta = run.meta
+    noted = meta.get("digests", {}).get("run.json")
+    if noted is not None and noted != own_digest(meta):
+        raise ValueError("it was changed after manyeyes wrote it")
+    _ = run.about
+    if missing := sorted({step for step in meta.get("snapshot_steps", []) if step <= _last(run)} - set(run.steps)):
+        raise ValueError(f"it names snapshots that are not there: {', '.join(map(str, missing[:5]))}")
+    return noted is not None
+
+
+def _last(run: Run) -> int:
+    """The step up to which all snapshots must be there: a run that goes on, or died, notes it at its resume point."""
+    return run.meta["step"] if run.meta["status"] == "finished" else (run.resume_step() or 0) - 1
+
+
+def _texts(run: Run) -> Iterator[tuple[str, Any]]:
+    """Files that run.json holds a checksum of; a training that goes on has not noted its logs yet."""
+    digests = run.meta.get("digests", {})
+    for name in ("tokenizer.json", *CLOSED):
+        noted = digests.get(name) if name == "tokenizer.json" or run.meta["status"] in ENDED else None
+        if noted is not None or (run.dir / name).exists():
+            yield name, lambda name=name, noted=noted: _text(run, name, noted)
+
+
+def _text(run: Run, name: str, noted: str | None) -> bool:
+    content = read_bytes(run.dir / name, run.dir, MOST_LINES)
+    if noted is not None and checksum(content) != noted:
+        raise ValueError("its checksum is not the one in run.json")
+    if name == "tokenizer.json":
+        _ = run.tokenizer
+    return noted is not None
+
+
+def _weights(run: Run) -> Iterator[tuple[str, Any]]:
+    for folder, path_of in (("snapshots", snapshot_path), ("resume", resume_path)):
+        for step in steps_in(run.dir / folder):
+            path = path_of(run.dir, step)
+            yield str(path.relative_to(run.dir)), lambda path=path: shapes(path, run.dir) and verify(path, run.dir)
+    if (probe := run.dir / "probe.safetensors").exists():
+        yield probe.name, lambda: verify(probe, run.dir)
+
+
+def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Each array of a trace: all its chunks, one at a time."""
+    try:
+        rows = read_trace(folder)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        yield name, lambda error=error: _raise(error)
+        return
+    from tracer.store.chunks import MOST_METADATA, layout
+
+    kinds = layout(folder)
+    ended = run.meta["status"] in ENDED and not run.live and not name.startswith("effects")
+    if ended and kinds["step"].shape != (rows.sizes["step"],):
+        lost = kinds["step"].shape[0] - rows.sizes["step"]
+        yield f"{name}/step", lambda: _raise(ValueError(f"{lost} of its rows are missing"))
+    copies = read_json(folder / "zarr.json", run.dir, MOST_METADATA)["consolidated_metadata"]["metadata"]
+    for variable in sorted(copies):
+        path = folder / variable / "zarr.json"
+        yield f"{name}/{variable}/zarr.json", lambda path=path, copy=copies[variable]: _same(run, path, copy, ended)
+    for variable in sorted(map(str, rows.variables)):
+        yield f"{name}/{variable}", lambda variable=variable: _array(rows[variable], kinds[variable])
+
+
+def _same(run: Run, path: Path, copy: Any, ended: bool) -> bool:
+    """Array and group agree; on the number of rows only where no writer may have died between the two."""
+    from tracer.store.chunks import MOST_METADATA
+
+    own = read_json(path, run.dir, MOST_METADATA)
+    if not ended and isinstance(own, dict):
+        own = {**own, "shape": copy["shape"]}
+    if own != copy:
+        raise ValueError("it and its copy in the group's zarr.json differ")
+    return True
+
+
+def _array(values: Any, kind: Any) -> bool:
+    for at in range(0, values.shape[0] if values.ndim else 0, kind.chunk[0] if kind.chunk else 1):
+        _ = values[at : at + kind.chunk[0]].values
+    return kind.checked
+
+
+def _raise(error: Exception) -> None:
+    raise NotARun(str(error)) from error

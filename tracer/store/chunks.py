@@ -1,0 +1,194 @@
+"""A Zarr store inside a run directory: bounded regular files of its own, verified when they are read.
+
+Before anything is decoded, `layout` reads the group's metadata and refuses every format, codec and type but ours.
+Then each chunk that is read is 1. a regular file inside the folder, 2. of the checksum (CRC-32C) that ends it, 3. said
+by its own header (zstd) to hold as many bytes as the array's chunks do. A chunk that must be there and is not is an
+error, not NaN: arrays with checksums write all their chunks. Those of earlier versions have none and are decoded once
+more instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import google_crc32c
+import numpy as np
+from numcodecs.zstd import Zstd
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.storage import LocalStore
+
+from tracer.store.files import Batch, Damaged, read_bytes, read_json
+
+MOST_METADATA = 16 << 20
+MOST_ARRAYS = 1000
+MOST_ROWS = 1 << 24
+MOST_CHUNK = 128 << 20
+"""Decoded bytes of a chunk: the patterns of one step, of 3,000 heads at 64 positions of five prompts."""
+MOST_STRINGS = 16 << 20
+NUMBERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+           "float16", "float32", "float64")  # fmt: skip
+CODECS = (["bytes", "zstd"], ["bytes", "zstd", "crc32c"])
+STRING_CODECS = (["vlen-utf8", "zstd"], ["vlen-utf8", "zstd", "crc32c"])
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How the chunks of an array are laid out and coded."""
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    dtype: str
+    checked: bool
+    """Does each end in a checksum? Then all of them are written, too."""
+    over_steps: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes of a chunk; of strings, at most."""
+        return MOST_STRINGS if self.dtype == "string" else math.prod(self.chunk) * np.dtype(self.dtype).itemsize
+
+
+def layout(root: Path) -> dict[str, Chunks]:
+    """The arrays of a group, by name; Damaged where they are not of the kind that manyeyes writes."""
+    path = root / "zarr.json"
+    for name in (".zgroup", ".zmetadata", ".zarray"):
+        if (root / name).exists():
+            raise Damaged(f"{root} is Zarr of format 2, which manyeyes never wrote: it is not read")
+    try:
+        meta = read_json(path, root.parent, MOST_METADATA)
+        arrays = meta["consolidated_metadata"]["metadata"]
+        if meta["zarr_format"] != 3 or meta["node_type"] != "group" or len(arrays) > MOST_ARRAYS:
+            raise ValueError("it is no group of format 3")
+        return {name: _chunks(name, one) for name, one in arrays.items()}
+    except Damaged:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path} is damaged or not of manyeyes: {error}") from error
+
+
+def _chunks(name: str, meta: dict[str, Any]) -> Chunks:
+    def refuse(what: str) -> ValueError:
+        return ValueError(f"array {name!r:.60} has {what}, which manyeyes never writes")
+
+    if not name.isidentifier() or meta["zarr_format"] != 3 or meta["node_type"] != "array":
+        raise refuse("an odd name or is no array of format 3")
+    dtype, codecs = meta["data_type"], [codec["name"] for codec in meta["codecs"]]
+    if dtype != "string" and dtype not in NUMBERS:
+        raise refuse(f"type {dtype!r:.60}")
+    if codecs not in (STRING_CODECS if dtype == "string" else CODECS) or meta.get("storage_transformers"):
+        raise refuse(f"codecs {codecs!r:.100}")
+    grid, keys = meta["chunk_grid"], meta["chunk_key_encoding"]
+    if grid["name"] != "regular" or keys["name"] != "default" or keys["configuration"]["separator"] != "/":
+        raise refuse("another grid of chunks")
+    shape, chunk = meta["shape"], grid["configuration"]["chunk_shape"]
+    sizes = [*shape, *chunk]
+    if len(shape) != len(chunk) or len(shape) > 8 or any(type(n) is not int or n < 0 for n in sizes) or 0 in chunk:
+        raise refuse("sizes that cannot be")
+    found = Chunks(tuple(shape), tuple(chunk), dtype, "crc32c" in codecs, meta["dimension_names"][:1] == ["step"])
+    if max(shape, default=0) > MOST_ROWS or math.prod(chunk) > MOST_CHUNK or found.nbytes > MOST_CHUNK:
+        raise Damaged(f"array {name!r} is declared as {shape} in chunks of {chunk}: more than is read")
+    if dtype == "string" and (type(meta["fill_value"]) is not str or math.prod(shape) > 1 << 20):
+        raise refuse("too many strings")
+    return found
+
+
+class ChunkStore(LocalStore):
+    """What `zarr` reads and writes through; writes have their names only after `commit`."""
+
+    def __init__(self, root: Path | str, *, read_only: bool = False, shared: ChunkStore | None = None) -> None:
+        super().__init__(root, read_only=read_only)
+        self.arrays: dict[str, Chunks] = shared.arrays if shared else {}
+        self.batch: Batch = shared.batch if shared else Batch()
+        self.committed: list[int] = shared.committed if shared else [0]
+        """Rows whose step is written, in a list of one: copies of a store share it."""
+
+    def with_read_only(self, read_only: bool = False) -> ChunkStore:
+        return ChunkStore(self.root, read_only=read_only, shared=self)
+
+    def commit(self) -> None:
+        self.batch.commit()
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:  # fmt: skip
+        assert byte_range is None, "chunks are read whole"
+        content = await asyncio.to_thread(self.read, key)
+        return None if content is None else (prototype or default_buffer_prototype()).buffer.from_bytes(content)
+
+    def get_sync(
+        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:  # fmt: skip
+        assert byte_range is None, "chunks are read whole"
+        content = self.read(key)
+        return None if content is None else (prototype or default_buffer_prototype()).buffer.from_bytes(content)
+
+    def read(self, key: str) -> bytes | None:
+        """The content of a file, verified; None where there is none and need not be."""
+        path, (name, _, rest) = self.root / key, key.partition("/")
+        chunks = self.arrays.get(name) if rest.startswith("c") else None
+        path = self.batch.staged(path) or path
+        try:
+            content = read_bytes(path, self.root.parent, 2 * MOST_CHUNK if chunks else MOST_METADATA)
+        except (FileNotFoundError, NotADirectoryError):
+            if chunks is not None and self._must_be(chunks, rest):
+                raise Damaged(f"{path} is missing: a part of what was recorded is lost") from None
+            return None
+        except OSError as error:
+            raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+        if chunks is not None:
+            _verify(path, content, chunks)
+        return content
+
+    def _must_be(self, chunks: Chunks, rest: str) -> bool:
+        if not chunks.checked or not all(chunks.shape):
+            return False
+        place = rest.split("/")[1:]
+        return not chunks.over_steps or int(place[0]) * chunks.chunk[0] < self.committed[0]
+
+    async def set(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        await asyncio.to_thread(self._stage, key, value)
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        self._check_writable()
+        self._stage(key, value)
+
+    def _stage(self, key: str, value: Buffer) -> None:
+        self.batch.stage(self.root / key, value.as_buffer_like())
+
+
+def _verify(path: Path, content: bytes, chunks: Chunks) -> None:
+    body = content
+    if chunks.checked:
+        body = content[:-4]
+        if len(content) < 4 or google_crc32c.value(body).to_bytes(4, "little") != content[-4:]:
+            raise Damaged(f"{path} is damaged: its checksum is not that of its content")
+    size = content_size(body)
+    if size is None or size > chunks.nbytes or (chunks.dtype != "string" and size != chunks.nbytes):
+        raise Damaged(f"{path} is damaged: it is not {chunks.nbytes:,} bytes that zstd compressed")
+    if chunks.checked and chunks.dtype != "string":
+        return
+    try:  # no checksum says that this will go well
+        decoded = cast(Any, Zstd()).decode(body)
+    except RuntimeError as error:
+        raise Damaged(f"{path} is damaged: {error}") from error
+    if chunks.dtype == "string" and int.from_bytes(decoded[:4], "little") != math.prod(chunks.chunk):
+        raise Damaged(f"{path} is damaged: it does not hold as many strings as it must")
+
+
+def content_size(frame: bytes) -> int | None:
+    """Decoded bytes that a zstd frame says it holds (RFC 8878, 3.1.1.1); None when it is no frame or does not say."""
+    if len(frame) < 6 or frame[:4] != b"\x28\xb5\x2f\xfd":
+        return None
+    flag, single, dictionary = frame[4] >> 6, frame[4] >> 5 & 1, (0, 1, 2, 4)[frame[4] & 3]
+    width = (single, 2, 4, 8)[flag]
+    start = 5 + (1 - single) + dictionary
+    field = frame[start : start + width]
+    if not width or len(field) < width:
+        return None
+    return int.from_bytes(field, "little") + 256 * (flag == 1)

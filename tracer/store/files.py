@@ -1,0 +1,199 @@
+"""How the files of a run are read and written.
+
+Read: only regular files inside the run's own folder, and no more of them than is sensible; what is cut off, changed or
+missing is `Damaged`, by name. Written: whole or not at all, and on the disk before anything that counts on it:
+1. content goes to a file beside its place, 2. is flushed (fsync), 3. takes the name, 4. the folder is flushed.
+Several files are written together in a `Batch`, whose flushes run side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import stat
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+MOST_JSON = 4 << 20
+"""Bytes of run.json: a run of 100 layers and 10,000 snapshots takes a tenth of it."""
+MOST_LINES = 256 << 20
+"""Bytes of log.jsonl and of samples.jsonl."""
+MOST_TOKENIZER = 48 << 20
+"""Bytes of tokenizer.json; Gemma's, of 262,144 tokens, takes 33 MB."""
+FLUSHING = 16
+"""Files flushed at a time: a file system writes what waits together at once."""
+
+
+class Damaged(ValueError):
+    """A file of a run is missing, cut off, changed, too large or not the run's own; the message names it."""
+
+
+def regular(path: Path, root: Path | None, most: int) -> int:
+    """The size of a regular file inside `root` (None: anywhere) of at most `most` bytes.
+
+    FileNotFoundError, or Damaged with the reason.
+    """
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise Damaged(f"{path} is no regular file, so it is not read")
+    if root is not None and not path.resolve().is_relative_to(root.resolve()):
+        raise Damaged(f"{path} leads out of the run's own folder, so it is not read")
+    if found.st_size > most:
+        raise Damaged(f"{path} has {found.st_size:,} bytes, more than the {most:,} that such a file may have")
+    return found.st_size
+
+
+def read_bytes(path: Path, root: Path | None, most: int) -> bytes:
+    """The content of a regular file inside `root`."""
+    size = regular(path, root, most)
+    with path.open("rb") as f:
+        return f.read(size + 1)
+
+
+def read_json(path: Path, root: Path | None, most: int = MOST_JSON) -> Any:
+    """Strict JSON of bounded size and depth; ValueError when it is none."""
+    from pydantic_core import from_json
+
+    return from_json(read_bytes(path, root, most), allow_inf_nan=False)
+
+
+def checksum(*contents: Any) -> str:
+    """CRC-32 of bytes in eight hexadecimal digits: finds damage, not intent."""
+    value = 0
+    for content in contents:
+        value = zlib.crc32(content, value)
+    return f"{value:08x}"
+
+
+class Batch:
+    """Files that appear together, each whole: nothing has its name before all of them are on the disk."""
+
+    def __init__(self) -> None:
+        self._staged: dict[Path, Path] = {}
+        self._folders: set[Path] = set()
+
+    def stage(self, path: Path, content: Any) -> None:
+        """Write beside the place, in a folder made for it if need be; `commit` gives the name."""
+        folder = path.parent
+        while not folder.exists():
+            folder = folder.parent
+            self._folders.add(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._staged[path] = aside
+        with aside.open("wb") as f:
+            f.write(content)
+
+    def staged(self, path: Path) -> Path | None:
+        """Where the new content of a file is before it has its name."""
+        return self._staged.get(path)
+
+    def commit(self) -> None:
+        """Flush all, name all, flush their folders."""
+        staged, self._staged = self._staged, {}
+        folders, self._folders = self._folders, set()
+        try:
+            flush(staged.values())
+            for path, aside in staged.items():
+                aside.replace(path)
+        except BaseException:
+            for aside in staged.values():
+                aside.unlink(missing_ok=True)
+            raise
+        flush(folders | {path.parent for path in staged})
+
+
+def flush(paths: Iterable[Path]) -> None:
+    """Wait until files, or the names in folders, are on the disk."""
+    waiting = list(paths)
+    if len(waiting) < 2:
+        for path in waiting:
+            _flush(path)
+        return
+    with ThreadPoolExecutor(min(FLUSHING, len(waiting)), thread_name_prefix="manyeyes-flush") as pool:
+        list(pool.map(_flush, waiting))
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: Any) -> None:
+    """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part."""
+    batch = Batch()
+    try:
+        batch.stage(path, content)
+    except BaseException:
+        if aside := batch.staged(path):
+            aside.unlink(missing_ok=True)
+        raise
+    batch.commit()
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_bytes(path, json.dumps(content, indent=1, allow_nan=False).encode())
+
+
+def append_line(path: Path, content: dict[str, Any]) -> None:
+    """Add a line of strict JSON (what is not finite becomes null), on a line of its own after a torn one.
+
+    Whole or not at all: what a full disk took of a line is cut off again.
+    """
+    line = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
+    with path.open("ab+", buffering=0) as f:
+        if end := f.seek(0, os.SEEK_END):
+            f.seek(-1, os.SEEK_END)
+            line = line if f.read() == b"\n" else b"\n" + line
+        try:
+            if (written := f.write(line)) != len(line):
+                f.write(line[written or 0 :])  # which says why
+        except OSError:
+            os.ftruncate(f.fileno(), end)
+            raise
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no nan and no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a JSON-lines file that are objects; a torn line (the writer was killed) is left out."""
+    try:
+        content = read_bytes(path, path.parent, MOST_LINES)
+    except FileNotFoundError:
+        return []
+    return [row for row in map(_line, content.split(b"\n")) if isinstance(row, dict)]
+
+
+def _line(text: bytes) -> Any:
+    from pydantic_core import from_json
+
+    try:
+        return from_json(text, allow_inf_nan=False) if text else None
+    except ValueError:
+        return None
+
+
+def clear_partial(directory: Path, but: str = "") -> None:
+    """Remove what writers that died left beside its place; not below the folder `but`, which another one writes."""
+    for path in list(directory.rglob(".*.partial")):
+        if path.relative_to(directory).parts[0] == but:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,58 @@
+"""run.json: what a run says of itself, read only where every word of it can be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tracer.store.files import Damaged, checksum, read_json, write_bytes
+from tracer.store.layout import FOREIGN_FORMAT, NewerFormat, NotARun
+
+
+def read_meta(directory: Path) -> dict[str, Any]:
+    """run.json, or an error that says why this is not a run that can be opened."""
+    path = directory / "run.json"
+    if not path.exists():
+        what = "does not exist" if not directory.exists() else "has no run.json, so it is not a run directory"
+        raise NotARun(f"{directory} {what}; `tracer ls` lists the runs under checkpoints/")
+    from tracer.store import schema  # pydantic takes 0.1 s to load: not before there is a run
+
+    try:
+        meta = read_json(path, directory)
+    except Damaged as error:
+        raise NotARun(str(error)) from error
+    except ValueError as error:
+        raise NotARun(
+            f"{path} is not readable JSON ({error}); the trace and the snapshots beside it are untouched"
+        ) from error
+    if not isinstance(meta, dict) or type(meta.get("format")) is not int:
+        raise NotARun(f"{path} has no 'format' number, so it was not written by manyeyes")
+    if meta["format"] > FOREIGN_FORMAT:
+        raise NewerFormat(
+            f"{directory} has format {str(meta['format'])[:20]}, this version reads up to {FOREIGN_FORMAT}: upgrade "
+            f"manyeyes to open it"
+        )
+    if meta["format"] not in schema.SCHEMAS:
+        raise NotARun(f"{path} has format {str(meta['format'])[:20]}, which there is not")
+    if missing := [key for key in schema.NEEDED[meta["format"]] if key not in meta]:
+        raise NotARun(f"{path} has no {', '.join(missing)}, so it was not written by manyeyes")
+    if wrong := schema.problem(meta):
+        raise NotARun(f"{path} says what cannot be: {wrong}")
+    return meta
+
+
+def write_meta(directory: Path, meta: dict[str, Any]) -> None:
+    """Replace run.json, which holds a checksum of itself among those of the other files."""
+    digests = meta.get("digests", {})
+    write_bytes(directory / "run.json", _text({**meta, "digests": {**digests, "run.json": own_digest(meta)}}))
+
+
+def own_digest(meta: dict[str, Any]) -> str:
+    """The checksum of run.json as it would be without its own."""
+    others = {name: digest for name, digest in meta.get("digests", {}).items() if name != "run.json"}
+    return checksum(_text({**meta, "digests": others}))
+
+
+def _text(meta: dict[str, Any]) -> bytes:
+    return json.dumps(meta, indent=1, allow_nan=False).encode()

@@ -1,0 +1,129 @@
+"""What run.json may say: one schema, with bounds, so that a run that a stranger made harms nobody but itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tracer.store.layout import FOREIGN_FORMAT, FORMAT
+
+MOST_STEPS, MOST_LAYERS, MOST_HEADS, MOST_VOCABULARY = 10**12, 4096, 4096, 1 << 24
+
+Word = Annotated[str, Field(max_length=1000)]
+Step = Annotated[int, Field(ge=-1, le=MOST_STEPS)]
+Count = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+Vocabulary = Annotated[int, Field(ge=1, le=MOST_VOCABULARY)]
+Facts = dict[Word, Any]
+
+
+class Part(BaseModel):
+    """Strict: 1 is no True, "3" is no 3; whatever a later version adds is let by."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Parent(Part):
+    run: Word
+    step: Count
+
+
+class Corpus(Part):
+    name: Word
+    hash: Word | None = None
+
+
+class Layer(Part):
+    name: Word
+    kind: Word
+    causal: bool
+    n_heads: Annotated[int, Field(ge=1, le=MOST_HEADS)]
+
+
+class Source(Part):
+    path: Word
+    revision: Word | None = None
+
+
+class Place(Part):
+    step: Count
+    where: Word
+    layer: Count | None = None
+    head: Count | None = None
+    value: float | None = None
+
+
+class Divergence(Part):
+    step: Count
+    text: str = ""
+    non_finite: Place | None = None
+    exploding: Place | None = None
+    replayed_from: Count | None = None
+
+
+class Meta(Part):
+    """What both formats say."""
+
+    format: int
+    status: Literal["training", "finished", "diverged", "stopped"]
+    created: Annotated[str, Field(max_length=64)]
+    step: Step
+    n_params: Annotated[int, Field(ge=0, le=10**15)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    preset: Word | None = None
+    parent: Parent | None = None
+    corpus: Corpus | None = None
+    snapshot_steps: Annotated[list[Count], Field(max_length=10**6)] = []
+    versions: dict[Word, Word | None] = {}
+    git: Facts | None = None
+    platform: str = ""
+    argv: list[str] = []
+    pid: Annotated[int, Field(ge=1, le=2**31)] | None = None
+    host: Word | None = None
+    device: Word | None = None
+    cost: dict[Word, float | None] = {}
+    divergence: Divergence | None = None
+    error: str | None = None
+    digests: dict[Word, Annotated[str, Field(max_length=64)]] = {}
+
+
+class Trained(Meta):
+    """A run that `tracer train` made; `config` is checked by `TrainConfig` itself."""
+
+    config: Facts
+    d_vocab: Vocabulary
+    unigram_loss: float | None = None
+
+
+class Foreign(Meta):
+    """A run of somebody else's model."""
+
+    kind: Literal["watched", "opened"]
+    layers: Annotated[list[Layer], Field(max_length=MOST_LAYERS)]
+    d_vocab: Vocabulary | None = None
+    n_ctx: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    row: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
+    period: Annotated[int, Field(ge=0, le=1 << 24)] | None = None
+    bos: Annotated[int, Field(ge=0, le=MOST_VOCABULARY)] | None = None
+    steps: Step | None = None
+    batch_tokens: Count | None = None
+    huggingface: Facts | None = None
+    sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], Source] = {}
+    source: str | None = None
+
+
+SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}
+NEEDED = {number: sorted(name for name, field in schema.model_fields.items() if field.is_required())
+          for number, schema in SCHEMAS.items()}  # fmt: skip
+"""What every run.json says."""
+
+
+def problem(meta: dict[str, Any]) -> str:
+    """In words, the first thing in run.json that cannot be; empty where all can."""
+    try:
+        SCHEMAS[meta["format"]].model_validate(meta)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place, said = ".".join(map(str, first["loc"])), repr(first["input"])
+        return f"{place[:100]}={said[:60] + ' ...' * (len(said) > 60)}: {first['msg'][:200]}"
+    return ""

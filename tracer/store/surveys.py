@@ -1,0 +1,39 @@
+"""What heads do over a corpus: surveys/<step>-<hash of the rows>.safetensors, one file a survey, written whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from tracer.store.layout import write_bytes
+
+
+def survey_path(directory: Path, name: str) -> Path:
+    return directory / "surveys" / f"{name}.safetensors"
+
+
+def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corpus: str) -> None:
+    """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words."""
+    write_bytes(survey_path(directory, name), save(arrays, {"corpus": corpus}))
+
+
+def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
+    """The arrays and the corpus in words, or None where this was not surveyed; ValueError for a damaged file."""
+    path = survey_path(directory, name)
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {key: file.get_tensor(key) for key in list(file.keys())}
+            return arrays, (file.metadata() or {}).get("corpus", "")
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): remove it and survey again") from error
+
+
+def newest_survey(directory: Path, step: int) -> str | None:
+    """The name of the survey of this step that was written last."""
+    found = sorted((directory / "surveys").glob(f"{step}-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    return found[-1].stem if found else None

@@ -200,9 +200,13 @@ class LoopRecorder:
         facts |= {"divergence": self._divergence} if self._divergence else {}
         status = "diverged" if self._divergence else "finished" if error is None and not self.off else "stopped"
         status = "stopped" if status == "finished" and self.should_stop else status
-        probing.writer.close(status, step=self.steps, cost=self.pace.cost(), **facts)
-        if self._alerted:
+        facts |= {"step": self.steps, "cost": self.pace.cost()}
+        if self._alerted:  # before the run is closed, since what is found is part of it
+            probing.writer.status(status, facts)
+            probing.writer.flush()
+            probing.writer.wait()
             self._tell(probing.writer, self._alerts.look())
+        probing.writer.close(status, **facts)
         if self._tracking is not None:
             self._tracking.close(failed=status == "diverged" or error is not None)
         self.ranks.leave()

@@ -32,6 +32,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from tracer.diagnosis import Finding
 from tracer.store import ROOT, RunWriter, newest, open_run, unused
+from tracer.tracking import Tracking, scalars
+from tracer.tracking.tracking import check
 from tracer.watching.alerts import Alerts, OnFinding
 from tracer.watching.calls import Calls
 from tracer.watching.every_update import EveryUpdate, write
@@ -73,6 +75,8 @@ class LoopRecorder:
             raise ValueError(f"max_logits={max_logits!r} is none of {', '.join(map(repr, get_args(Looks)))}")
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
+        if track is not None:
+            check((track,) if isinstance(track, str) else track)
         self.model = bare(model)
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
@@ -99,7 +103,8 @@ class LoopRecorder:
         self.probing: Probing | None = None
         self._alerts = Alerts(self.dir, on_finding, share)
         self._alerted = on_finding is not None or track is not None
-        self._on_record, self._track, self._tracking = on_record, track, None
+        self._on_record, self._track = on_record, track
+        self._tracking: Tracking | None = None
         self._passes: TrainingPasses | None = None
         self._largest: Tensor | None = None
         self._row: dict[str, Any] | None = None
@@ -195,9 +200,13 @@ class LoopRecorder:
         facts |= {"divergence": self._divergence} if self._divergence else {}
         status = "diverged" if self._divergence else "finished" if error is None and not self.off else "stopped"
         status = "stopped" if status == "finished" and self.should_stop else status
-        probing.writer.close(status, step=self.steps, cost=self.pace.cost(), **facts)
-        if self._alerted:
+        facts |= {"step": self.steps, "cost": self.pace.cost()}
+        if self._alerted:  # before the run is closed, since what is found is part of it
+            probing.writer.status(status, facts)
+            probing.writer.flush()
+            probing.writer.wait()
             self._tell(probing.writer, self._alerts.look())
+        probing.writer.close(status, **facts)
         if self._tracking is not None:
             self._tracking.close(failed=status == "diverged" or error is not None)
         self.ranks.leave()
@@ -254,8 +263,6 @@ class LoopRecorder:
             found = self.probing.watcher.map
             self._passes = TrainingPasses(self.model, found, device, self._looking)
         if self._track is not None and self.probing.writer is not None:
-            from tracer.tracking import Tracking
-
             self._tracking = Tracking(self._track, self.dir, self.probing.writer.meta)
 
     def _take_loss(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
@@ -410,8 +417,6 @@ class LoopRecorder:
 
     def _record(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
         """Write a record, and tell who wants to know."""
-        from tracer.tracking import scalars
-
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
         self.last = scalars(row, list(probing.params))

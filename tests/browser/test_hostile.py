@@ -69,6 +69,8 @@ def poison(run) -> None:
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
     tokenizer["added_tokens"] += [{"id": first + i, "content": token, **plain} for i, token in enumerate(TOKENS)]
     path.write_text(json.dumps(tokenizer), "utf-8")
+    told = json.loads((run.dir / "run.json").read_text("utf-8"))
+    (run.dir / "run.json").write_text(json.dumps({**told, "digests": {}}), "utf-8")  # a stranger's has none, or others
     trace: Any = zarr.open_group(run.dir / "trace.zarr", mode="r+")
     prompts, strings = trace["prompt"], trace["prompt_tokens"].attrs["strings"]
     prompts[:] = [f"{token} {i}" for i, token in enumerate(TOKENS[: prompts.shape[0]])]

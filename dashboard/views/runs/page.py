@@ -163,7 +163,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
     name = run.name
     with st.container(border=True, key=f"run-{name}"):
         about, progress, loss, best, actions = st.columns(
-            [26, 17, 15, 17, 31], gap="small", vertical_alignment="center"
+            [24, 12, 15, 17, 40], gap="small", vertical_alignment="center"
         )
         with about, st.container(gap="xxsmall", key=f"about-{name}"):
             _draw_name(name, standing(run))

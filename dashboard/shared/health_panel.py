@@ -61,10 +61,9 @@ def _draw_checks(diagnosis: Diagnosis) -> None:
     """What was looked for and is fine, and what the run holds no numbers for."""
     found = {RULES[one.kind].name for one in diagnosis.findings}
     fine, missing = [name for name in diagnosis.looked_for if name not in found], diagnosis.not_measured
-    icon = theme.status("healthy").icon
     if fine:
         st.markdown("**Looked for, and not found**" if not found else "**Also looked for, and not found**")
-        st.markdown("  \n".join(f"{icon} {name}" for name in fine))
+        st.markdown("\n".join(f"- {name}" for name in fine))
     if missing:
         st.caption(f"Not measured in this run: {', '.join(missing)}.")
 

@@ -36,17 +36,18 @@ attack: $(VENV)/installed-dev ## kill, cut, damage and fuzz everything (hours), 
 bench: $(VENV)/installed-dev ## measure every speed and memory claim
 	$(BIN)/python -m benchmarks $(ARGS)
 
-$(VENV)/installed: requirements.lock pyproject.toml
+$(VENV)/installed: requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
 	  echo "manyeyes needs Python 3.11, 3.12 or 3.13, but $(PYTHON) --version says: $$($(PYTHON) --version 2>&1)" >&2; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) -c requirements.lock torch
-	$(INSTALL) --no-deps -r requirements.lock -e .
+	$(INSTALL) --require-hashes --no-deps -r requirements.lock
+	$(INSTALL) -r requirements-torch.lock
+	$(INSTALL) --no-deps -e .
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed requirements-dev.lock
-	$(INSTALL) -q --no-deps -r requirements-dev.lock
+	$(INSTALL) -q --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
 node_modules/installed: package-lock.json $(VENV)/installed-dev

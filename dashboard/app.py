@@ -19,5 +19,7 @@ if __name__ == "__main__":
     draw()
 else:
     from dashboard.access import guard
+    from tracer.store.descriptors import raise_descriptors
 
+    raise_descriptors()
     app = st.App(__file__, middleware=[guard()])

@@ -104,7 +104,7 @@ class Started:
     name: str
     directory: Path
     log: Path
-    process: Process
+    process: Process | subprocess.Popen[bytes]
     command: str = "train"
     """Of the command line: train, resume, fork, open, sweep or reproduce."""
     began: float = field(default_factory=time.monotonic)

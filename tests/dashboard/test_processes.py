@@ -26,7 +26,9 @@ def place(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
     one = jobs.train("induction", "toy", seed=0, steps=100_000)
     assert one.alive and not one.failed and jobs.started() == [one]
-    assert os.getsid(one.process.pid) == one.process.pid  # not of our session: it outlives the server
+    assert (
+        one.process.pid is not None and os.getsid(one.process.pid) == one.process.pid
+    )  # not of our session: it outlives the server
     wait(lambda: one.has_run and len(open_run("toy").steps) > 1)
     assert open_run("toy").status == "training"
     with pytest.raises(ValueError, match="already holds a run"):
@@ -56,6 +58,7 @@ def test_what_a_failed_process_said_is_kept(place: Path) -> None:
 
 def test_a_killed_process_counts_as_failed(place: Path) -> None:
     one = jobs.train("induction", "toy", seed=0, steps=100_000)
+    assert one.process.pid is not None
     os.kill(one.process.pid, signal.SIGKILL)
     wait(lambda: not one.alive)
     assert one.failed

@@ -64,7 +64,7 @@ class Animal:
         job = loop.prepare(config(folder, seed, **self.settings))
         if self.hurt is not None:
             self.hurt(job)
-        return loop._begin(job, folder / f"{self.name}-{seed}", None, 0, None, quiet=True)
+        return loop._begin(job, folder / f"{self.name}-{seed}", None, 0, None, quiet=True, overwrite=False)
 
 
 def config(folder: Path, seed: int, **settings: Any) -> TrainConfig:

@@ -8,7 +8,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from tracer.store.layout import write_bytes
+from tracer.store.files import regular, write_bytes
+
+MOST_BYTES = 4 << 30
+"""Of one survey: 1 MB a head allows for 4,096 heads."""
 
 
 def survey_path(directory: Path, name: str) -> Path:
@@ -25,6 +28,7 @@ def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str]
     path = survey_path(directory, name)
     if not path.exists():
         return None
+    regular(path, directory, MOST_BYTES)
     try:
         with safe_open(path, framework="numpy") as file:
             arrays = {key: file.get_tensor(key) for key in list(file.keys())}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FILES = {
     "run.json", "tokenizer.json", "trace.zarr", "updates.zarr", "probe.safetensors", "snapshots", "resume", "log.jsonl",
     "samples.jsonl", "findings.jsonl", "note.txt", "lock", "effects.zarr", "effects.lock",
+    "surveys", "tensorboard",
 }  # fmt: skip
 """All that a run directory holds."""
 CLOSED = ("log.jsonl", "samples.jsonl", "findings.jsonl", "trace.zarr/zarr.json", "updates.zarr/zarr.json")
@@ -170,7 +171,7 @@ class RunWriter:
             names = [name for name in CLOSED if (self.dir / name).exists()]
             flush(self.dir / name for name in names)
             digests = {name: checksum(read_bytes(self.dir / name, self.dir, MOST_LINES)) for name in names}
-            self.status(status, {**facts, "digests": {**self.meta["digests"], **digests}})
+            self.status(status, {**facts, "digests": {**self.meta.get("digests", {}), **digests}})
             self._background.wait()
         finally:
             self._background.stop()

@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import navigation, state, theme
+from dashboard.access import read_only
 from dashboard.shared import choosers, head_scores, prompts
 from dashboard.shared.figures import plain, stops
 from dashboard.shared.mount import draw
@@ -49,7 +50,8 @@ def draw_survey(run: Run, trace: xr.Dataset) -> None:
     step = choosers.step_in_force(run.steps)
     head = choosers.focus(trace, step)
     st.header("Over a corpus", anchor=False)
-    _offer(run, step)
+    if not read_only():
+        _offer(run, step)
     try:
         found = survey_data.kept(run, step)
     except ValueError as error:

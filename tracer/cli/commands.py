@@ -115,7 +115,7 @@ def _view(args: list[str]) -> Callable[..., int]:
 
 def _value(args: list[str], option: str) -> str | None:
     """What follows an option; None where it is not given."""
-    for word, following in zip(args, [*args[1:], None], strict=True):
+    for word, following in zip(args, [*args[1:], None], strict=False):
         if word == option or word.startswith(f"{option}="):
             return following if word == option else word.partition("=")[2]
     return None

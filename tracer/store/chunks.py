@@ -87,8 +87,10 @@ def _chunks(name: str, meta: dict[str, Any]) -> Chunks:
         raise refuse("another grid of chunks")
     shape, chunk = meta["shape"], grid["configuration"]["chunk_shape"]
     sizes = [*shape, *chunk]
-    if len(shape) != len(chunk) or len(shape) > 8 or any(type(n) is not int or n < 0 for n in sizes) or 0 in chunk:
+    if len(shape) != len(chunk) or len(shape) > 8 or any(type(n) is not int or n < 0 for n in sizes):
         raise refuse("sizes that cannot be")
+    if any(n == 0 < of for n, of in zip(chunk, shape, strict=True)):
+        raise refuse("empty chunks")
     found = Chunks(tuple(shape), tuple(chunk), dtype, "crc32c" in codecs, meta["dimension_names"][:1] == ["step"])
     if max(shape, default=0) > MOST_ROWS or math.prod(chunk) > MOST_CHUNK or found.nbytes > MOST_CHUNK:
         raise Damaged(f"array {name!r} is declared as {shape} in chunks of {chunk}: more than is read")

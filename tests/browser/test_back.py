@@ -15,7 +15,7 @@ def entries(page) -> int:
 def go(page, name: str) -> None:
     page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
     expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-    page.wait_for_function("new URLSearchParams(location.search).has('run')")
+    page.wait_for_function("() => new URLSearchParams(location.search).has('run')")
     settle(page)
 
 
@@ -55,7 +55,7 @@ def test_back_leads_to_where_the_reader_was(page, server):
     top = "document.querySelector('[data-testid=stMain]').scrollTop"
     page.mouse.move(700, 500)
     page.mouse.wheel(0, 600)
-    page.wait_for_function(f"{top} > 300")
+    page.wait_for_function(f"() => {top} > 300")  # a function: our policy lets nobody evaluate strings
     was = page.evaluate(top)
     go(page, "Phases")
     assert page.evaluate(top) < was

@@ -1,13 +1,12 @@
 """The Circuits page in a real browser: edges and heads take focus, cells are read, hostile tokens stay text."""
 
-import json
 import re
 import shutil
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_find import HOSTILE
+from tests.browser.test_find import HOSTILE, rename_tokens
 from tests.browsing import findings, query, settle, sideways, spot, tip
 
 pytestmark = pytest.mark.slow
@@ -105,12 +104,8 @@ def test_hostile_tokens_stay_text(page, server, folder, width):
     directory = folder / "checkpoints" / "hostile circuits"
     if not directory.exists():
         shutil.copytree(folder / "checkpoints" / "toy", directory)
-        path = directory / "tokenizer.json"
-        tokenizer = json.loads(path.read_text())
-        for i in range(1, 65):
-            del tokenizer["model"]["vocab"][str(i)]
-            tokenizer["model"]["vocab"][HOSTILE[i % len(HOSTILE)] + (str(i) if i >= len(HOSTILE) else "")] = i
-        path.write_text(json.dumps(tokenizer))
+        n = len(HOSTILE)
+        rename_tokens(directory, {i: HOSTILE[i % n] + (str(i) if i >= n else "") for i in range(1, 65)})
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{server}/circuits?run=hostile circuits")
     settle(page)

@@ -94,17 +94,23 @@ def test_the_ranking_stays_while_passages_scroll(page, server):
     expect(page.locator(".st-key-ranking canvas").first).to_be_in_viewport()
 
 
+def rename_tokens(directory, words):
+    """As in a stranger's run: token i is called words[i], and no checksum says that it was not."""
+    tokens, told = directory / "tokenizer.json", directory / "run.json"
+    tokenizer = json.loads(tokens.read_text("utf-8"))
+    for i, word in words.items():
+        del tokenizer["model"]["vocab"][str(i)]
+        tokenizer["model"]["vocab"][word] = i
+    tokens.write_text(json.dumps(tokenizer), "utf-8")
+    told.write_text(json.dumps({**json.loads(told.read_text("utf-8")), "digests": {}}), "utf-8")
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 def test_hostile_tokens_stay_text(page, server, folder, width):
     directory = folder / "checkpoints" / "hostile find"
     if not directory.exists():
         shutil.copytree(folder / "checkpoints" / "toy", directory)
-        path = directory / "tokenizer.json"
-        tokenizer = json.loads(path.read_text())
-        for i, word in enumerate(HOSTILE, start=1):
-            del tokenizer["model"]["vocab"][str(i)]
-            tokenizer["model"]["vocab"][word] = i
-        path.write_text(json.dumps(tokenizer))
+        rename_tokens(directory, dict(enumerate(HOSTILE, start=1)))
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{server}/find?run=hostile find")
     settle(page)

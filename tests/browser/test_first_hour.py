@@ -68,7 +68,7 @@ def test_the_bar_offers_what_can_be_done_after_each_click(page, server, folder):
     page.locator(".st-key-way_train").get_by_role("button", name="Train").click()
     page.get_by_label("Steps", exact=True).fill("100000")
     page.get_by_label("Name", exact=True).fill("stopped-often")
-    page.get_by_role("button", name="Train", exact=True).click()
+    page.locator(".st-key-train_new").get_by_role("button", name="Train").click()
     wait(lambda: (folder / "checkpoints" / "stopped-often" / "run.json").exists())
     page.goto(f"{server}/heads?run=stopped-often")
     bar = page.locator(".st-key-run_bar")

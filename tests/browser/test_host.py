@@ -29,6 +29,21 @@ WATCH = """(css, script) => { // `met`: what has matched something on this page,
 }"""
 
 
+def everything_on_runs(page):
+    """Python in colours, what is wrong with a form, and the welcome of those who have runs."""
+    page.locator(".st-key-way_watch button").first.click()
+    page.locator("[data-testid=stCode] .token.string").first.wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".st-key-way_train button").first.click()
+    heads = page.get_by_role("spinbutton", name="Heads")
+    heads.fill("7")
+    heads.press("Enter")
+    page.locator("[class*=st-key-problem_]").get_by_text("7").first.wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".st-key-about_this summary").click()
+    page.locator(".st-key-welcome [data-drawn]").first.wait_for()
+
+
 def test_every_selector_meets_something(browser, server, folder):
     told = story(Run(folder / "checkpoints" / "toy"))
     assert told
@@ -41,9 +56,12 @@ def test_every_selector_meets_something(browser, server, folder):
         for address in addresses:
             page.goto(f"{server}/{address}")
             settle(page)
+            if address.startswith("runs"):
+                everything_on_runs(page)
             if address.startswith("training"):
                 page.locator(".st-key-health_chip button").first.click()
                 page.locator(".st-key-health").wait_for()
             met |= set(page.evaluate("[...met]"))
         wanted = page.evaluate("wanted")
-    assert len(wanted) > 20 and [one for one in wanted if one not in met] == []
+    unmet = [one for one in wanted if one not in met]
+    assert len(wanted) > 20 and unmet == []

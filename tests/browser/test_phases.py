@@ -25,6 +25,13 @@ def stepped(page):
     return int(query(page)["step"][0])
 
 
+def look_closer(page):
+    """The losses by position, their path and the undoing are folded, until asked for."""
+    page.locator(".st-key-closer summary").click()
+    expect(page.locator(".st-key-surface_loss .main-svg").first).to_be_visible()
+    settle(page)
+
+
 def test_the_page_reports_the_order_it_finds(page, server, toy):
     visit(page, f"{server}/phases?run=toy")
     expect(page.get_by_text(re.sub(r"\*\*", "", circuit(course(toy.trace))).split(",")[0])).to_be_visible()
@@ -35,6 +42,7 @@ def test_the_page_reports_the_order_it_finds(page, server, toy):
 @pytest.mark.parametrize(("key", "lane"), [("timeline", 1), ("surface_loss", 0)])
 def test_a_click_goes_to_the_nearest_step(page, server, toy, key, lane):
     visit(page, f"{server}/phases?run=toy")
+    look_closer(page)
     page.mouse.move(*spot(page, key, 0.6, 0.4, lane))
     expect(tip(page, key).first).to_contain_text("step")
     said = re.search(r"step ([\d,]+)", "".join(tip(page, key).all_text_contents()))
@@ -58,6 +66,7 @@ def test_a_click_on_the_path_goes_to_its_step(page, server, toy):
 
 def test_a_drag_zooms_and_a_double_click_resets(page, server):
     visit(page, f"{server}/phases?run=toy")
+    look_closer(page)
     ticks = page.locator(".st-key-surface_loss .xtick text")
     before = ticks.all_text_contents()
     page.mouse.move(*spot(page, "surface_loss", 0.5, 0.2))
@@ -95,6 +104,7 @@ def test_the_page_fits_a_phone(page, server):
 
 def test_an_address_is_the_whole_view(page, server, folder):
     visit(page, f"{server}/phases?run=toy")
+    look_closer(page)
     page.get_by_role("radio", name="log").click()
     page.get_by_role("radio", name=re.compile("change since step")).click()
     page.wait_for_function("() => location.search.includes('since=True') && location.search.includes('log=True')")

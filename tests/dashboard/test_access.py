@@ -216,21 +216,23 @@ def test_more_than_so_many_wait(none_left: None, tmp_path: Path, monkeypatch: py
 
 def test_only_the_process_that_trains_a_run_is_stopped(copy_run: Callable[..., Run]) -> None:
     """A run.json names whatever its author likes: 0 and -1 are everybody, and any number may be a stranger's."""
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    run = copy_run("other", status="training", host=socket.gethostname())
+    path = run.dir / "run.json"
     code = (
         "import sys, pathlib, tracer.store.layout as x; held = x.Lock(pathlib.Path(sys.argv[1])); print(1, flush=True)"
     )
-    run = copy_run("other", status="training", host=socket.gethostname(), pid=0)
-    path = run.dir / "run.json"
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     trainer = subprocess.Popen(
         [sys.executable, "-c", f"{code}; input()", str(run.dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(APP.parents[1])},
     )  # fmt: skip
     try:
         assert trainer.stdout is not None and trainer.stdout.readline() == b"1\n" and run.live
-        for pid in (-1, 0, 1, os.getpid(), sleeper.pid, 2**40, True):
+        unreadable, unproven = "says what cannot be: pid=", "nothing is stopped"
+        impossible, strangers = (-1, 0, 2**40, True), (1, os.getpid(), sleeper.pid)
+        for pid, why in [*((pid, unreadable) for pid in impossible), *((pid, unproven) for pid in strangers)]:
             path.write_text(json.dumps({**json.loads(path.read_text()), "pid": pid}))
-            with pytest.raises(ValueError, match="nothing is stopped"):
+            with pytest.raises(ValueError, match=why):
                 jobs.stop(run)
         assert sleeper.poll() is None and trainer.poll() is None
         path.write_text(json.dumps({**json.loads(path.read_text()), "pid": trainer.pid}))

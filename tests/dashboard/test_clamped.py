@@ -111,6 +111,6 @@ def test_a_card_says_what_is_held(open_page, blind: Run, workplace: Path) -> Non
     (workplace / "checkpoints" / "blind").symlink_to(blind.dir)
     try:
         app = open_page("runs")
-        assert "Holding L0 no-previous, L1H1 off" in [text.value for text in app.text]
+        assert "Clamped: L0 no-previous, L1H1 off" in [text.value for text in app.text]
     finally:
         (workplace / "checkpoints" / "blind").unlink()

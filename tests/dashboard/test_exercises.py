@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import loading
+from dashboard import loading, shipped
 from dashboard.views.specimens import data as reading
 from tests.dashboard.test_specimens import OPEN, arguments, narrow, written
 from tracer.presets import preset
 from tracer.specimens.claims import answers, outcome
 from tracer.specimens.exercises import EXERCISES
-from tracer.store import open_run
+from tracer.specimens.systems import Check
+from tracer.store import Run, open_run
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
@@ -51,16 +52,27 @@ def test_the_heads_of_five_words_are_drawn(open_page: Open, elsewhere: Path, sen
     assert sent(app, "one_matmul exercise")[1]["thumbs"].shape == (1, 12, 24, 24)
 
 
+def answered(runs: list[Run]) -> list[Check]:
+    """What many-eyes and many-eyes-bare, in this order, say to the questions that are left."""
+    both = {name: outcome(run, apart=True) for name, run in zip(("many-eyes", "many-eyes-bare"), runs, strict=True)}
+    said = answers("many-eyes", [both])
+    assert len(said) == 2
+    return said
+
+
 def test_trained_runs_answer_what_is_left(open_page: Open, elsewhere: Path) -> None:
-    assert "once both are trained" in written(open_page("specimens", **OPEN))
-    for name in ("many-eyes", "many-eyes-bare"):
+    """The shipped runs, until there is one of another setting; then those of that setting."""
+    ours = {run.name: run for run in shipped.specimens()}
+    before = answered([ours["many-eyes-small"], ours["many-eyes-bare-small"]])
+    text = bare(written(open_page("specimens", **OPEN)))
+    assert all(check.answer in text for check in before) and "once both are trained" not in text
+    for name, waits in (("many-eyes-bare", True), ("many-eyes", False)):
         config = narrow(preset(f"{name}-small").config, elsewhere / "checkpoints" / f"my-{name}", 20, 24)
         train(config, preset=f"{name}-small", quiet=True)
-    text = bare(written(open_page("specimens", **OPEN)))
-    found = {name: outcome(open_run(f"my-{name}"), apart=True) for name in ("many-eyes", "many-eyes-bare")}
-    said = answers("many-eyes", [found])
-    assert len(said) == 2 and all(check.answer in text for check in said)
-    assert "once both are trained" not in text and text.count("here, step 20") == 2
+        text = bare(written(open_page("specimens", **OPEN)))
+        assert ("once both are trained" in text) == waits and not any(check.answer in text for check in before)
+    said = answered([open_run("my-many-eyes"), open_run("my-many-eyes-bare")])
+    assert all(check.answer in text for check in said) and text.count("here, step 20") == 2
 
 
 def test_characters_are_a_setting_of_their_own(open_page: Open, elsewhere: Path) -> None:
@@ -69,7 +81,8 @@ def test_characters_are_a_setting_of_their_own(open_page: Open, elsewhere: Path)
         train(config, preset=f"{name}-small", quiet=True)
     assert len(reading.trained(loading.runs())) == 2
     app = open_page("specimens", **OPEN)
-    assert not app.selectbox and written(app).count("here, step 5") == 2
+    mine, theirs = app.selectbox(key="setting_box").options  # of the series alone: mine and the shipped one
+    assert mine.startswith("16 wide") and theirs.startswith("64 wide") and written(app).count("here, step 5") == 2
 
 
 def test_an_exercise_is_trained_beside_the_others(open_page: Open, elsewhere: Path) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import diagnoses
@@ -19,6 +21,7 @@ from tests.dashboard.test_training import BROKEN
 from tracer.diagnosis import RULES, diagnose
 from tracer.presets import preset
 from tracer.store import Run, open_run
+from tracer.store.files import Damaged
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
@@ -122,14 +125,22 @@ def test_a_healthy_run_says_so_on_every_page_and_what_was_looked_for(
 def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callable[..., Run], workplace: Path) -> None:
     run = copy_run("bare")
     for name in ("val_loss", "head_grad_norm", "resid_rms"):
-        chunks = [path for path in (run.dir / "trace.zarr" / name / "c").rglob("*") if path.is_file()]
-        assert chunks
-        for path in chunks:
-            path.unlink()  # a chunk that is not there reads as nan
+        kept = zarr.open_array(run.dir / "trace.zarr" / name, mode="r+")
+        kept.with_config({"write_empty_chunks": True})[:] = np.nan
     found = diagnoses.diagnosis(run)
     missing = [RULES[kind].name for kind in ("vanishing", "collapse", "residual", "unigram", "idle")]
     assert found.not_measured == missing
     assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
+
+
+def test_a_run_whose_numbers_are_damaged_is_not_called_healthy(
+    open_page: Open, copy_run: Callable[..., Run], workplace: Path
+) -> None:
+    run = copy_run("torn")
+    (run.dir / "trace.zarr" / "val_loss" / "c" / "0").unlink()
+    with pytest.raises(Damaged, match="val_loss"):
+        diagnose(run)
+    assert health_panel.chip(run) == "" and chips(open_page("training", run="torn")) == []
 
 
 def test_the_chip_tells_of_a_divergence(open_page: Open, copy_run: Callable[..., Run]) -> None:

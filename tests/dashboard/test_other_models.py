@@ -40,7 +40,7 @@ def test_circuits_reads_its_weights_positions_and_logits(elsewhere: Path, open_p
 
 @pytest.mark.parametrize("at", ["z", "resid_pre"])
 def test_patching_is_tracers(at: str, elsewhere: Path, open_page: Open) -> None:
-    app = open_page("ablate", run="gpt", off=((1, 0),))
+    app = open_page("ablate", run="gpt", off=((1, 0),), section="patch")
     app.text_area(key="patch_clean").set_value(CLEAN)
     app.text_area(key="patch_corrupted").set_value(CORRUPTED)
     app.selectbox(key="patch_at").set_value(at)
@@ -59,7 +59,7 @@ def test_patching_is_tracers(at: str, elsewhere: Path, open_page: Open) -> None:
 
 
 def test_prompts_that_are_no_pairs_are_answered(elsewhere: Path, open_page: Open) -> None:
-    app = open_page("ablate", run="gpt")
+    app = open_page("ablate", run="gpt", section="patch")
     app.text_area(key="patch_clean").set_value("5 7 9\n1 2 3")
     app.text_area(key="patch_corrupted").set_value("5 7 9\n1 2")
     next(b for b in app.button if b.label == "Patch").click().run()

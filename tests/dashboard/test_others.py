@@ -129,16 +129,18 @@ def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> N
     assert gradients.segmented_control(key="quantity_box").options == ["weight"]
     assert [s.value for s in gradients.header] == [
         "Every tensor at step 20",
-        "Weight w over training",
+        "Norm of the weight over training",
         "Tensor by tensor",
+        "Size of the residual stream",
     ]
+    assert "held-out text" not in written(gradients)
 
 
 def test_a_loss_of_nobody_knows_what_has_no_unit(elsewhere: Path, open_page: Open, sent: Any) -> None:
     app = open_page("training", run="patches")
     assert sent(app, "loss")[2]["scale"]["unit"] == "" and sent(app, "loss")[2]["scale"]["chance"] is None
     assert "its own training loop computes" in written(app) and "perplexity" not in written(app).lower()
-    assert [s.value for s in app.header] == ["Loss", "Every head"]
+    assert [s.value for s in app.header] == ["Attention entropy of every head", "Loss"]
     gpt = open_page("training", run="gpt")
     assert sent(gpt, "loss")[2]["scale"]["chance"] == pytest.approx(np.log(60))
     assert "Not measured in this run:" in written(gpt) and "held-out text" not in written(gpt)
@@ -173,7 +175,7 @@ def test_a_class_name_of_a_stranger_is_never_markup(
     assert "<img" not in "".join(e.value for kind in (app.markdown, app.caption) for e in kind)
     path.write_text(json.dumps({**meta, "layers": 3}))
     broken = open_page("heads", run="evil")
-    assert "does not say what its layers are" in written(broken) and len(broken.error) == 1
+    assert "run.json says what cannot be: layers=3" in written(broken) and len(broken.error) == 1
 
 
 def test_why_recording_ended_is_said_as_text(

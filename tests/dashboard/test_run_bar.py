@@ -64,7 +64,8 @@ def test_a_training_is_counted_stopped_and_resumed(place: Path, open_page: Open)
 
     app.button(key="resume toy").click().run()
     assert not app.exception and "Resume" not in labels(app)
-    wait(lambda: open_run("toy").status == "training")
+    (resumed,) = [one for one in jobs.started() if one.command == "resume"]
+    wait(lambda: open_run("toy").meta["pid"] == resumed.process.pid)  # until then it is resuming
     app.run()
     assert "training" in line(app) and not app.button(key="stop toy").disabled  # another process, not asked yet
 

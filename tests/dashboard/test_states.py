@@ -174,7 +174,7 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
         voiceless,
         {
             **all_say("has no tokenizer.json", "✓ finished"),
-            **{n: WHOLE[n] for n in ("training", "phases", "gradients")},
+            **{n: WHOLE[n] for n in ("training", "phases", "gradients", "ablate")},
         },
     ),
     (
@@ -215,7 +215,8 @@ def test_an_empty_folder_says_what_to_do(
 
 FOREIGN = {
     "runs": "Patches", "heads": "The code of this model is not in the run",
-    "find": "This model reads no tokens, so there is no text to search", "training": "Every head",
+    "find": "This model reads no tokens, so there is no text to search",
+    "training": "Attention entropy of every head",
     "phases": "Too few recorded steps", "gradients": "Every tensor at step",
     "ablate": "with watcher.ablate({(0, 1)}):",
     "circuits": "The code of this model is not in the run, so there are no circuits",

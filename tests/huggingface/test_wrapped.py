@@ -20,7 +20,7 @@ from tracer.model.protocol import HeadModel
 from tracer.watching.refusals import CannotWatch
 
 IDS = torch.randint(2, 50, (4, 9), generator=torch.Generator().manual_seed(0))
-OTHER = torch.randint(2, 50, (4, 9), generator=torch.Generator().manual_seed(1))
+OTHER = torch.randint(2, 50, (5, 9), generator=torch.Generator().manual_seed(1))
 OURS = {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM", "neox": "GPTNeoXForCausalLM"}
 HEADS = [{(0, 1)}, {(1, 3)}, {(0, 0), (0, 3), (1, 2)}]
 
@@ -67,7 +67,7 @@ def test_ablation_is_that_of_transformer_lens(pair: tuple[WrappedModel, Any], mo
             values: dict[int, torch.Tensor | float] = {}
             for i in range(2):
                 theirs = z[f"blocks.{i}.attn.hook_z"]
-                shuffled = theirs[ablate.derangement(4, seed=0)]
+                shuffled = theirs[ablate.derangement(5, seed=0)[: len(IDS)]]
                 values[i] = {"zero": 0.0, "mean": theirs.mean(0, keepdim=True), "resample": shuffled}[mode]
             logits = replaced(bridge, heads, values, dict(clean) if frozen else None)
             found = ablate.effect(model, IDS, heads, mode, reference=OTHER, frozen=frozen, draws=1)

@@ -194,11 +194,11 @@ def compositions(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, NDArray[
         yield step, composition("k", *model.head_weights()[:4]).numpy()
 
 
-def by_chance(run: Run) -> float:
-    """What heads with random weights of this model's shapes read of each other."""
+def by_chance(run: Run, step: int | None = None) -> float:
+    """What heads with random weights of this model's shapes read of each other; `step`: any whose weights are whole."""
     from tracer.analysis.composition import random_composition
 
-    return random_composition(*run.model().head_weights().W_Q.shape[2:])[0]
+    return random_composition(*run.model(step).head_weights().W_Q.shape[2:])[0]
 
 
 def perplexity(loss: ArrayLike) -> NDArray[np.float64]:

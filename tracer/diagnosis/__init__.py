@@ -92,6 +92,7 @@ def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Fin
 
 def _trace(run: Run) -> xr.Dataset:
     try:
-        return run.trace.drop_vars("pattern", errors="ignore").load()
+        trace = run.trace.drop_vars("pattern", errors="ignore")
     except ValueError:  # nothing recorded yet
         return xr.Dataset()
+    return trace.load()  # a part that is damaged is an error: nothing was found there, and nothing looked for

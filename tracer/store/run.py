@@ -61,7 +61,7 @@ class Run:
             raise NotARun(f"{self.name} was not trained by `tracer train`: its configuration is its author's")
         try:
             return from_dict(TrainConfig, meta["config"])
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise NotARun(f"{self.dir / 'run.json'} holds a config of the wrong kind: {error}") from error
 
     @property

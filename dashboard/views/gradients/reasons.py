@@ -54,7 +54,7 @@ def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
 
 def _draw_stream(trace: xr.Dataset, step: int, log_x: bool) -> None:
     st.header("Size of the residual stream", anchor=False)
-    st.caption("Root mean square of the typical token's vector on held-out text, at the start and after each block.")
+    st.caption("Root mean square of the typical token's vector, at the start and after each block.")
     values = trace["resid_rms"].values
     names = ["at the start", *(f"after block {i}" for i in range(values.shape[1] - 1))]
     many = names if len(names) > FEW else None

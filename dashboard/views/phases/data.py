@@ -61,7 +61,9 @@ def _reads(run: Run) -> Reads | None:
     except ValueError:  # a damaged tokenizer: no model can be made, the curves of the trace are whole
         return None
     steps = [step for step in run.steps if step in reel]
-    return Reads(steps, np.stack([reel[step] for step in steps]), training_curves.by_chance(run)) if steps else None
+    if not steps:
+        return None
+    return Reads(steps, np.stack([reel[step] for step in steps]), training_curves.by_chance(run, steps[0]))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

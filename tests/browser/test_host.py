@@ -25,7 +25,7 @@ WATCH = """(css, script) => { // `met`: what has matched something on this page,
   window.wanted = [...new Set(found.map((one) => one.trim()).filter((one) => one.includes("data-testid")))];
   window.met = new Set();
   const look = () => { for (const one of wanted) if (!met.has(one) && document.querySelector(one)) met.add(one); };
-  new MutationObserver(look).observe(document, { subtree: true, childList: true });
+  new MutationObserver(look).observe(document, { subtree: true, childList: true, attributeFilter: ["data-drawn"] });
 }"""
 
 

@@ -73,7 +73,7 @@ def _phases(view: View) -> str:
             "from tracer.analysis.training_curves import Reads, by_chance, compositions, course, events",
         ),
         "steps, scores = zip(*compositions(run, run.steps))",
-        "reads = Reads(list(steps), np.stack(scores), by_chance(run))",
+        "reads = Reads(list(steps), np.stack(scores), by_chance(run, steps[0]))",
         "{curve.label: curve.change for curve in events(course(run.trace, reads))}",
     ])  # fmt: skip
 

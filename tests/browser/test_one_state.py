@@ -22,7 +22,7 @@ SHOWN = {
     "training": ("run", "measure", "step", "head", "axis"),
     "phases": ("run", "step", "axis"),
     "gradients": ("run", "step", "head", "axis"),
-    "ablate": ("run", "step", "prompt", "head"),
+    "ablate": ("run", "step", "head"),
     "circuits": ("run", "step", "prompt", "head"),
     "specimens": (),
 }
@@ -179,6 +179,7 @@ def test_what_is_chosen_by_hand_on_one_page_holds_on_the_next(page, one_server):
     slide(page, "ArrowLeft", "40")
     follows(page, step="40", measure="previous_token")
     turn(page, "ablate")
+    page.get_by_role("tab", name="Your text").click()
     page.get_by_role("textbox", name="Prompt").fill("3 5 7 3 5")
     page.get_by_role("textbox", name="Prompt").blur()
     slide(page, "ArrowLeft", "20")

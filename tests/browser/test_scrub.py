@@ -103,7 +103,7 @@ def test_play_moves_every_picture_without_the_server(page, sent):
     expect(page.locator(".st-key-exact")).to_be_visible()
 
 
-def test_the_timeline_stays_over_the_heads(page):
+def test_the_timeline_stays_over_the_heads(page, sent):
     page.mouse.move(700, 700)
     page.mouse.wheel(0, 500)
     page.wait_for_function("() => document.querySelector('.st-key-timeline').getBoundingClientRect().top < 80")

@@ -131,7 +131,7 @@ def test_the_page_is_taken_along(browser, specimens, offline):  # noqa: F811
     expect(file.get_by_text("Not asked for. On the page: “Open all cards”.")).to_have_count(0)
     for part in ("atlas", "curves"):
         expect(file.locator(f".part.{part} canvas").first).to_be_visible()
-    assert file.locator(".part.atlas").count() == 3  # both ends of the open card, and an exercise that waits
+    assert file.locator(".part.atlas").count() == 2  # both ends of the open card
     link = file.get_by_role("link").get_attribute("href")
     assert link == f"{specimens}/specimens?cards=multi-head"
     assert "judged([found])" in file.locator(".notes code").last.inner_text()

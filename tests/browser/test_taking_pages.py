@@ -38,7 +38,7 @@ def test_a_page_is_taken_as_it_stands(page: Page, server: str, offline, name: st
     assert re.fullmatch(rf"{name}-toy-step-\d+\.html", file)
     tab = offline(text)
     expect(tab.get_by_role("heading", level=1)).to_have_text(f"{name.title()} · toy")
-    assert there
+    assert there or name == "phases"  # whose open part is of Plotly's charts
     tab.wait_for_function(f"(there) => JSON.stringify(({SEEN})('main')) === JSON.stringify(there)", arg=there)
     assert tab.evaluate(TITLES, ".taken h2") == titles and titles
     for part in tab.locator(".part:has(canvas)").all():  # the upper one of two may be empty until the mouse comes
@@ -90,7 +90,7 @@ def test_a_picture_of_a_file_can_be_saved_again(page: Page, server: str, offline
     part = tab.locator(".part.curves").first
     expect(part.locator("canvas").first).to_be_visible()
     name, data = saved(tab, part, "CSV")
-    assert re.fullmatch(r"loss-toy-step-\d+\.csv", name) and rows(data)[0][0] == "step"
+    assert re.fullmatch(r"entropy_curves-toy-step-\d+\.csv", name) and rows(data)[0][0] == "step"
     assert safe(saved(tab, part, "SVG")[1]) and saved(tab, part, "PNG")[1].startswith(b"\x89PNG")
 
 

@@ -62,10 +62,11 @@ def zero_qk(block: Any) -> None:
     nn.init.zeros_(block.k.weight)
 
 
-def clone_qk(block: Any) -> None:
+def clone(block: Any) -> None:
     half = WIDTH // HEADS
-    for layer in (block.q, block.k):
+    for layer in (block.q, block.k, block.v):
         layer.weight[half:] = layer.weight[:half]
+    block.out.weight[:, half:] = block.out.weight[:, :half]
 
 
 def loud(block: Any) -> None:

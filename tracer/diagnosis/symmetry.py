@@ -66,27 +66,27 @@ def twins(measure: np.ndarray) -> np.ndarray:
 
 def clones(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Heads of a layer with equal weights, or, where weights are not known by head, equal statistics."""
-    trace = finite_rows(trace, "entropy_normalised")
+    norms = [name for name in ("head_weight_norm", "head_grad_norm") if values(trace, name) is not None]
+    for name in ("entropy_normalised", *norms):  # the last record of a watched run has no update
+        trace = finite_rows(trace, name)
     entropy = trace["entropy_normalised"].values
     seen = np.stack([trace[name].values for name in STATISTICS], -1)
     alike = twins(seen) & np.isfinite(entropy)[..., None]
-    weights = [values(trace, f"head_{name}_norm") for name in ("weight", "grad")]
-    by_weight = [twins(norms) for norms in weights if norms is not None]
-    for known in by_weight:
-        alike &= known
-    if not by_weight:  # saturated statistics agree by themselves
+    for name in norms:
+        alike &= twins(trace[name].values)
+    if not norms:  # saturated statistics agree by themselves
         plain = (entropy < 1 - ALIKE) & (entropy > EQUAL)
         alike &= (plain & (seen[..., STATISTICS.index("first_token")] < 1 - EQUAL))[..., None]
     found = lasting(trace, free(meta, np.any(alike, -1)), SHOWN)
     if not found:
         return
     step, heads = found
-    what = "weights and gradients of one size in all four matrices, and " if by_weight else ""
+    what = "weights and gradients of one size in all four matrices, and " if norms else ""
     yield Finding(
         "clones", "watch", "Heads that are copies of each other", step, heads,
         f"{len(heads)} heads have a copy in their layer: {what}the same attention, to {EQUAL:.1%}",
         Advice("start each head from random values of its own: equal heads get equal gradients, and stay equal")
-        if by_weight and step == int(trace["step"].values[0])
+        if norms and step == int(trace["step"].values[0])
         else Advice(
             "", ("heads that started from the same values", "weights that are shared"),
             "compare the weights of two of them at the first step, and whether they are one tensor",

@@ -5,6 +5,7 @@ export default function (args) {
 }
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
+const TAB_NAME = "Your text"; // behind which Ablate has its prompt
 /** @type {{ keys: string[], does: string, where?: () => string }[]} */
 const LIST = [
   { keys: ["←", "→", "↑", "↓"], does: "move over heads, tokens and cells" },
@@ -26,6 +27,30 @@ const timeline = () => document.querySelector(".st-key-me-scrubber");
 const slider = () => document.querySelector('.st-key-step_box input[type="range"]');
 /** @returns {HTMLElement | null} */
 const card = () => document.querySelector(".st-key-tour");
+const field = () => {
+  const fields = FIELD_NAMES.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`));
+  return /** @type {HTMLInputElement | undefined} */ (fields.find(Boolean));
+};
+function write() {
+  const there = field();
+  there?.focus();
+  there?.select();
+  return Boolean(there);
+}
+/** Open the tab that has the field, and write there once it is drawn; not when another key or click came first. */
+function openField() {
+  const tab = [...document.querySelectorAll('[role="tab"]')].find((one) => one.textContent === TAB_NAME);
+  if (!tab) return false;
+  const drawn = new MutationObserver(() => write() && ended.abort());
+  const ended = new AbortController();
+  ended.signal.addEventListener("abort", () => drawn.disconnect());
+  drawn.observe(document.body, { childList: true, subtree: true });
+  /** @type {HTMLElement} */ (tab).click();
+  for (const kind of ["keydown", "pointerdown"]) {
+    document.addEventListener(kind, () => ended.abort(), { signal: ended.signal });
+  }
+  return true;
+}
 const isTyping = (event) => {
   const target = event.composedPath()[0];
   return (
@@ -56,7 +81,7 @@ function makeKeys(part) {
   title.id = "keys-title";
   panel.setAttribute("aria-labelledby", title.id);
   close.ariaLabel = "Close";
-  const write = () => {
+  const listKeys = () => {
     list.replaceChildren();
     for (const { keys, does, where } of LIST) {
       const term = element("dt", "", null, list);
@@ -67,7 +92,7 @@ function makeKeys(part) {
   const toggle = () => {
     if (panel.open) panel.close();
     else {
-      write();
+      listKeys();
       panel.showModal();
     }
   };
@@ -88,11 +113,7 @@ function makeKeys(part) {
     if (event.ctrlKey || event.altKey) return;
     if (event.key === "?") toggle();
     else if (event.key === "/" && !panel.open) {
-      const fields = FIELD_NAMES.map((name) => document.querySelector(`:is(input, textarea)[aria-label="${name}"]`));
-      const field = /** @type {HTMLInputElement | undefined} */ (fields.find(Boolean));
-      if (!field) return;
-      field.focus();
-      field.select();
+      if (!write() && !openField()) return;
     } else if (event.key === "n" && card() && !panel.open) {
       const next = ":is(.st-key-tour_next, .st-key-tour_there, .st-key-tour_finish) button";
       /** @type {HTMLElement | null} */ (card().querySelector(next))?.click();

@@ -19,7 +19,6 @@ import sys
 from base64 import b64encode
 from hashlib import sha256
 from html import escape
-from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,7 +26,9 @@ from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import config, file_util
+from streamlit import config
+
+from dashboard.first_response import index
 
 HERE = ("localhost", "127.0.0.1", "::1")
 HEALTH = "/_stcore/health"
@@ -49,8 +50,7 @@ ASK = """<!doctype html><meta charset="utf-8"><title>manyeyes</title>
 @functools.cache
 def headers() -> dict[str, str]:
     """What every answer says to the browser."""
-    page = (Path(file_util.get_static_dir()) / "index.html").read_text(encoding="utf-8")
-    scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", page, re.DOTALL)
+    scripts = re.findall(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", index(), re.DOTALL)
     inline = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     return {
         "Content-Security-Policy": POLICY.format(inline=inline), "X-Frame-Options": "DENY",

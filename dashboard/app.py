@@ -1,6 +1,7 @@
 """manyeyes: see every attention head, at every step of training.
 
-`streamlit run` finds `app` here and serves it behind `access.Guard`; each session runs this file as its script.
+`streamlit run` finds `app` here and serves it behind `access.Guard`, with the page of `first_response`; each session
+runs this file as its script.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if __name__ == "__main__":
     draw()
 else:
     from dashboard.access import guard
+    from dashboard.first_response import routes
     from tracer.store.descriptors import raise_descriptors
 
     raise_descriptors()
-    app = st.App(__file__, middleware=[guard()])
+    app = st.App(__file__, middleware=[guard()], routes=routes())

@@ -23,7 +23,7 @@ def draw() -> None:
     forget()
     with st.container(key="top", gap=None):  # one place on the page, whether the tour's card is in it or not
         with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves then
-            theme.apply()
+            st.html("<i></i>")  # fetches what later pieces of HTML wait for
             all_parts()
             serve("scheme", key="scheme", data="dark" if theme.is_dark() else "light", on_turned_change=lambda: None)
             draw_keys()

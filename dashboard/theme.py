@@ -11,12 +11,13 @@ from tracer.pictures.colours import ANCHORS, LINES, contrast, layer_colours, lig
 from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
-    "ANCHORS", "LINES", "Scale", "Status", "apply", "contrast", "fmt", "head_label", "is_dark", "layer_colours",
+    "ANCHORS", "LINES", "Scale", "Status", "contrast", "fmt", "head_label", "is_dark", "layer_colours",
     "lightness", "palette", "parse_head", "plotly_template", "ramp",
     "signed", "status",
 ]  # fmt: skip
 
 STYLES = Path(__file__).parent / "styles.css"
+"""What the theme's settings cannot say; first_response.py puts it into the page."""
 _STATUS = {
     "training": ("◐", "#1d56c4", "#8db4ff"),
     "finished": ("✓", "#0a6b4e", "#4fd1a5"),
@@ -78,13 +79,6 @@ def is_dark() -> bool:
     import streamlit as st
 
     return st.context.theme.type == "dark"
-
-
-def apply() -> None:
-    """What the theme's settings cannot say; first on a page and not a style alone, it fetches what styles wait for."""
-    import streamlit as st
-
-    st.html(f"<style>{STYLES.read_text('utf-8')}</style><i></i>")
 
 
 @dataclass(frozen=True)

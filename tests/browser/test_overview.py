@@ -19,7 +19,7 @@ from tracer.pictures import atlas, overview, pattern
 from dashboard import theme
 from dashboard.shared.mount import all_parts, draw
 
-theme.apply()
+st.html(f"<style>{theme.STYLES.read_text('utf-8')}</style><i></i>")
 all_parts()
 state, causal = st.session_state, "cross" not in st.query_params
 shares = np.zeros((320 if causal else 40, 320))

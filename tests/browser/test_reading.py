@@ -20,7 +20,7 @@ from tracer.pictures import token_view
 from dashboard import theme
 from dashboard.shared.mount import all_parts, draw
 
-theme.apply()
+st.html(f"<style>{theme.STYLES.read_text('utf-8')}</style><i></i>")
 all_parts()
 state, want = st.session_state, st.query_params.get("show", "small")
 if want == "hostile":

@@ -30,7 +30,7 @@ def draw_facts(
     What nobody knows is left out. `beside`: the name and the trace of a second run, whose losses and head stand below.
     """
     about, row = run.about, head_scores.nearest(trace, chosen)
-    with st.container(horizontal=True):
+    with st.container(key="facts", horizontal=True):
         if about.why_not("training") or int(trace["step"][row]) != int(trace["step"][-1]):
             _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
         nats = head_scores.predicts_tokens(trace)

@@ -5,6 +5,7 @@ export default function () {
   if (HUB.address) return;
   HUB.address = true;
   const push = history.pushState.bind(history);
+  const leaves = keepPlaces();
   let fresh = false;
   const touched = () => {
     fresh = false;
@@ -13,15 +14,18 @@ export default function () {
   history.pushState = (state, unused, url) => {
     const from = new URL(location.href);
     const moved = from.pathname !== new URL(url ?? "", from).pathname;
+    if (moved) leaves();
     if (fresh && !moved) history.replaceState(state, unused, url);
     else push(state, unused, url);
     fresh ||= moved;
   };
-  keepPlaces();
 }
 
+/** @returns {() => void} what says that this view is left by a click; by then the host may have gone to its top */
 function keepPlaces() {
   const places = new Map(); // by address, in pixels from the top
+  let clicked = 0;
+  addEventListener("click", () => (clicked = hostScroller()?.scrollTop ?? 0), { capture: true });
   const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
   let timer = 0;
   const leave = () => {
@@ -38,13 +42,15 @@ function keepPlaces() {
     leave();
     if (!place) return;
     let still = 0;
-    let left = 100; // ten seconds: a view may have become shorter
+    let left = 100; // ten seconds of a page that is done: a view may have become shorter
     timer = setInterval(() => {
       const scroller = hostScroller();
       if (!scroller) return;
       scroller.scrollTop = place;
       still = Math.abs(scroller.scrollTop - place) < 2 && !isScriptRunning() ? still + 1 : 0;
-      if (still > 5 || !left--) leave();
+      if (!isScriptRunning()) left -= 1;
+      if (still > 5 || !left) leave();
     }, 100);
   });
+  return () => places.set(location.href, clicked);
 }

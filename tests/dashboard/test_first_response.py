@@ -1,0 +1,24 @@
+"""The first answer of a real server: Streamlit's page, and in it our styles and fonts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dashboard.first_response import index
+from dashboard.navigation import TITLES
+from dashboard.theme import STYLES
+from tests.browsing import served
+from tests.dashboard.test_access import APP, get
+
+
+def test_every_page_brings_its_styles_and_fonts(tmp_path: Path) -> None:
+    with served(APP, tmp_path) as url:
+        pages = [get(url, f"/{name}") for name in ("", *TITLES)]
+        text = pages[0].body.decode()
+        assert {page.body for page in pages} == {pages[0].body} and {page.status for page in pages} == {200}
+        assert f"<body><style>{STYLES.read_text('utf-8')}</style>" in text
+        assert re.findall("<script.*?>", text) == re.findall("<script.*?>", index())
+        fonts = re.findall(r'rel="preload" href="\./(app/static/[^"]+)" as="font"', text)
+        assert len(fonts) == text.count('rel="preload"') == 2
+        assert {get(url, f"/{font}").headers["Content-Type"] for font in fonts} == {"font/woff2"}

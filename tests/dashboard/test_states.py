@@ -149,6 +149,7 @@ def all_say(words: str, runs: str, **other: str) -> dict[str, str]:
 
 UNSEEN = "cut off or damaged; other steps here: 0, 10, 20"
 NO_WEIGHTS = "This run keeps no weights"
+UNREAD = "cannot be read: Training says why"
 STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
     (finished, {**WHOLE, "runs": "✓ finished"}),
     (live, {**WHOLE, "runs": "Step 30 of 100"}),
@@ -168,8 +169,8 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
     ),
     (cut_off, {**WHOLE, "runs": "✓ finished", "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN, "circuits": UNSEEN}),
     (traceless, all_say("has no trace.zarr: the run was stopped before its first record", "not measured yet")),
-    (damaged_trace, all_say("trace.zarr cannot be read", "not measured yet")),
-    (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", "not measured yet")),
+    (damaged_trace, all_say("trace.zarr cannot be read", UNREAD)),
+    (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", UNREAD)),
     (
         voiceless,
         {

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracer.diagnosis.causes import held, setting
 from tracer.diagnosis.findings import Advice, Finding, Head, at_end, finite_rows, heads_of, lasting, values
+from tracer.store.layout import NothingRecorded
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -94,7 +95,7 @@ def swept(run: Run) -> xr.DataArray | None:
     """What switching heads off cost where another sequence's output stood in for theirs; None without such a sweep."""
     try:
         effects = run.effects
-    except ValueError:
+    except NothingRecorded:
         return None
     known = "effect" in effects and "resample" in effects["mode"].values
     return effects["effect"].sel(mode="resample") if known else None

@@ -50,10 +50,10 @@ def check(directory: Path) -> Report:
         report.damaged["run.json"] = str(error)
         return report
     parts: list[tuple[str, Any]] = [("run.json", lambda: _meta(run)), *_texts(run), *_weights(run)]
-    if run.meta.get("kind") != "opened" or (run.dir / "trace.zarr").exists():
-        parts += _arrays(run, "trace.zarr", run.dir / "trace.zarr")
-    if (run.dir / "updates.zarr").exists():
-        parts += _arrays(run, "updates.zarr", run.dir / "updates.zarr")
+    begun = bool(steps_in(run.dir / "snapshots") or steps_in(run.dir / "resume"))  # then a row was committed, too
+    for name, must_be in (("trace.zarr", begun), ("updates.zarr", False)):
+        if must_be or (run.dir / name).exists():
+            parts += _arrays(run, name, run.dir / name)
     for folder in sorted((run.dir / "effects.zarr").glob("[!.]*")):
         parts += _arrays(run, f"effects.zarr/{folder.name}", folder)
     for name, prove in parts:

@@ -225,16 +225,21 @@ def read_trace(path: Path) -> Any:
     return dataset.isel(step=slice(0, n_rows))
 
 
-def rows_in(path: Path) -> int:
-    """How many rows are committed; 0 where none is laid out yet. Damaged where that cannot be told."""
+def is_laid_out(path: Path) -> bool:
+    """Are the arrays there, or has their writer only begun? What cannot be read is for `read_trace` to name."""
     from tracer.store.chunks import MOST_METADATA
 
     if not (path / "zarr.json").exists():
-        return 0
+        return False
+    told = read_json(path / "zarr.json", path.parent, MOST_METADATA)
+    return not isinstance(told, dict) or bool(told.get("consolidated_metadata"))
+
+
+def rows_in(path: Path) -> int:
+    """How many rows are committed; 0 where none is laid out yet. Damaged where that cannot be told."""
     try:
-        told = read_json(path / "zarr.json", path.parent, MOST_METADATA)
-        return read_trace(path).sizes["step"] if told.get("consolidated_metadata") else 0
-    except (OSError, KeyError, RuntimeError, AttributeError) as error:
+        return read_trace(path).sizes["step"] if is_laid_out(path) else 0
+    except (OSError, KeyError, RuntimeError) as error:
         raise Damaged(f"{path} cannot be read: {error}") from error
 
 

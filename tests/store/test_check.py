@@ -3,12 +3,14 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from tracer.diagnosis import diagnose, examine
 from tracer.store import NothingRecorded, Run
 from tracer.store.check import check
 from tracer.store.layout import Lock
+from tracer.store.surveys import read_survey, survey_path, write_survey
 
 
 def test_another_size_in_run_json_is_named(run: Run) -> None:
@@ -34,6 +36,17 @@ def test_a_damaged_sweep_is_not_a_missing_one(run: Run) -> None:
     (run.dir / "effects.zarr" / "zero").mkdir(parents=True)
     with pytest.raises(ValueError, match="remove that folder and sweep again"):
         diagnose(run)
+
+
+def test_a_bit_of_a_survey_is_named(run: Run) -> None:
+    write_survey(run.dir, "4-ab", {"tokens": np.arange(6)}, "a text")
+    found, corpus = read_survey(run.dir, "4-ab") or ({}, "")
+    assert found["tokens"].tolist() == [0, 1, 2, 3, 4, 5] and corpus == "a text" and check(run.dir).damaged == {}
+    path = survey_path(run.dir, "4-ab")
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert list(check(run.dir).damaged) == ["surveys/4-ab.safetensors"]
+    with pytest.raises(ValueError, match="remove it and survey again"):
+        read_survey(run.dir, "4-ab")
 
 
 def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:

@@ -213,8 +213,16 @@ def test_torn_last_line_is_left_out(tmp_path):
     append_line(path, {"step": 1, "text": "é\n"})
     with path.open("a") as f:
         f.write('{"step": 2, "te')
-    assert read_lines(path) == [{"step": 1, "text": "é\n"}]
-    assert read_lines(tmp_path / "none.jsonl") == []
+    assert read_lines(path, {}) == [{"step": 1, "text": "é\n"}]
+    assert read_lines(tmp_path / "none.jsonl", {}) == []
+
+
+def test_lines_of_other_things_are_left_out(run):
+    known = {"step": 1, "temperature": 0, "prompt": "a", "text": "b"}
+    lines = [known, {"step": []}, {"step": 2}, {**known, "text": None}, [], 3]
+    for name in ("log.jsonl", "samples.jsonl"):
+        (run.dir / name).write_text("\n".join(map(json.dumps, lines)))
+    assert run.samples() == [known] and [row["step"] for row in run.log()] == [1, 2, 1]
 
 
 def test_a_line_after_a_torn_one_is_kept(tmp_path):
@@ -223,7 +231,7 @@ def test_a_line_after_a_torn_one_is_kept(tmp_path):
     with path.open("a") as f:
         f.write('{"step": 2, "te')
     append_line(path, {"step": 3})
-    assert [row["step"] for row in read_lines(path)] == [1, 3]
+    assert [row["step"] for row in read_lines(path, {})] == [1, 3]
 
 
 def test_a_line_is_strict_json_whatever_the_text(tmp_path):
@@ -231,7 +239,7 @@ def test_a_line_is_strict_json_whatever_the_text(tmp_path):
     append_line(path, {"loss": float("nan"), "entropy": {"0": [1.0, float("inf")]}, "text": "a\u2028b\x85c\x0cd\re"})
     line = path.read_bytes().decode()
     assert "NaN" not in line and "Infinity" not in line
-    assert read_lines(path) == [{"loss": None, "entropy": {"0": [1.0, None]}, "text": "a\u2028b\x85c\x0cd\re"}]
+    assert read_lines(path, {}) == [{"loss": None, "entropy": {"0": [1.0, None]}, "text": "a\u2028b\x85c\x0cd\re"}]
 
 
 def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):

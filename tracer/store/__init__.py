@@ -19,6 +19,6 @@ from tracer.store.writer import RunWriter, unused
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
-    "NothingRecorded", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs", "newest", "open_run",
-    "resolve", "unused",
+    "NothingRecorded", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs",
+    "newest", "open_run", "resolve", "unused",
 ]  # fmt: skip

@@ -107,8 +107,9 @@ def _weights(run: Run) -> Iterator[tuple[str, Any]]:
         for step in steps_in(run.dir / folder):
             path = path_of(run.dir, step)
             yield str(path.relative_to(run.dir)), lambda path=path: shapes(path, run.dir) and verify(path, run.dir)
-    if (probe := run.dir / "probe.safetensors").exists():
-        yield probe.name, lambda: verify(probe, run.dir)
+    others = [run.dir / "probe.safetensors", *sorted((run.dir / "surveys").glob("[!.]*"))]
+    for path in filter(Path.exists, others):
+        yield str(path.relative_to(run.dir)), lambda path=path: verify(path, run.dir)
 
 
 def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:

@@ -240,11 +240,12 @@ class Run:
 
     def log(self) -> list[dict[str, Any]]:
         """One row an interval: what the terminal showed."""
-        return read_lines(self.dir / "log.jsonl")
+        return read_lines(self.dir / "log.jsonl", {"step": int})
 
     def samples(self) -> list[dict[str, Any]]:
         """Generated text: step, temperature, prompt, text."""
-        return read_lines(self.dir / "samples.jsonl")
+        kinds = {"step": int, "temperature": int | float, "prompt": str, "text": str}
+        return read_lines(self.dir / "samples.jsonl", kinds)
 
     def resume_step(self) -> int | None:
         """The step from which training can go on, or None."""

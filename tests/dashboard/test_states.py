@@ -204,6 +204,27 @@ def test_a_run_in_this_state(
     assert expected[name] in text, text
 
 
+def test_a_damaged_sweep_is_not_offered_again(open_page: Open, copy_run: Copy) -> None:
+    folder = copy_run("other").dir / "effects.zarr" / "zero"
+    folder.mkdir(parents=True)
+    (folder / "zarr.json").write_text("{")
+    app = open_page("ablate", run="other", off=((0, 0),), section="when")
+    assert "remove that folder and sweep again" in is_whole(app) and "snapshots" not in "".join(
+        b.label for b in app.button
+    )
+
+
+@pytest.mark.parametrize(
+    "content", ['{"step": 30}', '{"step": "x", "temperature": {}, "prompt": 1, "text": null}', None]
+)
+def test_sample_texts_of_other_things(content: str | None, open_page: Open, copy_run: Copy) -> None:
+    path = copy_run("other").dir / "samples.jsonl"
+    path.unlink(missing_ok=True)
+    path.mkdir() if content is None else path.write_text(content)
+    text = is_whole(open_page("training", run="other"))
+    assert WHOLE["training"] in text and ("is no regular file" in text) == (content is None)
+
+
 @pytest.mark.parametrize("name", TITLES)
 def test_an_empty_folder_says_what_to_do(
     name: str, open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,7 +53,8 @@ def is_there(name: str) -> bool:
 
 def _allow(name: str) -> None:
     """Where nobody may type a path, a name says a folder of `ROOTS`, and the answer does not tell what else exists."""
-    if read_only() and (resolve(name).parent not in ROOTS or name in ("", ".", "..")):
+    directory = resolve(name)
+    if read_only() and (directory.parent not in ROOTS or directory.name in ("", "..")):
         raise ValueError(f"this dashboard is read-only and shows the runs of its own folders: {name!r} is none of them")
 
 

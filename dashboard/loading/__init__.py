@@ -7,8 +7,8 @@ Models are shared between sessions and threads: safe, because interventions trav
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -139,4 +139,8 @@ def _model(directory: str, step: int, created: str) -> HeadModel:
 
 def size_mb(opened: Run) -> float:
     """Megabytes of the run directory."""
-    return sum(p.stat().st_size for p in Path(opened.dir).rglob("*") if p.is_file()) / 1e6
+    size = 0
+    for path in opened.dir.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile by the process that trains
+            size += path.stat().st_size if path.is_file() else 0
+    return size / 1e6

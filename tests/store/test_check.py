@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tracer.diagnosis import diagnose, examine
-from tracer.store import NothingRecorded, Run
+from tracer.store import NotARun, NothingRecorded, Run
 from tracer.store.check import check
 from tracer.store.layout import Lock
 from tracer.store.surveys import read_survey, survey_path, write_survey
@@ -32,10 +32,10 @@ def test_a_damaged_trace_is_not_an_empty_one(run: Run) -> None:
 def test_a_damaged_sweep_is_not_a_missing_one(run: Run) -> None:
     with pytest.raises(NothingRecorded, match="has not been swept"):
         run.effects  # noqa: B018 - the property raises
-    assert "idle heads" in examine(run).not_measured
     (run.dir / "effects.zarr" / "zero").mkdir(parents=True)
-    with pytest.raises(ValueError, match="remove that folder and sweep again"):
-        diagnose(run)
+    with pytest.raises(NotARun, match="remove that folder and sweep again") as damaged:
+        run.effects  # noqa: B018 - the property raises
+    assert damaged.type is NotARun and "idle heads" in examine(run).not_measured
 
 
 def test_a_bit_of_a_survey_is_named(run: Run) -> None:

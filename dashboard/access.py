@@ -108,7 +108,7 @@ class Guard:
         host, origin = headers.get("host", ""), headers.get("origin")
         if self.local and _name(host) not in self.hosts:
             return f"manyeyes answers to localhost here, not to {_name(host)!r}; --server.allowedHosts allows others"
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return "another page asks: manyeyes answers its own page only"
         return ""
 

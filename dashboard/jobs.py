@@ -316,7 +316,7 @@ def _start(directory: Path, arguments: list[str]) -> Started:
             before.process.wait(10)
         except subprocess.TimeoutExpired as error:
             _STARTED[directory.resolve()] = before
-            raise ValueError(f"process {before.process.pid} still works on {before.name}: stop it first") from error
+            raise ValueError(f"another process still works on {before.name}: stop it first") from error
     one = _popen(directory, arguments, directory.resolve().name)
     _STARTED[directory.resolve()] = one
     return one

@@ -7,8 +7,8 @@ Models are shared between sessions and threads: safe, because interventions trav
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,7 +53,8 @@ def is_there(name: str) -> bool:
 
 def _allow(name: str) -> None:
     """Where nobody may type a path, a name says a folder of `ROOTS`, and the answer does not tell what else exists."""
-    if read_only() and (resolve(name).parent not in ROOTS or name in ("", ".", "..")):
+    directory = resolve(name)
+    if read_only() and (directory.parent not in ROOTS or directory.name in ("", "..")):
         raise ValueError(f"this dashboard is read-only and shows the runs of its own folders: {name!r} is none of them")
 
 
@@ -138,4 +139,8 @@ def _model(directory: str, step: int, created: str) -> HeadModel:
 
 def size_mb(opened: Run) -> float:
     """Megabytes of the run directory."""
-    return sum(p.stat().st_size for p in Path(opened.dir).rglob("*") if p.is_file()) / 1e6
+    size = 0
+    for path in opened.dir.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # renamed meanwhile by the process that trains
+            size += path.stat().st_size if path.is_file() else 0
+    return size / 1e6

@@ -1,4 +1,4 @@
-"""Cached comparisons: how far the patterns of two sights are apart, and two ablations on the same sequences.
+"""Cached comparisons: how far the patterns of two prompts are apart, and two ablations on the same sequences.
 
 As in `loading`: keyed by run, step and what was asked, and torch is only imported inside.
 """
@@ -69,7 +69,7 @@ def corresponds(one: PromptPatterns, head: Head, other: PromptPatterns, partner:
 
 
 def cells(shown: PromptPatterns) -> int:
-    """Cells of all patterns of a shown."""
+    """Of all patterns of a prompt."""
     return sum(q * k for q, k in shown.sizes) * shown.thumbs.shape[1]
 
 

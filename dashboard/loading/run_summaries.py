@@ -11,7 +11,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.shared import head_scores
-from tracer.store import Run, open_run
+from tracer.store import NothingRecorded, Run, open_run
 from tracer.store.about import Kind
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Summary:
     megabytes: float
     created: datetime | None
     step_ms: float
+    damaged: bool
+    """Cannot its trace be read?"""
 
     @property
     def share(self) -> float:
@@ -71,11 +73,13 @@ def _summary(directory: str, stamp: str) -> Summary:
     run = open_run(directory)
     meta, about = run.meta, run.about
     step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
-    control = float("nan")
+    control, damaged = float("nan"), False
     try:
         trace = loading.trace(run)
-    except ValueError:  # stopped before the first record
+    except NothingRecorded:
         trace = None
+    except ValueError:
+        trace, damaged = None, True
     if trace is not None and trace.sizes["step"]:
         step = max(step, int(trace["step"][-1]))
         losses = thinned(trace["train_loss"].values) if "train_loss" in trace else ()
@@ -86,7 +90,7 @@ def _summary(directory: str, stamp: str) -> Summary:
             control = float(head_scores.head_means(trace, "induction_control")[best])
     return Summary(
         about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score, control,
-        int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms,
+        int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms, damaged,
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -148,6 +147,3 @@ def wrong_calls(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) ->
         for i in range(size):
             tally.case(f"block {first}", *said[i : i + 1], seconds=out.seconds / size)
     return tally
-
-
-assert os.name == "posix"

@@ -122,6 +122,20 @@ def test_train_ls_resume(tmp_path):
         assert word in listing.stdout
 
 
+def test_a_list_of_runs_loads_no_arrays(tmp_path):
+    """They take longer to load than all the rest of `tracer ls`."""
+    (tmp_path / "a").mkdir()
+    meta = {"format": 2, "kind": "watched", "created": "2026-01-01", "n_params": 5, "status": "finished", "step": 3}
+    (tmp_path / "a" / "run.json").write_text(json.dumps({**meta, "layers": []}))
+    code = (
+        "import sys\nfrom tracer.cli.commands import main\n"
+        "try: main(['ls', '.', '--json'])\n"
+        "finally: print(*sorted({'numpy', 'torch', 'xarray', 'zarr'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert [one["run"] for one in json.loads(done.stdout)["runs"]] == ["a"] and done.stderr == "\n"
+
+
 def test_a_background_job_of_a_script_can_be_stopped(tmp_path):
     """A shell that is not interactive starts `tracer ... &` deaf to SIGINT, which is what Stop sends."""
     code = (

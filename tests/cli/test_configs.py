@@ -36,7 +36,9 @@ def test_a_file_says(name: str, text: str, preset: str | None, expected: TrainCo
     [
         ("steps: [", "not readable"), ("steps", "holds no settings"), ("stpes: 3", "no field stpes; it has run, steps"),
         ("preset: demon", "'demon' is not one of"), ("optim: {lr: fast}", "c.yaml: "), ("model: 3", "c.yaml: "),
-        ("!!python/object/apply:os.system ['true']", "not readable"),
+        ("!!python/object/apply:os.system ['true']", "not readable"), ("preset: [demo]", "is not one of demo"),
+        ("{format: 1, config: null}", "no configuration of ours"), ("{format: 2, kind: watched}", "did not make"),
+        ("steps: {a: 1}", "must be a whole number"),
     ],
 )  # fmt: skip
 def test_a_file_that_says_nothing_of_use(text: str, message: str, tmp_path: Path) -> None:
@@ -55,6 +57,10 @@ def test_every_combination_has_a_name_of_its_own() -> None:
         "demo-corpus-a-b-0",
         "demo-corpus-c-0",
     ]
-    for wrong, message in (("optim.lr", "write optim.lr=1e-3,3e-3"), ("optim.lrr=1", "no field lrr")):
+    for wrong, message in (
+        ("optim.lr", "write optim.lr=1e-3,3e-3"),
+        ("optim.lrr=1", "no field lrr"),
+        ("steps.x=3", "must be a whole"),
+    ):
         with pytest.raises(ValueError, match=message):
             list(many(DEMO, "demo", (), [wrong]))

@@ -97,13 +97,18 @@ def copy_run(small_run: Run, workplace: Path) -> Iterator[Callable[..., Run]]:
 @pytest.fixture
 def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
     """open_page("training", run="tiny", step=10): a page, run once without a traceback, with this selection."""
+    return opener(request)
+
+
+def opener(request: pytest.FixtureRequest, after: str = "") -> Callable[..., AppTest]:
+    """`open_page`; `after` follows the page in the script, with its name for {page!r}."""
     if "elsewhere" not in request.fixturenames:
         request.getfixturevalue("workplace")
 
     def opened(page: str, **selection: Any) -> AppTest:
         script = (
             f"import sys; sys.path.insert(0, {str(APP.parents[1])!r})\n"
-            f"from dashboard.views.{page}.page import page\npage()\n"
+            f"from dashboard.views.{page}.page import page\npage()\n" + after.format(page=page)
         )
         app = AppTest.from_string(script, default_timeout=300)
         app.session_state["selection"] = Selection(**selection)

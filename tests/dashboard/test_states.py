@@ -149,6 +149,7 @@ def all_say(words: str, runs: str, **other: str) -> dict[str, str]:
 
 UNSEEN = "cut off or damaged; other steps here: 0, 10, 20"
 NO_WEIGHTS = "This run keeps no weights"
+UNREAD = "cannot be read: Training says why"
 STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
     (finished, {**WHOLE, "runs": "✓ finished"}),
     (live, {**WHOLE, "runs": "Step 30 of 100"}),
@@ -168,8 +169,8 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
     ),
     (cut_off, {**WHOLE, "runs": "✓ finished", "heads": UNSEEN, "find": UNSEEN, "ablate": UNSEEN, "circuits": UNSEEN}),
     (traceless, all_say("has no trace.zarr: the run was stopped before its first record", "not measured yet")),
-    (damaged_trace, all_say("trace.zarr cannot be read", "not measured yet")),
-    (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", "not measured yet")),
+    (damaged_trace, all_say("trace.zarr cannot be read", UNREAD)),
+    (torn_chunk, all_say("a part of it is damaged; the snapshots are untouched", UNREAD)),
     (
         voiceless,
         {
@@ -201,6 +202,27 @@ def test_a_run_in_this_state(
         if lock is not None:
             lock.release()
     assert expected[name] in text, text
+
+
+def test_a_damaged_sweep_is_not_offered_again(open_page: Open, copy_run: Copy) -> None:
+    folder = copy_run("other").dir / "effects.zarr" / "zero"
+    folder.mkdir(parents=True)
+    (folder / "zarr.json").write_text("{")
+    app = open_page("ablate", run="other", off=((0, 0),), section="when")
+    assert "remove that folder and sweep again" in is_whole(app) and "snapshots" not in "".join(
+        b.label for b in app.button
+    )
+
+
+@pytest.mark.parametrize(
+    "content", ['{"step": 30}', '{"step": "x", "temperature": {}, "prompt": 1, "text": null}', None]
+)
+def test_sample_texts_of_other_things(content: str | None, open_page: Open, copy_run: Copy) -> None:
+    path = copy_run("other").dir / "samples.jsonl"
+    path.unlink(missing_ok=True)
+    path.mkdir() if content is None else path.write_text(content)
+    text = is_whole(open_page("training", run="other"))
+    assert WHOLE["training"] in text and ("is no regular file" in text) == (content is None)
 
 
 @pytest.mark.parametrize("name", TITLES)

@@ -20,8 +20,7 @@ from dashboard.shared import head_scores
 from dashboard.shared.export import data as taking
 from dashboard.shared.export.snippets import as_notebook
 from dashboard.shared.mount import DRAWN
-from dashboard.state import Selection
-from tests.dashboard.conftest import APP
+from tests.dashboard.conftest import opener
 from tracer.pictures import payload
 from tracer.store import Run, open_run
 
@@ -29,23 +28,8 @@ from tracer.store import Run, open_run
 @pytest.fixture
 def open_page(request: pytest.FixtureRequest) -> Callable[..., AppTest]:
     """The page with its Share, which app.py draws after it."""
-    if "elsewhere" not in request.fixturenames:
-        request.getfixturevalue("workplace")
-
-    def opened(page: str, **selection: Any) -> AppTest:
-        script = (
-            f"import sys; sys.path.insert(0, {str(APP.parents[1])!r})\n"
-            f"from dashboard.views.{page}.page import page\n"
-            "from dashboard.shared.export.page_file import draw_page_taking\n"
-            f"page()\ndraw_page_taking({page!r}, {page.title()!r})\n"
-        )
-        app = AppTest.from_string(script, default_timeout=300)
-        app.session_state["selection"] = Selection(**selection)
-        app.run()
-        assert not app.exception, app.exception[0].message
-        return app
-
-    return opened
+    share = "from dashboard.shared.export.page_file import draw_page_taking\n"
+    return opener(request, share + "draw_page_taking({page!r}, {page!r}.title())\n")
 
 
 def view(text: str) -> dict[str, Any]:

@@ -4,24 +4,18 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import xarray as xr
 
 from tests import children
-from tracer.config import RecordConfig
-from tracer.presets import preset
 from tracer.store import (
     About,
     BrokenSnapshot,
     NewerFormat,
     NotARun,
     RunInUse,
-    Variable,
     broken_runs,
     list_runs,
     open_run,
@@ -29,28 +23,6 @@ from tracer.store import (
 )
 from tracer.store.files import append_line, read_lines, write_bytes
 from tracer.store.layout import Lock, is_locked, steps_in
-from tracer.store.trace import TraceWriter, committed, read_trace
-from tracer.training import loop
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    toy = preset("induction").config
-    config = replace(
-        toy, run=str(tmp_path_factory.mktemp("runs") / "r"), steps=4, device="cpu",
-        model=replace(toy.model, d_model=16), optim=replace(toy.optim, batch_size=4),
-        record=RecordConfig(every=2, snapshot_every=2, val_rows=2, repeat_rows=4),
-    )  # fmt: skip
-    return loop.train(config, quiet=True)
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    """A copy that a test may damage."""
-    import shutil
-
-    shutil.copytree(trained.dir, tmp_path / "r")
-    return open_run(tmp_path / "r")
 
 
 @pytest.mark.parametrize(
@@ -241,8 +213,16 @@ def test_torn_last_line_is_left_out(tmp_path):
     append_line(path, {"step": 1, "text": "é\n"})
     with path.open("a") as f:
         f.write('{"step": 2, "te')
-    assert read_lines(path) == [{"step": 1, "text": "é\n"}]
-    assert read_lines(tmp_path / "none.jsonl") == []
+    assert read_lines(path, {}) == [{"step": 1, "text": "é\n"}]
+    assert read_lines(tmp_path / "none.jsonl", {}) == []
+
+
+def test_lines_of_other_things_are_left_out(run):
+    known = {"step": 1, "temperature": 0, "prompt": "a", "text": "b"}
+    lines = [known, {"step": []}, {"step": 2}, {**known, "text": None}, [], 3]
+    for name in ("log.jsonl", "samples.jsonl"):
+        (run.dir / name).write_text("\n".join(map(json.dumps, lines)))
+    assert run.samples() == [known] and [row["step"] for row in run.log()] == [1, 2, 1]
 
 
 def test_a_line_after_a_torn_one_is_kept(tmp_path):
@@ -251,7 +231,7 @@ def test_a_line_after_a_torn_one_is_kept(tmp_path):
     with path.open("a") as f:
         f.write('{"step": 2, "te')
     append_line(path, {"step": 3})
-    assert [row["step"] for row in read_lines(path)] == [1, 3]
+    assert [row["step"] for row in read_lines(path, {})] == [1, 3]
 
 
 def test_a_line_is_strict_json_whatever_the_text(tmp_path):
@@ -259,7 +239,7 @@ def test_a_line_is_strict_json_whatever_the_text(tmp_path):
     append_line(path, {"loss": float("nan"), "entropy": {"0": [1.0, float("inf")]}, "text": "a\u2028b\x85c\x0cd\re"})
     line = path.read_bytes().decode()
     assert "NaN" not in line and "Infinity" not in line
-    assert read_lines(path) == [{"loss": None, "entropy": {"0": [1.0, None]}, "text": "a\u2028b\x85c\x0cd\re"}]
+    assert read_lines(path, {}) == [{"loss": None, "entropy": {"0": [1.0, None]}, "text": "a\u2028b\x85c\x0cd\re"}]
 
 
 def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
@@ -341,131 +321,3 @@ def test_a_damaged_file_is_named(run, part, name, words):
     (run.dir / name).write_text("{")
     with pytest.raises(NotARun, match=f"cannot be read.*{words}"):
         getattr(run, part)
-
-
-VARIABLES = {
-    "a": Variable((), ()),
-    "b": Variable(("layer", "head"), (2, 3)),
-    "pattern": Variable(("query_pos", "key_pos"), (4, 4), "float16"),
-}
-
-
-@pytest.fixture
-def writer(tmp_path):
-    return TraceWriter.create(tmp_path / "t.zarr", 5, VARIABLES, {"param": (("param",), np.array(["W", "b.c"]), {})})
-
-
-def row(value):
-    return {"a": np.float32(value), "b": np.full((2, 3), value), "pattern": np.full((4, 4), value)}
-
-
-def test_only_flushed_rows_are_there(writer, tmp_path):
-    writer.append(0, row(0.0))
-    assert read_trace(tmp_path / "t.zarr")["step"].size == 0
-    writer.append(5, {"a": np.float32(1.0)})
-    writer.flush()
-    trace = read_trace(tmp_path / "t.zarr")
-    assert trace["step"].values.tolist() == [0, 5] and trace["param"].values.tolist() == ["W", "b.c"]
-    assert trace["a"].values.tolist() == [0.0, 1.0]
-    assert np.isnan(trace["b"][1]).all() and (trace["b"][0] == 0).all()
-
-
-def test_reopening_goes_on_after_the_last_committed_row(writer, tmp_path):
-    writer.append(0, row(0.0))
-    writer.flush()
-    writer.append(1, row(1.0))  # never flushed: the process dies here
-    again = TraceWriter(tmp_path / "t.zarr")
-    assert again.last_step == 0
-    again.append(0, row(9.0))  # passes again through what is there
-    again.append(1, row(1.0))
-    again.flush()
-    trace = read_trace(tmp_path / "t.zarr")
-    assert trace["step"].values.tolist() == [0, 1] and trace["a"].values.tolist() == [0.0, 1.0]
-
-
-def test_data_without_its_step_is_invisible(writer, tmp_path):
-    """The process dies between writing the arrays and committing them."""
-    writer.append(0, row(0.0))
-    writer.flush()
-    writer._arrays["a"][1:2] = 7.0
-    trace = read_trace(tmp_path / "t.zarr")
-    assert trace["a"].values.tolist() == [0.0]
-    again = TraceWriter(tmp_path / "t.zarr")
-    again.append(1, row(1.0))
-    again.flush()
-    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0.0, 1.0]
-
-
-def test_more_rows_than_planned(writer, tmp_path):
-    for step in range(9):
-        writer.append(step, row(step))
-        writer.flush()
-    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == list(range(9))
-
-
-def test_extending_takes_back_the_rows_from_a_step_on(writer, tmp_path):
-    for step in range(5):
-        writer.append(step, row(step))
-    writer.flush()
-    writer.extend(8, from_step=4)
-    assert read_trace(tmp_path / "t.zarr")["step"].values.tolist() == [0, 1, 2, 3]
-    writer.append(4, row(40.0))
-    writer.close()
-    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0, 1, 2, 3, 40]
-
-
-def test_a_trace_of_unknown_length_doubles(tmp_path):
-    """Nobody says how long somebody else's training will be."""
-    writer = TraceWriter.create(tmp_path / "t.zarr", 2, VARIABLES, {})
-    for step in range(5):
-        writer.append(10 * step, row(step))
-        writer.flush()
-    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
-        assert plain["step"].values.tolist() == [0, 10, 20, 30, 40, -1, -1, -1]
-    assert read_trace(tmp_path / "t.zarr")["b"][:, 0, 0].values.tolist() == [0, 1, 2, 3, 4]
-    again = TraceWriter(tmp_path / "t.zarr")
-    again.append(50, row(5.0))
-    again.close()
-    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
-        assert plain["step"].values.tolist() == [0, 10, 20, 30, 40, 50] and plain["a"].values[-1] == 5
-
-
-@pytest.mark.parametrize(
-    ("steps", "rows"), [([], 0), ([-1, -1], 0), ([0, 5, 7], 3), ([0, 5, -1], 2), ([0, -1, 7], 1), ([-1, 7], 0)]
-)
-def test_committed_rows_end_at_the_first_that_is_only_reserved(steps, rows):
-    assert committed(np.array(steps, np.int64)) == rows
-
-
-def test_steps_in_any_order(tmp_path):
-    TraceWriter.create(tmp_path / "t.zarr", 3, VARIABLES, {})
-    writer = TraceWriter(tmp_path / "t.zarr", any_order=True)
-    for step in (5, 1, 5, 3):
-        writer.append(step, row(step))
-    writer.flush()
-    again = TraceWriter(tmp_path / "t.zarr", any_order=True)
-    assert again.steps == {1, 3, 5}
-    again.append(3, row(9.0))
-    again.append(0, row(0.0))
-    again.close()
-    trace = read_trace(tmp_path / "t.zarr")
-    assert trace["step"].values.tolist() == trace["a"].values.tolist() == [5, 1, 3, 0]
-
-
-def test_closing_cuts_off_what_was_reserved(writer, tmp_path):
-    writer.append(3, row(3.0))
-    writer.close()
-    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
-        assert plain["step"].values.tolist() == [3] and plain["b"].shape == (1, 2, 3)
-
-
-def test_an_unknown_variable_is_our_own_mistake(writer):
-    with pytest.raises(AssertionError, match="no variable"):
-        writer.append(0, {"c": np.float32(0)})
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "steps"), [((), "float32", 64), ((2, 4), "float32", 64), ((5, 2, 4, 64, 64), "float16", 1)]
-)
-def test_chunks_hold_many_small_rows_or_one_large(shape, dtype, steps):
-    assert Variable(("x",) * len(shape), shape, dtype).chunks()[0] == steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from tracer.cli.output import say
 
 EXIT_DAMAGED = 6
 
@@ -19,5 +19,5 @@ def check(run: str, /) -> int:
     from tracer.store.check import check
 
     report = check(resolve(run))
-    sys.stdout.write(f"{report}\n")
+    say(str(report))
     return EXIT_DAMAGED if report.damaged else 0

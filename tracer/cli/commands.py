@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json as json_text
-import math
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from tracer.cli import configs, serving, trainings
 from tracer.cli.check import check
 from tracer.cli.demo import demo
+from tracer.cli.ls import ls
+from tracer.cli.output import say, say_json
 from tracer.cli.serving import HERE
 from tracer.cli.watch_run import watch_run
 from tracer.config import TrainConfig
@@ -47,7 +47,7 @@ def _run(args: list[str]) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if args == ["--version"]:
-        _say(f"manyeyes {version('manyeyes')}")
+        say(f"manyeyes {version('manyeyes')}")
         return
     try:
         status = _commands(args).cli(prog="tracer", description=main.__doc__, args=args or ["--help"])
@@ -63,7 +63,7 @@ def _run(args: list[str]) -> None:
         sys.stderr.write(f"error: not enough memory for that: {str(error).splitlines()[0]}\n")
         status = EXIT_USAGE
     except KeyboardInterrupt:
-        _say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")
+        say("interrupted; `tracer resume RUN` goes on if training had begun, else start it again the same way")
         status = EXIT_STOPPED
     sys.exit(EXIT_OF_RUN.get(status, 0) if isinstance(status, str) else status)
 
@@ -227,17 +227,17 @@ def sweep(
             found = sweep_run(opened, modes, steps, draws, frozen, bar.update if bar else None)
     except KeyboardInterrupt:
         if PartialState().is_main_process:
-            _say(f"stopped; `tracer sweep {run}` goes on where it stopped")
+            say(f"stopped; `tracer sweep {run}` goes on where it stopped")
         return EXIT_STOPPED
     if PartialState().is_main_process:
         n = found.sizes["step"]
         if json:
-            _print(
+            say_json(
                 run=opened.name, effects=str(opened.dir / "effects.zarr"), steps=found["step"].values.tolist(),
                 modes=found["mode"].values.tolist(), probes=found["probe"].values.tolist(),
             )  # fmt: skip
             return 0
-        _say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
+        say(f"{opened.name}: {n} snapshot{'s' * (n != 1)} swept, into {opened.dir / 'effects.zarr'}")
     return 0
 
 
@@ -257,9 +257,9 @@ def diagnose(run: str, /, why: bool = False, json: bool = False) -> int:
     opened = open_run(run)
     diagnosis = examine(opened)
     if json:
-        _print(run=opened.name, **asdict(diagnosis))
+        say_json(run=opened.name, **asdict(diagnosis))
     else:
-        _say(report(opened.name, diagnosis, why))
+        say(report(opened.name, diagnosis, why))
     return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
 
 
@@ -279,68 +279,15 @@ def open(
 
     def tell(done: int, of: int, step: int) -> None:
         if not json:
-            _say(f"step {step} measured ({done} of {of})")
+            say(f"step {step} measured ({done} of {of})")
 
     made = open_hf(model, run, revisions=revisions or None, bos=bos, progress=tell)
     if json:
-        _print(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
+        say_json(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
                steps=made.steps)  # fmt: skip
         return 0
-    _say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
+    say(f"{made.name}: {made.meta['class']}, {len(made.about.layers)} layers, into {made.dir}")
     return 0
-
-
-def ls(root: str | None = None, /, json: bool = False) -> int:
-    """List the runs below a folder, newest first.
-
-    Args:
-        root: The folder. Default: checkpoints/, or those of MANYEYES_RUNS.
-        json: Print them as JSON.
-    """
-    from tracer.store import ROOTS, broken_runs, list_runs
-
-    runs, broken = list_runs(root), broken_runs(root)
-    rows: list[dict[str, Any]] = []
-    for run in runs:
-        meta = run.meta
-        try:
-            about = run.about
-            rows.append({
-                "run": run.name, "directory": str(run.dir), "kind": about.kind, "preset": meta.get("preset"),
-                "author": about.author, "status": run.status, "step": int(meta["step"]), "planned": about.steps,
-                "snapshots": len(run.steps), "n_params": int(meta["n_params"]), "created": str(meta["created"]),
-            })  # fmt: skip
-        except (TypeError, ValueError) as error:  # run.json was damaged by hand, or has fields of a later version
-            broken[run.name] = str(error)
-    if json:
-        _print(runs=rows, broken=broken)
-    elif not rows and not broken:
-        _say(f"no runs below {root or ', '.join(map(str, ROOTS))}; `tracer demo` trains one")
-    else:
-        _table(rows, broken)
-    return 0
-
-
-def _table(rows: list[dict[str, Any]], broken: dict[str, str]) -> None:
-    """The runs in columns, then why the others cannot be opened."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
-    for row in rows:
-        what = row["preset"] or "-" if row["kind"] == "trained" else f"{row['kind']} {row['author']}".strip()
-        planned = "" if row["planned"] is None else f"/{row['planned']}"
-        cells = (
-            row["run"], what, row["status"], f"{row['step']}{planned}", str(row["snapshots"]), f"{row['n_params']:,}",
-            row["created"][:16].replace("T", " "),
-        )  # fmt: skip
-        table.add_row(*map(escape, cells))
-    for name in broken:
-        table.add_row(escape(name), "-", "unreadable")
-    Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
-    for name, reason in broken.items():
-        _say(f"{name}: {reason}")
 
 
 def export(run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface") -> int:
@@ -359,7 +306,7 @@ def export(run: str, directory: str, /, step: int | None = None, to: Literal["hu
 
     logging.disable_progress_bar()
     model = to_huggingface(open_run(run), directory, step)
-    _say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
+    say(f"{type(model).__name__} written: AutoModelForCausalLM.from_pretrained({directory!r}) opens it")
     return 0
 
 
@@ -390,22 +337,5 @@ def reproduce(
     asked = series.named(names)
     found = (series.trained if table else series.reproduce)(names, size, corpus, seeds)
     checks = {name: EXERCISES[name]().checks for name in asked if name in EXERCISES}
-    _say("\n" * (not table) + (as_json if json else tables)(found, checks))
+    say("\n" * (not table) + (as_json if json else tables)(found, checks))
     return 0 if all(verdict.holds is not False for verdict in judged(found)) else EXIT_CLAIM
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _print(**facts: Any) -> None:
-    """One JSON object; what is not finite is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    _say(json_text.dumps(plain(facts), indent=1, allow_nan=False))

@@ -29,8 +29,10 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
     settings: dict[str, Any] = dict(content)
     preset = settings.pop("preset", None)
     if "format" in settings:
-        settings = {**settings.get("config", {}), "run": None}
-    if preset is not None and preset not in PRESETS:
+        if not isinstance(settings.get("config"), Mapping):
+            raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
+        settings = {**settings["config"], "run": None}
+    if preset is not None and preset not in tuple(PRESETS):
         raise ValueError(f"{path}: preset={preset!r} is not one of {', '.join(PRESETS)}")
     try:
         return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset
@@ -42,7 +44,9 @@ def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration with these settings, nested as it is, in place of its own."""
 
     def over(ours: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-        nested = {n: over(ours[n], v) for n, v in theirs.items() if isinstance(v, Mapping) and n in ours}
+        nested = {
+            n: over(ours[n], v) for n, v in theirs.items() if isinstance(v, Mapping) and isinstance(ours.get(n), dict)
+        }
         return {**ours, **theirs, **nested}
 
     return from_dict(TrainConfig, over(to_dict(config), settings))

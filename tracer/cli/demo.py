@@ -6,9 +6,8 @@ import contextlib
 import sys
 from dataclasses import replace
 
-import numpy as np
-
 from tracer.cli import serving
+from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.presets import preset
 from tracer.store import Run
@@ -34,12 +33,12 @@ def demo(
         server = None
         if dashboard:
             server, at = stack.enter_context(serving.dashboard(port=port))
-            _print(f"dashboard: {serving.address('localhost', at, run=config.run or '')}")
+            say(f"dashboard: {serving.address('localhost', at, run=config.run or '')}")
         trained = _train_or_continue(config)
         if trained.status == "finished":
-            _print(verdict(trained))
+            say(verdict(trained))
         if server is not None and (sys.stdin.isatty() if stay is None else stay):
-            _print("The dashboard stays open; Ctrl-C ends it.")
+            say("The dashboard stays open; Ctrl-C ends it.")
             with contextlib.suppress(KeyboardInterrupt):
                 server.wait()
         return trained.status
@@ -54,16 +53,17 @@ def _train_or_continue(config: TrainConfig) -> Run:
     if existing is None or (existing.resume_step() is None and not existing.live):  # ended before its first step
         return train(config, preset="demo")
     if existing.live:
-        _print(f"{existing.name} is being trained by another process")
+        say(f"{existing.name} is being trained by another process")
         return existing
     if existing.status == "finished":
-        _print(f"{existing.name} is there already (finished); remove {directory} to train it again")
+        say(f"{existing.name} is there already (finished); remove {directory} to train it again")
         return existing
     return resume(directory)
 
 
 def verdict(run: Run) -> str:
     """Which heads are induction heads, what repeated-token loss does without them, and the card of the strongest."""
+    import numpy as np
     import torch
 
     from tracer import ablate
@@ -114,8 +114,3 @@ def verdict(run: Run) -> str:
     if costs["the strongest induction head"] < 0.5:
         lines.append("A small effect of one head does not mean that it is unused: others may do the same work.")
     return "\n".join([*lines, "", str(ablate.verdict(run, layer, head))])
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()

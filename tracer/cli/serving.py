@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import tracer
+from tracer.cli.output import say
 
 APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
@@ -40,8 +41,7 @@ def view(
     with dashboard(host, port, settings) as (server, at):
         query = {"token": token, "run": run}
         url = address(host, at, **{name: value for name, value in query.items() if value})
-        sys.stdout.write(f"manyeyes: {url}\nCtrl-C ends it.\n")
-        sys.stdout.flush()
+        say(f"manyeyes: {url}\nCtrl-C ends it.")
         if browser:
             webbrowser.open(url)
         with contextlib.suppress(KeyboardInterrupt):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tracer.cli import configs
+from tracer.cli.output import say
 from tracer.config import TrainConfig, to_dict
 from tracer.store import open_run, resolve
 
@@ -27,8 +28,7 @@ def train_all(
     with tempfile.TemporaryDirectory(prefix="manyeyes-") as folder:
         for i, one in enumerate(ahead, 1):
             assert one.run is not None
-            sys.stdout.write(f"{one.run} ({i} of {len(ahead)})\n")
-            sys.stdout.flush()
+            say(f"{one.run} ({i} of {len(ahead)})")
             path = Path(folder) / f"{i}.json"
             path.write_text(json.dumps({"preset": preset, **to_dict(one)}))
             statuses.append(_train(one.run, path, track, overwrite))
@@ -45,7 +45,7 @@ def _train(name: str, path: Path, track: Sequence[str], overwrite: bool) -> str:
     elif (directory / "run.json").exists():
         before = open_run(directory)
         if before.status in ("finished", "diverged"):
-            sys.stdout.write(f"{name} is {before.status} already\n")
+            say(f"{name} is {before.status} already")
             return before.status
         command = ["resume", str(directory.resolve())]
     done = subprocess.run([sys.executable, "-P", "-m", "tracer", *command])

@@ -6,9 +6,10 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import time
 from dataclasses import asdict
+
+from tracer.cli.output import say
 
 NAMED = ("run", "kind", "severity", "step", "title")
 POLL = 1.0
@@ -38,8 +39,7 @@ def watch_run(run: str, /, on_finding: str | None = None, once: bool = False) ->
                     continue
                 told.add(finding.kind)
                 text = f"{watched.name}: {finding.severity}: {finding.title}, since step {finding.step:,}"
-                sys.stdout.write("".join(c if c.isprintable() else "�" for c in text) + "\n")
-                sys.stdout.flush()
+                say("".join(c if c.isprintable() else "�" for c in text))
                 if command:
                     facts = {"run": str(watched.dir), **asdict(finding)}
                     said = {f"MANYEYES_{key.upper()}": str(facts[key]) for key in NAMED}

@@ -25,6 +25,7 @@ from tracer.diagnosis import attention, growth, learning, symmetry, unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity, values
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.words import report
+from tracer.store.layout import NothingRecorded
 
 if TYPE_CHECKING:
     from tracer.store import Run
@@ -54,7 +55,7 @@ def diagnose(run: Run) -> list[Finding]:
 
     `tracer diagnose four-blocks-0` prints the same.
     """
-    if not hasattr(run, "trace"):
+    if not hasattr(type(run), "trace"):  # asked of the run itself it would be read
         raise TypeError(f"diagnose takes a run, such as tracer.open_run(name), not {type(run).__name__}")
     return examine(run).findings
 
@@ -93,6 +94,6 @@ def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Fin
 def _trace(run: Run) -> xr.Dataset:
     try:
         trace = run.trace.drop_vars("pattern", errors="ignore")
-    except ValueError:  # nothing recorded yet
+    except NothingRecorded:
         return xr.Dataset()
     return trace.load()  # a part that is damaged is an error: nothing was found there, and nothing looked for

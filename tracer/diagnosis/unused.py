@@ -94,7 +94,7 @@ def swept(run: Run) -> xr.DataArray | None:
     """What switching heads off cost where another sequence's output stood in for theirs; None without such a sweep."""
     try:
         effects = run.effects
-    except ValueError:
+    except ValueError:  # none, or damaged, which Ablate says: a sweep can be made again, and hides no other finding
         return None
     known = "effect" in effects and "resample" in effects["mode"].values
     return effects["effect"].sel(mode="resample") if known else None

@@ -8,6 +8,7 @@ from tracer.store.layout import (
     BrokenSnapshot,
     NewerFormat,
     NotARun,
+    NothingRecorded,
     RunInUse,
     is_trained_by,
     newest,
@@ -18,6 +19,6 @@ from tracer.store.writer import RunWriter, unused
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
-    "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs", "newest", "open_run",
-    "resolve", "unused",
+    "NothingRecorded", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs",
+    "newest", "open_run", "resolve", "unused",
 ]  # fmt: skip

@@ -50,10 +50,10 @@ def check(directory: Path) -> Report:
         report.damaged["run.json"] = str(error)
         return report
     parts: list[tuple[str, Any]] = [("run.json", lambda: _meta(run)), *_texts(run), *_weights(run)]
-    if run.meta.get("kind") != "opened" or (run.dir / "trace.zarr").exists():
-        parts += _arrays(run, "trace.zarr", run.dir / "trace.zarr")
-    if (run.dir / "updates.zarr").exists():
-        parts += _arrays(run, "updates.zarr", run.dir / "updates.zarr")
+    begun = bool(steps_in(run.dir / "snapshots") or steps_in(run.dir / "resume"))  # then a row was committed, too
+    for name, must_be in (("trace.zarr", begun), ("updates.zarr", False)):
+        if must_be or (run.dir / name).exists():
+            parts += _arrays(run, name, run.dir / name)
     for folder in sorted((run.dir / "effects.zarr").glob("[!.]*")):
         parts += _arrays(run, f"effects.zarr/{folder.name}", folder)
     for name, prove in parts:
@@ -107,8 +107,9 @@ def _weights(run: Run) -> Iterator[tuple[str, Any]]:
         for step in steps_in(run.dir / folder):
             path = path_of(run.dir, step)
             yield str(path.relative_to(run.dir)), lambda path=path: shapes(path, run.dir) and verify(path, run.dir)
-    if (probe := run.dir / "probe.safetensors").exists():
-        yield probe.name, lambda: verify(probe, run.dir)
+    others = [run.dir / "probe.safetensors", *sorted((run.dir / "surveys").glob("[!.]*"))]
+    for path in filter(Path.exists, others):
+        yield str(path.relative_to(run.dir)), lambda path=path: verify(path, run.dir)
 
 
 def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:

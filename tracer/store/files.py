@@ -139,10 +139,6 @@ def write_bytes(path: Path, content: Any) -> None:
     batch.commit()
 
 
-def write_json(path: Path, content: Any) -> None:
-    write_bytes(path, json.dumps(content, indent=1, allow_nan=False).encode())
-
-
 def append_line(path: Path, content: dict[str, Any]) -> None:
     """Add a line of strict JSON (what is not finite becomes null), on a line of its own after a torn one.
 
@@ -170,13 +166,14 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a JSON-lines file that are objects; a torn line (the writer was killed) is left out."""
+def read_lines(path: Path, kinds: dict[str, Any]) -> list[dict[str, Any]]:
+    """The objects of a JSON-lines file that hold these fields; a torn line (the writer was killed) is left out."""
     try:
         content = read_bytes(path, path.parent, MOST_LINES)
     except FileNotFoundError:
         return []
-    return [row for row in map(_line, content.split(b"\n")) if isinstance(row, dict)]
+    rows = [row for row in map(_line, content.split(b"\n")) if isinstance(row, dict)]
+    return [row for row in rows if all(isinstance(row.get(name), kind) for name, kind in kinds.items())]
 
 
 def _line(text: bytes) -> Any:

@@ -34,6 +34,10 @@ class NotARun(ValueError):
     """The directory holds no run."""
 
 
+class NothingRecorded(NotARun):
+    """What is asked for is not there yet: nothing was recorded, or nothing swept."""
+
+
 class NewerFormat(ValueError):
     """The run was written by a later version of manyeyes."""
 

@@ -12,10 +12,19 @@ from tracer.measures.abilities import Asked
 from tracer.store import about
 from tracer.store.effects import read_effects
 from tracer.store.files import MOST_TOKENIZER, checksum, read_bytes, read_lines
-from tracer.store.layout import FORMAT, BrokenSnapshot, NotARun, is_locked, resume_path, snapshot_path, steps_in
+from tracer.store.layout import (
+    FORMAT,
+    BrokenSnapshot,
+    NotARun,
+    NothingRecorded,
+    is_locked,
+    resume_path,
+    snapshot_path,
+    steps_in,
+)
 from tracer.store.meta import read_meta
 from tracer.store.tensors import broken, load_tensors, shapes
-from tracer.store.trace import read_trace
+from tracer.store.trace import is_laid_out, read_trace
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -116,14 +125,14 @@ class Run:
         What is measured on fewer steps than the rest is NaN in between: `trace.pattern.dropna("step", how="all")`.
         """
         path = self.dir / "trace.zarr"
-        if not path.exists():
-            raise NotARun(f"{self.dir} has no trace.zarr: the run was stopped before its first record")
         try:
-            return read_trace(path)
+            if path.exists() and (not self.live or is_laid_out(path)):
+                return read_trace(path)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise NotARun(
                 f"{path} cannot be read ({error}): it is damaged, or not laid out yet; the snapshots are untouched"
             ) from error
+        raise NothingRecorded(f"{self.dir} has no trace.zarr: the run was stopped before its first record")
 
     def probe(self) -> dict[str, Any]:
         """The tensors that a watched model's records are measured on, by their place in its call."""
@@ -147,7 +156,9 @@ class Run:
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             raise NotARun(f"{path} cannot be read ({error}): remove that folder and sweep again") from error
         if found is None:
-            raise NotARun(f"{self.name} has not been swept: `tracer sweep {self.dir}` switches every head off once")
+            raise NothingRecorded(
+                f"{self.name} has not been swept: `tracer sweep {self.dir}` switches every head off once"
+            )
         return found
 
     @cached_property
@@ -229,11 +240,12 @@ class Run:
 
     def log(self) -> list[dict[str, Any]]:
         """One row an interval: what the terminal showed."""
-        return read_lines(self.dir / "log.jsonl")
+        return read_lines(self.dir / "log.jsonl", {"step": int})
 
     def samples(self) -> list[dict[str, Any]]:
         """Generated text: step, temperature, prompt, text."""
-        return read_lines(self.dir / "samples.jsonl")
+        kinds = {"step": int, "temperature": int | float, "prompt": str, "text": str}
+        return read_lines(self.dir / "samples.jsonl", kinds)
 
     def resume_step(self) -> int | None:
         """The step from which training can go on, or None."""

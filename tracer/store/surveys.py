@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from tracer.store.files import regular, write_bytes
+from tracer.store.tensors import sealed, verify
 
 MOST_BYTES = 4 << 30
 """Of one survey: 1 MB a head allows for 4,096 heads."""
@@ -20,7 +21,7 @@ def survey_path(directory: Path, name: str) -> Path:
 
 def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corpus: str) -> None:
     """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words."""
-    write_bytes(survey_path(directory, name), save(arrays, {"corpus": corpus}))
+    write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus})))
 
 
 def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:
@@ -30,10 +31,11 @@ def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str]
         return None
     regular(path, directory, MOST_BYTES)
     try:
+        verify(path, directory)
         with safe_open(path, framework="numpy") as file:
             arrays = {key: file.get_tensor(key) for key in list(file.keys())}
             return arrays, (file.metadata() or {}).get("corpus", "")
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read ({error}): remove it and survey again") from error
 
 

@@ -25,9 +25,14 @@ def pack(tensors: dict[str, Tensor]) -> bytes:
     """A safetensors file, with its checksum."""
     from safetensors.torch import save
 
-    plain = memoryview(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    return sealed(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+
+
+def sealed(content: bytes) -> bytes:
+    """A safetensors file with its checksum in the header, beside what is there."""
+    plain = memoryview(content)
     header, start = _header(plain)
-    header["__metadata__"] = {CHECKSUM: _digest(header, plain[start:])}
+    header["__metadata__"] = {**header.get("__metadata__", {}), CHECKSUM: _digest(header, plain[start:])}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return b"".join((len(text).to_bytes(8, "little"), text, plain[start:]))

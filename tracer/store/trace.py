@@ -8,24 +8,25 @@ committed row is written, NaN too, and ends in a checksum: one that is missing o
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tracer.store.files import Damaged, read_json
 from tracer.store.layout import UNCOMMITTED
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tracer.store.chunks import ChunkStore
 
 CHUNK_STEPS = 64
 CHUNK_BYTES = 4 << 20
 
-Rows = list[tuple[int, dict[str, np.ndarray]]]
+Rows = list[tuple[int, "dict[str, np.ndarray]"]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class Variable:
 
     def chunks(self) -> tuple[int, ...]:
         """Many steps of a small array in one chunk; a large array (patterns) is one chunk a step."""
-        row = int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        import numpy as np  # takes 0.1 s, which commands that read no trace save
+
+        row = math.prod(self.shape) * np.dtype(self.dtype).itemsize
         return (max(1, min(self.chunk_steps, CHUNK_BYTES // (16 * max(row, 1)))), *self.shape)
 
 
@@ -69,7 +72,7 @@ def _create(group: Any, name: str, shape: tuple[int, ...], dtype: Any, **options
 
 def _lay_out(group: Any, name: str, variable: Variable, n_rows: int) -> Any:
     return _create(
-        group, name, (n_rows, *variable.shape), variable.dtype, chunks=variable.chunks(), fill_value=np.nan,
+        group, name, (n_rows, *variable.shape), variable.dtype, chunks=variable.chunks(), fill_value=math.nan,
         dimension_names=("step", *variable.dims), attributes=variable.attrs,
     )  # fmt: skip
 
@@ -110,6 +113,8 @@ class TraceWriter:
     @classmethod
     def create(cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> TraceWriter:
         """Lay out the arrays; `coords` maps a name to (dims, values, attrs) of arrays without a step."""
+        import numpy as np
+
         group, store = _open(path, "w")
         steps = _create(
             group, "step", (n_rows,), "int64", chunks=(max(n_rows, 1),), fill_value=UNCOMMITTED,
@@ -136,7 +141,7 @@ class TraceWriter:
         new = {name: variable for name, variable in variables.items() if name not in self._arrays}
         for name, variable in new.items():
             self._arrays[name] = _lay_out(self._group, name, variable, self._step.shape[0])
-            self._arrays[name][: self._committed] = np.nan
+            self._arrays[name][: self._committed] = math.nan
         if new:
             _consolidate(self._group, self._store)
 
@@ -185,6 +190,8 @@ class TraceWriter:
 
     def write(self, rows: Rows) -> None:
         """Write rows, one block a variable, then commit them."""
+        import numpy as np
+
         if not rows:
             return
         began = time.perf_counter()
@@ -192,7 +199,7 @@ class TraceWriter:
         if at.stop > self._step.shape[0]:  # nobody said how long the run would be
             self._resize(max(at.stop, 2 * self._step.shape[0]))
         for name, array in self._arrays.items():
-            empty = np.full(array.shape[1:], np.nan, array.dtype)
+            empty = np.full(array.shape[1:], math.nan, array.dtype)
             array[at] = np.stack([np.asarray(values.get(name, empty), array.dtype) for _, values in rows])
         self._store.commit()
         self._step[at] = np.array([step for step, _ in rows])
@@ -225,16 +232,21 @@ def read_trace(path: Path) -> Any:
     return dataset.isel(step=slice(0, n_rows))
 
 
-def rows_in(path: Path) -> int:
-    """How many rows are committed; 0 where none is laid out yet. Damaged where that cannot be told."""
+def is_laid_out(path: Path) -> bool:
+    """Are the arrays there, or has their writer only begun? What cannot be read is for `read_trace` to name."""
     from tracer.store.chunks import MOST_METADATA
 
     if not (path / "zarr.json").exists():
-        return 0
+        return False
+    told = read_json(path / "zarr.json", path.parent, MOST_METADATA)
+    return not isinstance(told, dict) or bool(told.get("consolidated_metadata"))
+
+
+def rows_in(path: Path) -> int:
+    """How many rows are committed; 0 where none is laid out yet. Damaged where that cannot be told."""
     try:
-        told = read_json(path / "zarr.json", path.parent, MOST_METADATA)
-        return read_trace(path).sizes["step"] if told.get("consolidated_metadata") else 0
-    except (OSError, KeyError, RuntimeError, AttributeError) as error:
+        return read_trace(path).sizes["step"] if is_laid_out(path) else 0
+    except (OSError, KeyError, RuntimeError) as error:
         raise Damaged(f"{path} cannot be read: {error}") from error
 
 

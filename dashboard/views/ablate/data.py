@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from tracer.store import Run, open_run
+from tracer.store import NothingRecorded, Run, open_run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -29,7 +29,7 @@ LONGEST_PAIR = 64
 
 
 def effects(run: Run) -> xr.Dataset | None:
-    """What `tracer sweep` has committed, in memory; None before its first row, or when it cannot be read."""
+    """What `tracer sweep` has committed, in memory; None before its first row, ValueError where it is damaged."""
     return _effects(str(run.dir.resolve()), run.stamp)
 
 
@@ -37,7 +37,7 @@ def effects(run: Run) -> xr.Dataset | None:
 def _effects(directory: str, stamp: str) -> xr.Dataset | None:
     try:
         return open_run(directory).effects.load()
-    except ValueError:
+    except NothingRecorded:
         return None
 
 

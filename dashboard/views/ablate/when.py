@@ -33,11 +33,15 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         "it, how much that head looked like an induction head at the same step."
     )
     one = jobs.sweeping(run)
+    try:
+        found, done = data.effects(run), data.swept(run)
+    except ValueError as error:  # another sweep would stumble over the same
+        st.text(str(error))
+        return
     if one is not None and one.alive:
         ticking(lambda: _draw_progress(run, one), key="sweep", seconds=1.0)
-    elif data.swept(run) < len(run.steps) and not read_only():
+    elif done < len(run.steps) and not read_only():
         _draw_start(run, one)
-    found = data.effects(run)
     if found is None:
         return
     mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])

@@ -205,7 +205,7 @@ def _draw_best(facts: Summary) -> None:
     """The strongest induction head where there is one, else the sharpest head."""
     if facts.best is None:
         st.caption("Heads")
-        st.markdown("not measured yet")
+        st.markdown("cannot be read: Training says why" if facts.damaged else "not measured yet")
         return
     head, score = theme.head_label(*facts.best), theme.fmt(facts.score, "induction")
     if not facts.induction:

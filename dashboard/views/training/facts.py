@@ -168,7 +168,11 @@ def _place(finding: dict[str, Any]) -> str:
 
 def draw_samples(run: Run, step: int | None) -> None:
     """What the model wrote at the last sampled step up to the chosen one, a column for each temperature."""
-    samples = [s for s in run.samples() if step is None or s["step"] <= step]
+    try:
+        samples = [s for s in run.samples() if step is None or s["step"] <= step]
+    except (ValueError, OSError) as error:
+        st.text(str(error))
+        return
     if not samples:
         return
     newest = max(s["step"] for s in samples)

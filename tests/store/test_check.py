@@ -1,0 +1,70 @@
+"""`tracer check`: what is damaged is named, and a run that has only begun is whole."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tracer.diagnosis import diagnose, examine
+from tracer.store import NotARun, NothingRecorded, Run
+from tracer.store.check import check
+from tracer.store.layout import Lock
+from tracer.store.surveys import read_survey, survey_path, write_survey
+
+
+def test_another_size_in_run_json_is_named(run: Run) -> None:
+    """It opens, because run.json may be mended by hand; that it is not what was written is said here."""
+    assert check(run.dir).damaged == {}
+    path = run.dir / "run.json"
+    path.write_text(path.read_text().replace('"n_heads": 4', '"n_heads": 2'))
+    assert run.config.model.n_heads == 2
+    assert check(run.dir).damaged == {"run.json": "it was changed after manyeyes wrote it"}
+
+
+def test_a_damaged_trace_is_not_an_empty_one(run: Run) -> None:
+    (run.dir / "trace.zarr" / "zarr.json").write_text("{")
+    assert "trace.zarr" in check(run.dir).damaged
+    with pytest.raises(ValueError, match="trace.zarr cannot be read"):
+        diagnose(run)
+
+
+def test_a_damaged_sweep_is_not_a_missing_one(run: Run) -> None:
+    with pytest.raises(NothingRecorded, match="has not been swept"):
+        run.effects  # noqa: B018 - the property raises
+    (run.dir / "effects.zarr" / "zero").mkdir(parents=True)
+    with pytest.raises(NotARun, match="remove that folder and sweep again") as damaged:
+        run.effects  # noqa: B018 - the property raises
+    assert damaged.type is NotARun and "idle heads" in examine(run).not_measured
+
+
+def test_a_bit_of_a_survey_is_named(run: Run) -> None:
+    write_survey(run.dir, "4-ab", {"tokens": np.arange(6)}, "a text")
+    found, corpus = read_survey(run.dir, "4-ab") or ({}, "")
+    assert found["tokens"].tolist() == [0, 1, 2, 3, 4, 5] and corpus == "a text" and check(run.dir).damaged == {}
+    path = survey_path(run.dir, "4-ab")
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    assert list(check(run.dir).damaged) == ["surveys/4-ab.safetensors"]
+    with pytest.raises(ValueError, match="remove it and survey again"):
+        read_survey(run.dir, "4-ab")
+
+
+def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:
+    for folder in ("trace.zarr", "snapshots", "resume"):
+        shutil.rmtree(run.dir / folder)
+    meta = json.loads((run.dir / "run.json").read_text())
+    digests = {"tokenizer.json": meta["digests"]["tokenizer.json"]}
+    (run.dir / "run.json").write_text(json.dumps({**meta, "status": "training", "step": 0, "digests": digests}))
+    assert check(run.dir).damaged == {} and diagnose(run) == []
+
+
+def test_a_trace_that_is_being_laid_out_is_not_damaged(run: Run) -> None:
+    shutil.rmtree(run.dir / "trace.zarr")
+    (run.dir / "trace.zarr" / "step").mkdir(parents=True)
+    with pytest.raises(ValueError, match="not laid out yet"):
+        diagnose(run)
+    lock = Lock(run.dir)
+    try:
+        assert diagnose(run) == []
+    finally:
+        lock.release()

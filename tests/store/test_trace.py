@@ -1,0 +1,135 @@
+"""The trace: rows that are committed, and only those."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tracer.store import Variable
+from tracer.store.trace import TraceWriter, committed, read_trace
+
+VARIABLES = {
+    "a": Variable((), ()),
+    "b": Variable(("layer", "head"), (2, 3)),
+    "pattern": Variable(("query_pos", "key_pos"), (4, 4), "float16"),
+}
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return TraceWriter.create(tmp_path / "t.zarr", 5, VARIABLES, {"param": (("param",), np.array(["W", "b.c"]), {})})
+
+
+def row(value):
+    return {"a": np.float32(value), "b": np.full((2, 3), value), "pattern": np.full((4, 4), value)}
+
+
+def test_only_flushed_rows_are_there(writer, tmp_path):
+    writer.append(0, row(0.0))
+    assert read_trace(tmp_path / "t.zarr")["step"].size == 0
+    writer.append(5, {"a": np.float32(1.0)})
+    writer.flush()
+    trace = read_trace(tmp_path / "t.zarr")
+    assert trace["step"].values.tolist() == [0, 5] and trace["param"].values.tolist() == ["W", "b.c"]
+    assert trace["a"].values.tolist() == [0.0, 1.0]
+    assert np.isnan(trace["b"][1]).all() and (trace["b"][0] == 0).all()
+
+
+def test_reopening_goes_on_after_the_last_committed_row(writer, tmp_path):
+    writer.append(0, row(0.0))
+    writer.flush()
+    writer.append(1, row(1.0))  # never flushed: the process dies here
+    again = TraceWriter(tmp_path / "t.zarr")
+    assert again.last_step == 0
+    again.append(0, row(9.0))  # passes again through what is there
+    again.append(1, row(1.0))
+    again.flush()
+    trace = read_trace(tmp_path / "t.zarr")
+    assert trace["step"].values.tolist() == [0, 1] and trace["a"].values.tolist() == [0.0, 1.0]
+
+
+def test_data_without_its_step_is_invisible(writer, tmp_path):
+    """The process dies between writing the arrays and committing them."""
+    writer.append(0, row(0.0))
+    writer.flush()
+    writer._arrays["a"][1:2] = 7.0
+    trace = read_trace(tmp_path / "t.zarr")
+    assert trace["a"].values.tolist() == [0.0]
+    again = TraceWriter(tmp_path / "t.zarr")
+    again.append(1, row(1.0))
+    again.flush()
+    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0.0, 1.0]
+
+
+def test_more_rows_than_planned(writer, tmp_path):
+    for step in range(9):
+        writer.append(step, row(step))
+        writer.flush()
+    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == list(range(9))
+
+
+def test_extending_takes_back_the_rows_from_a_step_on(writer, tmp_path):
+    for step in range(5):
+        writer.append(step, row(step))
+    writer.flush()
+    writer.extend(8, from_step=4)
+    assert read_trace(tmp_path / "t.zarr")["step"].values.tolist() == [0, 1, 2, 3]
+    writer.append(4, row(40.0))
+    writer.close()
+    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0, 1, 2, 3, 40]
+
+
+def test_a_trace_of_unknown_length_doubles(tmp_path):
+    """Nobody says how long somebody else's training will be."""
+    writer = TraceWriter.create(tmp_path / "t.zarr", 2, VARIABLES, {})
+    for step in range(5):
+        writer.append(10 * step, row(step))
+        writer.flush()
+    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == [0, 10, 20, 30, 40, -1, -1, -1]
+    assert read_trace(tmp_path / "t.zarr")["b"][:, 0, 0].values.tolist() == [0, 1, 2, 3, 4]
+    again = TraceWriter(tmp_path / "t.zarr")
+    again.append(50, row(5.0))
+    again.close()
+    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == [0, 10, 20, 30, 40, 50] and plain["a"].values[-1] == 5
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows"), [([], 0), ([-1, -1], 0), ([0, 5, 7], 3), ([0, 5, -1], 2), ([0, -1, 7], 1), ([-1, 7], 0)]
+)
+def test_committed_rows_end_at_the_first_that_is_only_reserved(steps, rows):
+    assert committed(np.array(steps, np.int64)) == rows
+
+
+def test_steps_in_any_order(tmp_path):
+    TraceWriter.create(tmp_path / "t.zarr", 3, VARIABLES, {})
+    writer = TraceWriter(tmp_path / "t.zarr", any_order=True)
+    for step in (5, 1, 5, 3):
+        writer.append(step, row(step))
+    writer.flush()
+    again = TraceWriter(tmp_path / "t.zarr", any_order=True)
+    assert again.steps == {1, 3, 5}
+    again.append(3, row(9.0))
+    again.append(0, row(0.0))
+    again.close()
+    trace = read_trace(tmp_path / "t.zarr")
+    assert trace["step"].values.tolist() == trace["a"].values.tolist() == [5, 1, 3, 0]
+
+
+def test_closing_cuts_off_what_was_reserved(writer, tmp_path):
+    writer.append(3, row(3.0))
+    writer.close()
+    with xr.open_zarr(tmp_path / "t.zarr", chunks=None) as plain:
+        assert plain["step"].values.tolist() == [3] and plain["b"].shape == (1, 2, 3)
+
+
+def test_an_unknown_variable_is_our_own_mistake(writer):
+    with pytest.raises(AssertionError, match="no variable"):
+        writer.append(0, {"c": np.float32(0)})
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "steps"), [((), "float32", 64), ((2, 4), "float32", 64), ((5, 2, 4, 64, 64), "float16", 1)]
+)
+def test_chunks_hold_many_small_rows_or_one_large(shape, dtype, steps):
+    assert Variable(("x",) * len(shape), shape, dtype).chunks()[0] == steps

@@ -46,7 +46,7 @@ from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import bare, plain
 from tracer.watching.tokens import Words
 from tracer.watching.training_passes import TrainingPasses, unseen_because
-from tracer.watching.updates import Update, moved_by, row_of
+from tracer.watching.updates import Update, moved_by, row_of, unknown
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
@@ -376,8 +376,7 @@ class LoopRecorder:
             "place": np.array(self.ranks.place), "stop": np.array(self._alerts.stop),
             "trouble": np.array(bool(self._trouble)),
         }  # fmt: skip
-        update = update or Update(probing.params, self._measuring, probing.heads, listen=False)
-        norms = update.norms()
+        norms = unknown(probing.params, probing.heads) if update is None else update.norms()
         given |= {f"norm/{name}": x for name, x in norms.items()}
         split = self.ranks.split if len(self.ranks.split) > 1 else []
         parted = {

@@ -297,50 +297,17 @@ def ls(root: str | None = None, /, json: bool = False) -> int:
         root: The folder. Default: checkpoints/, or those of MANYEYES_RUNS.
         json: Print them as JSON.
     """
-    from tracer.store import ROOTS, broken_runs, list_runs
+    from tracer.cli import listing
+    from tracer.store import ROOTS
 
-    runs, broken = list_runs(root), broken_runs(root)
-    rows: list[dict[str, Any]] = []
-    for run in runs:
-        meta = run.meta
-        try:
-            about = run.about
-            rows.append({
-                "run": run.name, "directory": str(run.dir), "kind": about.kind, "preset": meta.get("preset"),
-                "author": about.author, "status": run.status, "step": int(meta["step"]), "planned": about.steps,
-                "snapshots": len(run.steps), "n_params": int(meta["n_params"]), "created": str(meta["created"]),
-            })  # fmt: skip
-        except (TypeError, ValueError) as error:  # run.json was damaged by hand, or has fields of a later version
-            broken[run.name] = str(error)
+    rows, broken = listing.rows(root)
     if json:
         _print(runs=rows, broken=broken)
     elif not rows and not broken:
         _say(f"no runs below {root or ', '.join(map(str, ROOTS))}; `tracer demo` trains one")
     else:
-        _table(rows, broken)
+        listing.table(rows, broken)
     return 0
-
-
-def _table(rows: list[dict[str, Any]], broken: dict[str, str]) -> None:
-    """The runs in columns, then why the others cannot be opened."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("run", "preset", "status", "step", "snapshots", "parameters", "created (UTC)", box=None)
-    for row in rows:
-        what = row["preset"] or "-" if row["kind"] == "trained" else f"{row['kind']} {row['author']}".strip()
-        planned = "" if row["planned"] is None else f"/{row['planned']}"
-        cells = (
-            row["run"], what, row["status"], f"{row['step']}{planned}", str(row["snapshots"]), f"{row['n_params']:,}",
-            row["created"][:16].replace("T", " "),
-        )  # fmt: skip
-        table.add_row(*map(escape, cells))
-    for name in broken:
-        table.add_row(escape(name), "-", "unreadable")
-    Console(width=200).print(table)  # a name cut off at the edge of the terminal could not be typed again
-    for name, reason in broken.items():
-        _say(f"{name}: {reason}")
 
 
 def export(run: str, directory: str, /, step: int | None = None, to: Literal["huggingface"] = "huggingface") -> int:

@@ -106,6 +106,20 @@ class Probing:
             row["pattern"] = np.concatenate(pictures)
         return row
 
+    def not_finite(self, step: int, where: str = "") -> dict[str, Any] | None:
+        """Where a model is broken, as run.json says it: its first such attention, else weight, else `where`."""
+        bad = [name for name, p in self.params.items() if not bool(p.isfinite().all())]
+        layer = self.broken
+        where = bad[0] if bad else where
+        if layer is not None:
+            where = self.watcher.layers[layer].name
+        if not where:
+            return None
+        text = f"not finite at step {step}, first in {where}" + ("" if layer is None else f" (layer {layer})")
+        if bad:
+            text += f"; {len(bad)} of {len(self.params)} weights are not finite, the first is {bad[0]}"
+        return {"step": step, "text": text, "non_finite": {"where": where, "step": step, "layer": layer, "head": None}}
+
     def _losses(self, output: Any) -> dict[str, Any]:
         """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""
         if self.held_out is not None:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tracer.cli import configs
-from tracer.config import TrainConfig, to_dict
+from tracer.config import TrainConfig
+from tracer.config.fields import to_dict
 from tracer.store import open_run, resolve
 
 

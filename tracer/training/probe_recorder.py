@@ -6,9 +6,6 @@ gradients of training batch t, and the size of the update that follows.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ from tracer.interventions.edits import recording
 from tracer.measures import HEAD_MEASURES, MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
+from tracer.training.clock import Clock
 
 PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
 SCALARS = (
@@ -74,7 +72,7 @@ class ProbeRecorder:
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
-        self.seconds = 0.0
+        self.clock = Clock(self.device)
 
     def layout(self) -> tuple[dict[str, Variable], dict[str, Any]]:
         """The variables and coordinates of this run's trace, each with its registry row as attributes."""
@@ -114,21 +112,6 @@ class ProbeRecorder:
             ),
         }  # fmt: skip
         return variables, coords
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """What runs inside counts as the cost of recording."""
-        began = self.now()
-        try:
-            yield
-        finally:
-            self.seconds += self.now() - began
-
-    def now(self) -> float:
-        """Seconds, once the device has done what it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
 
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:

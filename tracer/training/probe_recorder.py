@@ -17,12 +17,11 @@ from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, SE, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, PARAM_MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.training.clock import Clock
 
-PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
 SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
@@ -85,15 +84,15 @@ class ProbeRecorder:
         shapes |= {name: ((), ()) for name in SCALARS}
         shapes["loss_by_position"] = (("pos",), (c.n_ctx,))
         shapes["resid_rms"] = (("depth",), (c.n_layers + 1,))
-        variables = {name: Variable(dims, shape, attrs=_attrs(name)) for name, (dims, shape) in shapes.items()}
+        variables = {name: Variable(dims, shape, attrs=MEASURES[name].attrs) for name, (dims, shape) in shapes.items()}
         variables |= {
-            name + SE: Variable(*shapes[name], attrs=_attrs(name) | {"long_name": f"Standard error of {name}"})
+            name + SE: Variable(*shapes[name], attrs=MEASURES[name].attrs | {"long_name": f"Standard error of {name}"})
             for name in UNSURE
         }
-        variables["tokens_seen"] = Variable((), (), "float64", _attrs("tokens_seen"))
+        variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
         variables["pattern"] = Variable(
             ("prompt", "layer", "head", "query_pos", "key_pos"), (n_prompts, *heads, self.width, self.width), "float16",
-            _attrs("pattern"),
+            MEASURES["pattern"].attrs,
         )  # fmt: skip
         names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]
         tokens = np.full((n_prompts, self.width), -1, np.int64)
@@ -236,11 +235,3 @@ def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor
 
 def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:
     return stream.float().pow(2).mean(-1).sqrt().median()
-
-
-def _attrs(name: str) -> dict[str, Any]:
-    measure = MEASURES[name]
-    return {
-        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
-        "probe": measure.probe or "",
-    }  # fmt: skip

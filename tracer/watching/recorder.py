@@ -72,6 +72,8 @@ class LoopRecorder:
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
+        for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
+            other.close(InterruptedError("the model is recorded anew"))
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
@@ -111,6 +113,7 @@ class LoopRecorder:
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
         ]
+        _MADE.add(self)
         at_exit(_close, weakref.ref(self))
 
     def __enter__(self) -> LoopRecorder:
@@ -195,8 +198,6 @@ class LoopRecorder:
         finally:
             probing.writer.close(status, **facts)
             self.ranks.leave()
-
-    # The loop goes by.
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
@@ -387,6 +388,7 @@ class LoopRecorder:
         return update
 
 
+_MADE: weakref.WeakSet[LoopRecorder] = weakref.WeakSet()
 at_exit = getattr(threading, "_register_atexit", atexit.register)
 """Before the program's pools of threads end, which writing needs; plain atexit comes after them."""
 

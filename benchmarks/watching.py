@@ -22,7 +22,8 @@ from torch import Tensor, nn
 import tracer
 from benchmarks.measure import in_turn, ratio
 from benchmarks.models import spread
-from tracer.watching.recorder import Looks, LoopRecorder
+from tracer.watching.largest import Looks
+from tracer.watching.recorder import LoopRecorder
 
 STEPS = 120
 ROUNDS = 3
@@ -187,7 +188,7 @@ def measure(loop: Callable[..., None], folder: Path) -> Costs:
             return recorders[0]
 
         torch.manual_seed(0)
-        loop(watch, lambda: stamps.append((time.perf_counter(), time.process_time(), recorders[0].seconds)))
+        loop(watch, lambda: stamps.append((time.perf_counter(), time.process_time(), recorders[0].pace.seconds)))
         (began, cpu_began, before), (ended, cpu_ended, after) = stamps[0], stamps[-1]
         closing = time.perf_counter()
         recorders[0].close()

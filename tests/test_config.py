@@ -10,16 +10,8 @@ from typing import Any
 
 import pytest
 
-from tracer.config import (
-    DataConfig,
-    InitConfig,
-    ModelConfig,
-    OptimConfig,
-    RecordConfig,
-    TrainConfig,
-    from_dict,
-    to_dict,
-)
+from tracer.config import DataConfig, InitConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
+from tracer.config.fields import from_dict, to_dict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -92,7 +84,7 @@ def test_an_unknown_word_lists_the_known_ones() -> None:
         'from_dict(TrainConfig, {"model": {"init": {"pos": "big"}}})': "pos='big' is not one of fan_in, linear",
     }
     # in a process of its own: here the tests' run-time type checks would speak first
-    code = "import sys\nfrom tracer.config import *\nfor text in sys.argv[1:]:\n"
+    code = "import sys\nfrom tracer.config import *\nfrom tracer.config.fields import *\nfor text in sys.argv[1:]:\n"
     code += "    try: eval(text)\n    except ValueError as error: print(error)\n"
     done = subprocess.run([sys.executable, "-c", code, *wrong], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines() == list(wrong.values())

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tracer.cli.configs import many, read
-from tracer.config import TrainConfig, to_dict
+from tracer.config import TrainConfig
+from tracer.config.fields import to_dict
 from tracer.presets import PRESETS
 
 DEMO = PRESETS["demo"].config

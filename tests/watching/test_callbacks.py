@@ -42,6 +42,28 @@ def test_hugging_face_trainer(here: Path, build: Callable[..., Any], tokenizer_o
         assert torch.equal(run.model(60)(ROWS[:2]), model.eval()(ROWS[:2]).logits)
 
 
+def test_a_trainer_that_was_interrupted_begins_anew(here: Path, build: Callable[..., Any]) -> None:
+    """As in a notebook: the program goes on after Ctrl-C."""
+
+    class Interrupts(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if open_run("hf").status == "training" and state.global_step == 3 and not Path("checkpoints/hf-2").exists():
+                raise KeyboardInterrupt
+
+    args = TrainingArguments(
+        "out", max_steps=5, per_device_train_batch_size=4, report_to=[], save_strategy="no", logging_strategy="no",
+        disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    data: Any = [{"input_ids": row, "labels": row} for row in ROWS]
+    recorded: Any = tracer.TrainerCallback("hf", every=2)
+    trainer = Trainer(build("gpt2"), args, train_dataset=data, callbacks=[recorded, Interrupts()])
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    trainer.train()
+    assert open_run("hf").status == "stopped" and open_run("hf-2").status == "finished"
+    assert open_run("hf").trace["step"].values.tolist() == [0, 1, 2]
+
+
 @pytest.mark.parametrize("accumulate", [1, 2, 4])
 def test_the_loss_is_the_one_that_trainer_logs(here: Path, build: Callable[..., Any], accumulate: int) -> None:
     """It hands a model only the share of each micro-batch, which here have different numbers of labels."""

@@ -155,6 +155,10 @@ def test_what_is_recorded_is_true(here: Path, gpt: Callable[..., Any], tokenizer
             trace["update_ratio"].sel(step=step), 0.1 * grads[step] / norms.where(norms > 0, nan), rtol=1e-2
         )
         assert float(trace["learning_rate"].sel(step=step)) == pytest.approx(0.1)
+    last = trace.sel(step=3)  # no update follows it, but its weights are known
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+    np.testing.assert_allclose(last["weight_norm"], tensor_norms(weights), rtol=1e-6)
+    assert np.isfinite(last["head_weight_norm"]).all() and np.isnan(last["grad_norm"]).all()
     assert set(HEAD_MEASURES) <= set(trace.data_vars)
 
 

@@ -73,6 +73,27 @@ def test_a_loop_that_raises_inside_a_with_block(here: Path, gpt: Callable[..., A
     assert open_run("r").status == "stopped" and open_run("r").meta["error"] == "KeyError: 'label'"
 
 
+def test_a_recorder_that_was_closed_says_nothing_more(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+    with tracer.watch(model, run="r") as recorder:
+        model(torch.zeros(2, 5, dtype=torch.long))
+    recorder.step(0.5)
+    recorder.evaluated(0.5)
+    recorder.close()
+    assert recorder.off is None and open_run("r").status == "finished"
+
+
+def test_a_model_that_is_recorded_anew_is_recorded_once(here: Path, gpt: Callable[..., Any]) -> None:
+    model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
+    for _ in range(2):
+        recorder = tracer.watch(model, run="r", every=1)
+        model(ids)
+        recorder.step(0.5)  # and then the loop is interrupted
+    assert open_run("r").status == "stopped" and open_run("r").meta["error"].endswith("recorded anew")
+    recorder.close()
+    assert open_run("r-2").status == "finished"
+
+
 @pytest.mark.parametrize(
     ("bad", "says"),
     [("h.1.attn.c_attn.weight", "first in h.1.attn (layer 1)"), ("lm_head.weight", "first in wte.weight")],

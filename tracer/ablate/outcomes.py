@@ -227,10 +227,7 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
 def _attrs(name: str) -> dict[str, Any]:
     measure = MEASURES[name]
     bounds = {"valid_min": measure.low, "valid_max": measure.high}
-    return {
-        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
-        "probe": measure.probe, **{key: value for key, value in bounds.items() if value is not None},
-    }  # fmt: skip
+    return measure.attrs | {key: value for key, value in bounds.items() if value is not None}
 
 
 def disagreements(effects: Mapping[str, Estimate]) -> list[tuple[str, str]]:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracer.config import TrainConfig, from_dict, to_dict
+from tracer.config import TrainConfig
+from tracer.config.fields import from_dict, to_dict
 from tracer.presets import PRESETS
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tracer.cli import configs
 from tracer.cli.output import say
-from tracer.config import TrainConfig, to_dict
+from tracer.config import TrainConfig
+from tracer.config.fields import to_dict
 from tracer.store import open_run, resolve
 
 

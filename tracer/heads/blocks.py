@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.heads import definitions, masks, pools
-from tracer.heads.definitions import group_size, keys_seen
+from tracer.heads.definitions import Keys, Queries, group_size, keys_seen
 from tracer.heads.masks import NO_KEY, Mask
 from tracer.heads.tiles import budget, tiles
 
@@ -85,8 +85,8 @@ FUSED = {"entropy", "entropy_normalised", "confidence", *SHARES}
 
 @torch.no_grad()
 def stats(
-    q: Float[Tensor, "batch query_pos head d_head"],
-    k: Float[Tensor, "batch key_pos kv_head d_head"],
+    q: Queries,
+    k: Keys,
     tokens: Int[Tensor, "batch query_pos"] | None = None,
     *,
     scale: float,

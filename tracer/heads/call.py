@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
-from tracer.heads.definitions import pattern, scores
+from tracer.heads.definitions import Keys, Queries, pattern, scores
 from tracer.heads.explicit import stats_from_pattern
 from tracer.heads.row_maxima import row_maxima
 
@@ -23,8 +23,8 @@ class AttentionCall:
 
     layer: int
     v: Float[Tensor, "batch key_pos kv_head d_value"]
-    q: Float[Tensor, "batch query_pos head d_head"] | None = None
-    k: Float[Tensor, "batch key_pos kv_head d_head"] | None = None
+    q: Queries | None = None
+    k: Keys | None = None
     scale: float = 1.0
     causal: bool = True
     mask: Tensor | None = None

@@ -22,6 +22,8 @@ from torch import Tensor
 from tracer.heads import masks
 from tracer.heads.masks import Mask
 
+Queries = Float[Tensor, "batch query_pos head d_head"]
+Keys = Float[Tensor, "batch key_pos kv_head d_head"]
 Pattern = Float[Tensor, "*batch query_pos key_pos"]
 Rows = Float[Tensor, "*batch query_pos"]
 
@@ -62,12 +64,7 @@ def of_rows(
 
 
 def pattern(
-    q: Float[Tensor, "batch query_pos head d_head"],
-    k: Float[Tensor, "batch key_pos kv_head d_head"],
-    *,
-    scale: float,
-    causal: bool = True,
-    mask: Mask | None = None,
+    q: Queries, k: Keys, *, scale: float, causal: bool = True, mask: Mask | None = None
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
     """softmax over visible keys of scale * q . k (plus a mask of numbers), all of it at once.
 
@@ -79,12 +76,7 @@ def pattern(
 
 
 def scores(
-    q: Float[Tensor, "batch query_pos head d_head"],
-    k: Float[Tensor, "batch key_pos kv_head d_head"],
-    *,
-    scale: float,
-    causal: bool = True,
-    mask: Mask | None = None,
+    q: Queries, k: Keys, *, scale: float, causal: bool = True, mask: Mask | None = None
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
     """What `pattern` is the softmax of: scale * q . k plus the mask, about -1e30 where a key is hidden."""
     dtype, (head, kv_head) = torch.promote_types(q.dtype, torch.float32), (q.shape[2], k.shape[2])

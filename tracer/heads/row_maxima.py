@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads import masks
-from tracer.heads.definitions import group_size
+from tracer.heads.definitions import Keys, Queries, group_size
 from tracer.heads.masks import NO_KEY, Mask
 from tracer.heads.tiles import budget, tiles
 
@@ -22,12 +22,7 @@ ALL = slice(None)
 
 @torch.no_grad()
 def row_maxima(
-    q: Float[Tensor, "batch query_pos head d_head"],
-    k: Float[Tensor, "batch key_pos kv_head d_head"],
-    *,
-    scale: float,
-    causal: bool = True,
-    mask: Mask | None = None,
+    q: Queries, k: Keys, *, scale: float, causal: bool = True, mask: Mask | None = None
 ) -> Float[Tensor, "batch head query_pos"]:
     """max over visible keys of scale * q . k (+ mask), exactly; -inf in a row that sees no key.
 

@@ -62,7 +62,7 @@ def open_hf(
                 row["weight_norm"] = _norms(probing.params)
                 assert probing.writer is not None
                 facts = {"step": step}
-                if ended == "finished" and (found := _not_finite(probing, step)):
+                if ended == "finished" and (found := probing.not_finite(step)):
                     ended, facts = "diverged", facts | {"divergence": found}
                 probing.writer.record(step, row)
                 probing.writer.flush()
@@ -84,18 +84,6 @@ def _begun(directory: Path, facts: dict[str, Any]) -> Run | None:
     run = open_run(directory)
     same = all(run.meta.get(name) == value for name, value in facts.items())
     return run if same and run.status in ("interrupted", "stopped") else None
-
-
-def _not_finite(probing: Probing, step: int) -> dict[str, Any] | None:
-    """Where a checkpoint is broken, as run.json says it: weights, or attention, that are no numbers."""
-    bad = [name for name, weight in probing.params.items() if not bool(weight.isfinite().all())]
-    if not bad and probing.broken is None:
-        return None
-    where = bad[0] if bad else probing.watcher.layers[probing.broken or 0].name
-    text = f"not finite at step {step}, first in {where}"
-    text += f"; {len(bad)} of {len(probing.params)} weights are not finite" if bad else ""
-    layer = None if bad else probing.broken
-    return {"step": step, "text": text, "non_finite": {"step": step, "where": where, "layer": layer, "head": None}}
 
 
 def _sources(model: str | Path, revisions: Sequence[str] | None) -> dict[int, dict[str, Any]]:

@@ -49,6 +49,14 @@ class Measure:
     chance: Callable[[Setting], float] | None = None
     """The value that uniform attention, or a model that knows nothing, would have; nan where that is undefined."""
 
+    @property
+    def attrs(self) -> dict[str, str]:
+        """What is said of it beside its array."""
+        return {
+            "long_name": self.label, "units": self.unit, "formula": self.formula, "source": self.source,
+            "probe": self.probe,
+        }  # fmt: skip
+
     def at_chance(self, setting: Setting | None) -> float | None:
         """`chance`, or None where there is no such value or the setting does not say enough."""
         value = self.chance(setting) if self.chance and setting else float("nan")

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.config import ModelConfig, TrainConfig, from_dict
+from tracer.config import ModelConfig, TrainConfig
+from tracer.config.fields import from_dict
 from tracer.measures.abilities import Asked
 from tracer.store import about
 from tracer.store.effects import read_effects

@@ -99,7 +99,7 @@ class Tracking:
                 what(service)
             except Exception as error:
                 del self._services[name]
-                _say(f"manyeyes tells {name} nothing more, training goes on: {type(error).__name__}: {error}")
+                say(f"manyeyes tells {name} nothing more, training goes on: {type(error).__name__}: {error}")
 
 
 def check(names: Sequence[str]) -> None:
@@ -122,9 +122,9 @@ def flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-def _say(text: str) -> None:
-    """A warning, even where warnings are errors: no tracker may end a training."""
+def say(text: str) -> None:
+    """A warning, even where warnings are errors: nothing that records may end somebody's training."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except RuntimeWarning as warning:
-        sys.stderr.write(f"{warning}\n")
+    except RuntimeWarning:
+        sys.stderr.write(f"{text}\n")

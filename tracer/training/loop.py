@@ -20,7 +20,8 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from tracer import data as data_module
-from tracer.config import TrainConfig, to_dict
+from tracer.config import TrainConfig
+from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording

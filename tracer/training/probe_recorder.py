@@ -6,9 +6,6 @@ gradients of training batch t, and the size of the update that follows.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,11 +17,11 @@ from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, SE, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, PARAM_MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
+from tracer.training.clock import Clock
 
-PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
 SCALARS = (
     "train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss", "tokens_seen", "step_ms", "clip_factor",
     "learning_rate",
@@ -74,7 +71,7 @@ class ProbeRecorder:
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
-        self.seconds = 0.0
+        self.clock = Clock(self.device)
 
     def layout(self) -> tuple[dict[str, Variable], dict[str, Any]]:
         """The variables and coordinates of this run's trace, each with its registry row as attributes."""
@@ -87,15 +84,15 @@ class ProbeRecorder:
         shapes |= {name: ((), ()) for name in SCALARS}
         shapes["loss_by_position"] = (("pos",), (c.n_ctx,))
         shapes["resid_rms"] = (("depth",), (c.n_layers + 1,))
-        variables = {name: Variable(dims, shape, attrs=_attrs(name)) for name, (dims, shape) in shapes.items()}
+        variables = {name: Variable(dims, shape, attrs=MEASURES[name].attrs) for name, (dims, shape) in shapes.items()}
         variables |= {
-            name + SE: Variable(*shapes[name], attrs=_attrs(name) | {"long_name": f"Standard error of {name}"})
+            name + SE: Variable(*shapes[name], attrs=MEASURES[name].attrs | {"long_name": f"Standard error of {name}"})
             for name in UNSURE
         }
-        variables["tokens_seen"] = Variable((), (), "float64", _attrs("tokens_seen"))
+        variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
         variables["pattern"] = Variable(
             ("prompt", "layer", "head", "query_pos", "key_pos"), (n_prompts, *heads, self.width, self.width), "float16",
-            _attrs("pattern"),
+            MEASURES["pattern"].attrs,
         )  # fmt: skip
         names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]
         tokens = np.full((n_prompts, self.width), -1, np.int64)
@@ -114,21 +111,6 @@ class ProbeRecorder:
             ),
         }  # fmt: skip
         return variables, coords
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """What runs inside counts as the cost of recording."""
-        began = self.now()
-        try:
-            yield
-        finally:
-            self.seconds += self.now() - began
-
-    def now(self) -> float:
-        """Seconds, once the device has done what it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
 
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:
@@ -253,11 +235,3 @@ def _logits(model: Transformer, x: Tensor, z: Tensor, at: slice) -> Float[Tensor
 
 def _rms(stream: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, ""]:
     return stream.float().pow(2).mean(-1).sqrt().median()
-
-
-def _attrs(name: str) -> dict[str, Any]:
-    measure = MEASURES[name]
-    return {
-        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
-        "probe": measure.probe or "",
-    }  # fmt: skip

@@ -92,12 +92,12 @@ class TrainingSession:
         due = force or age > max(CHECKPOINT_SECONDS, 100 * self.checkpoint_seconds)
         if not due and step not in self.snapshots:
             return
-        with self.recorder.timed():
-            began = self.recorder.now()
+        with self.recorder.clock.timed():
+            began = self.recorder.clock.now()
             if due:  # before the snapshot: weights without a point to go on from would be a dead end
                 if step == self.start or self._healthy():
                     self.writer.checkpoint(step, state(), cost=self._cost())
-                self.checkpointed = self.recorder.now()
+                self.checkpointed = self.recorder.clock.now()
                 self.checkpoint_seconds = self.checkpointed - began
             if step in self.snapshots:
                 self.writer.snapshot(step, self.model.state_dict())
@@ -110,7 +110,7 @@ class TrainingSession:
         if step not in self.records:
             return
         step_ms = self._step_ms(step)
-        with self.recorder.timed():
+        with self.recorder.clock.timed():
             self.norms = self.recorder.before_update()
             with_context = step % self.recorder.icl_every == 0 or step == self.config.steps
             self.row = self.recorder.measure(self.model, step in self.snapshots, with_context)
@@ -121,7 +121,7 @@ class TrainingSession:
         """After the update (None: there was none, this is the last row): add u, store the row, log when due."""
         if self.row is None:
             return
-        with self.recorder.timed():
+        with self.recorder.clock.timed():
             if lr is None or clip_factor is None:
                 self.row |= fetch(self.norms)
             else:
@@ -164,7 +164,7 @@ class TrainingSession:
             return self.earlier.get(name, 0.0) + now
 
         total = so_far("seconds", time.perf_counter() - self.began)
-        recording = so_far("recording_seconds", self.recorder.seconds)
+        recording = so_far("recording_seconds", self.recorder.clock.seconds)
         samples = so_far("samples_seconds", self.extra_seconds)
         records = so_far("records", sum(self.start <= s <= self.step for s in self.records))
         training = max(total - recording - samples, 1e-9)
@@ -181,7 +181,7 @@ class TrainingSession:
 
     def _step_ms(self, step: int) -> float:
         """Mean milliseconds of a step since the last record, without recording and sampling."""
-        now = self.recorder.now() - self.recorder.seconds - self.extra_seconds
+        now = self.recorder.clock.now() - self.recorder.clock.seconds - self.extra_seconds
         (mark, then), self.mark = self.mark, (step, now)
         return 1000 * (now - then) / (step - mark) if step > mark else float("nan")
 

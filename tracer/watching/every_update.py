@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tracer.store import RunWriter
+from tracer.watching.inputs import loss_of
 from tracer.watching.pace import Pace
 
 MOST_WAITING, SECONDS = 256, 2.0
@@ -30,6 +31,7 @@ class EveryUpdate:
         self._told: list[bool] = []
         """Was there a loss?"""
         self._rate: Any = float("nan")
+        self._loss: Tensor | None = None
         self._tokens = 0
         self._mark: tuple[float, float] | None = None
         self._given = time.perf_counter()
@@ -43,12 +45,24 @@ class EveryUpdate:
             ids = (x for x in itertools.chain(args, kwargs.values()) if isinstance(x, Tensor) and x.ndim == 2)
             self._tokens += next((x.numel() for x in ids if not x.is_floating_point()), 0)
 
+    def returned(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
+        """The loss of the last pass; of Hugging Face's Trainer, which hands every micro-batch its share of the step's
+        loss, the sum of these."""
+        if not torch.is_grad_enabled():  # an evaluation
+            return
+        loss = loss_of(output)
+        if kwargs.get("num_items_in_batch") is None:
+            self._loss = loss
+        elif module.training and loss is not None:
+            self._loss = loss if self._loss is None else self._loss + loss
+
     def rate(self, lr: Any) -> None:
         """The optimiser is about to step, at this learning rate."""
         self._rate = lr.detach().clone() if isinstance(lr, Tensor) else lr
 
     def made(self, step: int, loss: Tensor | float | None) -> None:
-        """The update after `step` others is made."""
+        """The update after `step` others is made; where no loss is given, it is what the model returned."""
+        loss, self._loss = self._loss if loss is None else loss, None
         now, before = (time.perf_counter(), self._pace.seconds), self._mark
         self._mark = now
         self._steps.append(step)

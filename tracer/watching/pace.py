@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import torch
 
+from tracer.training.clock import Clock
 
-class Pace:
+
+class Pace(Clock):
     """A clock of two: training, and everything that recording adds to it.
 
     Measurements and looks at training passes share `share` of the training time, half each; who asks for them at
@@ -18,30 +20,14 @@ class Pace:
     """
 
     def __init__(self, share: float, every: int | None) -> None:
+        super().__init__(torch.device("cpu"))
         self.share, self.every = share, every
-        self.device = torch.device("cpu")
-        self.seconds = 0.0
-        """Spent on recording so far, on looking at passes too."""
         self.looking = 0.0
-        """Of these, on looking at passes."""
+        """Seconds of recording that were spent on looking at passes."""
         self.records = 0
         self.began = time.perf_counter()
         self._mark = (self.began, 0, 0.0)
         self._setup = self._last = self._pass = 0.0
-
-    def now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
-
-    @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
-        """What runs inside counts as the cost of recording."""
-        began = self.now()
-        try:
-            yield
-        finally:
-            self.seconds += self.now() - began
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, PARAM_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import MATRICES, fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
@@ -43,7 +42,6 @@ PATTERN_ROW_BYTES = 4 << 20
 FIRST_ROWS, FIRST_UPDATES = 1024, 4096
 """Room for records and for updates to begin with; it doubles."""
 SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate", "clip_factor")
-PARAM_MEASURES = ("grad_norm", "grad_norm_clipped", "weight_norm", "update_ratio")
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second")
@@ -105,6 +103,20 @@ class Probing:
         if with_patterns:
             row["pattern"] = np.concatenate(pictures)
         return row
+
+    def not_finite(self, step: int, where: str = "") -> dict[str, Any] | None:
+        """Where a model is broken, as run.json says it: its first such attention, else weight, else `where`."""
+        bad = [name for name, p in self.params.items() if not bool(p.isfinite().all())]
+        layer = self.broken
+        where = bad[0] if bad else where
+        if layer is not None:
+            where = self.watcher.layers[layer].name
+        if not where:
+            return None
+        text = f"not finite at step {step}, first in {where}" + ("" if layer is None else f" (layer {layer})")
+        if bad:
+            text += f"; {len(bad)} of {len(self.params)} weights are not finite, the first is {bad[0]}"
+        return {"step": step, "text": text, "non_finite": {"where": where, "step": step, "layer": layer, "head": None}}
 
     def _losses(self, output: Any) -> dict[str, Any]:
         """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""
@@ -359,12 +371,9 @@ def _width(layers: list[Layer], n_prompts: int) -> int:
     return fits[0] if fits else WIDTHS[-1]
 
 
-def attrs(name: str, kind: str) -> dict[str, Any]:
+def attrs(name: str, kind: str) -> dict[str, str]:
     """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch."""
-    measure = MEASURES[name]
+    found = MEASURES[name].attrs
     if kind == "watched" and name == "val_loss":  # of a model that gives its loss, only its author knows the unit
-        measure = replace(measure, unit="", formula="mean loss on the batches given as held_out")
-    return {
-        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
-        "probe": "train" if kind == "watched" and measure.probe == "text" else measure.probe,
-    }  # fmt: skip
+        found |= {"units": "", "formula": "mean loss on the batches given as held_out"}
+    return found | {"probe": "train"} if kind == "watched" and found["probe"] == "text" else found

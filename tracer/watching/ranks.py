@@ -1,11 +1,10 @@
-"""The processes that train one model together: who is there, what each found, and how it becomes one record.
+"""The processes that train one model together: who is there, and a way for what each found.
 
 1. Before anything is sent, all say through the rendezvous store that they are there (`agree`): nobody waits for a
    process in which nobody called `tracer.watch`.
 2. Every process measures the same kept sequences, those of rank 0, in step: where weights are sharded (FSDP) no process
    can run the model by itself. Heads that are split (tensor parallel) are put side by side again.
-3. Once a record, one all-gather of one vector: losses are averaged, largest logits maximised, squares of norms summed
-   over shards. Rank 0 writes.
+3. Once a record, one all-gather of one vector, of which `gathering` makes one record. Rank 0 writes.
 """
 
 from __future__ import annotations

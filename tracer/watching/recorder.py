@@ -19,43 +19,41 @@ import contextlib
 import math
 import sys
 import threading
-import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tracer.diagnosis import Finding
-from tracer.store import ROOT, RunWriter, newest, open_run, unused
-from tracer.tracking import Tracking, scalars
-from tracer.tracking.tracking import check
-from tracer.watching.alerts import Alerts, OnFinding
+from tracer.store import ROOT, newest, unused
+from tracer.tracking import scalars
+from tracer.tracking.tracking import say
+from tracer.watching import gathering
+from tracer.watching.alerts import OnFinding
 from tracer.watching.calls import Calls
 from tracer.watching.every_update import EveryUpdate, write
 from tracer.watching.held_out import HeldOut
-from tracer.watching.inputs import Inputs, batch_axis_first, loss_of
+from tracer.watching.inputs import Inputs
+from tracer.watching.kept import kept
+from tracer.watching.largest import LargestLogits, Looks
 from tracer.watching.pace import Pace
 from tracer.watching.probing import Probing
-from tracer.watching.ranks import Ranks, copies, data_parallel, sharded, side_by_side
+from tracer.watching.ranks import Ranks, sharded
 from tracer.watching.refusals import CannotWatch
-from tracer.watching.sites import bare, plain
+from tracer.watching.sites import bare
+from tracer.watching.snapshots import Snapshots
+from tracer.watching.telling import OnRecord, Telling
 from tracer.watching.tokens import Words
-from tracer.watching.training_passes import TrainingPasses, unseen_because
-from tracer.watching.updates import Update, moved_by, row_of
+from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
 ROWS = 8
 """Sequences of the first batch that are kept, at most; and at most a sixteenth of it."""
-Looks = Literal["share", "every", "never"]
-"""Which training passes are looked at for their largest logits: those that half of `share` pays for, each, or none."""
-OnRecord = Callable[[int, dict[str, float]], object]
-"""Called with the step of a record and `last`, in the process that writes."""
 
 
 class LoopRecorder:
@@ -71,19 +69,17 @@ class LoopRecorder:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
         if every is not None and every < 1:
             raise ValueError(f"every={every} must be at least 1, or None to let `share` decide")
-        if max_logits not in get_args(Looks):
-            raise ValueError(f"max_logits={max_logits!r} is none of {', '.join(map(repr, get_args(Looks)))}")
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
-        if track is not None:
-            check((track,) if isinstance(track, str) else track)
         self.model = bare(model)
+        for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
+            other.close(InterruptedError("the model is recorded anew"))
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
         self.words = Words(tokenizer)
         self.held_out = None if held_out is None else HeldOut(held_out)
-        self.rows, self.snapshot_mb, self._looks = rows, snapshot_mb, max_logits
+        self.rows = rows
         self.steps = start_step or 0
         """Updates made so far, those of the jobs before this one too."""
         self.off: str | None = None
@@ -94,39 +90,30 @@ class LoopRecorder:
         """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
-        self.max_logits_unseen = ""
-        """Why no training pass can be looked at; empty where they are."""
-        self.should_stop = False
-        """Did `on_finding` ask for the training to stop? Of several processes in all alike, from the next record on."""
         self.pace = Pace(share, every)
         self.ranks = Ranks()
         self.probing: Probing | None = None
-        self._alerts = Alerts(self.dir, on_finding, share)
-        self._alerted = on_finding is not None or track is not None
-        self._on_record, self._track = on_record, track
-        self._tracking: Tracking | None = None
-        self._passes: TrainingPasses | None = None
-        self._largest: Tensor | None = None
+        self._telling = Telling(self.dir, share, track, on_record, on_finding)
+        self._largest = LargestLogits(max_logits, self.pace, self.ranks)
+        self._snapshots = Snapshots(self.model, snapshot_mb)
         self._row: dict[str, Any] | None = None
         self._row_step = self.steps
         self._update: Update | None = None
         self._stepping: torch.optim.Optimizer | None = None
-        self._loss: Tensor | None = None
         self._evaluation = float("nan")
         self._every = EveryUpdate(self.pace)
-        self._pictures = self._since_picture = self._snapshots = 0
-        self._snapshot_at = self._next = -1
-        self._made = 0
+        self._pictures = self._since_picture = self._made = 0
+        self._next = -1
         self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = False
+        self._expected = self._gathering = self._stop = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
-        self._handles: list[Any] = []
-        self._calls: Calls | None = Calls(model, self._call_begins, self._take_loss)
-        self._handles += [
+        self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
+        self._handles: list[Any] = [
             register_optimizer_step_pre_hook(self._before_update),
             register_optimizer_step_post_hook(self._after_update),
         ]
+        _MADE.add(self)
         at_exit(_close, weakref.ref(self))
 
     def __enter__(self) -> LoopRecorder:
@@ -136,15 +123,20 @@ class LoopRecorder:
         self.close(error)
 
     @property
-    def seconds(self) -> float:
-        """Spent on recording so far."""
-        return self.pace.seconds
+    def max_logits_unseen(self) -> str:
+        """Why no training pass can be looked at; empty where they are."""
+        return self._largest.unseen
+
+    @property
+    def should_stop(self) -> bool:
+        """Did `on_finding` ask for the training to stop? Of several processes in all alike, from the next record on."""
+        return self._telling.stop if self.ranks.world == 1 else self._stop
 
     def step(self, loss: Tensor | float | None = None, *, at: int | None = None) -> None:
         """Count an update, and measure when that is due. `loss` is that of this step's batch; it may be left out when
         the model's output holds it. `at`: the updates made so far, for a loop that counts them itself. Never raises:
         what goes wrong switches the recorder off, with a warning."""
-        if self.off is not None:
+        if self.off is not None or self._calls is None:
             self._detach()
             return
         with self._safely():
@@ -153,18 +145,18 @@ class LoopRecorder:
                     "step() came before any call of the model that was given to tracer.watch: is it that model, and "
                     "not a copy, that is trained?"
                 )
-            loss = self._loss if loss is None else loss
-            self._loss = None
             self._every.made(self.steps, loss)
-            self._take_largest()
+            self.max_logits = self._largest.of_step()
             self._commit()
             self._made += 1
             self.steps = self.steps + 1 if at is None else at
-            if self.off is None and self._due():
+            due = self.pace.due(self.steps) if self.ranks.world == 1 else self.steps >= self._next
+            if self.off is None and due:
                 self._measure()
 
     def evaluated(self, loss: float) -> None:
-        """Take along the loss of an evaluation that the loop made by itself, of the model as it is now."""
+        """Take along the loss of an evaluation that the loop made by itself, of the model as it is now; of several
+        processes, in all."""
         if self.off is None and self.probing is not None:
             with self._safely():
                 if self._row is None:
@@ -179,15 +171,15 @@ class LoopRecorder:
                 if error is None and together:
                     if self._row is None:
                         self._measure(last=True)
-                    elif self._snapshot_at != self.steps:  # the row of the last state waits for a step that never came
-                        self._snapshot(last=True)
+                    elif self._snapshots.at != self.steps:  # the row of the last state waits for a step that never came
+                        self._snapshots.take(self.probing.writer, self.steps, last=True)
                 if together:
                     self._commit()
         self._detach()
         try:
             self._finish(error)
         except Exception as problem:
-            self._say(f"manyeyes could not finish {self.dir}: {problem}")
+            say(f"manyeyes could not finish {self.dir}: {problem}")
 
     def _finish(self, error: BaseException | None = None) -> None:
         """Say in the run how it ended."""
@@ -198,20 +190,14 @@ class LoopRecorder:
         facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
         facts |= {"recording_stopped": self.off} if self.off else {}
         facts |= {"divergence": self._divergence} if self._divergence else {}
-        status = "diverged" if self._divergence else "finished" if error is None and not self.off else "stopped"
-        status = "stopped" if status == "finished" and self.should_stop else status
+        stopped = error is not None or self.off or self.should_stop
+        status = "diverged" if self._divergence else "stopped" if stopped else "finished"
         facts |= {"step": self.steps, "cost": self.pace.cost()}
-        if self._alerted:  # before the run is closed, since what is found is part of it
-            probing.writer.status(status, facts)
-            probing.writer.flush()
-            probing.writer.wait()
-            self._tell(probing.writer, self._alerts.look())
-        probing.writer.close(status, **facts)
-        if self._tracking is not None:
-            self._tracking.close(failed=status == "diverged" or error is not None)
-        self.ranks.leave()
-
-    # The loop goes by.
+        try:
+            self._telling.end(probing.writer, status, facts)
+        finally:
+            probing.writer.close(status, **facts)
+            self.ranks.leave()
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
@@ -222,15 +208,13 @@ class LoopRecorder:
                 self._first_call(args, kwargs)
             if self.off is not None:
                 return
+            assert self._calls is not None
             self._every.called(args, kwargs)
-            passes = self._passes
-            if passes is not None and torch.is_grad_enabled() and (self._looks == "every" or self.pace.may_look()):
-                assert self._calls is not None
-                if unseen := unseen_because(self.model):
-                    self.max_logits_unseen, self._passes = unseen, None
-                    return
-                with self.pace.looks():
-                    passes.begin(self._calls.at, args, kwargs)
+            self._largest.pass_begins(self._calls.at, args, kwargs)
+
+    def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
+        with self._safely():
+            self._every.returned(module, kwargs, output)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
@@ -244,37 +228,16 @@ class LoopRecorder:
                     "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
                     "every process"
                 )
-        inputs = Inputs.of(args, kwargs)
-        batch = self.ranks.first(inputs.batch or 1) * data_parallel(self.model, self.ranks.world)
-        if batch_axis_first(self.model):
-            batch = max(1, min(self.rows, math.ceil(batch / 16)))
-        inputs = inputs.rows(batch)
-        if self._resumes and self.ranks.rank == 0:
-            inputs = inputs.restored(open_run(self.dir).probe())
-        inputs = inputs.restored(self.ranks.first(inputs.tensors()))
-        device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
-        self.pace.device = device
+        inputs = kept(self.model, Inputs.of(args, kwargs), self.rows, self.ranks, self.dir if self._resumes else None)
+        self.pace.device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
         self.probing = Probing(
             self.model, self.dir, inputs, self.words, {"kind": "watched"}, self.held_out,
             ranks=self.ranks, resumes=self._resumes,
         )  # fmt: skip
         self._measure()
-        if self._looks != "never":
-            found = self.probing.watcher.map
-            self._passes = TrainingPasses(self.model, found, device, self._looking)
-        if self._track is not None and self.probing.writer is not None:
-            self._tracking = Tracking(self._track, self.dir, self.probing.writer.meta)
-
-    def _take_loss(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
-        """The loss of the last pass; of Hugging Face's Trainer, which hands every micro-batch its share of the step's
-        loss, the sum of these."""
-        if not torch.is_grad_enabled():  # an evaluation
-            return
-        loss = loss_of(output)
-        if kwargs.get("num_items_in_batch") is None:
-            self._loss = loss
-        elif module.training and loss is not None:
-            self._loss = loss if self._loss is None else self._loss + loss
+        self._largest.watch(self.model, self.probing.watcher.map, self._looking)
+        if self.probing.writer is not None:
+            self._telling.begin(self.probing.writer)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self._safely(in_hook=True):
@@ -309,22 +272,6 @@ class LoopRecorder:
         with self._safely(in_hook=True), self.pace.looks(), torch.no_grad():
             yield
 
-    def _take_largest(self) -> None:
-        """The largest logits of this step's passes; over all processes where all look at each."""
-        found = None if self._passes is None else self._passes.take()
-        if found is not None:
-            self._largest = found if self._largest is None else torch.fmax(self._largest, found)
-        if found is not None and self._looks == "every" and self.ranks.world > 1:
-            with self.pace.timed():
-                every = self.ranks.all({"largest": found.cpu().numpy(), "place": np.array(self.ranks.place)})
-                found = torch.from_numpy(side_by_side(every)).to(found)
-        self.max_logits = found
-
-    def _due(self) -> bool:
-        if self.ranks.world == 1:
-            return self.pace.due(self.steps)
-        return self.steps >= self._next
-
     def _measure(self, last: bool = False) -> None:
         assert self.probing is not None
         self._expected = True
@@ -339,9 +286,9 @@ class LoopRecorder:
             if self._stepping is not None:
                 self._update.starts(self._stepping)
             if picture:
-                self._snapshot(last)
+                self._snapshots.take(self.probing.writer, self.steps, last)
         if self.probing.broken is not None:
-            self._diverged(self.probing.broken)
+            self._diverged()
 
     def _commit(self) -> None:
         """The row of the last measurement, now that its step is over; and what is known of the updates before it."""
@@ -360,60 +307,26 @@ class LoopRecorder:
             if self.off is None:
                 self._record(row, updates, probing)
         if not math.isfinite(row.get("train_loss", 0.0)) and self.off is None:
-            self._diverged(None)
+            self._diverged()
 
     def _together(
         self, row: dict[str, Any], update: Update | None, updates: dict[str, np.ndarray], probing: Probing
     ) -> dict[str, Any]:
         """One record of what all processes found; `updates` is made that of all."""
-        largest, self._largest = self._largest, None
-        shape = row["entropy"].shape if "entropy" in row else probing.shape
-        nothing = np.full(shape, np.nan)
-        given: dict[str, np.ndarray] = {
-            "loss": updates["train_loss"], "tokens": updates["tokens"],
-            "largest": nothing if largest is None else largest.cpu().numpy(),
+        norms = unknown(probing.params, probing.heads) if update is None else update.norms()
+        mine = gathering.part(row, updates, norms, self._largest.of_record(), self.ranks, probing) | {
             "next": np.array(self.pace.next_after(self.steps, self._made) if self.ranks.world > 1 else 0),
-            "place": np.array(self.ranks.place), "stop": np.array(self._alerts.stop),
-            "trouble": np.array(bool(self._trouble)),
+            "stop": np.array(self._telling.stop), "trouble": np.array(bool(self._trouble)),
         }  # fmt: skip
-        update = update or Update(probing.params, self._measuring, probing.heads, listen=False)
-        norms = update.norms()
-        given |= {f"norm/{name}": x for name, x in norms.items()}
-        split = self.ranks.split if len(self.ranks.split) > 1 else []
-        parted = {
-            name: x for name, x in row.items() if split and np.shape(x)[:2] == shape or name == "pattern" and split
-        }
-        given |= {f"head/{name}": x for name, x in parted.items()}
         self._gathering = True
-        every = self.ranks.all(given)
+        every = self.ranks.all(mine)
         self._gathering = False
         if any(one["trouble"] for one in every):
             self._switch_off(self._trouble or "another process could not measure; its own warning says why")
             return {}
-        self._next, self.should_stop = int(every[0]["next"]), bool(every[0]["stop"])
-        if self.ranks.world > 1:
-            updates["train_loss"] = np.mean([one["loss"] for one in every], 0)
-            updates["tokens"] = np.sum([one["tokens"] for one in every], 0) / max(1, len(split))
-            for name in parted:
-                axis = 2 if name == "pattern" else 1
-                row[name] = np.concatenate([every[rank][f"head/{name}"] for rank in split], axis)
-        found = {name: self._norm(every, f"norm/{name}", probing) for name in norms}
-        row |= row_of(found, probing.heads)
-        if "max_logit" in row:
-            row["max_logit"] = np.fmax(row["max_logit"], side_by_side(every)).astype(np.float32)
-        if len(updates["step"]) and updates["step"][-1] == self._row_step:
-            row["learning_rate"] = float(updates["learning_rate"][-1])
-            if updates["told"][-1]:
-                row["train_loss"] = float(updates["train_loss"][-1])
+        self._next, self._stop = int(every[0]["next"]), bool(every[0]["stop"])
+        gathering.together(every, row, self._row_step, updates, self.ranks, probing)
         return row
-
-    def _norm(self, every: list[dict[str, np.ndarray]], name: str, probing: Probing) -> np.ndarray:
-        """Norms of whole weights from those of their parts."""
-        if self.ranks.world == 1:
-            return every[0][name].astype(np.float32)
-        times = copies(self.model, probing.params, self.ranks.world)
-        times = np.concatenate([times, np.full(len(every[0][name]) - len(times), float(self.ranks.world))])
-        return np.sqrt(np.sum([one[name] ** 2 for one in every], 0) / times)
 
     def _record(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
         """Write a record, and tell who wants to know."""
@@ -426,49 +339,15 @@ class LoopRecorder:
         write(writer, updates)
         writer.record(self._row_step, row)
         writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
-        if self._on_record is not None:
-            self._on_record(self._row_step, self.last)
-        if self._tracking is not None:
-            self._tracking.record(self._row_step, row)
-        if self._alerted and self._alerts.due():
-            writer.flush()
-            writer.wait()
-            self._tell(writer, self._alerts.look())
+        self._telling.record(writer, self._row_step, row, self.last)
 
-    def _tell(self, writer: RunWriter, new: list[Finding]) -> None:
-        for one in new:
-            writer.finding({"step": one.step, "kind": one.kind, "severity": one.severity, "title": one.title,
-                            "heads": [list(head) for head in one.heads], "evidence": one.evidence})  # fmt: skip
-            if self._tracking is not None:
-                self._tracking.alert(one)
-        if self.ranks.world == 1:
-            self.should_stop = self._alerts.stop
-
-    def _snapshot(self, last: bool) -> None:
-        """The weights, while they fit in the budget, of a model that can be built again; room is kept for the last."""
-        assert self.probing is not None
-        if self.probing.writer is None or not self.probing.writer.meta["huggingface"]:
-            return
-        weights = distinct(self.model.state_dict())
-        megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6
-        if self._snapshots == 0 or (self._snapshots + (1 if last else 2)) * megabytes <= self.snapshot_mb:
-            self._snapshots += 1
-            self._snapshot_at = self.steps
-            self.probing.writer.snapshot(self.steps, weights)
-
-    def _diverged(self, layer: int | None) -> None:
+    def _diverged(self) -> None:
         """Not finite: say where first, keep what was recorded, and stop recording."""
         assert self.probing is not None
-        bad = [name for name, p in self.probing.params.items() if not bool(p.isfinite().all())]
-        module = None if layer is None else self.probing.watcher.layers[layer].name
-        where = module or (bad[0] if bad else "the loss")
-        text = f"not finite at step {self.steps}, first in {where}" + (f" (layer {layer})" if module else "")
-        if bad:
-            text += f"; {len(bad)} of {len(self.probing.params)} weights are not finite, the first is {bad[0]}"
-        finding = {"where": where, "step": self.steps, "layer": layer, "head": None}
-        self._divergence = {"step": self.steps, "text": text, "non_finite": finding}
+        self._divergence = self.probing.not_finite(self.steps, "the loss")
+        assert self._divergence is not None
         self._commit()
-        self._switch_off(text)
+        self._switch_off(self._divergence["text"])
 
     @contextlib.contextmanager
     def _safely(self, in_hook: bool = False) -> Iterator[None]:
@@ -490,22 +369,14 @@ class LoopRecorder:
         self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off
             self._finish()
-        self._say(f"manyeyes stopped recording {self.dir.name}, training goes on. Why: {why}")
-
-    def _say(self, text: str) -> None:
-        """A warning, even where warnings are errors: nothing in here may end somebody's training."""
-        try:
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
-        except RuntimeWarning:
-            sys.stderr.write(text + "\n")
+        say(f"manyeyes stopped recording {self.dir.name}, training goes on. Why: {why}")
 
     def _detach(self, optimizers: bool = True) -> None:
         self._let_go()
-        if self._passes is not None:
-            self._passes.end()
-            self._passes = None
+        self._largest.end()
         if self._calls is not None:
             self._calls.remove()
+            self._calls = None
         while optimizers and self._handles:
             self._handles.pop().remove()
 
@@ -517,17 +388,7 @@ class LoopRecorder:
         return update
 
 
-def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Every tensor once: of tied weights the first name only, as safetensors wants it."""
-    seen: set[tuple[int, tuple[int, ...]]] = set()
-    kept = {}
-    for name, x in weights.items():
-        if (mark := (x.data_ptr(), tuple(x.shape))) not in seen or x.numel() == 0:
-            seen.add(mark)
-            kept[plain(name)] = x
-    return kept
-
-
+_MADE: weakref.WeakSet[LoopRecorder] = weakref.WeakSet()
 at_exit = getattr(threading, "_register_atexit", atexit.register)
 """Before the program's pools of threads end, which writing needs; plain atexit comes after them."""
 

@@ -1,5 +1,6 @@
 """One update of somebody's training loop: gradients before and after clipping, weights, and how far these move.
 
+0. The norms of the weights are taken at once: they are those of the record, whether an update follows or not.
 1. When a backward pass has ended, the norms of what the gradients have grown to are taken. Of several passes before an
    update (accumulation) the last one stands; whatever scales or clips gradients comes after it.
 2. When the optimiser starts, they are taken again: these are clipped, and unscaled. The loss scale of a GradScaler,
@@ -36,13 +37,14 @@ class Update:
 
     def __init__(
         self, params: Mapping[str, nn.Parameter], quietly: Callable[[], AbstractContextManager[Any]],
-        heads: HeadWeights | None = None, listen: bool = True,
+        heads: HeadWeights | None = None,
     ) -> None:  # fmt: skip
         self._params, self._quietly, self._heads = params, quietly, heads
-        self._before = self._clipped = self._weight = self._moved = None
+        self._before = self._clipped = self._moved = None
+        self._weight = self._of(self._weights())
         self._old: dict[str, Tensor] = {}
         self._waits = False
-        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values() if listen]
+        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values()]
 
     def remove(self) -> None:
         """Let go of the parameters."""
@@ -77,8 +79,8 @@ class Update:
         """This optimiser is about to step: it may be the first of several."""
         inner = getattr(optimizer, "grad_scale", None)  # a fused optimiser unscales by itself
         norms = self._norms() / (1.0 if inner is None else inner.to(torch.float32))
-        if self._weight is None or self._clipped is None:
-            self._clipped, self._weight = norms, self._of(self._weights())
+        if self._clipped is None:
+            self._clipped = norms
             if self._before is not None:
                 self._before = self._before / loss_scale()
             if sum(p.numel() for p in self._weights().values()) <= MOST_COPIED:
@@ -97,18 +99,22 @@ class Update:
             self._moved = self._of(gradients.differences(self._old, self._weights()))
 
     def norms(self) -> dict[str, np.ndarray]:
-        """Of this process's part of each weight, then of each head: nan where nothing was measured."""
-        n = len(self._params) + (0 if self._heads is None else 4 * self._heads.shape[0] * self._heads.shape[1])
-        nothing = torch.full((n,), float("nan"))
-        found = {"grad_norm": self._before, "grad_norm_clipped": self._clipped, "weight_norm": self._weight,
+        """Of this process's part of each weight, then of each head: nan where nothing was measured, or none stepped."""
+        before = None if self._clipped is None else self._before  # of a step that was skipped it may still be scaled
+        found = {"grad_norm": before, "grad_norm_clipped": self._clipped, "weight_norm": self._weight,
                  "update_norm": self._moved}  # fmt: skip
-        return gradients.fetch({name: nothing if x is None else x for name, x in found.items()})
+        known = gradients.fetch({name: x for name, x in found.items() if x is not None})
+        return unknown(self._params, self._heads) | known
+
+
+def unknown(params: Mapping[str, Tensor], heads: HeadWeights | None) -> dict[str, np.ndarray]:
+    """The norms where nothing was measured."""
+    n = len(params) + (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])
+    return {name: np.full(n, np.nan) for name in ("grad_norm", "grad_norm_clipped", "weight_norm", "update_norm")}
 
 
 def row_of(norms: Mapping[str, np.ndarray], heads: HeadWeights | None) -> dict[str, Any]:
-    """What there is to record of norms of whole weights, by the names of a trace; empty when no optimiser stepped."""
-    if np.isnan(norms["weight_norm"]).all():
-        return {}
+    """What there is to record of norms of whole weights, by the names of a trace."""
     n = len(norms["weight_norm"]) - (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])
     found = {name: x for name, x in norms.items() if name != "update_norm"}
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -164,12 +164,13 @@ class Watcher:
         import xarray as xr
 
         values, layers = self.arrays(), self.layers
+        given = {"probe": "the tokens that the model was given"}
         if (where := self.first_broken()) is not None:
             warnings.warn(
                 f"activations are not finite; first seen in layer {where}, {layers[where].name}", stacklevel=2
             )
         return xr.Dataset(
-            {name: (("layer", "head"), value, _attrs(name)) for name, value in values.items()},
+            {name: (("layer", "head"), value, MEASURES[name].attrs | given) for name, value in values.items()},
             coords={
                 "layer": range(len(layers)), "head": range(values["entropy"].shape[1]),
                 "module": ("layer", [one.name for one in layers]), "kind": ("layer", [one.kind for one in layers]),
@@ -316,11 +317,3 @@ class Fitting:
                 f"of {pos}: run the model on as many in reference="
             )
         return self.z
-
-
-def _attrs(name: str) -> dict[str, Any]:
-    measure = MEASURES[name]
-    return {
-        "long_name": measure.label, "units": measure.unit, "formula": measure.formula, "source": measure.source,
-        "probe": "the tokens that the model was given",
-    }  # fmt: skip

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
-import numbers
 import re
-import reprlib
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, cast
+
+from tracer.config.fields import check_fields
 
 Init = float | Literal["fan_in", "linear"]
 """A standard deviation, or 1/sqrt(fan_in) normal, or torch.nn.Linear's default uniform(+-1/sqrt(fan_in))."""
@@ -45,7 +41,7 @@ class InitConfig:
     """W_U."""
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class ModelConfig:
     init: InitConfig = field(default_factory=InitConfig)
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         for name in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab", "mlp_hidden", "unembed_hidden"):
             value = getattr(self, name)
             if any(width < 1 for width in (value if isinstance(value, tuple) else (value,)) if width is not None):
@@ -171,7 +167,7 @@ class DataConfig:
     """At most this many megabytes of text are read."""
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         if not 0 <= self.mix_share <= 1:
             raise ValueError(f"mix_share={self.mix_share} must be between 0 and 1")
         if bool(self.mix) != bool(self.mix_share):
@@ -217,7 +213,7 @@ class OptimConfig:
     """torch.compile the training forward."""
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         for name in ("batch_size", "accumulate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
@@ -260,7 +256,7 @@ class RecordConfig:
     """Patterns are kept for the first this many positions."""
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         for name in (
             "every",
             "snapshot_every",
@@ -305,7 +301,7 @@ class Clamp:
         if found is None:
             raise ValueError(f"clamp {text!r} is not understood: {CLAMP_GRAMMAR}")
         layer, head, what, start, stop = found.groups()
-        what = typing.cast(Literal["off", "no-previous", "previous"], what)
+        what = cast(Literal["off", "no-previous", "previous"], what)
         clamp = cls(int(layer), int(head) if head else None, what, int(start or 0), int(stop) if stop else None)
         if clamp.stop is not None and clamp.stop <= clamp.start:
             raise ValueError(f"clamp {text!r} is never held: its window ends at step {clamp.stop}, before it begins")
@@ -344,7 +340,7 @@ class TrainConfig:
     record: RecordConfig = field(default_factory=RecordConfig)
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        check_fields(self)
         if self.steps < 1:
             raise ValueError(f"steps={self.steps} must be at least 1")
         if not 0 <= self.seed < 2**32:
@@ -371,73 +367,3 @@ class TrainConfig:
                 f"clamp={', '.join(self.clamp)} and optim.compile=True exclude each other: the model would be "
                 f"compiled anew wherever a clamp begins or ends; train with --no-optim.compile"
             )
-
-
-_hints = functools.cache(typing.get_type_hints)
-"""The types of a config's fields; every page of the dashboard asks for them several times."""
-
-
-def _check_fields(config: Any) -> None:
-    """A value of the wrong kind is an error that says what is expected; of words, which there are."""
-    for name, hint in _hints(type(config)).items():
-        value = getattr(config, name)
-        if _fits(value, hint):
-            if isinstance(value, numbers.Integral) and abs(int(value)) > MOST:
-                raise ValueError(f"{name}={reprlib.repr(int(value))} is more than {MOST:,}")
-            continue
-        hints = (hint, *typing.get_args(hint))
-        choices = [word for h in hints if typing.get_origin(h) is Literal for word in typing.get_args(h)]
-        if choices and isinstance(value, str):
-            raise ValueError(f"{name}={value!r:.100} is not one of {', '.join(choices)}")
-        raise ValueError(f"{name}={reprlib.repr(value)} must be {_words(hint)}")
-
-
-MOST = 10**12
-"""Of any whole number in a config."""
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return isinstance(value, str) and value in args
-    if args and origin is not tuple:  # a union
-        return any(_fits(value, one) for one in args)
-    if origin is tuple:
-        return isinstance(value, tuple) and len(value) <= 1000 and all(_fits(item, args[0]) for item in value)
-    if isinstance(value, bool) and hint is not bool:
-        return False
-    return isinstance(value, {int: numbers.Integral, float: numbers.Real}.get(hint, hint))
-
-
-def _words(hint: Any) -> str:
-    """A type as a person says it."""
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "True or False", types.NoneType: "None"}
-    if typing.get_origin(hint) is tuple:
-        return f"a tuple, each item {_words(typing.get_args(hint)[0])}"
-    if typing.get_origin(hint) is Literal:
-        return "one of " + ", ".join(typing.get_args(hint))
-    return names.get(hint) or " or ".join(map(_words, typing.get_args(hint))) or hint.__name__
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config as plain JSON values."""
-    return dataclasses.asdict(config)
-
-
-def from_dict(cls: type, values: dict[str, Any]) -> Any:
-    """The inverse of to_dict; a field that this version does not know is an error that names it."""
-    if not isinstance(values, dict):
-        raise ValueError(f"{cls.__name__} is made of named fields, not of {reprlib.repr(values)}")
-    hints = _hints(cls)
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
-        raise ValueError(f"{cls.__name__} has no field {', '.join(unknown)}; it has {', '.join(hints)}")
-    return cls(**{name: _convert(hints[name], value) for name, value in values.items()})
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return from_dict(typing.cast(type, hint), value)
-    if isinstance(value, list) and not isinstance(hint, types.UnionType):
-        return tuple(value)
-    return value

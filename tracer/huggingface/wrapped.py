@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ class WrappedModel(nn.Module):
         self.n_ctx, self.d_vocab, self.tokenizer, self.bos = n_ctx, d_vocab, tokenizer, bos
         self._run = run or _plain
         self._map, self._sites = DiscoveredAttention(), Sites(self.model)
+        self._stream: StreamTaps | None = None
         self._sites.attach()
         self._census()
 
@@ -59,7 +61,6 @@ class WrappedModel(nn.Module):
                 f"use tracer.watch(model)"
             )
         self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
-        self._stream: StreamTaps | None = None
         self._scores_checked = False
         self.why_no_stream = ""
         """Why its residual stream is not seen; empty where it is."""
@@ -118,7 +119,8 @@ class WrappedModel(nn.Module):
         else:
             if self._map.layers:
                 refuse_unknown_taps(self._taps)
-            with AttentionInterceptor(self._sites, self._map):
+            tapped = nullcontext() if self._stream is None else self._stream.running()
+            with AttentionInterceptor(self._sites, self._map), tapped:
                 output = self._run(self.model, tokens)
         logits = logits_of(output, tokens)
         if logits is None:

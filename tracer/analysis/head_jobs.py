@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tracer.ablate.parts import check_heads
 from tracer.analysis.max_activating import LOGITS
+from tracer.data.probes import per_token_loss
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.protocol import HeadModel
 
@@ -123,20 +124,15 @@ def _outputs(
     for begin in range(0, len(rows), at_once):
         part = tokens[rows[begin : begin + at_once]]
         with recording(tap) as seen:
-            on = _losses(model, part)
+            on = per_token_loss(model(part), part)
         with applied([Edit(tap, (head,))]):
-            off = _losses(model, part)
+            off = per_token_loss(model(part), part)
         for look in np.flatnonzero((place >= begin) & (place < begin + at_once)):
             at = place[look] - begin, query[look]
             z[look] = seen[tap][at[0], at[1], head].double().cpu()
             if at[1] < n - 1:
                 costs[look] = float(off[at] - on[at])
     return torch.stack(z), costs
-
-
-def _losses(model: HeadModel, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos_1"]:
-    log_p = model(tokens)[:, :-1].log_softmax(-1)
-    return -log_p.gather(-1, tokens[:, 1:, None])[..., 0]
 
 
 def _components(

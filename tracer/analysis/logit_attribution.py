@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import recording
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, check_vocabulary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -126,9 +126,7 @@ def _chosen(tokens: Int[Tensor, "batch pos"], logits: Tensor, given: Tensor | No
     """Those given, or the token that comes next; at the last position the likeliest."""
     if given is None:
         return torch.cat([tokens[:, 1:], logits[:, -1:].argmax(-1)], 1)
-    if given.shape != tokens.shape or given.min() < 0 or given.max() >= logits.shape[-1]:
-        raise ValueError(
-            f"targets are one token a position, {list(tokens.shape)}, each from 0 to {logits.shape[-1] - 1}: not "
-            f"{list(given.shape)} from {int(given.min())} to {int(given.max())}"
-        )
+    if given.shape != tokens.shape:
+        raise ValueError(f"targets are one token a position, {list(tokens.shape)}, not {list(given.shape)}")
+    check_vocabulary(given, logits.shape[-1])
     return given

@@ -31,7 +31,7 @@ from tracer.data.corpora import documents
 from tracer.heads.call import AttentionCall, row_block
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, check_vocabulary
 from tracer.store import Run
 from tracer.store.surveys import newest_survey, read_survey, write_survey
 
@@ -131,9 +131,7 @@ def rows_of(model: Any, run: Run | None, corpus: Any, tokens: int, length: int) 
         texts = documents(str(corpus)) if isinstance(corpus, str | Path) else list(corpus)
         found = _packed(model, run, texts, tokens, length)
     found = found[:, :length].long()[: max(1, tokens // min(length, found.shape[1]))]
-    low, high = int(found.min()), int(found.max())
-    if low < 0 or high >= model.d_vocab:
-        raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    check_vocabulary(found, model.d_vocab)
     return found
 
 

@@ -15,7 +15,7 @@ from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
 from tracer.huggingface.weights import head_weights, unembedding
 from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
-from tracer.model.protocol import HeadWeights
+from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
 from tracer.model.stream import ResidualStream
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import logits_of
@@ -109,11 +109,8 @@ class WrappedModel(nn.Module):
         return unembedding(self.model)(x)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        if tokens.shape[1] > self.n_ctx:
-            raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.n_ctx}")
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= self.d_vocab:
-            raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {self.d_vocab - 1}")
+        check_tokens(tokens, self.n_ctx)
+        check_vocabulary(tokens, self.d_vocab)
         if active() is None:
             output = self._run(self.model, tokens)
         else:

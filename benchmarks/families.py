@@ -31,25 +31,28 @@ HEAD = (0, 1)
 
 
 def parts(model: Any) -> float:
+    """Parts sum to the stream of every layer."""
     stream = model.residual_stream(TOKENS)
     found = [far(stream.parts(i).sum(0), one.resid_pre) for i, one in enumerate(stream.layers)]
     return max(*found, far(stream.parts().sum(0), stream.final))
 
 
 def attribution(model: Any) -> float:
+    """`tracer.logit_attribution` sums to the logit (before a cap)."""
     found = tracer.logit_attribution(model, TOKENS)
     total = found.embed + found.heads.sum(("layer", "head")) + found.mlps.sum("layer") + found.biases
     return float(abs(total - found.logit).max())
 
 
 def lens(model: Any) -> float:
+    """`tracer.logit_lens` at the last layer is the model's output."""
     found = tracer.logit_lens(model, TOKENS)
     wanted = model(TOKENS).log_softmax(-1).gather(-1, torch.tensor(found.target.values)[..., None])[..., 0]
     return far(torch.tensor(found.log_p.values[-1]), wanted)
 
 
 def patterns(model: Any) -> float:
-    """From W_Q, W_K, rotations, norms of q and k, caps and ALiBi."""
+    """Patterns and z rebuilt from the stream and weights (rotations, norms of q and k, caps, ALiBi) are the model's."""
     stream, worst = model.residual_stream(TOKENS), 0.0
     with recording("hook_pattern") as seen:
         model(TOKENS)
@@ -62,7 +65,7 @@ def patterns(model: Any) -> float:
 
 
 def written(model: Any) -> float:
-    """From W_O, b_O, and the norm behind them: composition and copying are made of these weights."""
+    """What attention adds is z W_O + b_O, through the norm behind it: composition and copying are of these weights."""
     stream, weights = model.residual_stream(TOKENS), model.head_weights()
     with recording("hook_attn_out") as seen:
         model(TOKENS)
@@ -71,7 +74,7 @@ def written(model: Any) -> float:
 
 
 def positions(model: Any) -> float:
-    """The vectors of positions: the same for other tokens."""
+    """The vectors of positions are the same for other tokens: what a head attends to by positions alone is theirs."""
     one, two = (model.residual_stream(tokens).pos_embed for tokens in (TOKENS, OTHER))
     if one is None:
         raise ValueError("positions are in the scores (rotary, ALiBi), not in the stream")
@@ -79,7 +82,7 @@ def positions(model: Any) -> float:
 
 
 def heads_off(model: Any) -> float:
-    """Against a model whose W_O has zeros there."""
+    """A head off is a model with zeros in W_O."""
     with applied(ablate.plan([HEAD], "zero")):
         found = model(TOKENS)
     if isinstance(model, Transformer):
@@ -104,12 +107,14 @@ def heads_off(model: Any) -> float:
 
 
 def mlps_off(model: Any) -> float:
+    """The last MLP off is the stream without what it wrote."""
     stream, last = model.residual_stream(TOKENS), model.n_layers - 1
     with applied(ablate.planner(model, TOKENS)([ablate.MLP(last)])[0]):
         return far(model(TOKENS), model.logits(stream.final - stream.mlp_out[last]))
 
 
 def edges(model: Any) -> float:
+    """An edge cut is z without its mass times v."""
     with recording("hook_pattern", "hook_v", "hook_z") as seen:
         model(TOKENS)
     pattern, v, z = (seen[f"blocks.0.attn.hook_{name}"].double() for name in ("pattern", "v", "z"))
@@ -120,7 +125,7 @@ def edges(model: Any) -> float:
 
 
 def paths(model: Any) -> float:
-    """All paths of a head into the next layer are that head, but for the MLP between."""
+    """All paths into the next layer are the head, but for the MLP between."""
     plans = ablate.planner(model, TOKENS, "paired", reference=OTHER)
     every: Any = [ablate.Path(HEAD, (1, head), into) for head in range(model.n_heads) for into in ("q", "k", "v")]
     (cuts,) = plans(every)
@@ -135,35 +140,37 @@ def paths(model: Any) -> float:
 
 
 def patching(model: Any) -> float:
-    """The whole stream of the other prompt is the other prompt."""
+    """The whole stream patched is the other run."""
     return float(abs(tracer.patch(model, TOKENS, OTHER, "resid_pre", dims=("layer",))).max())
 
 
 def repair(model: Any) -> float:
+    """The direct effect is what is missed, what the norm gives back and what others do."""
     found = ablate.self_repair(model, TOKENS, HEAD)
     return abs(found.direct - found.missed - found.by_norm - found.by_others)
 
 
 def card(model: Any) -> float:
-    """How many of its five tests find no answer."""
+    """How many of the five tests of the card cannot be measured."""
     return float(sum("Not measured" in str(test) for test in ablate.verdict(model, 1, 0, sequences=4).tests))
 
 
-QUESTIONS: dict[str, tuple[Callable[[Any], float], str]] = {
-    "stream": (parts, "parts sum to the stream of every layer"),
-    "attribution": (attribution, "`tracer.logit_attribution` sums to the logit (before a cap)"),
-    "lens": (lens, "`tracer.logit_lens` at the last layer is the model's output"),
-    "QK, V": (patterns, "patterns and z rebuilt from weights and stream are the model's"),
-    "OV": (written, "z W_O + b_O is what attention adds: composition and copying"),
-    "positions": (positions, "vectors of positions, for what a head attends to by positions alone"),
-    "heads": (heads_off, "a head off is a model with zeros in W_O"),
-    "MLPs": (mlps_off, "the last MLP off is the stream without what it wrote"),
-    "edges": (edges, "an edge cut is z without its mass times v"),
-    "paths": (paths, "all paths into the next layer are the head, but for the MLP between"),
-    "patch": (patching, "the whole stream patched is the other run"),
-    "self-repair": (repair, "direct = missed + by the norm + by others"),
-    "card": (card, "tests of the card that cannot be measured"),
-}  # fmt: skip
+QUESTIONS: dict[str, Callable[[Any], float]] = {
+    "stream": parts,
+    "attribution": attribution,
+    "lens": lens,
+    "QK, V": patterns,
+    "OV": written,
+    "positions": positions,
+    "heads": heads_off,
+    "MLPs": mlps_off,
+    "edges": edges,
+    "paths": paths,
+    "patch": patching,
+    "self-repair": repair,
+    "card": card,
+}
+"""By column; the first line of each says what must be equal."""
 
 
 def far(found: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -186,7 +193,7 @@ def models() -> dict[str, Any]:
 def answers(model: Any) -> list[float | str]:
     """By question: the difference, or the reason why there is none."""
     found: list[float | str] = []
-    for ask, _ in QUESTIONS.values():
+    for ask in QUESTIONS.values():
         try:
             found.append(ask(model))
         except ValueError as error:
@@ -217,7 +224,7 @@ def page(table: dict[str, list[float | str]]) -> str:
         f"|---|{'---|' * len(QUESTIONS)}",
         *rows,
         "",
-        *(f"- **{name}**: {what}" for name, (_, what) in QUESTIONS.items()),
+        *(f"- **{name}**: {ask.__doc__}" for name, ask in QUESTIONS.items()),
         "",
         *(f"({i}) {reason}" + "  " for i, reason in enumerate(reasons, 1)),
     ]

@@ -17,12 +17,16 @@ EXPERTS = {"num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok":
 GEMMA = SHARED | {"head_dim": 6, "sliding_window": 4, "query_pre_attn_scalar": 6}
 CAUSAL: dict[str, Callable[[], tuple[Any, Any]]] = {
     "GPT-2": lambda: (hf.GPT2LMHeadModel, hf.GPT2Config(**WORDS, n_embd=32, n_layer=3, n_head=4, n_positions=64)),
+    "GPT-Neo": lambda: (hf.GPTNeoForCausalLM, hf.GPTNeoConfig(
+        **WORDS, hidden_size=32, intermediate_size=40, num_layers=3, num_heads=4, max_position_embeddings=64,
+        window_size=4, attention_types=[[["global", "local", "global"], 1]])),
     "GPT-NeoX (Pythia)": lambda: (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**TEXT)),
     "GPT-NeoX, serial": lambda: (hf.GPTNeoXForCausalLM, hf.GPTNeoXConfig(**TEXT, use_parallel_residual=False)),
     "Llama": lambda: (hf.LlamaForCausalLM, hf.LlamaConfig(**SHARED)),
     "Mistral": lambda: (hf.MistralForCausalLM, hf.MistralConfig(**SHARED, sliding_window=4)),
     "Qwen2": lambda: (hf.Qwen2ForCausalLM, hf.Qwen2Config(**SHARED)),
     "Qwen3": lambda: (hf.Qwen3ForCausalLM, hf.Qwen3Config(**SHARED, head_dim=6)),
+    "Gemma": lambda: (hf.GemmaForCausalLM, hf.GemmaConfig(**SHARED, head_dim=6)),
     "Gemma 2": lambda: (hf.Gemma2ForCausalLM, hf.Gemma2Config(
         **GEMMA, attn_logit_softcapping=0.5, final_logit_softcapping=2.0)),
     "Gemma 3": lambda: (hf.Gemma3ForCausalLM, hf.Gemma3TextConfig(**GEMMA)),
@@ -42,7 +46,7 @@ CAUSAL: dict[str, Callable[[], tuple[Any, Any]]] = {
         **SHARED, **EXPERTS, shared_expert_intermediate_size=16)),
     "Qwen3-MoE": lambda: (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**SHARED, **EXPERTS, head_dim=6)),
 }  # fmt: skip
-NO_SDPA = ("Gemma 2", "BLOOM")
+NO_SDPA = ("Gemma 2", "BLOOM", "GPT-Neo")
 """Those that make their patterns by hand only."""
 
 

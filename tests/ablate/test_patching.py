@@ -113,6 +113,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"corrupted": CORRUPTED[:2]}, r"\[3, 7\] and \[2, 7\] are not pairs"),
     ({"at": "resid"}, "nothing that can be patched; there are: z, resid_pre, attn_out, mlp_out"),
     ({"into": "both"}, "into='both'"),
+    ({"dims": ["head", "layer"]}, r"cannot be patched by \('head', 'layer'\)"),
     ({"at": "mlp_out", "dims": ("layer", "head")}, r"cannot be patched by \('layer', 'head'\); by: \('layer',\)"),
     ({"metric": "accuracy"}, "metric='accuracy' is none"),
     ({"metric": lambda logits: logits.mean()}, r"metric returned \[\] for 3 rows: it must return one number a row"),

@@ -147,6 +147,21 @@ def test_the_lens_ends_with_what_the_model_says() -> None:
     assert (order.gather(-1, ranks[-1][..., None])[..., 0] == TARGETS).all()
 
 
+@pytest.mark.parametrize("no_sum", [replace(BASE, norm_position="post"), replace(BASE, residual=False)], ids=str)
+def test_the_lens_needs_no_sum(no_sum: ModelConfig) -> None:
+    model = built(no_sum)
+    with torch.no_grad():
+        wanted = model(TOKENS).log_softmax(-1).gather(-1, TARGETS[..., None])[..., 0]
+    torch.testing.assert_close(torch.tensor(logit_lens(model, TOKENS, TARGETS).log_p.values[-1]), wanted)
+
+
+@pytest.mark.parametrize("ask", [logit_attribution, logit_lens])
+@pytest.mark.parametrize("targets", [TARGETS + 11, TARGETS - 11])
+def test_targets_that_are_none_are_refused(ask: Any, targets: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="outside the vocabulary: 0 to 10"):
+        ask(built(BASE), TOKENS, targets)
+
+
 def test_the_lens_before_the_first_layer_is_the_embedding_alone() -> None:
     model = built(replace(BASE, positions="none", norm="none"))
     log_p = torch.tensor(logit_lens(model, TOKENS, TARGETS).log_p.values)

@@ -88,6 +88,12 @@ def test_kept_looks_are_a_uniform_sample() -> None:
     assert scores == sorted(scores, reverse=True) and len(scores) == 10
 
 
+def test_of_short_rows_every_query_is_as_likely(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surveying, "AT_ONCE", 12)  # a row at once: each has a place of its own
+    found = survey(Transformer(TINY).eval(), rows(400))
+    assert abs((found.query_kept[0, 0].values <= 5).mean() - 5 / 11) < 4 * 0.5 / 16  # four standard errors
+
+
 @pytest.mark.parametrize(
     ("distance", "bin_"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (8, 4), (9, 5), (16, 5)]
 )
@@ -130,6 +136,12 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
     assert survey(model, [text], tokens=60, length=6).tokens.shape == (10, 6)
 
 
+def test_a_module_of_transformers_is_asked_as_it_is() -> None:
+    theirs = causal("GPT-2")
+    assert survey(theirs, rows(4)).identical(survey(tracer.load_hf(theirs), rows(4)))
+    assert len(head_jobs(theirs, survey(theirs, rows(9)), 1, 1).jobs) >= 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -145,8 +157,9 @@ def test_what_cannot_be_read_is_refused(options: dict[str, Any], said: str) -> N
         survey(Transformer(TINY).eval(), **options)
 
 
-def test_the_jobs_of_a_head_are_told_apart() -> None:
+def test_the_jobs_of_a_head_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that writes one thing where rows are of low tokens, and another where they are of high ones."""
+    monkeypatch.setattr(surveying, "AT_ONCE", 12)  # one place for all rows could be the last, which has no next token
     config = ModelConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=12, d_vocab=20, norm="none", positions="none")
     model = Transformer(config).eval()
     with torch.no_grad():

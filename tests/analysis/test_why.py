@@ -74,11 +74,14 @@ def test_pairs_sum_to_the_score(config: ModelConfig, dtype: torch.dtype, close: 
 @pytest.mark.parametrize("name", list(CAUSAL))
 def test_pairs_sum_to_the_score_of_every_family(name: str) -> None:
     """Norms of transformers are in float32 whatever the model is in: 1e-4 of a score is what can be asked of it."""
-    model = tracer.load_hf(causal(name))
+    theirs = causal(name)
     tokens = torch.randint(2, 50, (1, 9), generator=torch.Generator().manual_seed(0))
+    as_it_is = why(theirs, tokens, 2, 1, 8, 6)
+    model = tracer.load_hf(theirs)
     found = read_pass(model, tokens)
     one_by_one = found.stream.layers[2].read("k", 1, found.stream.parts(2))
     torch.testing.assert_close(found.stream.read(2, "k", 1), one_by_one, rtol=0, atol=1e-6)
+    assert cell(found, 2, 1, 8, 6).identical(as_it_is)
     for layer, head in ((0, 1), (2, 0), (2, 3)):
         call, here = found.calls[layer], found.stream.layers[layer]
         sums = {key: cell(found, layer, head, 8, key) for key in (3, 6, 8)}

@@ -9,7 +9,7 @@ import transformers
 
 import tracer
 from tests.causal_families import CAUSAL, causal
-from tracer.interventions.edits import recording
+from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.stream import ResidualStream, Source
 
 hf: Any = transformers
@@ -84,3 +84,26 @@ def test_a_model_that_computes_something_else_is_found_out() -> None:
     del theirs.model.layers[1].forward
     theirs.model.layers[1].self_attn.scaling *= 2
     assert model.residual_stream(IDS).layers[1].weights.scale == pytest.approx(2 * 8**-0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["GPT-2", "Llama", "Gemma 2", "BLOOM", "OPT"])
+def test_a_coarse_model_is_answered_as_finely_as_it_computes(name: str, dtype: torch.dtype) -> None:
+    """Beside a model of the same weights in float64; what it computes has steps of `eps`."""
+    coarse, fine = causal(name).to(dtype), causal(name)
+    fine.load_state_dict(coarse.state_dict())
+    found, wanted = (
+        torch.from_numpy(tracer.logit_attribution(model, IDS, IDS).heads.values) for model in (coarse, fine)
+    )
+    assert float((found - wanted).abs().max() / wanted.abs().max()) < 10 * torch.finfo(dtype).eps
+
+
+def test_two_views_of_one_model_edit_it_once() -> None:
+    theirs, vector = causal("GPT-2"), torch.randn(32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    one = tracer.load_hf(theirs)
+    with applied([Edit("blocks.1.hook_resid_pre", instead=lambda x: x + vector)]):
+        alone = one(IDS)
+        tracer.load_hf(theirs)
+        assert torch.equal(one(IDS), alone)
+        torch.testing.assert_close(torch.tensor(tracer.logit_lens(theirs, IDS).log_p.values[-1, 0, 0]),
+                                   alone.log_softmax(-1)[0, 0, IDS[0, 1]])  # fmt: skip

@@ -22,7 +22,7 @@ from tracer.ablate.sources import sources
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import active
 from tracer.model import Transformer
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, check_vocabulary
 
 Progress = Callable[[int, int], object]
 """Told how much of the work is done, and how much there is; what it raises ends the work."""
@@ -153,7 +153,5 @@ def _one_by_one(
 def _wanted(model: HeadModel, tokens: Tensor, given: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
     """Positions [batch read] and tokens [batch read target] that the metric asks for."""
     where, targets = metric.where(tokens, given.shape[1]), metric.targets(tokens, given.shape[1])
-    low, high = int(targets.min()), int(targets.max())
-    if low < 0 or high >= model.d_vocab:
-        raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    check_vocabulary(targets, model.d_vocab)
     return where, targets

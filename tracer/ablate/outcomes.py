@@ -20,7 +20,7 @@ from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording, visiting
 from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, check_vocabulary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -96,9 +96,7 @@ def outcomes(
     import xarray as xr
 
     read = list(chosen)
-    for token in (*read, *(pair or ())):
-        if not 0 <= token < model.d_vocab:
-            raise ValueError(f"token {token} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    check_vocabulary(torch.tensor([*read, *(pair or ())]), model.d_vocab)
     if not 1 <= top <= model.d_vocab:
         raise ValueError(f"top={top} tokens of {model.d_vocab}: ask for 1 to {model.d_vocab}")
     plans = planner(

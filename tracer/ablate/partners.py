@@ -12,7 +12,6 @@ Olsson et al. 2022.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.ablate.edges import pattern_tap
-from tracer.ablate.parts import Head, Path
-from tracer.ablate.paths import reroute, z_tap
+from tracer.ablate.parts import Head
+from tracer.ablate.paths import read_layer, reroute_into, z_tap
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.ablate.replace import mean_of_others
 from tracer.interventions.edits import Edit, applied, recording
@@ -56,10 +55,16 @@ def partners(
     candidates = sorted(earlier, key=lambda one: -previous[one])[:MOST]
     with recording("hook_pattern", "hook_v", "hook_z") as seen:
         model(rows.tokens)
-    changed = {back: {at: _without(seen, at, back) for at in range(layer)} for back in (1, 2)}
+    changed = {back: {z_tap(at): _without(seen, at, back) for at in range(layer)} for back in (1, 2)}
 
-    def without(heads: Iterable[Head], back: int = 1) -> Float[np.ndarray, " batch"]:
-        with applied(_edits(model, rows, head, list(heads), changed[back])), recording(tap) as found:
+    clean = read_layer(model, rows.tokens, layer) if has_paths(model) else None
+
+    def without(heads: list[Head], back: int = 1) -> Float[np.ndarray, " batch"]:
+        if clean is None:
+            edits = [Edit(z_tap(at), (one,), instead=changed[back][z_tap(at)]) for at, one in heads]
+        else:
+            edits = reroute_into(model, head, {"k": heads} if heads else {}, *clean, changed[back].__getitem__)
+        with applied(edits), recording(tap) as found:
             model(rows.tokens)
         return by_row((found[tap][:, index] * rows.matches).sum(-1), rows.seen)
 
@@ -93,10 +98,3 @@ def _without(seen: dict[str, Tensor], layer: int, back: int) -> Float[Tensor, "b
     part = torch.zeros_like(z)
     part[:, back:] = pattern.diagonal(-back, 2, 3).transpose(1, 2)[..., None] * v[:, :-back]
     return z - part + mean_of_others(part.sum(0), len(part), part, torch.arange(len(part), device=z.device))
-
-
-def _edits(model: HeadModel, rows: Repeats, head: Head, senders: list[Head], changed: dict[int, Tensor]) -> list[Edit]:
-    if has_paths(model):
-        by_tap = {z_tap(layer): z for layer, z in changed.items()}
-        return reroute(model, rows.tokens, [Path(one, head, "k") for one in senders], by_tap.__getitem__)
-    return [Edit(z_tap(layer), (one,), instead=changed[layer]) for layer, one in senders]

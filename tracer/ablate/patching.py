@@ -11,7 +11,7 @@ Source: Meng et al. 2022 (causal tracing), Wang et al. 2022; as transformer_lens
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,7 +42,7 @@ OfLogits = Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"
 def patch(
     model: HeadModel, clean: Int[Tensor, "batch pos"], corrupted: Int[Tensor, "corrupted_batch corrupted_pos"],
     at: Where | str = "z", metric: Metric | OfLogits | str = "kl", *,
-    into: Literal["corrupted", "clean"] | str = "corrupted", dims: tuple[str, ...] | None = None, rows: bool = False,
+    into: Literal["corrupted", "clean"] | str = "corrupted", dims: Sequence[str] | None = None, rows: bool = False,
     budget: int = BUDGET, progress: Progress | None = None,
 ) -> xr.DataArray:  # fmt: skip
     """The metric after each activation is patched, mean over rows: patched[layer, head] of z, else patched[layer, pos].
@@ -58,13 +58,15 @@ def patch(
     import xarray as xr
 
     _check(model, clean, corrupted, at, into)
-    dims = dims or (("layer", "head") if at == "z" else ("layer", "pos"))
+    dims = tuple(dims or ()) or (("layer", "head") if at == "z" else ("layer", "pos"))
     allowed = {("layer",), ("layer", "pos")} | ({("layer", "head"), ("layer", "head", "pos")} if at == "z" else set())
     if dims not in allowed:
         raise ValueError(f"at={at!r} cannot be patched by {dims}; by: {', '.join(map(str, sorted(allowed)))}")
     given, other = (corrupted, clean) if into == "corrupted" else (clean, corrupted)
     with recording(*(_tap(layer, at) for layer in range(model.n_layers))) as source:
         of_other = model(other)
+    if not source:
+        raise ValueError(f"at={at!r}: {model.why_no_stream}; heads (at='z') can be patched")
     of_given = model(given)
     of_clean, of_corrupted = (of_other, of_given) if into == "corrupted" else (of_given, of_other)
     read, (long_name, units) = _reader(metric, given, of_clean)
@@ -131,9 +133,6 @@ def _check(model: HeadModel, clean: Tensor, corrupted: Tensor, at: str, into: st
         raise ValueError(f"at={at!r} is nothing that can be patched; there are: {', '.join(TAPS)}")
     if into not in ("corrupted", "clean"):
         raise ValueError(f"into={into!r}: activations go into the 'corrupted' run (default) or into the 'clean' one")
-    why_not = getattr(model, "why_no_stream", "")
-    if at != "z" and why_not:
-        raise ValueError(f"at={at!r}: {why_not}; heads (at='z') can be patched")
     if at == "mlp_out" and getattr(getattr(model, "config", None), "attn_only", False):
         raise ValueError("this model is attention only: it has no MLP to patch")
 

@@ -23,7 +23,7 @@ from tracer.ablate.parts import Head, Path
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import AttentionPass, ResidualStream
+from tracer.model.stream import AttentionPass, Into, ResidualStream
 
 
 @torch.no_grad()
@@ -42,20 +42,36 @@ def reroute(
         by_head = by_layer.setdefault(path.receiver[0], {}).setdefault(path.receiver[1], {})
         by_head.setdefault(path.into, []).append(path.sender)
     for layer, receivers in sorted(by_layer.items()):
-        with applied([*edits, *before]), recording(pattern_tap(layer)) as seen:
-            stream = model.residual_stream(tokens)
-        clean = stream.layers[layer]
-        for head, by_input in receivers.items():
-            found = {}
-            for into, senders in by_input.items():
-                x = clean.resid_pre + sum(_change(stream, sender, instead, positions) for sender in senders)
-                found[into] = replace(clean, resid_pre=x)
-            if isinstance(model, Transformer):
-                edits += _inputs(model, layer, head, found)
-            else:
-                pattern = seen[pattern_tap(layer)][:, head].to(clean.z.dtype)
-                edits += _outputs(layer, head, clean, found, pattern)
+        with applied([*edits, *before]):
+            stream, patterns = read_layer(model, tokens, layer)
+        for head, senders in receivers.items():
+            edits += reroute_into(model, (layer, head), senders, stream, patterns, instead, positions)
     return edits
+
+
+def read_layer(
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], layer: int
+) -> tuple[ResidualStream, Float[Tensor, "batch head query_pos key_pos"]]:
+    """A forward pass, with the patterns of one layer."""
+    with recording(tap := pattern_tap(layer)) as seen:
+        stream = model.residual_stream(tokens)
+    return stream, seen[tap]
+
+
+def reroute_into(
+    model: HeadModel, receiver: Head, senders: dict[Into, list[Head]], stream: ResidualStream,
+    patterns: Float[Tensor, "batch head query_pos key_pos"], instead: Callable[[str], float | Tensor],
+    positions: tuple[int, ...] | None = None,
+) -> list[Edit]:  # fmt: skip
+    """`reroute` of the paths into one receiver, on a pass that was read before: it costs none."""
+    layer, head = receiver
+    clean, found = stream.layers[layer], {}
+    for into, some in senders.items():
+        x = clean.resid_pre + sum(_change(stream, sender, instead, positions) for sender in some)
+        found[into] = replace(clean, resid_pre=x)
+    if isinstance(model, Transformer):
+        return _inputs(model, layer, head, found)
+    return _outputs(layer, head, clean, found, patterns[:, head].to(clean.z.dtype))
 
 
 def _change(

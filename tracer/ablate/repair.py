@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +12,10 @@ from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Head, check_heads, name
 from tracer.ablate.paths import z_tap
 from tracer.ablate.repeats import by_row
-from tracer.ablate.replace import DRAWS, Mode, inputs, planner
+from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
-from tracer.interventions.edits import Edit, applied, recording
+from tracer.interventions.edits import recording
 from tracer.model.protocol import HeadModel
 
 SMALL, LARGE = 0.25, 1.0
@@ -89,31 +88,21 @@ def self_repair(
     def at_end(x: Tensor) -> Float[Tensor, "batch loss_pos"]:
         return centred(end(x, capped=False))
 
-    def parts(edits: list[Edit]) -> Float[Tensor, "part batch loss_pos"]:
-        with applied(edits), recording(tap, last) as ablated:
-            model(seen)
+    ours, clean = at_end(stream.final), per_token_loss(stream.logits, tokens)
+
+    def parts() -> Float[Tensor, "part batch loss_pos"]:
+        with recording(tap, last) as ablated:
+            loss = per_token_loss(model(seen), tokens)
         change = (ablated[tap].to(writer.z) - writer.z)[:, :, index] @ writer.weights.W_O[index]
         lost = -writer.rewritten(change)
         direct = centred(end.held(lost, stream.final))
-        ours = at_end(stream.final)
         missed, norm_only = ours - at_end(ablated[last].to(lost)), at_end(stream.final - lost)
-        return torch.stack([direct, missed, direct - (ours - norm_only), ours - norm_only - missed])
+        return torch.stack([direct, missed, direct - (ours - norm_only), ours - norm_only - missed, loss - clean])
 
     read = loss_positions
     if isinstance(read, slice):
         read = torch.zeros_like(tokens[:, 1:], dtype=torch.bool)
         read[:, loss_positions] = True
-    found = torch.stack([parts(edits) for edits in plans]).mean(0)
+    *found, delta = averaged(plans, parts)
     direct, missed, by_norm, by_others = (float(part[read].mean()) for part in found)
-    delta = _losses(model, tokens, plans) - per_token_loss(stream.logits, tokens)
     return Repair(chosen, direct, missed, by_norm, by_others, estimate(by_row(delta, read)))
-
-
-def _losses(
-    model: HeadModel, tokens: Int[Tensor, "batch pos"], plans: Iterable[list[Edit]]
-) -> Float[Tensor, "batch loss_pos"]:
-    found = []
-    for edits in plans:
-        with applied(edits):
-            found.append(per_token_loss(model(inputs(model, tokens)), tokens))
-    return torch.stack(found).mean(0)

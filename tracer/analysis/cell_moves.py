@@ -30,10 +30,7 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
     v = found.calls[layer].head(head).v[0, key, 0]
     z = found.pattern((layer, head), query)[key].to(v) * v
     part = here.written((z.to(here.weights.W_O) @ here.weights.W_O[head])[None, None], [query])
-    final = stream.end
-    last = stream.final[:, [query]]
-    normed = part if final.norm is None else final.norm.linear(part, final.norm.scale(last))
-    logits = (normed @ final.W_U * final.times)[0, 0]
+    logits = stream.end.held(part, stream.final[:, [query]])[0, 0]
     widest = max(one.z.shape[2] for one in stream.layers)
     reads = torch.full((len(stream.layers), widest, len(INPUTS)), torch.nan)
     for later in range(layer + 1, len(stream.layers)):

@@ -21,6 +21,8 @@ from torch import Tensor
 
 from tracer.ablate.parts import check_heads
 from tracer.analysis.max_activating import LOGITS
+from tracer.data.probes import per_token_loss
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.protocol import HeadModel
 
@@ -74,6 +76,7 @@ class Jobs:
     """Share of the weighted variance that these components hold."""
 
 
+@any_model
 @torch.no_grad()
 def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, most: int = 6) -> Jobs:
     """Of the looks that `tracer.survey` kept. Costs two forward passes over their rows (at most 256).
@@ -112,10 +115,10 @@ def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, mo
 
 
 def _outputs(
-    model: HeadModel, tokens: Int[Tensor, "row pos"], layer: int, head: int, row: np.ndarray, query: np.ndarray
+    model: Any, tokens: Int[Tensor, "row pos"], layer: int, head: int, row: np.ndarray, query: np.ndarray
 ) -> tuple[Float[Tensor, "look d_head"], Float[np.ndarray, " look"]]:
     """z of each look, and the rise of its next token's loss with the head switched off."""
-    tap, n = f"blocks.{layer}.attn.hook_z", tokens.shape[1]
+    tap, n, tokens = f"blocks.{layer}.attn.hook_z", tokens.shape[1], tokens.to(next(model.parameters()).device)
     rows, place = np.unique(row, return_inverse=True)
     at_once = max(1, LOGITS // (model.d_vocab * n))
     z: list[Tensor] = [torch.empty(0)] * len(row)
@@ -123,20 +126,15 @@ def _outputs(
     for begin in range(0, len(rows), at_once):
         part = tokens[rows[begin : begin + at_once]]
         with recording(tap) as seen:
-            on = _losses(model, part)
+            on = per_token_loss(model(part), part)
         with applied([Edit(tap, (head,))]):
-            off = _losses(model, part)
+            off = per_token_loss(model(part), part)
         for look in np.flatnonzero((place >= begin) & (place < begin + at_once)):
             at = place[look] - begin, query[look]
             z[look] = seen[tap][at[0], at[1], head].double().cpu()
             if at[1] < n - 1:
                 costs[look] = float(off[at] - on[at])
     return torch.stack(z), costs
-
-
-def _losses(model: HeadModel, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos_1"]:
-    log_p = model(tokens)[:, :-1].log_softmax(-1)
-    return -log_p.gather(-1, tokens[:, 1:, None])[..., 0]
 
 
 def _components(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import recording
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, check_vocabulary
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -46,8 +46,8 @@ def logit_attribution(
     import xarray as xr
 
     stream = model.residual_stream(tokens)
-    targets = _following(tokens, stream.logits) if targets is None else targets
-    end = stream.end
+    targets, end = _chosen(tokens, stream.logits, targets), stream.end
+    against = None if against is None else _chosen(tokens, stream.logits, against)
     columns = end.W_U.T
     direction = columns[targets] - (columns.mean(0) if against is None else columns[against])  # [batch pos d_model]
     biases = torch.zeros_like(direction[..., 0])
@@ -101,12 +101,11 @@ def logit_lens(
 
     names = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.n_layers)]
     last = f"blocks.{model.n_layers - 1}.hook_resid_post"
-    why_not = getattr(model, "why_no_stream", "")
-    if why_not:
-        raise ValueError(why_not)
     with recording(*names, last) as seen:
         logits = model(tokens)
-    wanted = (_following(tokens, logits) if targets is None else targets)[..., None]
+    if last not in seen:
+        raise ValueError(model.why_no_stream)
+    wanted = _chosen(tokens, logits, targets)[..., None]
     log_p, ranks, top = [], [], []
     for name in (*names, last):
         found = model.logits(seen[name]).log_softmax(-1)
@@ -123,6 +122,11 @@ def logit_lens(
     )  # fmt: skip
 
 
-def _following(tokens: Int[Tensor, "batch pos"], logits: Tensor) -> Int[Tensor, "batch pos"]:
-    """The token that comes next; at the last position the likeliest."""
-    return torch.cat([tokens[:, 1:], logits[:, -1:].argmax(-1)], 1)
+def _chosen(tokens: Int[Tensor, "batch pos"], logits: Tensor, given: Tensor | None) -> Int[Tensor, "batch pos"]:
+    """Those given, or the token that comes next; at the last position the likeliest."""
+    if given is None:
+        return torch.cat([tokens[:, 1:], logits[:, -1:].argmax(-1)], 1)
+    if given.shape != tokens.shape:
+        raise ValueError(f"targets are one token a position, {list(tokens.shape)}, not {list(given.shape)}")
+    check_vocabulary(given, logits.shape[-1])
+    return given

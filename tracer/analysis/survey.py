@@ -29,8 +29,9 @@ from tracer.analysis.eval_sequences import batches
 from tracer.analysis.max_activating import LOGITS
 from tracer.data.corpora import documents
 from tracer.heads.call import AttentionCall, row_block
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, check_vocabulary
 from tracer.store import Run
 from tracer.store.surveys import newest_survey, read_survey, write_survey
 
@@ -50,6 +51,7 @@ Progress = Callable[[int, int], None]
 Corpus = str | Path | Iterable[str] | Int[Tensor, "row pos"]
 
 
+@any_model
 def survey(
     run_or_model: Run | HeadModel, corpus: Any = None, *, step: int | None = None, tokens: int = 2**16,
     length: int | None = None, budget_mb: float = 64.0, progress: Progress | None = None,
@@ -129,9 +131,7 @@ def rows_of(model: Any, run: Run | None, corpus: Any, tokens: int, length: int) 
         texts = documents(str(corpus)) if isinstance(corpus, str | Path) else list(corpus)
         found = _packed(model, run, texts, tokens, length)
     found = found[:, :length].long()[: max(1, tokens // min(length, found.shape[1]))]
-    low, high = int(found.min()), int(found.max())
-    if low < 0 or high >= model.d_vocab:
-        raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {model.d_vocab - 1}")
+    check_vocabulary(found, model.d_vocab)
     return found
 
 
@@ -202,11 +202,11 @@ def bin_of(distance: int) -> int:
 
 
 @torch.no_grad()
-def _scan(model: HeadModel, rows: Int[Tensor, "batch pos"], begin: int, found: dict[str, np.ndarray]) -> None:
+def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[str, np.ndarray]) -> None:
     """Read some rows, the first of which is number `begin`, into what was found."""
     n = rows.shape[1]
     rng = np.random.default_rng([begin, n])
-    at = torch.arange(1 + int(rng.integers(SAMPLE)) % (n - 1), n, SAMPLE)
+    at = torch.arange(1 + int(rng.integers(min(SAMPLE, n - 1))), n, SAMPLE)
     back = at[:, None] - torch.arange(n)
     buckets = torch.tensor([bin_of(d) for d in range(n)])[back.clamp(min=0)].flatten()
     other = (torch.arange(n) > 0) & (back > 0)
@@ -233,7 +233,7 @@ def _scan(model: HeadModel, rows: Int[Tensor, "batch pos"], begin: int, found: d
         into["lot"][...] = _keep(into, "kept", flat, -into["lot"], -lots) * -1
 
     with visiting(see):
-        model(rows)
+        model(rows.to(next(model.parameters()).device))
 
 
 def _keep(

@@ -27,6 +27,7 @@ from tracer.ablate.parts import Head, check_heads
 from tracer.analysis.prompt_over_steps import models
 from tracer.heads import masks
 from tracer.heads.call import AttentionCall, merged, row_block
+from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
 from tracer.model.protocol import HeadModel
 from tracer.model.stream import At, Into, ResidualStream, Source
@@ -66,6 +67,7 @@ def read_pass(model: HeadModel, tokens: Int[Tensor, "1 pos"]) -> Pass:
     return Pass(stream, tuple(merged(parts) for _, parts in sorted(calls.items())))
 
 
+@any_model
 def why(
     model: HeadModel | Run, tokens: Int[Tensor, "1 pos"], layer: int, head: int, query: int, key: int,
     steps: Iterable[int] | None = None,

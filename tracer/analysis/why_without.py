@@ -47,10 +47,7 @@ def without(
     less = replace(here, resid_pre=here.resid_pre - gone)
 
     def row(q: Tensor, k: Tensor) -> Tensor:
-        scores, cap, bias = q @ k.mT * here.weights.scale, here.weights.cap, here.score_bias
-        scores = scores if cap is None else cap * (scores / cap).tanh()
-        if bias is not None:
-            scores = scores + bias[:, head, -1:]
+        scores = here.seen_scores(q @ k.mT * here.weights.scale, head)
         return scores.masked_fill(~visible(call, query), -torch.inf).softmax(-1)[0, 0].double()
 
     places: list[tuple[Into, At]] = [("q", [query]), ("k", slice(None))]

@@ -47,6 +47,7 @@ _GPT2 = Architecture(
 )
 ARCHITECTURES: dict[str, Architecture] = {
     "gpt2": _GPT2,
+    "gpt_neo": replace(_GPT2, attention="attn.attention", out="out_proj", into=("q_proj", "k_proj", "v_proj")),
     "gpt_neox": Architecture(
         "gpt_neox.layers", "gpt_neox.final_layer_norm", "gpt_neox.embed_in", "attention", "input_layernorm", "dense",
         ("query_key_value",), woven=True,
@@ -65,8 +66,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "olmo2": replace(_GEMMA, norm=None), "olmo3": replace(_GEMMA, norm=None),
     "stablelm": replace(_LLAMA, own_norms=("q_layernorm", "k_layernorm")),
 } | dict.fromkeys(
-    ("llama", "mistral", "qwen2", "qwen3", "granite", "mixtral", "qwen2_moe", "qwen3_moe", "arcee", "starcoder2"),
-    _LLAMA,
+    ("llama", "gemma", "mistral", "qwen2", "qwen3", "granite", "mixtral", "qwen2_moe", "qwen3_moe", "arcee",
+     "starcoder2"), _LLAMA,
 )  # fmt: skip
 
 

@@ -3,19 +3,21 @@
 1. Hooks on a block, its attention and what writes hand each activation to the edits and recordings of the calling
    context (`tracer.interventions.edits`): nothing is kept on the model, so any number of threads may run it.
 2. A part counts as it comes into the stream: behind its own norm (Gemma 2, OLMo 2), multiplied (Granite).
+3. They answer in passes of their own view (`running`): two views of one module would make each edit twice.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from tracer.huggingface.architectures import Architecture
 from tracer.huggingface.weights import residual_times
-from tracer.interventions.edits import active
+from tracer.interventions.edits import Active, active
 from tracer.watching.sites import Layer
 
 TAPS = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
@@ -29,33 +31,49 @@ class StreamTaps:
 
     def __init__(self, model: nn.Module, known: Architecture, layers: list[Layer]) -> None:
         self._handles: list[Any] = []
-        times, block_input = residual_times(model), threading.local()
+        self._pass = threading.local()
+        times = residual_times(model)
         for i, layer in enumerate(layers):
             block = model.get_submodule(layer.name.removesuffix(f".{known.attention}"))
             attention = model.get_submodule(layer.name)
             pre = f"blocks.{i}."
-            self._keep(block.register_forward_pre_hook(_first(pre + "hook_resid_pre", block_input), with_kwargs=True))
-            self._keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, block_input)))
-            self._keep(attention.register_forward_pre_hook(_given(pre), with_kwargs=True))
+            self._keep(block.register_forward_pre_hook(_first(pre + "hook_resid_pre", self._pass), with_kwargs=True))
+            self._keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, self._pass)))
+            self._keep(attention.register_forward_pre_hook(_given(pre, self._pass), with_kwargs=True))
             writes = block.get_submodule(known.out_norm) if known.out_norm else attention.get_submodule(known.out)
-            self._keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, block_input)))
+            self._keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, self._pass)))
             writes = block.get_submodule(known.mlp_norm or known.mlp)
-            self._keep(writes.register_forward_hook(_output(pre + "hook_mlp_out", times, block_input)))
+            self._keep(writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
         self.names = [f"blocks.{i}.{tap}" for i in range(len(layers)) for tap in TAPS]
 
     def _keep(self, handle: Any) -> None:
         self._handles.append(handle)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Passes inside, in this thread, are of this view."""
+        self._pass.on = True
+        try:
+            yield
+        finally:
+            self._pass.on = False
 
     def remove(self) -> None:
         while self._handles:
             self._handles.pop().remove()
 
 
-def _first(tap: str, block_input: threading.local) -> Callable[..., Any]:
+def _here(of_pass: threading.local) -> Active | None:
+    return active() if getattr(of_pass, "on", False) else None
+
+
+def _first(tap: str, of_pass: threading.local) -> Callable[..., Any]:
     def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        here, x = active(), args[0] if args else kwargs["hidden_states"]
-        block_input.shape = x.shape
-        if here is None or not here.wants(tap):
+        here, x = _here(of_pass), args[0] if args else kwargs["hidden_states"]
+        if here is None:
+            return None
+        of_pass.shape = x.shape
+        if not here.wants(tap):
             return None
         x = here.at(tap, x)
         return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})
@@ -63,13 +81,13 @@ def _first(tap: str, block_input: threading.local) -> Callable[..., Any]:
     return hook
 
 
-def _output(tap: str, times: float, block_input: threading.local) -> Callable[..., Any]:
+def _output(tap: str, times: float, of_pass: threading.local) -> Callable[..., Any]:
     def hook(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
-        here = active()
+        here = _here(of_pass)
         if here is None or not here.wants(tap):
             return None
         x = output[0] if isinstance(output, tuple) else output
-        whole = x.view(block_input.shape)  # OPT's MLP gets all positions of all sequences in one row
+        whole = x.view(of_pass.shape)  # OPT's MLP gets all positions of all sequences in one row
         after = here.at(tap, whole * times if times != 1 else whole)
         after = (after / times if times != 1 else after).view(x.shape)
         return (after, *output[1:]) if isinstance(output, tuple) else after
@@ -77,9 +95,9 @@ def _output(tap: str, times: float, block_input: threading.local) -> Callable[..
     return hook
 
 
-def _given(prefix: str) -> Callable[..., Any]:
+def _given(prefix: str, of_pass: threading.local) -> Callable[..., Any]:
     def hook(_module: nn.Module, _args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        here = active()
+        here = _here(of_pass)
         if here is None:
             return
         for tap, (name, index) in GIVEN.items():

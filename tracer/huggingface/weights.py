@@ -74,9 +74,7 @@ def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
         for name in (known.norm, known.out_norm)
     )
     q_norm, k_norm = (_own_norm(getattr(attention, name, None), layer, d_head) for name in known.own_norms)
-    scale = next(
-        float(x) for name in ("scaling", "inv_norm_factor") if (x := getattr(attention, name, None)) is not None
-    )
+    scale = next((float(x) for name in ("scaling", "inv_norm_factor") if (x := getattr(attention, name, None))), 1.0)
     return AttentionWeights(
         W_Q, W_K, W_V, rearrange(out[0], "(head d) d_model -> head d d_model", head=layer.n_heads), scale,
         b_Q, b_K, b_V, out[1], norm, q_norm, k_norm, out_norm, residual_times(model),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
 from tracer.huggingface.weights import head_weights, unembedding
 from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
-from tracer.model.protocol import HeadWeights
+from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
 from tracer.model.stream import ResidualStream
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import logits_of
@@ -40,6 +41,7 @@ class WrappedModel(nn.Module):
         self.n_ctx, self.d_vocab, self.tokenizer, self.bos = n_ctx, d_vocab, tokenizer, bos
         self._run = run or _plain
         self._map, self._sites = DiscoveredAttention(), Sites(self.model)
+        self._stream: StreamTaps | None = None
         self._sites.attach()
         self._census()
 
@@ -59,7 +61,6 @@ class WrappedModel(nn.Module):
                 f"use tracer.watch(model)"
             )
         self._taps = {f"blocks.{i}.attn.hook_{tap}" for i in range(self.n_layers) for tap in TAPS}
-        self._stream: StreamTaps | None = None
         self._scores_checked = False
         self.why_no_stream = ""
         """Why its residual stream is not seen; empty where it is."""
@@ -108,17 +109,15 @@ class WrappedModel(nn.Module):
         return unembedding(self.model)(x)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
-        if tokens.shape[1] > self.n_ctx:
-            raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.n_ctx}")
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= self.d_vocab:
-            raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {self.d_vocab - 1}")
+        check_tokens(tokens, self.n_ctx)
+        check_vocabulary(tokens, self.d_vocab)
         if active() is None:
             output = self._run(self.model, tokens)
         else:
             if self._map.layers:
                 refuse_unknown_taps(self._taps)
-            with AttentionInterceptor(self._sites, self._map):
+            tapped = nullcontext() if self._stream is None else self._stream.running()
+            with AttentionInterceptor(self._sites, self._map), tapped:
                 output = self._run(self.model, tokens)
         logits = logits_of(output, tokens)
         if logits is None:

@@ -61,3 +61,19 @@ class HeadModel(Protocol):
     def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
         """From what leaves the last block to the next token's logits: the final norm and the unembedding."""
         ...
+
+
+def check_tokens(tokens: object, n_ctx: int) -> None:
+    """ValueError for what is no batch of ids, or is longer than the context."""
+    if not isinstance(tokens, Tensor) or tokens.ndim != 2:
+        what = f"of shape {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+        raise ValueError(f"tokens are a tensor of ids [batch pos] (model.to_tokens or model.tokenizer), not {what}")
+    if tokens.shape[1] > n_ctx:
+        raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={n_ctx}")
+
+
+def check_vocabulary(tokens: Tensor, d_vocab: int) -> None:
+    """ValueError that names a token outside the vocabulary. Waits for a GPU."""
+    low, high = (int(tokens.min()), int(tokens.max())) if tokens.numel() else (0, 0)
+    if low < 0 or high >= d_vocab:
+        raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {d_vocab - 1}")

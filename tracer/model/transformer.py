@@ -19,7 +19,7 @@ from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
 from tracer.model.positions import sinusoid
-from tracer.model.protocol import HeadWeights
+from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
 
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
 """What to record so that `Transformer.qk_taps` is there, rotary or not."""
@@ -91,16 +91,10 @@ class Transformer(HookedRootModule):
 
     def check(self, tokens: Tensor) -> None:
         """ValueError for tokens that this model cannot read, or edits of taps that it does not have."""
-        if not isinstance(tokens, Tensor) or tokens.ndim != 2:
-            what = f"of shape {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
-            raise ValueError(f"tokens are ids [batch pos], such as model.to_tokens(text), not {what}")
+        check_tokens(tokens, self.config.n_ctx)
         refuse_unknown_taps(self.hook_dict)
-        if tokens.shape[1] > self.config.n_ctx:
-            raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={self.config.n_ctx}")
-        if tokens.device.type == "cpu" and tokens.numel():  # on a GPU the look-up itself asserts, without a sync
-            low, high = int(tokens.min()), int(tokens.max())
-            if low < 0 or high >= self.d_vocab:
-                raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {self.d_vocab - 1}")
+        if tokens.device.type == "cpu":  # on a GPU the look-up itself asserts, without a sync
+            check_vocabulary(tokens, self.d_vocab)
 
     @property
     def clamps(self) -> tuple[Edit, ...]:

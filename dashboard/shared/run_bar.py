@@ -17,17 +17,17 @@ from tracer.store import Run
 
 Colour = Literal["blue", "green", "gray", "orange", "red"]
 BADGES: dict[str, tuple[str, Colour]] = {
-    "training": (theme.status("training").icon, "blue"),
-    "finished": (theme.status("finished").icon, "green"),
-    "stopped": (theme.status("stopped").icon, "gray"),
-    "interrupted": (theme.status("interrupted").icon, "orange"),
-    "diverged": (theme.status("diverged").icon, "red"),
-    "measuring": (theme.status("training").icon, "blue"),
-    "opened": (theme.status("finished").icon, "green"),
-    "starting": (theme.status("training").icon, "blue"),
-    "resuming": (theme.status("training").icon, "blue"),
-    "stopping": (theme.status("training").icon, "gray"),
-    "failed": (theme.status("bad").icon, "red"),
+    "training": (theme.MARKS["training"], "blue"),
+    "finished": (theme.MARKS["finished"], "green"),
+    "stopped": (theme.MARKS["stopped"], "gray"),
+    "interrupted": (theme.MARKS["interrupted"], "orange"),
+    "diverged": (theme.MARKS["diverged"], "red"),
+    "measuring": (theme.MARKS["training"], "blue"),
+    "opened": (theme.MARKS["finished"], "green"),
+    "starting": (theme.MARKS["training"], "blue"),
+    "resuming": (theme.MARKS["training"], "blue"),
+    "stopping": (theme.MARKS["training"], "gray"),
+    "failed": (theme.MARKS["bad"], "red"),
 }
 
 

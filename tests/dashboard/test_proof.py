@@ -93,7 +93,7 @@ def test_one_sequence_has_no_marks() -> None:
 
 def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
-    assert "in the middle" not in written(app)
+    assert "median" not in written(app)
     assert "There are 15 other sets of as many heads in the same layers, so p can't be below 0.06." in written(app)
     app.button(key="null").click().run()
     found = ablation.null(setup_of(small_run, ((0, 1), (1, 2))), 30)

@@ -250,7 +250,7 @@ def looked_at(label: str, strings: list[str], row: np.ndarray) -> Done:
     here, there = (f"“{visible(strings[i])}”" for i in (at, best))
     look = f"{label} looks from {here} most at {there}, {at - best} back, with {row[best]:.0%} of its attention"
     if strings[at] not in strings[:at]:
-        return Done(False, [f"{look}. But {here} is new here: hold one that has occurred before."])
+        return Done(False, [f"{look}. But {here} is new here: click one that has occurred before."])
     if best and strings[best - 1] == strings[at]:
         return Done(True, [f"{look}: what followed {here} the last time."])
     share = sum(float(row[i]) for i in range(1, at + 1) if strings[i - 1] == strings[at])
@@ -296,6 +296,6 @@ def _cost(cost: Cost) -> str:
         return f"{theme.signed(change.mean)} nats (1 sequence, so no interval)"
     sure = "" if _is_sure(cost) else ", so it could be nothing"
     return (
-        f"{theme.signed(change.mean)} nats (95 % interval {theme.signed(change.low)} to {theme.signed(change.high)}, "
+        f"{theme.signed(change.mean)} nats (95 % interval {theme.interval(change.low, change.high)}, "
         f"{change.n} sequences{sure})"
     )

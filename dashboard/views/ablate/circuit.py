@@ -53,7 +53,7 @@ def draw_circuit(run: Run, setup: Setup) -> None:
         found = data.circuit(*key, TARGET, _Progress(place, n))
     except ValueError as error:
         place.empty()
-        st.text(f"{str(error)[0].upper()}{str(error)[1:]}.")
+        st.text(theme.sentence(str(error)))
         return
     place.empty()
     _draw(found, setup, [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)])

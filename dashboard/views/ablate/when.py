@@ -12,10 +12,11 @@ from dashboard import jobs, state, theme
 from dashboard.access import read_only
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.figures import scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.shared.pulse import ticking
-from dashboard.views.ablate import data, figures
+from dashboard.views.ablate import data
 from tracer.analysis import when_causal
 from tracer.pictures import curves
 from tracer.store import Run
@@ -132,7 +133,7 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
 def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int], step: int) -> None:
     left, right = st.columns([5, 4], gap="large")
     with left:
-        figure = figures.scatter(
+        figure = scatter(
             score, effect, x_label="Induction score", y_label="Effect of the head (nats)", selected=focus,
             edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"), dark=theme.is_dark(),
         )  # fmt: skip

@@ -12,7 +12,7 @@ from dashboard.shared import choosers
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
-from dashboard.views.phases.losses import draw_path, draw_surfaces
+from dashboard.views.phases.losses import draw_path, draw_surfaces, go
 from dashboard.views.phases.order import draw_order, window
 from dashboard.views.phases.seeds import draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
@@ -135,7 +135,7 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
         }, "first": [float(c.values[0]) for c in lanes], "last": [float(c.values[-1]) for c in lanes]}  # fmt: skip
 
     plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they changed",
-         on_pick=_go, numbers=numbered)  # fmt: skip
+         on_pick=go, numbers=numbered)  # fmt: skip
 
 
 def _draw_offer(run: Run) -> None:
@@ -164,7 +164,3 @@ def _choose_phase(changed: list[Curve]) -> Curve | None:
 def _window(curve: Curve) -> str:
     assert curve.change is not None
     return window(curve.change)
-
-
-def _go(step: int) -> None:
-    state.update(step=step)

@@ -73,8 +73,8 @@ def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
             weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
             said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
             if name == "induction" and head_scores.holds(trace, "induction_control"):
-                score, control = (float(trace[of].values[row][best]) for of in ("induction", "induction_control"))
-                said = f"{score:.2f}, control {control:.2f}"
+                control = float(trace["induction_control"].values[row][best])
+                said = f"{value}, control {theme.fmt(control, 'induction')}"
             _fact(("Nearest to induction" if weak else label) + of, theme.head_label(*best), said)
             return
 

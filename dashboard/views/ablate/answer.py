@@ -75,8 +75,8 @@ def draw_costs(run: Run, setup: Setup) -> None:
         without = "it" if len(setup.off) == 1 else "them"
         after, even = theme.fmt(found["repeat"].after, "loss"), theme.fmt(guess, "loss")
         st.markdown(
-            f"Without {without}, repeated tokens cost {after} nats, **more than a uniform guess ({even} nats)**: what "
-            "is left does not stay undecided, it puts its probability on wrong tokens."
+            f"Without {without}, repeated tokens cost {after} nats, **more than a uniform guess ({even} nats)**: it "
+            "is not undecided, it gives its probability to wrong tokens."
         )
     if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
         st.caption(head_sets.REDUNDANCY)

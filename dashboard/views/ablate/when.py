@@ -30,8 +30,8 @@ HEIGHT = 260
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
     st.caption(
-        "Each line is one head switched off by itself at every snapshot: what repeated tokens then cost more. Beside "
-        "it, how much that head looked like an induction head at the same step."
+        "Each line is one head, switched off by itself at every snapshot: by how much the loss on repeated tokens "
+        "rises. Beside it, the induction score of that head at the same step."
     )
     one = jobs.sweeping(run)
     if one is not None and one.alive:
@@ -48,7 +48,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     notes = [f"{mode.capitalize()} ablation"] if mode != setup.mode else []
     if setup.frozen and name == "effect":
-        notes.append("patterns are free here: hold them with `tracer sweep --frozen`")
+        notes.append("these were measured with patterns free to change; `tracer sweep --frozen` holds them")
     if notes:
         st.caption(f"{', '.join(notes)}.")
     _draw_curves(run, setup, trace, chosen)
@@ -147,7 +147,7 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
             f"{_names(like)}." + (" Others may do the same work: switch them off together." if like else "")
         )
         st.markdown(
-            f"Hidden, with an effect that their score does not tell: {_names(unseen)}."
+            f"Hidden, with an effect above {when_causal.COSTLY} nats and no such score: {_names(unseen)}."
             + (" Previous-token heads are often among them." if unseen else "")
         )
         if len(like) > 1:

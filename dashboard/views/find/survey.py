@@ -97,8 +97,8 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
     attrs, looks = found.attrs, int(one["n_looks"])
     part = "" if attrs["complete"] else f" of {attrs['tokens_to_read']:,}"
     with st.container(key="survey_said"):
-        st.text(f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}; "
-                f"one query in {attrs['one_query_in']} was looked at, {looks:,} of {label}.")  # fmt: skip
+        st.text(f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
+                f"One token of every {attrs['one_query_in']} was a query: {looks:,} looks of {label}.")  # fmt: skip
     if not looks:
         return
     left, right = st.columns([4, 5], gap="large")
@@ -135,7 +135,7 @@ def _draw_heads(found: xr.Dataset, trace: xr.Dataset, step: int, head: Head) -> 
     figure = scatter(axes[across], axes[up], x_label=across, y_label=up, selected=head, dark=theme.is_dark())
     plot(figure, key="survey_heads", on_pick=state.focus_on, alt=f"Every head by {across} and {up}")
     st.caption("The first three are of the corpus, the others as the run recorded them on its probes. "
-               "Click a head to read it.")  # fmt: skip
+               "Click a head to bring it into focus.")  # fmt: skip
 
 
 def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None:
@@ -153,12 +153,15 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
         return None
     n = len(made.kept)
     if len(made.jobs) == 1:
-        st.caption(f"One job: what it writes at {n} looks falls into no clear groups (silhouette below 0.25).")
+        st.caption(
+            f"One job: what it writes at {n} looks falls into no clear groups (a silhouette below 0.25, of at most 1)."
+        )
     else:
         st.caption(
-            f"{len(made.jobs)} groups of {n} looks by the direction of what it writes, silhouette "
-            f"{made.silhouette:.2f}. Writes: its share of all that the head writes. First token: the attention that "
-            "rests there. Cost: the rise of the next token's loss with the head off, ± 1.96 standard errors."
+            f"{len(made.jobs)} groups of {n} looks, by the direction of what the head writes; silhouette "
+            f"{made.silhouette:.2f} (1: far apart, 0: they touch). Writes: the group's share of all that the head "
+            "writes. First token: the attention that rests there. Cost: the rise of the next token's loss with the "
+            "head off, ± 1.96 standard errors."
         )
     columns = {
         "job": [str(i + 1) for i in range(len(made.jobs))],

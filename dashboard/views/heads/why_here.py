@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 SHOWN = {"above": "for this key", "score": "the whole score"}
+NORMS = "Each norm keeps the scale that it has on this prompt."
 INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -77,9 +78,9 @@ def _draw_pairs(label: str, found: Answer) -> None:
     same = [str(name) for name in found.score["key_source"].values[found.score["cancels"].values]]
     if what == "above":
         st.caption(f"What each pair adds to this key's score, less its mean over the other keys that the query sees: "
-                   f"{total} in all. Norms are held.")  # fmt: skip
+                   f"{total} in all. {NORMS}")  # fmt: skip
     else:
-        st.caption(f"The parts of the score, {total} in all, as the model computed it. Norms are held."
+        st.caption(f"The parts of the score, {total} in all, as the model computed it. {NORMS}"
                    + (f" The same at every key, so without effect: {', '.join(same)}." if same else ""))  # fmt: skip
     columns = {"query \\ key": values["query_source"].values.tolist()} | {
         str(name): values.sel(key_source=name).values.tolist() for name in values["key_source"].values
@@ -124,7 +125,7 @@ def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
     source = st.selectbox("Source that is not read", names, index=names.index(first), key=f"why_without {head} {at}")
     rows = why_data.without(place, head, at[0], source)
     said = {
-        "as it is": "as_is", "estimate, norms held": "estimate", "norms computed again": "recomputed",
+        "as it is": "as_is", "estimate, with the same norms": "estimate", "with norms computed again": "recomputed",
         "off in the whole model": "everywhere",
     }  # fmt: skip
     shares = {words: float(rows[name].values[at[1]]) for words, name in said.items()}
@@ -175,7 +176,8 @@ def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) 
         listed = {"step": steps} | {name: values.tolist() for name, values in lines.items()}
         listed["attention"] = over["pattern"].values.tolist()
         st.caption(
-            "The score of this key above the mean of the other keys, and what the strongest pair of today adds to it."
+            "The score of this key above the mean of the other keys, and what one pair adds to it: the one that is "
+            "strongest at the step above."
         )
         plot(_lines(steps, lines, dark=theme.is_dark()), key="why_over", numbers=lambda: listed,
              alt="The cell's score above other keys over training")  # fmt: skip

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PREFERRED = ("induction", "repeat_loss", "previous_token")
 CLOSER = (
-    "Where in the text did the loss fall, does its path bend there, and which heads, switched off, take the change "
-    "back? Three pictures of Olsson et al. 2022."
+    "At which positions did the loss fall, did its path bend then, and which heads undo the change when they are "
+    "switched off? Three pictures of Olsson et al. 2022."
 )
 HOW = """A change is found by this project's own detector, which reads one curve at a time:
 
@@ -38,8 +38,8 @@ HOW = """A change is found by this project's own detector, which reads one curve
   10 % and 90 % of the way of the fitted step.
 - One change comes before another where their intervals part; otherwise their order is not known. What takes more than
   half of the run is a slope, and what still moves when it ends has no date yet.
-- Bands are 95 % intervals over the rows that a value is a mean of. A move that they allow between two equal levels is
-  none.
+- Bands are 95 % intervals over the texts that a value is a mean of. A move so small that two equal levels would fit
+  into them is not called a change.
 
 Source: a likelihood ratio that holds for stationary and integrated noise (Perron and Yabu 2009), inverted for the
 interval (Eo and Morley 2015); its shapes and limits are ours. Olsson et al. 2022 marked one window by eye, from loss,

@@ -82,7 +82,7 @@ class Story:
     @property
     def last(self) -> int:
         """The last step that there is: the sixth trains the run again, which takes a head below and a run of ours."""
-        return 6 if self.clamps and self.run.steps and not self.run.why_not("resume") else 5
+        return 6 if self.clamps and not self.run.why_not("resume") else 5
 
     @property
     def start(self) -> int:
@@ -108,7 +108,7 @@ class Story:
         """The choices with which a step begins, its deed undone."""
         shown: dict[str, Any] = {"measure": "induction", "step": None, "token": None, "off": ()}
         shown |= {"mode": "zero", "frozen": False, "find": "", "other_step": None, "other_prompt": ""}
-        if at == 2 and self.run.steps:
+        if at == 2:
             shown["step"] = self.run.steps[0]
         layer, head = self.weakest if at == 1 else self.head
         return {**shown, "layer": layer, "head": head}
@@ -130,8 +130,6 @@ class Story:
         return Done(True, [f"{self.label} it is: {theme.fmt(float(self.curve[-1]), 'induction')}{by_chance}."])
 
     def _scrubbed(self) -> Done | None:
-        if not self.run.steps:
-            return None
         step = choosers.step_in_force(self.run.steps)
         first, last = birth(self.steps, self.curve, self.run.steps)
         score = theme.fmt(float(self.curve[np.abs(self.steps - step).argmin()]), "induction")
@@ -148,7 +146,7 @@ class Story:
 
     def _asked(self) -> Done | None:
         chosen = state.read()
-        if chosen.token is None or not self.run.steps:
+        if chosen.token is None:
             return None
         try:
             text = prompt_tokens.encode(self.run, chosen.prompt or prompt_tokens.example(self.run), cut=True)
@@ -218,8 +216,10 @@ def _layers(below: int) -> str:
 
 
 def story(run: Run) -> Story | None:
-    """None where no head of the run came to look back, or where that was not measured."""
+    """None where no head of the run came to look back, that was not measured, or its model cannot be run."""
     trace = loading.trace(run)
+    if not run.steps or run.why_not("prompts"):
+        return None
     if not trace.sizes["step"] or not head_scores.holds(trace, "induction"):
         return None
     head, values = head_scores.default_head(trace), trace["induction"].values

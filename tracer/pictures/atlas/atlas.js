@@ -2,7 +2,7 @@
 // While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host caught up.
 
 /**
- * As tracer.pictures.payload.atlas_thumbs packs it.
+ * As tracer.pictures.atlas packs it.
  * @typedef {Header & { measures: string[], causal: boolean[], factors: number[], layers: string[] }} AtlasHeader
  */
 

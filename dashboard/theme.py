@@ -1,4 +1,4 @@
-"""How the dashboard looks: number formats, status words, Plotly's template; palettes and scales belong to pictures."""
+"""How the dashboard writes and looks: numbers, marks, Plotly's template; palettes and scales belong to pictures."""
 
 from __future__ import annotations
 
@@ -7,47 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracer.pictures.colours import ANCHORS, LINES, contrast, layer_colours, lightness, palette, ramp
+from tracer.pictures.colours import ANCHORS, LINES, layer_colours, palette
 from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
-    "ANCHORS", "LINES", "Scale", "Status", "contrast", "fmt", "head_label", "is_dark", "layer_colours",
-    "lightness", "palette", "parse_head", "plotly_template", "ramp",
-    "signed", "status",
+    "MARKS", "Scale", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
+    "plotly_template", "sentence", "signed",
 ]  # fmt: skip
 
 STYLES = Path(__file__).parent / "styles.css"
 """What the theme's settings cannot say; first_response.py puts it into the page."""
-_STATUS = {
-    "training": ("◐", "#1d56c4", "#8db4ff"),
-    "finished": ("✓", "#0a6b4e", "#4fd1a5"),
-    "stopped": ("■", "#565f6e", "#a9b4c4"),
-    "interrupted": ("◌", "#8a5200", "#f2b45c"),
-    "diverged": ("✕", "#b3261e", "#ff8a80"),
-    "healthy": ("✓", "#0a6b4e", "#4fd1a5"),
-    "watch": ("△", "#8a5200", "#f2b45c"),
-    "bad": ("✕", "#b3261e", "#ff8a80"),
-}
-
-
-@dataclass(frozen=True)
-class Status:
-    """A state as icon, word and colour: never colour alone."""
-
-    icon: str
-    text: str
-    light: str
-    dark: str
-
-
-def status(name: str) -> Status:
-    """The icon and colours of a run's status or of a health verdict."""
-    if name not in _STATUS:
-        raise ValueError(f"unknown status {name!r}; known: {', '.join(_STATUS)}")
-    icon, light, dark = _STATUS[name]
-    return Status(icon, name, light, dark)
-
-
+MARKS = {
+    "training": "◐", "finished": "✓", "stopped": "■", "interrupted": "◌", "diverged": "✕",
+    "healthy": "✓", "watch": "△", "bad": "✕",
+}  # fmt: skip
+"""Before the word for how a run stands: never colour alone."""
 _SHARES = ("normalised", "token", "induction", "share", "prob", "pattern", "attention")
 _LOGS = ("ratio", "norm", "lr")
 
@@ -68,10 +42,22 @@ def fmt(value: float | None, measure: Any = "") -> str:
     return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
 
 
-def signed(value: float) -> str:
-    """A change as the dashboard prints it: with its sign."""
-    text = fmt(value, "loss")
-    return f"+{text}" if value > 0 and text.strip("0.") else text
+def signed(value: float, digits: int = 3) -> str:
+    """A change as the dashboard prints it: with its sign, unless it rounds to nothing."""
+    if not math.isfinite(value):
+        return f"+{fmt(value)}" if value > 0 else fmt(value)
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text.lstrip("+−")
+
+
+def interval(low: float, high: float) -> str:
+    """Both ends of a change."""
+    return f"{signed(low)} to {signed(high)}" if math.isfinite(low) else "no interval"
+
+
+def sentence(text: str) -> str:
+    """A message as a sentence: with a capital in front and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def is_dark() -> bool:

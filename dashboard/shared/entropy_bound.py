@@ -37,8 +37,8 @@ s = scale * ||W_Q W_K^T||_2 * ||X X^T||_2
 ```
 The first norm is the largest singular value of the head's QK matrix. X is what the head reads, after any norm and with
 its positions, one row a token. It is loose, because it knows norms only: in a trained model it is nearly always close
-to 0, in healthy heads too. What it says is which way to go: the bound falls exponentially with the spectral norm, so
-holding that down (σReparam, normalised q and k) keeps entropy from collapsing.
+to 0, in healthy heads too. What it tells is what lowers it: the bound falls exponentially with the spectral norm, so
+keeping that small (σReparam, normalised q and k) keeps entropy from collapsing.
 
 **Conditions.** Scores bilinear in X, without biases of q and k. In a causal row q the keys are the first T = q + 1
 tokens, whose norm is no larger than that of all of X. With rotary positions ||W_Q|| ||W_K|| stands for the norm of
@@ -102,7 +102,9 @@ def reading(found: Bounds, label: str, at: int) -> str:
     if not np.isfinite(found.entropy[at]):
         return f"At step {found.steps[at]:,} the model's numbers are not finite."
     zhai = found.by_weights[at]
-    small = "which rules little out" if zhai <= found.entropy[at] / 10 else "which is no small part of it"
+    small = (
+        "less than a tenth of that entropy" if zhai <= found.entropy[at] / 10 else "at least a tenth of that entropy"
+    )
     rules = "which rules nothing out" if zhai < NOTHING else small
     return (
         f"At step {found.steps[at]:,} the entropy of {label} is **{_nats(found.entropy[at])}**. Scores of the size "

@@ -1,4 +1,4 @@
-"""What the figures of several pages share: text that is never markup, and an axis of steps."""
+"""What the figures of several pages share: text that is never markup, an axis of steps, heads as points."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from dashboard import theme
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+
+Head = tuple[int, int]
+NAMED = 64
+"""Heads whose names have room beside their points."""
 
 
 def plain(text: str) -> str:
@@ -43,3 +48,55 @@ def stops(meaning: str, dark: bool, low: float = 0.0) -> list[list[Any]]:
     colours = theme.palette(meaning)["dark" if dark else "light"]
     colours = colours[round(low * (len(colours) - 1)) :]
     return [[i / (len(colours) - 1), colour] for i, colour in enumerate(colours)]
+
+
+def scatter(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    x_label: str,
+    y_label: str,
+    edges: tuple[float, float] | None = None,
+    corners: tuple[str, str] = ("", ""),
+    selected: Head | None = None,
+    dark: bool = False,
+) -> go.Figure:
+    """A point a head of x and y [layer head], left out where either is nan, a colour a layer.
+
+    Dashed lines stand at `edges`; `corners` name what lies beyond them below right, and above left. Of more than NAMED
+    heads the names would cover each other: then only the pointer tells them.
+    """
+    import plotly.graph_objects as go
+
+    if x.shape != y.shape or x.ndim != 2:
+        raise ValueError(f"x {x.shape} and y {y.shape} must both be [layer head]")
+    ink, n_layers, across, up = theme.ink(dark), len(x), plain(x_label), plain(y_label)
+    colours = theme.layer_colours(n_layers)["dark" if dark else "light"]
+    figure = go.Figure()
+    for layer, colour in enumerate(colours):
+        heads = np.flatnonzero(np.isfinite(x[layer]) & np.isfinite(y[layer]))
+        chosen = [(layer, head) == selected for head in heads.tolist()]
+        figure.add_scatter(
+            x=x[layer, heads], y=y[layer, heads], customdata=[[layer, head] for head in heads.tolist()],
+            mode="markers+text" if x.size <= NAMED else "markers", name=f"layer {layer}",
+            text=[theme.head_label(layer, head) for head in heads.tolist()],
+            textposition="top center", textfont={"size": 11}, cliponaxis=False,
+            unselected={"marker": {"opacity": 0.85}},
+            marker={"size": [14 if one else 9 for one in chosen], "color": colour, "opacity": 0.85,
+                    "line": {"width": [2.5 if one else 0 for one in chosen], "color": ink.text}},
+            hovertemplate=f"<b>%{{text}}</b><br>{across} %{{x:.3f}}<br>{up} %{{y:.3f}}<extra></extra>",
+        )  # fmt: skip
+    if edges is not None:
+        rule(figure, edges[0], ink.muted, dash="dash", width=1)
+        figure.add_hline(y=edges[1], line={"color": ink.muted, "dash": "dash", "width": 1})
+        quiet = {"showarrow": False, "font": {"size": 11, "color": ink.muted}, "xref": "paper"}
+        below, above = (f"<i>{corner}</i>" for corner in corners)
+        figure.add_annotation(text=below, x=1, y=edges[1], xanchor="right", yanchor="top", **quiet)
+        figure.add_annotation(text=above, x=0, y=1, yref="paper", xanchor="left", yanchor="top", **quiet)
+    figure.update_layout(
+        template=theme.plotly_template(dark), height=340, showlegend=n_layers > 1,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8}, legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+    )  # fmt: skip
+    figure.update_xaxes(title={"text": across, "font": {"size": 12}})
+    figure.update_yaxes(title={"text": up, "font": {"size": 12}})
+    return figure

@@ -18,11 +18,7 @@ COLOURS: dict[Severity, Literal["red", "orange"]] = {"bad": "red", "watch": "ora
 
 def marked(severity: Severity, text: str = "") -> str:
     """A severity as icon, words and colour, in Markdown."""
-    return f":{COLOURS[severity]}-badge[{theme.status(severity).icon} {text or severity}]"
-
-
-def sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return f":{COLOURS[severity]}-badge[{theme.MARKS[severity]} {text or severity}]"
 
 
 def chip(run: Run) -> str:
@@ -34,7 +30,7 @@ def chip(run: Run) -> str:
     watch = len(diagnosis.findings) - bad
     if bad:
         return marked("bad", f"{bad} bad" + (f", {watch} to watch" if watch else ""))
-    return marked("watch", f"{watch} to watch") if watch else f":green-badge[{theme.status('healthy').icon} healthy]"
+    return marked("watch", f"{watch} to watch") if watch else f":green-badge[{theme.MARKS['healthy']} healthy]"
 
 
 def draw_health(run: Run) -> None:
@@ -75,7 +71,7 @@ def _draw_finding(one: Finding, i: int) -> None:
         with left:
             st.markdown(f"{marked(one.severity)} &nbsp;**{one.title}**")
             with st.container(gap="xsmall"):
-                st.text(sentence(one.evidence))
+                st.text(theme.sentence(one.evidence))
                 _draw_places(one, i)
         with right, st.container(gap="xsmall"):
             for label, text in one.advice.texts().items():

@@ -5,29 +5,28 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import numpy as np
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
 from dashboard.access import read_only
-from dashboard.loading.run_summaries import Summary, recent_ms, status_word, summary
+from dashboard.loading.run_summaries import Summary, status_word, summary
 from dashboard.shared.health_panel import chip, draw_health
 from dashboard.shared.pulse import ticking
 from tracer.store import Run
 
 Colour = Literal["blue", "green", "gray", "orange", "red"]
 BADGES: dict[str, tuple[str, Colour]] = {
-    "training": (theme.status("training").icon, "blue"),
-    "finished": (theme.status("finished").icon, "green"),
-    "stopped": (theme.status("stopped").icon, "gray"),
-    "interrupted": (theme.status("interrupted").icon, "orange"),
-    "diverged": (theme.status("diverged").icon, "red"),
-    "measuring": (theme.status("training").icon, "blue"),
-    "opened": (theme.status("finished").icon, "green"),
-    "starting": (theme.status("training").icon, "blue"),
-    "resuming": (theme.status("training").icon, "blue"),
-    "stopping": (theme.status("training").icon, "gray"),
-    "failed": (theme.status("bad").icon, "red"),
+    "training": (theme.MARKS["training"], "blue"),
+    "finished": (theme.MARKS["finished"], "green"),
+    "stopped": (theme.MARKS["stopped"], "gray"),
+    "interrupted": (theme.MARKS["interrupted"], "orange"),
+    "diverged": (theme.MARKS["diverged"], "red"),
+    "measuring": (theme.MARKS["training"], "blue"),
+    "opened": (theme.MARKS["finished"], "green"),
+    "starting": (theme.MARKS["training"], "blue"),
+    "resuming": (theme.MARKS["training"], "blue"),
+    "stopping": (theme.MARKS["training"], "gray"),
+    "failed": (theme.MARKS["bad"], "red"),
 }
 
 
@@ -113,7 +112,7 @@ def draw_resume(run: Run, quiet: bool = False) -> None:
         return
     st.button(
         "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
-        type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,}, to the bit.",
+        type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,} as if it had never stopped.",
     )  # fmt: skip
 
 
@@ -136,21 +135,15 @@ def _resume(run: Run) -> None:
 
 def pace(run: Run, facts: Summary) -> str:
     """What is left and how fast it goes, such as "40 s left · 52k tokens/s"; empty while nothing is timed."""
-    left, speed = facts.seconds_left, tokens_per_second(run)
+    left, speed = facts.seconds_left, tokens_per_second(run, facts.step_ms)
     words = [] if not math.isfinite(left) else [f"{left:.0f} s left" if left < 90 else f"{left / 60:.0f} min left"]
     return " · ".join([*words, *([f"{short(speed)} tokens/s"] if math.isfinite(speed) else [])])
 
 
-def tokens_per_second(run: Run) -> float:
+def tokens_per_second(run: Run, step_ms: float) -> float:
     """Tokens of a step over the time that steps took lately; nan where either is unknown."""
-    try:
-        trace = loading.trace(run)
-    except ValueError:
-        return float("nan")
-    if "tokens_seen" not in trace or trace.sizes["step"] < 2:
-        return float("nan")
-    steps, seen = np.asarray(trace["step"].values, float), np.asarray(trace["tokens_seen"].values, float)
-    return float((seen[-1] - seen[0]) / (steps[-1] - steps[0]) * 1000 / recent_ms(trace))
+    tokens = run.about.batch_tokens
+    return float("nan") if tokens is None else 1000 * tokens / step_ms
 
 
 def short(count: float) -> str:

@@ -236,3 +236,9 @@ def test_pictures_refuse_what_does_not_fit() -> None:
         headmap.picture(np.zeros(3), title="", scale=theme.Scale("x"))
     with pytest.raises(ValueError, match="2 tokens, but values of shape"):
         token_strip.picture(["a", "b"], [1.0], [1.0, 2.0], selected=0, scale=theme.Scale("x"))
+
+
+def test_effects_of_a_model_that_broke_have_a_scale() -> None:
+    nothing, some = np.full((1, 2), np.nan), np.array([[-0.5, np.nan]])
+    assert (sweep.change_scale(nothing).lo, sweep.change_scale(nothing).hi) == (-1.0, 1.0)
+    assert (sweep.change_scale(nothing, some).lo, sweep.change_scale(some).hi) == (-0.5, 0.5)

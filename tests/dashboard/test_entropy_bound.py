@@ -72,8 +72,8 @@ def test_it_is_drawn_when_somebody_opens_it(open_page: Open, small_run: Run, sen
     [
         (2.0, 1e-53, "Zhai's bound is **10⁻⁵³ nats**, which rules nothing out."),
         (2.0, 0.0, "Zhai's bound is **0 nats**, which rules nothing out."),
-        (2.0, 0.01, "Zhai's bound is **0.010 nats**, which rules little out."),
-        (2.0, 0.7, "Zhai's bound is **0.700 nats**, which is no small part of it."),
+        (2.0, 0.01, "Zhai's bound is **0.010 nats**, less than a tenth of that entropy."),
+        (2.0, 0.7, "Zhai's bound is **0.700 nats**, at least a tenth of that entropy."),
     ],
 )
 def test_the_reading_is_honest_about_a_loose_bound(entropy: float, zhai: float, words: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dashboard.shared import rows
-from dashboard.shared.figures import places, plain
+from dashboard.shared.figures import places, plain, scatter
 from dashboard.views.ablate import figures as of_ablate
 from dashboard.views.circuits import figures as of_circuits
 from dashboard.views.find import figures as of_find
@@ -279,13 +279,13 @@ def test_parts_end_in_their_sum() -> None:
 
 def test_only_heads_with_both_numbers_are_points() -> None:
     x, y = np.array([[0.1, NAN], [0.3, 0.4]]), np.array([[1.0, 2.0], [3.0, NAN]])
-    figure = of_ablate.scatter(x, y, x_label="score", y_label="effect", edges=(0.5, 0.2), selected=(1, 0))
+    figure = scatter(x, y, x_label="score", y_label="effect", edges=(0.5, 0.2), selected=(1, 0))
     first, second = traces(figure)
     assert (list(first.text), list(second.text)) == (["L0H0"], ["L1H0"])
     assert (list(second.x), list(second.y), list(second.customdata[0])) == ([0.3], [3.0], [1, 0])
     assert second.marker.size[0] > first.marker.size[0]
     with pytest.raises(ValueError, match=r"\(2, 2\) and y \(2, 1\)"):
-        of_ablate.scatter(x, y[:, :1], x_label="", y_label="", edges=(0, 0))
+        scatter(x, y[:, :1], x_label="", y_label="", edges=(0, 0))
 
 
 def test_the_spread_covers_its_range() -> None:

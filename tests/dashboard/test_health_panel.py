@@ -15,7 +15,8 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import diagnoses
 from dashboard.shared import health_panel
-from dashboard.shared.health_panel import marked, sentence
+from dashboard.shared.health_panel import marked
+from dashboard.theme import sentence
 from tests.dashboard.test_specimens import narrow
 from tests.dashboard.test_training import BROKEN
 from tracer.diagnosis import RULES, diagnose

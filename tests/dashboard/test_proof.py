@@ -93,7 +93,7 @@ def test_one_sequence_has_no_marks() -> None:
 
 def test_random_sets_are_tried_when_asked(open_page: Open, small_run: Run) -> None:
     app = open_page("ablate", run="tiny", off=((0, 1), (1, 2)))
-    assert "in the middle" not in written(app)
+    assert "median" not in written(app)
     assert "There are 15 other sets of as many heads in the same layers, so p can't be below 0.06." in written(app)
     app.button(key="null").click().run()
     found = ablation.null(setup_of(small_run, ((0, 1), (1, 2))), 30)
@@ -195,7 +195,7 @@ def test_what_a_run_holds_while_it_trains_is_held_on_the_page(
     scores, _ = ablation.induction(setup)
     np.testing.assert_allclose(scores, recorded["induction"], atol=1e-5)
     app = open_page("ablate", run=setup.run)
-    assert "This run trains with L0H1 off, L1H2 previous 10:. That is held here too" in written(app)
+    assert "This run is clamped at this step: L0H1 off, L1H2 previous 10:. That holds here too" in written(app)
 
 
 def test_the_link_of_a_verdict_opens_the_verdict(open_page: Open) -> None:

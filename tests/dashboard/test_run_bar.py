@@ -35,7 +35,7 @@ def begun(name: str) -> bool:
     if not (Path("checkpoints") / name / "run.json").exists():
         return False
     run = open_run(name)
-    return run.live and len(run.steps) > 1 and np.isfinite(run_bar.tokens_per_second(run))
+    return run.live and len(run.steps) > 1 and np.isfinite(summary(run).step_ms)
 
 
 def line(app: AppTest) -> str:
@@ -74,7 +74,7 @@ def test_speed_is_tokens_of_a_step_over_its_time(small_run: Run) -> None:
     config, trace = small_run.config, small_run.trace
     per_step = config.optim.batch_size * config.model.n_ctx
     ms = float(np.median(trace["step_ms"].values[-8:]))
-    assert run_bar.tokens_per_second(small_run) == pytest.approx(1000 * per_step / ms)
+    assert run_bar.tokens_per_second(small_run, summary(small_run).step_ms) == pytest.approx(1000 * per_step / ms)
 
 
 def test_pace_counts_down(small_run: Run) -> None:

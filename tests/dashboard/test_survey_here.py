@@ -44,12 +44,12 @@ def test_a_corpus_is_read_and_shown(open_page: Open, copy_run: Callable[..., Run
     ids = found.tokens.values[int(one.row_strongest[0])]
     query = int(one.query_strongest[0])
     assert app.session_state["selection"].prompt.split() == [str(i) for i in ids[1 : query + 9]]
-    points = shown(app, "survey_heads").data[0]
-    np.testing.assert_allclose(points.x, found.sink.values.ravel())
-    assert points.customdata[6] == "L1H2"
+    points = shown(app, "survey_heads").data[1]
+    np.testing.assert_allclose(points.x, found.sink.values[1])
+    assert list(points.customdata[2]) == [1, 2]
     app.selectbox(key="survey_x").set_value("Induction score").run()
     induction = run.trace.induction.sel(step=30).values
-    np.testing.assert_allclose(shown(app, "survey_heads").data[0].x, induction.ravel(), atol=1e-6)
+    np.testing.assert_allclose(shown(app, "survey_heads").data[1].x, induction[1], atol=1e-6)
     app.toggle(key="survey_jobs").set_value(True).run()
     assert not app.exception, app.exception[0].message
     jobs = shown(app, "survey_jobs_table")

@@ -9,7 +9,7 @@ import pytest
 
 import tracer
 from dashboard import theme
-from tracer.pictures.colours import _channels
+from tracer.pictures.colours import LINES, _channels, contrast, lightness, ramp
 from tracer.pictures.scales import of_measure
 
 DASHBOARD = Path(theme.__file__).parent
@@ -23,9 +23,9 @@ def blend(colour: str, page: str, share: float) -> str:
 
 
 def test_contrast_known_answers():
-    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-    assert theme.contrast("#123456", "#123456") == 1
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast("#123456", "#123456") == 1
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -34,7 +34,7 @@ def test_contrast_known_answers():
     "ink", ["textColor", "linkColor", "codeTextColor", "redColor", "orangeColor", "greenColor", "grayColor"]
 )
 def test_text_meets_wcag_aa(mode, page, ink):
-    assert theme.contrast(CONFIG["theme"][mode][ink], CONFIG["theme"][mode][page]) >= 4.5
+    assert contrast(CONFIG["theme"][mode][ink], CONFIG["theme"][mode][page]) >= 4.5
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -43,14 +43,14 @@ def test_muted_text_meets_wcag_aa(mode, share):
     """Streamlit's captions are the text colour at 60 %, the components' labels at 64 %."""
     colours = CONFIG["theme"][mode]
     page = colours["backgroundColor"]
-    assert theme.contrast(blend(colours["textColor"], page, share), page) >= 4.5
+    assert contrast(blend(colours["textColor"], page, share), page) >= 4.5
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_accent_stands_out_and_carries_white(mode):
     colours = CONFIG["theme"][mode]
-    assert theme.contrast(colours["primaryColor"], colours["backgroundColor"]) >= 3
-    assert theme.contrast("#ffffff", colours["primaryColor"]) >= 4.5
+    assert contrast(colours["primaryColor"], colours["backgroundColor"]) >= 3
+    assert contrast("#ffffff", colours["primaryColor"]) >= 4.5
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -58,28 +58,17 @@ def test_accent_stands_out_and_carries_white(mode):
 def test_lines_stand_out(mode, n_layers):
     colours = theme.layer_colours(n_layers)[mode]
     assert len(colours) == n_layers
-    assert min(theme.contrast(c, CONFIG["theme"][mode]["backgroundColor"]) for c in colours) >= 3
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "name", ["training", "finished", "stopped", "interrupted", "diverged", "healthy", "watch", "bad"]
-)
-def test_status_is_readable_and_never_colour_alone(mode, name):
-    status = theme.status(name)
-    assert status.icon and status.text == name
-    for page in ("backgroundColor", "secondaryBackgroundColor"):
-        assert theme.contrast(getattr(status, mode), CONFIG["theme"][mode][page]) >= 4.5
+    assert min(contrast(c, CONFIG["theme"][mode]["backgroundColor"]) for c in colours) >= 3
 
 
 @pytest.mark.parametrize("name", ["attention", "score"])
 @pytest.mark.parametrize("mode", MODES)
 def test_sequential_ramps_leave_the_page_evenly(name, mode):
-    light = [theme.lightness(c) for c in theme.palette(name)[mode]]
+    light = [lightness(c) for c in theme.palette(name)[mode]]
     strides = np.diff(light) * (-1 if mode == "light" else 1)
     assert strides.min() > 0
     assert strides.max() < 3 * strides.mean()
-    page = theme.lightness(CONFIG["theme"][mode]["backgroundColor"])
+    page = lightness(CONFIG["theme"][mode]["backgroundColor"])
     assert abs(light[0] - page) < 0.09
     assert abs(light[0] - page) > 0.02, "nothing must still differ from absent"
 
@@ -89,7 +78,7 @@ def test_diverging_ramp_is_neutral_in_the_middle(mode):
     colours = theme.palette("change")[mode]
     middle = [int(colours[8][i : i + 2], 16) for i in (1, 3, 5)]
     assert max(middle) - min(middle) < 20
-    light = [theme.lightness(c) for c in colours]
+    light = [lightness(c) for c in colours]
     away = np.array(light) * (-1 if mode == "light" else 1)
     assert all(a > b for a, b in pairwise(away[:9])) and all(a < b for a, b in pairwise(away[8:]))
 
@@ -116,9 +105,9 @@ def test_ramps_differ_from_each_other(mode):
 
 
 def test_ramp_ends_on_its_anchors():
-    assert theme.ramp(["#102030", "#ffffff"], 3)[0] == "#102030"
-    assert theme.ramp(["#102030", "#ffffff"], 3)[-1] == "#ffffff"
-    assert len(theme.ramp(["#000000", "#ffffff"], 1)) == 1
+    assert ramp(["#102030", "#ffffff"], 3)[0] == "#102030"
+    assert ramp(["#102030", "#ffffff"], 3)[-1] == "#ffffff"
+    assert len(ramp(["#000000", "#ffffff"], 1)) == 1
 
 
 @pytest.mark.parametrize(
@@ -167,17 +156,27 @@ def test_scale_where_signs_matter_is_symmetric():
     assert (found.lo, found.hi, found.palette) == (-0.5, 0.5, "change")
 
 
+def test_an_unknown_palette_lists_what_exists():
+    with pytest.raises(ValueError, match="attention"):
+        theme.palette("jet")
+
+
 @pytest.mark.parametrize(
-    ("call", "message"), [(lambda: theme.palette("jet"), "attention"), (lambda: theme.status("lost"), "diverged")]
-)
-def test_unknown_names_list_what_exists(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    ("value", "digits", "text"),
+    [(0.0004, 3, "0.000"), (-0.0004, 3, "0.000"), (0.25, 3, "+0.250"), (-12.345, 1, "−12.3"), (float("nan"), 3, "–"),
+     (float("inf"), 3, "+∞")],
+)  # fmt: skip
+def test_a_change_has_its_sign(value: float, digits: int, text: str) -> None:
+    assert theme.signed(value, digits) == text
+
+
+def test_messages_are_sentences():
+    assert [theme.sentence(text) for text in ("no step yet", "K is 3.")] == ["No step yet.", "K is 3."]
 
 
 def test_plotly_template_takes_the_page_colours():
     template = theme.plotly_template(dark=True)
-    assert template.layout.colorway[0] == theme.LINES["dark"][0]
+    assert template.layout.colorway[0] == LINES["dark"][0]
     assert template.layout.font.color == CONFIG["theme"]["dark"]["textColor"]
     assert template.layout.colorscale.diverging[8][1] == theme.palette("change")["dark"][8]
 

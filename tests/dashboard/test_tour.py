@@ -228,8 +228,20 @@ def test_a_run_without_such_a_head_says_so(small_run: Run, workplace: Path) -> N
     app = AppTest.from_file(str(APP), default_timeout=300)
     app.session_state["selection"] = Selection(run="tiny", tour=1)
     app.run()
-    assert "No head of this run has an induction score worth a tour." in said(app) and keys(app) == {"tour_close"}
+    assert "There is no tour of this run" in said(app) and keys(app) == {"tour_close"}
     assert not {"tour tiny", "welcome_tour"} & {button.key for button in app.button}
+
+
+def test_a_run_without_its_weights_has_no_tour(
+    formed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    shutil.copytree(formed.dir, tmp_path / "checkpoints" / "toy", ignore=shutil.ignore_patterns("snapshots"))
+    monkeypatch.chdir(tmp_path)
+    app = AppTest.from_file(str(APP), default_timeout=300)
+    app.session_state["selection"] = Selection(run="toy", tour=1)
+    app.run()
+    assert not app.exception and "There is no tour of this run" in said(app)
+    assert not {"tour toy", "welcome_tour"} & {button.key for button in app.button}
 
 
 @pytest.mark.parametrize("selection", [{"run": "nowhere", "tour": 2}, {"run": "tiny", "tour": 7}, {"tour": 0}])

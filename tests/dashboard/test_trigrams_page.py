@@ -131,7 +131,7 @@ def test_a_head_that_looks_one_back_is_smeared(at_home: Path, open_page: Open) -
 @pytest.mark.usefixtures("elsewhere")
 def test_a_head_without_a_favourite_has_one_list(at_home: Path, open_page: Open) -> None:
     app = open_page("circuits", run="bare", layer=0, head=1)
-    assert len(lists(app)) == 1 and "L0H1 prefers no distance" in captions(app)
+    assert len(lists(app)) == 1 and "By positions alone L0H1 prefers no distance" in captions(app)
     assert "no other way to the logits" in captions(app)
 
 

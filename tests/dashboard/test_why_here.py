@@ -59,7 +59,12 @@ def test_without_a_source_and_over_training(open_page: Open) -> None:
     (box,) = [box for box in app.selectbox if box.label == "Source that is not read"]
     box.select("L0H1").run()
     rows = shown(app, "why_without_table")
-    assert rows[""] == ["as it is", "estimate, norms held", "norms computed again", "off in the whole model"]
+    assert rows[""] == [
+        "as it is",
+        "estimate, with the same norms",
+        "with norms computed again",
+        "off in the whole model",
+    ]
     assert all(0 <= share <= 1 for share in rows["attention to this key"])
     box.select("token").run()
     assert len(shown(app, "why_without_table")[""]) == 3  # tokens cannot be switched off in the whole model

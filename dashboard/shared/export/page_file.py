@@ -97,7 +97,9 @@ def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: s
 
     with _popover():
         _draw_link(link)
-        _draw_file("its pictures to hover", " A folded card goes along as its line; open first what you want whole.")
+        _draw_file(
+            "its pictures to hover", " Of a folded card it holds one line: first open the cards that you want whole."
+        )
         _offer("Download this view", make)
         if command:
             st.markdown("**As a command**")
@@ -154,8 +156,8 @@ def _draw_heads_taking(run: Run, shown: PromptPatterns, focus: Head, measure: st
             file_name=f"heads-{run.name}-step-{shown.step}.html",
         )  # fmt: skip
         if is_compared(run) or is_long(shown):
-            st.caption("That file is of one prompt at one step, of a long one its end. The page as it stands, with all "
-                       "that is compared:")  # fmt: skip
+            st.caption("That file shows one prompt at one step, and of a long prompt its end. The page as it stands, "
+                       "with what it is compared with:")  # fmt: skip
             _offer("Download the whole page", _maker("Heads", run, shown.step, focus, code, link))
         _draw_python("Heads", link, code)
 

@@ -1,1 +1,1 @@
-"""The tour: five steps from a run to a proof."""
+"""The tour: six steps from a run to a proof."""

@@ -82,7 +82,7 @@ class Story:
     @property
     def last(self) -> int:
         """The last step that there is: the sixth trains the run again, which takes a head below and a run of ours."""
-        return 6 if self.clamps and self.run.steps and not self.run.why_not("resume") else 5
+        return 6 if self.clamps and not self.run.why_not("resume") else 5
 
     @property
     def start(self) -> int:
@@ -108,7 +108,7 @@ class Story:
         """The choices with which a step begins, its deed undone."""
         shown: dict[str, Any] = {"measure": "induction", "step": None, "token": None, "off": ()}
         shown |= {"mode": "zero", "frozen": False, "find": "", "other_step": None, "other_prompt": ""}
-        if at == 2 and self.run.steps:
+        if at == 2:
             shown["step"] = self.run.steps[0]
         layer, head = self.weakest if at == 1 else self.head
         return {**shown, "layer": layer, "head": head}
@@ -130,8 +130,6 @@ class Story:
         return Done(True, [f"{self.label} it is: {theme.fmt(float(self.curve[-1]), 'induction')}{by_chance}."])
 
     def _scrubbed(self) -> Done | None:
-        if not self.run.steps:
-            return None
         step = choosers.step_in_force(self.run.steps)
         first, last = birth(self.steps, self.curve, self.run.steps)
         score = theme.fmt(float(self.curve[np.abs(self.steps - step).argmin()]), "induction")
@@ -148,7 +146,7 @@ class Story:
 
     def _asked(self) -> Done | None:
         chosen = state.read()
-        if chosen.token is None or not self.run.steps:
+        if chosen.token is None:
             return None
         try:
             text = prompt_tokens.encode(self.run, chosen.prompt or prompt_tokens.example(self.run), cut=True)
@@ -218,8 +216,10 @@ def _layers(below: int) -> str:
 
 
 def story(run: Run) -> Story | None:
-    """None where no head of the run came to look back, or where that was not measured."""
+    """None where no head of the run came to look back, that was not measured, or its model cannot be run."""
     trace = loading.trace(run)
+    if not run.steps or run.why_not("prompts"):
+        return None
     if not trace.sizes["step"] or not head_scores.holds(trace, "induction"):
         return None
     head, values = head_scores.default_head(trace), trace["induction"].values
@@ -250,7 +250,7 @@ def looked_at(label: str, strings: list[str], row: np.ndarray) -> Done:
     here, there = (f"“{visible(strings[i])}”" for i in (at, best))
     look = f"{label} looks from {here} most at {there}, {at - best} back, with {row[best]:.0%} of its attention"
     if strings[at] not in strings[:at]:
-        return Done(False, [f"{look}. But {here} is new here: hold one that has occurred before."])
+        return Done(False, [f"{look}. But {here} is new here: click one that has occurred before."])
     if best and strings[best - 1] == strings[at]:
         return Done(True, [f"{look}: what followed {here} the last time."])
     share = sum(float(row[i]) for i in range(1, at + 1) if strings[i - 1] == strings[at])
@@ -296,6 +296,6 @@ def _cost(cost: Cost) -> str:
         return f"{theme.signed(change.mean)} nats (1 sequence, so no interval)"
     sure = "" if _is_sure(cost) else ", so it could be nothing"
     return (
-        f"{theme.signed(change.mean)} nats (95 % interval {theme.signed(change.low)} to {theme.signed(change.high)}, "
+        f"{theme.signed(change.mean)} nats (95 % interval {theme.interval(change.low, change.high)}, "
         f"{change.n} sequences{sure})"
     )

@@ -70,7 +70,8 @@ def _draw(page: str) -> None:
         at = at if story is None else min(at, story.last)
         _draw_head(at, LAST if story is None else story.last)
         if story is None:
-            st.markdown("No head of this run has an induction score worth a tour. Train the demo, and take it there.")
+            st.markdown("There is no tour of this run: that takes snapshots of its weights and a head with a high "
+                        "induction score. Train the demo, and take it there.")  # fmt: skip
         else:
             _draw_step(at, story, page)
 

@@ -64,7 +64,7 @@ def draw_costs(run: Run, setup: Setup) -> None:
             st.markdown(f"**{probe_title(name, setup)}**, loss in nats a token", help=said[name])
             _draw_cost(before[name], found[name] if found else None)
     if note:
-        st.caption(f"{note[0].upper()}{note[1:]}: measured on the text kept with the run.")
+        st.caption(theme.sentence(f"{note}: measured on the text kept with the run"))
     if found is None:
         st.info(
             "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
@@ -75,8 +75,8 @@ def draw_costs(run: Run, setup: Setup) -> None:
         without = "it" if len(setup.off) == 1 else "them"
         after, even = theme.fmt(found["repeat"].after, "loss"), theme.fmt(guess, "loss")
         st.markdown(
-            f"Without {without}, repeated tokens cost {after} nats, **more than a uniform guess ({even} nats)**: what "
-            "is left does not stay undecided, it puts its probability on wrong tokens."
+            f"Without {without}, repeated tokens cost {after} nats, **more than a uniform guess ({even} nats)**: it "
+            "is not undecided, it gives its probability to wrong tokens."
         )
     if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
         st.caption(head_sets.REDUNDANCY)
@@ -95,8 +95,7 @@ def _draw_cost(before: float, cost: Cost | None) -> None:
         return
     unsure = ": could be nothing" if change.low <= 0 <= change.high else ""
     st.caption(
-        f"Change in nats; 95 % interval {theme.signed(change.low)} to {theme.signed(change.high)}{unsure} "
-        f"({change.n} sequences)"
+        f"Change in nats; 95 % interval {theme.interval(change.low, change.high)}{unsure} ({change.n} sequences)"
     )
 
 
@@ -129,7 +128,8 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
 
     line = "" if guess is None else f'<i class="guess" style="left:{at(guess)}"></i>'
     label = "" if guess is None else (
-        f'<div><i class="guess" style="left:{at(guess)};border:0"><b>uniform guess {guess:.2f} nats</b></i></div>'
+        f'<div><i class="guess" style="left:{at(guess)};border:0"><b>uniform guess {theme.fmt(guess, "loss")} nats</b>'
+        "</i></div>"
     )  # fmt: skip
 
     def row(name: str, kind: str, loss: float, marks: str, words: str) -> str:
@@ -148,8 +148,7 @@ def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen
         known = np.isfinite(low)
         left, wide = (at(low), f"{100 * (min(high, top) - max(low, 0.0)) / top:.2f}%") if known else ("0", "0")
         whisker = f'<i class="whisker" style="left:{left};width:{wide}"></i>' if known else ""
-        interval = f"{theme.signed(e.low)} to {theme.signed(e.high)}" if known else "no interval"
-        words = f"{theme.signed(e.mean)} nats <small>{interval}</small>"
+        words = f"{theme.signed(e.mean)} nats <small>{theme.interval(e.low, e.high)}</small>"
         rows.append(row(mode.capitalize(), "chosen" if mode == chosen else "", before + e.mean, whisker, words))
     plot = f'<td class="x" aria-hidden="true">{label}</td>'
     head = f"<th>put in their place</th>{plot}<th>change in nats a token, 95 % interval</th>"

@@ -14,7 +14,7 @@ from dashboard.loading.ablation import Cost, Setup, Swept
 from dashboard.shared import prompts
 from dashboard.shared.comparing import is_compared, other_run, other_step
 from dashboard.shared.mount import draw
-from dashboard.views.ablate.sweep import AT_ONCE, TABLE, probe_title
+from dashboard.views.ablate.sweep import AT_ONCE, TABLE, change_scale, probe_title
 from tracer.pictures import headmap
 from tracer.store import Run
 
@@ -91,16 +91,11 @@ def _draw_costs(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
 def _row(title: str, before: float, cost: Cost | None) -> str:
     change = ""
     if cost:
-        interval = _interval(cost.change)
-        change = f"{theme.signed(cost.change.mean)}<i>{escape(interval)}</i>"
+        change = f"{theme.signed(cost.change.mean)}<i>{theme.interval(cost.change.low, cost.change.high)}</i>"
     after = theme.fmt(cost.after, "loss") if cost else "–"
     return (
         f"<tr><td>{escape(title)}</td><td>{theme.fmt(before, 'loss')}</td><td>{after}</td><td>{change or '–'}</td></tr>"
     )
-
-
-def _interval(found: Estimate) -> str:
-    return f"{theme.signed(found.low)} to {theme.signed(found.high)}" if np.isfinite(found.low) else "no interval"
 
 
 def sentence(a: Estimate, b: Estimate, paired: Estimate | None) -> str:
@@ -112,7 +107,7 @@ def sentence(a: Estimate, b: Estimate, paired: Estimate | None) -> str:
     if theme.fmt(a.mean, "loss") == theme.fmt(b.mean, "loss"):
         said = "It costs both the same, to three decimals. "
     if paired is not None and np.isfinite(paired.low):
-        ends = f"{_interval(paired)}, which includes 0" if paired.low <= 0 <= paired.high else _interval(paired)
+        ends = theme.interval(paired.low, paired.high) + ", which includes 0" * (paired.low <= 0 <= paired.high)
         said += (
             f"Both read the same {paired.n} sequences, so they are compared one by one: B − A is "
             f"{theme.signed(paired.mean)}, 95 % interval {ends}. "
@@ -143,13 +138,12 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
             format_func=lambda name: probe_title(name, setup),
         ) or shared[0]  # fmt: skip
     one, two = a[chosen], fitted(b[chosen], a[chosen].effect.shape)
-    change = two.effect - one.effect
-    size = max(_size(a[chosen].effect), _size(b[chosen].effect))
-    maps = [("a", "A", one.effect, size, one.sure, setup.off),
-            ("b", "B", b[chosen].effect, size, b[chosen].sure, beside.off),
-            ("change", "B − A", change, _size(change), (two.low > one.high) | (two.high < one.low), ())]  # fmt: skip
-    for column, (key, name, values, top, marked, off) in zip(st.columns(3, gap="medium"), maps, strict=True):
-        scale = theme.Scale("Change in loss", "nats", -top or -1.0, top or 1.0, "change", 2 if top >= 0.2 else 3)
+    change, both = two.effect - one.effect, change_scale(one.effect, b[chosen].effect)
+    apart = (two.low > one.high) | (two.high < one.low)
+    maps = [("a", "A", one.effect, both, one.sure, setup.off),
+            ("b", "B", b[chosen].effect, both, b[chosen].sure, beside.off),
+            ("change", "B − A", change, change_scale(change), apart, ())]  # fmt: skip
+    for column, (key, name, values, scale, marked, off) in zip(st.columns(3, gap="medium"), maps, strict=True):
         with column:
             draw(headmap.picture(values, title=name, scale=scale, marked=marked, off=off), key=f"beside_{key}")
     only = (
@@ -160,10 +154,6 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
         "excludes 0; in B − A that the two intervals of a head do not overlap. Colours of B − A have a scale of their "
         f"own.{only}"
     )
-
-
-def _size(values: np.ndarray) -> float:
-    return float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 0.0
 
 
 def fitted(found: Swept, shape: tuple[int, ...]) -> Swept:

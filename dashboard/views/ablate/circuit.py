@@ -37,9 +37,9 @@ def draw_circuit(run: Run, setup: Setup) -> None:
     model = setup.model
     n = model.n_layers * model.n_heads
     st.caption(
-        f"Every head is off; one after the other the head comes back that helps most, until {TARGET:.0%} of what "
-        "repeated tokens gain by having been seen is there again. Then heads that are not needed go. Greedy: a small "
-        "set, not surely the smallest, and not the only one."
+        f"Begins with every head off and switches on, one by one, the head that helps most, until {TARGET:.0%} of the "
+        "gain is back: of how much lower the loss of repeated tokens is than that of new ones. Then it drops heads "
+        "that are not needed. The search is greedy: a smaller set, or another one, may do as well."
     )
     key = (setup.run, setup.created, setup.step, setup.mode, setup.frozen)
     asked = f"circuit {key}"
@@ -53,7 +53,7 @@ def draw_circuit(run: Run, setup: Setup) -> None:
         found = data.circuit(*key, TARGET, _Progress(place, n))
     except ValueError as error:
         place.empty()
-        st.text(f"{str(error)[0].upper()}{str(error)[1:]}.")
+        st.text(theme.sentence(str(error)))
         return
     place.empty()
     _draw(found, setup, [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)])
@@ -77,7 +77,7 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
     left, right = st.columns([5, 4], gap="large")
     with left:
         st.html(bars(found))
-        st.caption(f"Share of the gain that is there after each choice, from {_percent(found.curve[0])} with every "
+        st.caption(f"Share of the gain after each choice, from {_percent(found.curve[0])} with every "
                    f"head off; the dashed line is the target, {TARGET:.0%}.")  # fmt: skip
     with right:
         size = f"{len(found.heads)} of {len(everything)} heads" if len(found.heads) > 1 else "One head"
@@ -87,8 +87,8 @@ def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) 
             st.caption(f"No set reaches {TARGET:.0%}: even together these heads do not.")
         repeated, new = ([theme.fmt(loss, "loss") for loss in losses] for losses in (found.repeated, found.new))
         st.caption(
-            f"The gain is the loss of new tokens less that of repeated ones. Repeated tokens then cost {repeated[1]} "
-            f"nats ({repeated[0]} with every head on), new ones {new[1]} ({new[0]})."
+            "The gain is the loss of new tokens minus that of repeated ones. With these heads repeated tokens cost "
+            f"{repeated[1]} nats ({repeated[0]} with every head on), new ones {new[1]} ({new[0]})."
             + (" Above 100 %, new ones got worse by more than repeated ones did." if found.share > 1 else "")
         )
         others = tuple(head for head in everything if head not in found.heads)

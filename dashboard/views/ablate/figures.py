@@ -1,4 +1,4 @@
-"""The pictures of the Ablate page: heads by score and effect, the next tokens before and after."""
+"""The pictures of the Ablate page: the next tokens before and after, and what patching restores."""
 
 from __future__ import annotations
 
@@ -8,61 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dashboard import theme
-from dashboard.shared.figures import plain, rule, stops
+from dashboard.shared.figures import plain, stops
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-Head = tuple[int, int]
-
-
-def scatter(
-    x: np.ndarray,
-    y: np.ndarray,
-    *,
-    x_label: str,
-    y_label: str,
-    edges: tuple[float, float],
-    corners: tuple[str, str] = ("", ""),
-    selected: Head | None = None,
-    dark: bool = False,
-) -> go.Figure:
-    """A point a head of x and y [layer head], left out where either is nan, a colour a layer.
-
-    Dashed lines stand at `edges`; `corners` name what lies beyond them below right, and above left.
-    """
-    import plotly.graph_objects as go
-
-    if x.shape != y.shape or x.ndim != 2:
-        raise ValueError(f"x {x.shape} and y {y.shape} must both be [layer head]")
-    ink, n_layers = theme.ink(dark), len(x)
-    colours = theme.layer_colours(n_layers)["dark" if dark else "light"]
-    figure = go.Figure()
-    for layer, colour in enumerate(colours):
-        heads = np.flatnonzero(np.isfinite(x[layer]) & np.isfinite(y[layer]))
-        chosen = [(layer, head) == selected for head in heads.tolist()]
-        figure.add_scatter(
-            x=x[layer, heads], y=y[layer, heads], customdata=[[layer, head] for head in heads.tolist()],
-            mode="markers+text", name=f"layer {layer}", text=[theme.head_label(layer, head) for head in heads.tolist()],
-            textposition="top center", textfont={"size": 11}, cliponaxis=False,
-            unselected={"marker": {"opacity": 0.85}},
-            marker={"size": [14 if one else 9 for one in chosen], "color": colour, "opacity": 0.85,
-                    "line": {"width": [2.5 if one else 0 for one in chosen], "color": ink.text}},
-            hovertemplate=f"<b>%{{text}}</b><br>{x_label} %{{x:.2f}}<br>{y_label} %{{y:.2f}}<extra></extra>",
-        )  # fmt: skip
-    rule(figure, edges[0], ink.muted, dash="dash", width=1)
-    figure.add_hline(y=edges[1], line={"color": ink.muted, "dash": "dash", "width": 1})
-    quiet = {"showarrow": False, "font": {"size": 11, "color": ink.muted}, "xref": "paper"}
-    below, above = (f"<i>{corner}</i>" for corner in corners)
-    figure.add_annotation(text=below, x=1, y=edges[1], xanchor="right", yanchor="top", **quiet)
-    figure.add_annotation(text=above, x=0, y=1, yref="paper", xanchor="left", yanchor="top", **quiet)
-    figure.update_layout(
-        template=theme.plotly_template(dark), height=340, showlegend=n_layers > 1,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8}, legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-    )  # fmt: skip
-    figure.update_xaxes(title={"text": x_label, "font": {"size": 12}})
-    figure.update_yaxes(title={"text": y_label, "font": {"size": 12}})
-    return figure
 
 
 def next_tokens(
@@ -80,7 +29,7 @@ def next_tokens(
     ink, rows = theme.ink(dark), list(range(len(tokens)))
     names = [f"<b>{plain(token)}</b> follows" if i == true else plain(token) for i, token in enumerate(tokens)]
     shown = {"orientation": "h", "y": rows, "textposition": "outside", "cliponaxis": False}
-    change = [f"  {100 * (b - a):+.1f}".replace("-", "−") for a, b in zip(before, after, strict=True)]
+    change = [f"  {theme.signed(100 * (b - a), 1)}" for a, b in zip(before, after, strict=True)]
     figure = go.Figure()
     figure.add_bar(
         x=before, name="every head on", marker={"color": ink.muted}, text=[f"{p:.1%}" for p in before],

@@ -115,7 +115,9 @@ def _draw_clamps(run: Run, step: int) -> None:
         return
     held = [text for text, clamp in zip(run.config.clamp, run.config.clamps, strict=True) if clamp.held(step)]
     if held:
-        st.caption(f"This run trains with {', '.join(held)}. That is held here too, beside what you switch off.")
+        st.caption(
+            f"This run is clamped at this step: {', '.join(held)}. That holds here too, besides what you switch off."
+        )
 
 
 def _draw_elsewhere(run: Run) -> None:
@@ -199,7 +201,9 @@ def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
 def _draw_induction(run: Run, setup: Setup) -> None:
     st.header("What the other heads do then", anchor=False)
     if setup.frozen:
-        st.caption("Patterns are held as they were, so no score changes. Let them go to see who depends on whom.")
+        st.caption(
+            "Patterns are held as they were, so no score changes. Switch that off to see which heads depend on which."
+        )
         return
     st.caption(
         "Induction score of every head on repeated tokens. A head that is off still looks; what it saw goes nowhere. "

@@ -47,13 +47,11 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     found = ablation.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
     for column, name in zip(st.columns(2, gap="large"), found, strict=False):
         swept = found[name]
-        size = float(np.nanmax(np.abs(swept.effect)))
-        scale = theme.Scale("Change in loss", "nats", -size or -1.0, size or 1.0, "change", 2 if size >= 0.2 else 3)
         with column:
             draw(
                 headmap.picture(
-                    swept.effect, title=probe_title(name, setup), scale=scale, off=setup.off, marked=swept.sure,
-                    notes=_notes(swept),
+                    swept.effect, title=probe_title(name, setup), scale=change_scale(swept.effect), off=setup.off,
+                    marked=swept.sure, notes=_notes(swept),
                 ),
                 key=f"sweep_{name}",
             )  # fmt: skip
@@ -66,16 +64,20 @@ def draw_sweep(run: Run, setup: Setup) -> None:
         )
 
 
+def change_scale(*effects: np.ndarray) -> theme.Scale:
+    """Of all these changes in loss, with 0 in the middle; of a model that broke they may all be nan."""
+    sizes = np.abs(np.concatenate([effect.ravel() for effect in effects]))
+    top = float(np.max(sizes[np.isfinite(sizes)], initial=0.0))
+    return theme.Scale("Change in loss", "nats", -top or -1.0, top or 1.0, "change", 2 if top >= 0.2 else 3)
+
+
 def probe_title(name: str, setup: Setup) -> str:
     return "Repeated tokens" if name == "repeat" else ablation.batches(setup.run, setup.created).title
 
 
 def _notes(swept: Swept) -> list[list[str]]:
     return [
-        [
-            f"95 % interval {theme.signed(a)} to {theme.signed(b)}" if np.isfinite(a) else ""
-            for a, b in zip(*row, strict=True)
-        ]
+        [f"95 % interval {theme.interval(a, b)}" if np.isfinite(a) else "" for a, b in zip(*row, strict=True)]
         for row in zip(swept.low, swept.high, strict=True)
     ]
 
@@ -118,14 +120,14 @@ def draw_null(setup: Setup) -> None:
     try:
         found = ablation.null(setup, RANDOM_SETS)
     except ValueError as error:
-        st.text(f"{str(error)[0].upper()}{str(error)[1:]}.")
+        st.text(theme.sentence(str(error)))
         return
     many, low, high = len(found.others), float(found.others.min()), float(found.others.max())
     less = int((found.others < found.effect).sum())
     whose = f"{many} of {there:,} other sets of {heads}" if many < there else f"The {many} other sets of {heads}"
     st.markdown(
-        f"{whose} in the same layers cost {theme.signed(low)} to {theme.signed(high)} nats on repeated tokens, "
-        f"{theme.signed(float(np.median(found.others)))} in the middle. "
+        f"{whose} in the same layers cost {theme.interval(low, high)} nats on repeated tokens, "
+        f"median {theme.signed(float(np.median(found.others)))}. "
         f"Yours cost {theme.signed(found.effect)}, more than "
         f"**{less} of {many}** (p = {found.p:.2f}; with {many} sets it can't be below {found.smallest_p:.2f})."
     )

@@ -12,10 +12,11 @@ from dashboard import jobs, state, theme
 from dashboard.access import read_only
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.figures import scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.shared.pulse import ticking
-from dashboard.views.ablate import data, figures
+from dashboard.views.ablate import data
 from tracer.analysis import when_causal
 from tracer.pictures import curves
 from tracer.store import Run
@@ -29,8 +30,8 @@ HEIGHT = 260
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
     st.caption(
-        "Each line is one head switched off by itself at every snapshot: what repeated tokens then cost more. Beside "
-        "it, how much that head looked like an induction head at the same step."
+        "Each line is one head, switched off by itself at every snapshot: by how much the loss on repeated tokens "
+        "rises. Beside it, the induction score of that head at the same step."
     )
     one = jobs.sweeping(run)
     try:
@@ -51,7 +52,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     notes = [f"{mode.capitalize()} ablation"] if mode != setup.mode else []
     if setup.frozen and name == "effect":
-        notes.append("patterns are free here: hold them with `tracer sweep --frozen`")
+        notes.append("these were measured with patterns free to change; `tracer sweep --frozen` holds them")
     if notes:
         st.caption(f"{', '.join(notes)}.")
     _draw_curves(run, setup, trace, chosen)
@@ -136,7 +137,7 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
 def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int], step: int) -> None:
     left, right = st.columns([5, 4], gap="large")
     with left:
-        figure = figures.scatter(
+        figure = scatter(
             score, effect, x_label="Induction score", y_label="Effect of the head (nats)", selected=focus,
             edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"), dark=theme.is_dark(),
         )  # fmt: skip
@@ -150,7 +151,7 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
             f"{_names(like)}." + (" Others may do the same work: switch them off together." if like else "")
         )
         st.markdown(
-            f"Hidden, with an effect that their score does not tell: {_names(unseen)}."
+            f"Hidden, with an effect above {when_causal.COSTLY} nats and no such score: {_names(unseen)}."
             + (" Previous-token heads are often among them." if unseen else "")
         )
         if len(like) > 1:

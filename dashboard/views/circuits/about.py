@@ -23,7 +23,7 @@ USED = {
     "LOGIT": ("logit", "residual stream"),
 }
 """The terms that each text leans on, of the glossary."""
-NORMS = "Norms are held at their mean scale; rotations are left out."
+NORMS = "Each norm divides by its mean scale; rotary positions are left out."
 COMPOSITION = """
 **Which earlier head’s output does a later head use?** The thicker a line, the more of what the earlier head writes is
 what the later one reads. For example, an induction head takes its keys from a head that looks at the token before: so
@@ -40,7 +40,7 @@ At chance: the mean over 196 pairs of heads with Gaussian weights of the same sh
 subtracted, and what lies within 2 of their standard deviations is drawn faint. Trained weights are not Gaussian, so
 read it as a ranking, and test an edge on Ablate.
 
-An induction head reads the keys of a previous-token head: K.
+An edge from a previous-token head into the keys of a later head is the circuit of an induction head.
 
 Source: [Elhage et al. 2021]({elhage}), Analyzing a Two-Layer Model.
 """
@@ -82,10 +82,11 @@ look at. Shown are the largest entries; both are made block by block, never as a
 
 In a model of one layer both are joined to skip-trigrams A … B → C, below.
 
-This is the direct path from the embedding: later layers also read what earlier heads wrote. Norms are held at their
-mean scale on held-out text, rotations and positions are left out.
+This is the direct path from the embedding: later layers also read what earlier heads wrote. Each norm divides by
+its mean scale on held-out text; rotary and other positions are left out.
 
-At chance: 0 for a logit, which counts from no look at all, and for a score, where 0 for every token is an even look.
+At chance: 0. A logit counts from what the model says without this look; with a score of 0 for every token the head
+attends to all alike.
 
 Source: [Elhage et al. 2021]({elhage}).
 """
@@ -122,9 +123,9 @@ a line just below the diagonal means that it looks at the token before, whatever
 
 **By positions**: softmax of W_pos QK W_posᵀ × scale under the causal mask: what the head would attend to if there
 were positions and no tokens. A softmax depends on the size of its scores, which the norm in front of the layer sets:
-with the switch on, positions go through that norm, with its gain, held at its mean scale on held-out text.
+with the switch on, positions go through that norm, with its gain, at its mean scale on held-out text.
 
-At chance: a row is even, 1 / (number of positions it may look at).
+At chance: a row is uniform, 1 / (number of positions it may look at).
 
 Source: [Elhage et al. 2021]({elhage}).
 """

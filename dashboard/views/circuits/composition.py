@@ -77,10 +77,9 @@ def _said(found: circuits.Composition, into: str, head: Head) -> str:
             continue
         other, score = best
         above = score - found.mean
-        edge = f"{theme.head_label(*other)} ({above:+.3f}, {above / found.sd:.0f} sd)"
+        edge = f"{theme.head_label(*other)} ({theme.signed(above)}, {above / found.sd:.0f} sd)"
         words.append(f"{clear} {edge}" if above > SURE * found.sd else unclear)
-    said = "; ".join(words)
-    return f"{said[0].upper()}{said[1:]}."
+    return theme.sentence("; ".join(words))
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:

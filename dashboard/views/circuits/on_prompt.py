@@ -50,7 +50,7 @@ def draw_prompt(run: Run, key: Key, head: Head) -> None:
     with right:
         _draw_lens(run, key, prompt, position)
     if found is None:
-        st.caption(f"{why_not[0].upper()}{why_not[1:]}.")
+        st.caption(theme.sentence(why_not))
         return
     _draw_parts(run, found, position, head)
 
@@ -112,6 +112,6 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
              numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
         logit = float(found.logit[at])
         st.caption(
-            f"Its logit minus the mean logit is {theme.fmt(logit)}; the parts sum to that within "
+            f"Its logit minus the mean logit is {theme.signed(logit, 2)}; the parts sum to that within "
             f"{max(abs(total - logit), 1e-9):.0e}."
         )

@@ -78,7 +78,7 @@ def draw_stripes(key: Key, head: Head) -> None:
     own, target = found.values[head], period - 1
     most = int(np.nanargmax(own))
     above = own[most] > found.uniform[most]
-    looks = f"{label} looks most" if above else f"{label} looks nowhere more than evenly, most"
+    looks = f"{label} looks most" if above else f"{label} prefers no distance; it looks most"
     st.caption(
         f"On two copies of {period} random tokens. {looks} {_back(most)}: {own[most]:.2f} on average, "
         f"{found.uniform[most]:.2f} for a head that attends evenly. {target} back stands what followed the earlier "

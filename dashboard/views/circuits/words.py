@@ -31,7 +31,7 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
                   on_click=lambda: st.session_state.update({_wish(run): True}))  # fmt: skip
         return
     found = circuits.words(key, head)
-    held = run.why_not("norm_scales") or "norms are held at their mean scale"
+    held = run.why_not("norm_scales") or "each norm divides by its mean scale"
     st.caption(
         f"The direct path from the embedding to the logits; {held}. "
         f"{found.copied:.1%} of all tokens raise their own logit most; at chance {1 / d_vocab:.2%}."

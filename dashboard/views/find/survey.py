@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import navigation, state, theme
 from dashboard.access import read_only
 from dashboard.shared import choosers, head_scores, prompts
-from dashboard.shared.figures import plain, stops
+from dashboard.shared.figures import plain, scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import survey_data
@@ -38,8 +38,6 @@ GROUPS = {
 MEANS = {
     "entropy": "entropy (nats)", "sink": "share on the first token", "sharpest": "largest share on another token",
 }  # fmt: skip
-MANY = 64
-"""Heads beyond which their names would cover each other."""
 COLOURS = ("#3b6be0", "#c2571a", "#2a8c5a", "#8b4bb8", "#a8862a", "#4a7a8c")
 
 
@@ -99,8 +97,8 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
     attrs, looks = found.attrs, int(one["n_looks"])
     part = "" if attrs["complete"] else f" of {attrs['tokens_to_read']:,}"
     with st.container(key="survey_said"):
-        st.text(f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}; "
-                f"one query in {attrs['one_query_in']} was looked at, {looks:,} of {label}.")  # fmt: skip
+        st.text(f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
+                f"One token of every {attrs['one_query_in']} was a query: {looks:,} looks of {label}.")  # fmt: skip
     if not looks:
         return
     left, right = st.columns([4, 5], gap="large")
@@ -134,34 +132,10 @@ def _draw_heads(found: xr.Dataset, trace: xr.Dataset, step: int, head: Head) -> 
     with st.container(horizontal=True):
         across = st.selectbox("Across", names, index=1, key="survey_x", width=280)
         up = st.selectbox("Up", names, index=2, key="survey_y", width=280)
-    plot(_heads(axes[across], axes[up], across, up, head, dark=theme.is_dark()), key="survey_heads",
-         on_pick=state.focus_on, alt=f"Every head by {across} and {up}")  # fmt: skip
+    figure = scatter(axes[across], axes[up], x_label=across, y_label=up, selected=head, dark=theme.is_dark())
+    plot(figure, key="survey_heads", on_pick=state.focus_on, alt=f"Every head by {across} and {up}")
     st.caption("The first three are of the corpus, the others as the run recorded them on its probes. "
-               "Click a head to read it.")  # fmt: skip
-
-
-def _heads(x: np.ndarray, y: np.ndarray, across: str, up: str, focus: Head, *, dark: bool) -> go.Figure:
-    """Coloured by layer, the one in focus larger."""
-    import plotly.graph_objects as go
-
-    layers, heads = np.indices(x.shape)
-    labels = [theme.head_label(int(layer), int(head)) for layer, head in zip(layers.flat, heads.flat, strict=True)]
-    here = [label == theme.head_label(*focus) for label in labels]
-    figure = go.Figure(
-        go.Scatter(
-            x=x.ravel(), y=y.ravel(), customdata=labels, text=labels if x.size <= MANY else None,
-            mode="markers+text" if x.size <= MANY else "markers", textposition="top center",
-            marker={"size": [13 if one else 8 for one in here], "color": layers.ravel(), "cmin": 0,
-                    "cmax": max(1, len(x) - 1), "colorscale": stops("attention", dark, 0.3)},
-            hovertemplate="%{customdata}<br>%{x:.3f}, %{y:.3f}<extra></extra>",
-        )
-    )  # fmt: skip
-    figure.update_layout(
-        template=theme.plotly_template(dark), height=360, margin={"l": 56, "r": 8, "t": 20, "b": 44}, showlegend=False
-    )
-    figure.update_xaxes(title={"text": plain(across), "font": {"size": 12}}, zeroline=False)
-    figure.update_yaxes(title={"text": plain(up), "font": {"size": 12}}, zeroline=False)
-    return figure
+               "Click a head to bring it into focus.")  # fmt: skip
 
 
 def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None:
@@ -179,12 +153,15 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
         return None
     n = len(made.kept)
     if len(made.jobs) == 1:
-        st.caption(f"One job: what it writes at {n} looks falls into no clear groups (silhouette below 0.25).")
+        st.caption(
+            f"One job: what it writes at {n} looks falls into no clear groups (a silhouette below 0.25, of at most 1)."
+        )
     else:
         st.caption(
-            f"{len(made.jobs)} groups of {n} looks by the direction of what it writes, silhouette "
-            f"{made.silhouette:.2f}. Writes: its share of all that the head writes. First token: the attention that "
-            "rests there. Cost: the rise of the next token's loss with the head off, ± 1.96 standard errors."
+            f"{len(made.jobs)} groups of {n} looks, by the direction of what the head writes; silhouette "
+            f"{made.silhouette:.2f} (1: far apart, 0: they touch). Writes: the group's share of all that the head "
+            "writes. First token: the attention that rests there. Cost: the rise of the next token's loss with the "
+            "head off, ± 1.96 standard errors."
         )
     columns = {
         "job": [str(i + 1) for i in range(len(made.jobs))],
@@ -204,8 +181,8 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
 
 
 def _cost(job: Job) -> str:
-    said = theme.fmt(job.cost, "loss") if np.isfinite(job.cost) else "–"
-    return f"{said} ± {1.96 * job.cost_se:.2f}" if np.isfinite(job.cost_se) else said
+    margin = f" ± {theme.fmt(1.96 * job.cost_se, 'loss')}" if np.isfinite(job.cost_se) else ""
+    return f"{theme.signed(job.cost)}{margin}"
 
 
 def _tokens(run: Run, counted: list[tuple[int, float]]) -> str:

@@ -41,11 +41,9 @@ def answer(names: Sequence[str], ratios: ArrayLike, optimiser: Optimiser | None)
         return "No update was measured at this step."
 
     def those(word: str) -> list[str]:
-        return [name for name, ratio in known.items() if verdict(ratio).endswith(word) and not (
-            word == "fast" and verdict(ratio).endswith("very fast"))]  # fmt: skip
+        return [name for name, ratio in known.items() if verdict(ratio).partition(" ")[2] == word]
 
-    usual, slow, fast, wild = (those(word) for word in ("usual", "slow", "fast", "very fast"))
-    broken = those("not finite")
+    usual, slow, fast, wild, broken = map(those, ("usual", "slow", "fast", "very fast", "not finite"))
     size = f"{len(usual)} of {len(known)} tensors in band"
     outside = [f"{_named(group)} {word}" for group, word in ((slow, "slow"), (fast, "fast")) if group]
     rest = f"; {', '.join(outside)}" if outside else ""

@@ -75,12 +75,8 @@ def _draw_matrix(values: np.ndarray, name: str, scale: theme.Scale, focus: tuple
             values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
             selected=focus if there else None,
         ),
-        key=f"heads_{name}", on_change=_take_head,
+        key=f"heads_{name}", on_change=state.focus_on,
     )  # fmt: skip
-
-
-def _take_head(head: tuple[int, int]) -> None:
-    state.update(layer=head[0], head=head[1])
 
 
 def _mount(key: str, figure: Callable[[], go.Figure], signature: tuple[Hashable, ...], run: Run, alt: str) -> None:

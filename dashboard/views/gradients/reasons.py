@@ -37,8 +37,8 @@ def draw_why(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
 def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
     st.header("Where to look, against what to pass on", anchor=False)
     st.caption(
-        "Gradient times weight of W_Q and W_K, over that of W_V and W_O. Near 0 the loss no longer moves where a head "
-        "looks: it has settled, or its rows are one-hot and no gradient passes."
+        "Gradient times weight of W_Q and W_K, over that of W_V and W_O. Near 0 the loss no longer changes where a "
+        "head looks: the head has settled, or it gives all its attention to one token, which lets no gradient pass."
     )
     ratio = pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values)
     there = head_scores.head_exists(trace)

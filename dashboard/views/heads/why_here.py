@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 SHOWN = {"above": "for this key", "score": "the whole score"}
+NORMS = "Each norm keeps the scale that it has on this prompt."
 INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 
 
@@ -50,7 +51,7 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head) -> None:
         _draw_pairs(label, found)
     with right:
         _draw_without(place, head, at, found)
-        _draw_moves(shown, at, found)
+        _draw_moves(found)
     _draw_training(run, place, head, at, found)
     with st.expander("These numbers in Python", icon=":material/code:", type="compact"):
         st.code(snippet(run, shown.step, tokens, head, at), language="python")
@@ -73,13 +74,13 @@ def _draw_pairs(label: str, found: Answer) -> None:
         )  # fmt: skip
     few, attrs = found.few, found.score.attrs
     values = few["above"] if what == "above" else few
-    total = _signed(float(values.sum()))
+    total = theme.signed(float(values.sum()))
     same = [str(name) for name in found.score["key_source"].values[found.score["cancels"].values]]
     if what == "above":
         st.caption(f"What each pair adds to this key's score, less its mean over the other keys that the query sees: "
-                   f"{total} in all. Norms are held.")  # fmt: skip
+                   f"{total} in all. {NORMS}")  # fmt: skip
     else:
-        st.caption(f"The parts of the score, {total} in all, as the model computed it. Norms are held."
+        st.caption(f"The parts of the score, {total} in all, as the model computed it. {NORMS}"
                    + (f" The same at every key, so without effect: {', '.join(same)}." if same else ""))  # fmt: skip
     columns = {"query \\ key": values["query_source"].values.tolist()} | {
         str(name): values.sel(key_source=name).values.tolist() for name in values["key_source"].values
@@ -100,7 +101,7 @@ def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
         go.Heatmap(
             z=z, x=[plain(str(x)) for x in values["key_source"].values], texttemplate="%{text}",
             y=[plain(str(y)) for y in values["query_source"].values],
-            text=[[f"{v:+.{1 if most >= 1 else 3}f}".replace("-", "−") if abs(v) >= 0.05 * most else "" for v in row]
+            text=[[theme.signed(v, 1 if most >= 1 else 3) if abs(v) >= 0.05 * most else "" for v in row]
                   for row in z],
             zmin=-most, zmax=most, colorscale=stops("change", dark), showscale=False, xgap=1, ygap=1,
             hovertemplate="query side %{y}<br>key side %{x}<br><b>%{z:+.3f}</b><extra></extra>",
@@ -124,7 +125,7 @@ def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
     source = st.selectbox("Source that is not read", names, index=names.index(first), key=f"why_without {head} {at}")
     rows = why_data.without(place, head, at[0], source)
     said = {
-        "as it is": "as_is", "estimate, norms held": "estimate", "norms computed again": "recomputed",
+        "as it is": "as_is", "estimate, with the same norms": "estimate", "with norms computed again": "recomputed",
         "off in the whole model": "everywhere",
     }  # fmt: skip
     shares = {words: float(rows[name].values[at[1]]) for words, name in said.items()}
@@ -134,9 +135,9 @@ def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
           alt=f"Attention of the cell without {source}")  # fmt: skip
 
 
-def _draw_moves(shown: PromptPatterns, at: Cell, found: Answer) -> None:
+def _draw_moves(found: Answer) -> None:
     st.markdown("**What the cell moves**")
-    raised, lowered = ([(visible(token), _signed(value)) for token, value in side]
+    raised, lowered = ([(visible(token), theme.signed(value)) for token, value in side]
                        for side in (found.raised, found.lowered))  # fmt: skip
     columns = {
         "raises": [token for token, _ in raised], "by": [value for _, value in raised],
@@ -175,7 +176,8 @@ def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) 
         listed = {"step": steps} | {name: values.tolist() for name, values in lines.items()}
         listed["attention"] = over["pattern"].values.tolist()
         st.caption(
-            "The score of this key above the mean of the other keys, and what the strongest pair of today adds to it."
+            "The score of this key above the mean of the other keys, and what one pair adds to it: the one that is "
+            "strongest at the step above."
         )
         plot(_lines(steps, lines, dark=theme.is_dark()), key="why_over", numbers=lambda: listed,
              alt="The cell's score above other keys over training")  # fmt: skip
@@ -195,10 +197,6 @@ def _lines(steps: list[int], lines: Mapping[str, np.ndarray], *, dark: bool) -> 
     )  # fmt: skip
     step_axis(figure, state.read().log)
     return figure
-
-
-def _signed(value: float) -> str:
-    return (f"{value:+.2f}" if abs(value) >= 0.1 or not value else f"{value:+.1g}").replace("-", "−")
 
 
 def snippet(run: Run, step: int, tokens: tuple[int, ...], head: Head, at: Cell) -> str:

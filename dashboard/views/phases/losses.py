@@ -50,7 +50,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
             window=ends, step=step, log_x=log_x, dark=theme.is_dark(),
         )  # fmt: skip
         with column:
-            plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=_go,
+            plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=go,
                  numbers=lambda found=found: _columns(found))  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
         figure = figures.path(found.steps, found.points, found.shares, window=ends, step=step, dark=theme.is_dark())
         one, two = found.points.T.tolist()
         plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
-             on_pick=_go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip
+             on_pick=go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip
 
 
 def _around(run: Run, phase: Curve | None) -> tuple[int, int] | None:
@@ -114,5 +114,6 @@ def _choose_part(run: Run, end: int, ends: tuple[int, int] | None) -> str:
     return shown
 
 
-def _go(step: int) -> None:
+def go(step: int) -> None:
+    """To the step of a point that was clicked."""
     state.update(step=step)

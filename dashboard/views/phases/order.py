@@ -69,16 +69,16 @@ def circuit(found: list[Curve]) -> str:
         return ""
     never = [curve.label for curve in (one, two) if curve.change is None]
     if one.change is None or two.change is None:
-        return f"**Cannot be said**: no change was found of {' and '.join(map(_lower, never))}."
+        return f"**Cannot be said**: no change was found of {' and '.join(map(lower, never))}."
     steps = f"at step {one.change.midpoint:,} against step {two.change.midpoint:,}"
     dates = f"{interval(one.change)} and {interval(two.change)}"
     known = order(one, two)
     if known == "overlap":
         return (
-            f"**The order is not known**: {_lower(one.label)} changed {steps} for {_lower(two.label)}, and the 95 % "
+            f"**The order is not known**: {lower(one.label)} changed {steps} for {lower(two.label)}, and the 95 % "
             f"intervals of these dates overlap ({dates})."
         )
-    words = f"{one.label} changed **{known}** {_lower(two.label)}"
+    words = f"{one.label} changed **{known}** {lower(two.label)}"
     return f"{words}, {steps}. The 95 % intervals of these dates, {dates}, do not overlap."
 
 
@@ -126,5 +126,6 @@ def _numbers(numbers: list[int]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _lower(label: str) -> str:
-    return label[0].lower() + label[1:]
+def lower(text: str) -> str:
+    """As inside a sentence: names such as K-composition keep their capital."""
+    return text if text[1].isupper() or text[1] == "-" else text[0].lower() + text[1:]

@@ -12,7 +12,7 @@ from dashboard.shared import choosers
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
-from dashboard.views.phases.losses import draw_path, draw_surfaces
+from dashboard.views.phases.losses import draw_path, draw_surfaces, go
 from dashboard.views.phases.order import draw_order, window
 from dashboard.views.phases.seeds import draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PREFERRED = ("induction", "repeat_loss", "previous_token")
 CLOSER = (
-    "Where in the text did the loss fall, does its path bend there, and which heads, switched off, take the change "
-    "back? Three pictures of Olsson et al. 2022."
+    "At which positions did the loss fall, did its path bend then, and which heads undo the change when they are "
+    "switched off? Three pictures of Olsson et al. 2022."
 )
 HOW = """A change is found by this project's own detector, which reads one curve at a time:
 
@@ -38,8 +38,8 @@ HOW = """A change is found by this project's own detector, which reads one curve
   10 % and 90 % of the way of the fitted step.
 - One change comes before another where their intervals part; otherwise their order is not known. What takes more than
   half of the run is a slope, and what still moves when it ends has no date yet.
-- Bands are 95 % intervals over the rows that a value is a mean of. A move that they allow between two equal levels is
-  none.
+- Bands are 95 % intervals over the texts that a value is a mean of. A move so small that two equal levels would fit
+  into them is not called a change.
 
 Source: a likelihood ratio that holds for stationary and integrated noise (Perron and Yabu 2009), inverted for the
 interval (Eo and Morley 2015); its shapes and limits are ours. Olsson et al. 2022 marked one window by eye, from loss,
@@ -135,7 +135,7 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
         }, "first": [float(c.values[0]) for c in lanes], "last": [float(c.values[-1]) for c in lanes]}  # fmt: skip
 
     plot(figure, key="timeline", alt=f"{len(lanes)} curves over training, in the order in which they changed",
-         on_pick=_go, numbers=numbered)  # fmt: skip
+         on_pick=go, numbers=numbered)  # fmt: skip
 
 
 def _draw_offer(run: Run) -> None:
@@ -164,7 +164,3 @@ def _choose_phase(changed: list[Curve]) -> Curve | None:
 def _window(curve: Curve) -> str:
     assert curve.change is not None
     return window(curve.change)
-
-
-def _go(step: int) -> None:
-    state.update(step=step)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import loading, state
 from dashboard.views.phases import data
-from dashboard.views.phases.order import agreement, interval
+from dashboard.views.phases.order import agreement, interval, lower
 from tracer.analysis.training_curves import NAMES, Curve, events
 from tracer.store import Run
 
@@ -100,12 +100,8 @@ def said(runs: list[list[Curve]]) -> str:
             rest = [f"after it in {after}"] * bool(after)
             rest += [f"not known in {both - before - after}"] * (before + after < both)
             more = f", {', '.join(rest)}" if rest else ""
-            words.append(f"- {NAMES[one]} before {_lower(NAMES[other])}: in **{before} of {both}** runs{more}.")
+            words.append(f"- {NAMES[one]} before {lower(NAMES[other])}: in **{before} of {both}** runs{more}.")
     if most > 1:
         odds = f"{most} runs would agree on it by chance in 1 of {2 ** (most - 1)} cases"
         words.append(f"\nIf either order were as likely, {odds}.")
     return "\n".join(words) or "None of these runs holds two changes of an induction circuit."
-
-
-def _lower(text: str) -> str:
-    return text if text[1].isupper() or text[1] == "-" else text[0].lower() + text[1:]

@@ -34,8 +34,8 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         f"d points from the losses at step {start:,} to those at step {end:,}, by position, and has length 1: the "
         f"before-and-after vector of Olsson et al. 2022, theirs of single tokens, this one of means by position. A "
         f"head is switched off at step {end:,} (zero ablation), and the number is the change in loss along d, their "
-        f"dot product. **Below 0 it undoes the phase**, as induction heads do there; so does, a little, any head "
-        f"that the text needs. At 0 it does not touch what the phase did."
+        f"dot product. **Below 0 it undoes the phase**, as induction heads do there; any head "
+        f"that the text needs does so a little. At 0 it has nothing to do with the phase."
     )
     everyone = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.head_exists(trace))]
     wish = f"undoing of {run.dir.resolve()}"
@@ -74,7 +74,7 @@ def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, 
     best, moved = int(found.dots.argmin()), f"The phase itself moved the losses by {found.distance:.2f} nats along d"
     if found.dots[best] < 0:
         back = f"{theme.head_label(*heads[best])} off takes {-found.dots[best] / found.distance:.0%} of that back"
-        st.caption(f"{moved}. {back}; heads that do the same work hide each other.")
+        st.caption(f"{moved}. {back}; heads that do the same work stand in for each other.")
     else:
         st.caption(f"{moved}; no head alone takes any of it back.")
 

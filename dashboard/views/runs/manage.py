@@ -41,7 +41,7 @@ def draw_more(run: Run, facts: Summary) -> None:
         )  # fmt: skip
         if run.steps and not run.why_not("resume"):
             st.button("Fork", key=f"fork {name}", icon=":material/fork_right:", on_click=_fork, args=(run,),
-                      help="Train on from a step of it, as another run, with a head held if you like.")  # fmt: skip
+                      help="Train on from one of its steps as a new run, with heads clamped if you like.")  # fmt: skip
         if live:
             st.caption("It is training: stop it first to rename or delete it.")
         elif st.session_state.get("deleting") == name:
@@ -57,7 +57,7 @@ def draw_more(run: Run, facts: Summary) -> None:
 
 
 def draw_deleted() -> None:
-    """What can still be had back."""
+    """What can still be taken back."""
     for removed in st.session_state.get(DELETED, []):
         name = removed.name.partition("-")[2]
         with st.container(horizontal=True, vertical_alignment="center", key=f"deleted-{name}"):

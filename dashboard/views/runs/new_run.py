@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import jobs, loading, navigation, state
+from dashboard import jobs, loading, navigation, state, theme
 from dashboard.shared.run_bar import short
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
@@ -31,7 +31,7 @@ def draw_new() -> None:
     """Any preset, with another size, text, seed or length; what it comes to is said before it starts."""
     preset = st.selectbox("Preset", list(PRESETS), key="new_preset")
     base = PRESETS[preset].config
-    st.caption(_sentence(PRESETS[preset].description))
+    st.caption(theme.sentence(PRESETS[preset].description))
     boxes = st.columns(4)
     for box, (field, label) in zip(boxes, SIZES.items(), strict=False):
         box.number_input(label, min_value=1, value=getattr(base.model, field), step=1, key=f"new_{field} {preset}")
@@ -296,7 +296,3 @@ def _draw_problem(form: str, now: str = "") -> None:
 
 def _held(form: str) -> dict[str, object]:
     return {str(key): value for key, value in st.session_state.items() if str(key).startswith(f"{form}_")}
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:].rstrip(".") + "."

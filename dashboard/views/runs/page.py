@@ -68,7 +68,8 @@ def _has_tour(run: Run) -> bool:
         facts = summary(run)
     except ValueError:
         return False
-    return facts.induction and facts.best is not None and facts.score > THRESHOLD and not run.live
+    formed = facts.induction and facts.best is not None and facts.score > THRESHOLD
+    return formed and bool(run.steps) and not run.live and not run.why_not("prompts")
 
 
 def _draw_ways() -> None:

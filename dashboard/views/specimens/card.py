@@ -14,14 +14,14 @@ from dashboard import jobs, loading, navigation, shipped, state, theme
 from dashboard.jobs import Started
 from dashboard.loading import diagnoses
 from dashboard.loading.run_summaries import status_word
-from dashboard.shared.health_panel import marked, sentence
+from dashboard.shared.health_panel import marked
 from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import draw_claim
 from dashboard.views.specimens.data import Lines, Reading
-from dashboard.views.specimens.exercise import draw_checks, draw_heads
+from dashboard.views.specimens.exercise import draw_checks, draw_heads, plain
 from dashboard.views.specimens.fold import fold, line
 from dashboard.views.specimens.small import draw_small
 from tracer.measures.chance import uniform_one_key
@@ -147,9 +147,9 @@ def _open(page: str, run: Run, beside: str | None = None) -> None:
 def _draw_story(place: Place) -> None:
     """In words, and beside them what its run shows."""
     specimen, run = place.specimen, place.run
-    published = f"{specimen.published[0].upper()}{specimen.published[1:]}."
+    published = theme.sentence(specimen.published)
     told = {"Changed": specimen.changed, "Expect": specimen.expects, f"Published{_source(specimen)}": published}
-    said = [f"**{title}**  \n{_plain(text)}" for title, text in told.items()]
+    said = [f"**{title}**  \n{plain(text)}" for title, text in told.items()]
     if run is None:
         for column, text in zip(st.columns(3, gap="large"), said, strict=True):
             column.markdown(text)
@@ -164,11 +164,6 @@ def _source(specimen: Specimen) -> str:
     """Who published it, as a link."""
     source = SOURCES[specimen.tutorial]
     return "" if source is None else f" by [{source[0]}]({source[1]})"
-
-
-def _plain(text: str) -> str:
-    """Our own words, of which Markdown shall read nothing but the words."""
-    return text.replace("_", "\\_").replace("*", "\\*")
 
 
 def _draw_train(place: Place) -> None:
@@ -228,7 +223,7 @@ def _draw_run(place: Place, run: Run) -> None:
         return
     left, right = st.columns(SIDES, gap="large")
     with left:
-        _draw_table(specimen, run, found)
+        _draw_table(specimen, found)
         _draw_doing(run, found)
         _draw_wrong(place, run)
         if specimen.exercise:
@@ -242,7 +237,7 @@ def _draw_run(place: Place, run: Run) -> None:
             _draw_claims(place)
 
 
-def _draw_table(specimen: Specimen, run: Run, found: Outcome) -> None:
+def _draw_table(specimen: Specimen, found: Outcome) -> None:
     """Published beside ours, in numbers."""
     before = specimen.entropy or (None, None)
     ours = {
@@ -358,10 +353,10 @@ def _draw_wrong(place: Place, run: Run) -> None:
     for one in found:
         with st.container(gap=None):
             st.markdown(f"{marked(one.severity)} {one.title}, since step {one.step:,}")
-            st.text(sentence(one.evidence))
+            st.text(theme.sentence(one.evidence))
     if place.specimen.cure:
         link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"
-        st.markdown(f"**The cure.** {_plain(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
+        st.markdown(f"**The cure.** {plain(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
 
 
 def _draw_claims(place: Place) -> None:

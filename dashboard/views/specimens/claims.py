@@ -6,7 +6,7 @@ import re
 
 import streamlit as st
 
-from dashboard.shared.health_panel import sentence
+from dashboard import theme
 from dashboard.views.specimens.data import Reading
 from tracer.specimens.systems import SPECIMENS
 
@@ -25,7 +25,7 @@ def titled(text: str) -> str:
 def claimed(one: Reading) -> str:
     """The claim with its verdict and its evidence, as Markdown on one line."""
     icon, word, colour = CLOSE if one.tested and one.holds is None else VERDICTS[one.holds]
-    return f":{colour}-badge[{icon} {word}] &nbsp;{sentence(titled(f'{one.claim}: {one.evidence}'))}"
+    return f":{colour}-badge[{icon} {word}] &nbsp;{theme.sentence(titled(f'{one.claim}: {one.evidence}'))}"
 
 
 def draw_claim(one: Reading) -> None:

@@ -17,6 +17,11 @@ SMALL = 200
 """Width of a head's pattern of a few words."""
 
 
+def plain(text: str) -> str:
+    """Our own words, of which Markdown shall read nothing but the words."""
+    return "".join(f"\\{letter}" if letter in "_*|$[]" else letter for letter in text)
+
+
 def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
     """What is asked, each with its answer in numbers; what trained runs say to it comes last."""
     answered = answers(specimen.name, [outcomes])
@@ -30,12 +35,7 @@ def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
 
 def _draw_check(one: Check) -> None:
     (icon, colour), asks = MARKS[one.holds], one.asks[0].upper() + one.asks[1:]
-    st.markdown(f":{colour}-badge[{icon}] &nbsp;{_plain(asks)}  \n:gray[{_plain(one.answer)}]")
-
-
-def _plain(text: str) -> str:
-    """Our own words, of which Markdown shall read nothing but the words."""
-    return "".join(f"\\{letter}" if letter in "_*|$[]" else letter for letter in text)
+    st.markdown(f":{colour}-badge[{icon}] &nbsp;{plain(asks)}  \n:gray[{plain(one.answer)}]")
 
 
 def draw_heads(specimen: Specimen) -> None:

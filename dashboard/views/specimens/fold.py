@@ -11,10 +11,10 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import state
-from dashboard.shared.health_panel import sentence
+from dashboard import state, theme
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import Reading
+from dashboard.views.specimens.exercise import plain
 from tracer.specimens.claims import Outcome, answers
 from tracer.specimens.systems import SPECIMENS, Specimen
 from tracer.store import Run
@@ -26,15 +26,15 @@ def line(specimen: Specimen, run: Run | None, readings: Sequence[Reading], found
     """What came out, in Markdown on one line; None where something is still to be done, or cannot be read."""
     if run is None:
         told = None if specimen.trained else specimen.published
-        return told and f":blue-badge[→ exercise] &nbsp;{sentence(told)}"
+        return told and f":blue-badge[→ exercise] &nbsp;{theme.sentence(told)}"
     if specimen.name not in found:
         return None
     if own := _own(specimen.name, readings):
         return claimed(own)
     if answered := answers(specimen.name, [found]):
-        return sentence(f"{answered[0].asks}: {answered[0].answer}").replace("_", "\\_")
+        return plain(theme.sentence(f"{answered[0].asks}: {answered[0].answer}"))
     part = f"part of {len(readings)} claim{'s' * (len(readings) != 1)}: " if readings else ""
-    return sentence(part + _figures(found[specimen.name]))
+    return theme.sentence(part + _figures(found[specimen.name]))
 
 
 def _figures(one: Outcome) -> str:

@@ -37,8 +37,9 @@ SHIPPED = (
 )
 FIGURES = (
     "Published figures are from 48 MB of Gutenberg text, 2,048 tokens, context 32, batches of 4,096, on a GPU. On "
-    "other text and in small the values move; what is claimed of two runs of one setting must not. Published entropies "
-    "are means over all 32 rows, of which the first is always 0; the dashed lines are without it, as ours."
+    "other text, or in small, the values differ; a claim that compares two runs of one setting must still hold. "
+    "Published entropies are means over all 32 rows, of which the first is always 0; the dashed lines are without it, "
+    "as ours."
 )
 
 
@@ -181,8 +182,8 @@ def _answer(runs: Mapping[str, Run]) -> str:
     )
     if own > freed and then > before:
         return (
-            f"**The answer here.** {told} A head that nothing passes by does the residual connection's work; once it "
-            "is freed of that, it turns to the token before."
+            f"**The answer here.** {told} Without a residual connection the head itself has to carry each token "
+            "on; with one it is free, and turns to the token before."
         )
     return f"**The answer here.** {told}"
 

@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading.run_summaries import recent_ms
 from dashboard.shared import head_scores
+from dashboard.shared.run_bar import tokens_per_second
 from tracer.analysis import training_curves
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.store import About, Run
@@ -73,8 +74,8 @@ def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
             weak = name == "induction" and not trace[name].values[row][best] > THRESHOLD
             said = f"score {value}" if name == "induction" else f"entropy {value} of 1"
             if name == "induction" and head_scores.holds(trace, "induction_control"):
-                score, control = (float(trace[of].values[row][best]) for of in ("induction", "induction_control"))
-                said = f"{score:.2f}, control {control:.2f}"
+                control = float(trace["induction_control"].values[row][best])
+                said = f"{value}, control {theme.fmt(control, 'induction')}"
             _fact(("Nearest to induction" if weak else label) + of, theme.head_label(*best), said)
             return
 
@@ -83,7 +84,7 @@ def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
     """Tokens a second, or milliseconds a step where nobody counts tokens; the time that is left, or that it took."""
     ms = recent_ms(trace)
     if about.batch_tokens is not None:
-        rate = 1000 * about.batch_tokens / ms
+        rate = tokens_per_second(run, ms)
         _fact(
             "Tokens a second",
             f"{rate:,.0f}" if np.isfinite(rate) else "–",

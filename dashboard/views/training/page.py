@@ -109,7 +109,7 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
         (COPYING, lambda: _draw_copying(run, traces, log_x, step)),
     )
     row(
-        (CONTEXT, lambda: _draw_context(run, traces, log_x, step)),
+        (CONTEXT, lambda: _draw_context(traces, log_x, step)),
         (("loss_by_position",), lambda: _draw_positions(run, traces, step)),
     )
     _draw_missing(trace)
@@ -196,7 +196,7 @@ def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: in
     _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"), log_x, step)
 
 
-def _draw_context(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+def _draw_context(traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
     st.header("Use of context", anchor=False)
     st.caption(
         "Loss of the same tokens of held-out text after the whole context, minus after a tenth of it. Negative: what "

@@ -1,7 +1,6 @@
 // The scripts of the pictures as a test takes them: joined as a host joins them, without a browser.
 import { execFileSync } from "node:child_process";
 import { globSync, readFileSync } from "node:fs";
-import { basename, dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
@@ -14,9 +13,8 @@ export const COMMON = `${python("from tracer.pictures.sources import common; pri
 
 /** These names of the scripts that every picture shares, and of one picture's own. */
 export function load(names, picture = "") {
-  const own = globSync(`tracer/pictures/**/${picture || "-"}.js`, { cwd: ROOT });
-  const found = own.filter((path) => basename(dirname(path)) === picture);
-  const code = found
+  const own = globSync(`tracer/pictures/**/${picture || "-"}/*.js`, { cwd: ROOT }).sort();
+  const code = own
     .map((path) => readFileSync(ROOT + path, "utf-8").replace(/^export default (?=async|function)/m, "const entry = "))
     .join("");
   if (picture && !code) throw new Error(`no script of ${picture}`);

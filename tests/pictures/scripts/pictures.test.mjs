@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { globSync, readFileSync } from "node:fs";
 import { suite, test } from "node:test";
-import { COMMON, load, ROOT } from "./loading.mjs";
+import { COMMON, load, python, ROOT } from "./loading.mjs";
 
 suite("overview", () => {
   const { settleWindow, draggedWindow } = load(["settleWindow", "draggedWindow"], "overview");
@@ -39,7 +39,30 @@ suite("atlas", () => {
 });
 
 suite("token view", () => {
-  const { largestLinks, tokenBeside } = load(["largestLinks", "tokenBeside"], "token_view");
+  const names = ["largestLinks", "tokenBeside", "newLinks", "headerOf", "arraysOf"];
+  const { largestLinks, tokenBeside, newLinks, headerOf, arraysOf } = load(names, "token_view");
+  test("links forward and back, without the first token, by the value and on average", async () => {
+    // two heads on three tokens: one looks at the token before, one at the first and at itself alike
+    const code =
+      "import sys, numpy as np; from tracer.pictures import token_view; " +
+      "rows = np.array([[[1, 0, 0], [1, 0, 0], [0, 1, 0]], [[1, 0, 0], [0.5, 0.5, 0], [0.5, 0, 0.5]]]); " +
+      "sys.stdout.buffer.write(token_view.pack(lambda layer, head: rows[head], ['a', 'b', 'c'], " +
+      "there=np.ones((1, 2)), causal=[True], norms=np.array([[[1, 3, 1], [1, 3, 1]]])))";
+    const { head, body } = headerOf(new Uint8Array(python(code)));
+    const arrays = await arraysOf(head, body);
+    const asking = (change) =>
+      newLinks(head, arrays, { back: false, mean: false, weighted: false, bare: false, head: [0, 1], ...change });
+    const near = (found, told) => assert.ok(Math.abs(found - told) < 1e-4, `${found} is not ${told}`);
+    near(asking({}).link(2, 0), 0.5);
+    near(asking({ back: true }).link(0, 2), 0.5);
+    near(asking({ bare: true }).link(2, 2), 1);
+    near(asking({ bare: true }).shareLeft(2), 0.5);
+    near(asking({ weighted: true }).link(1, 1), 0.75);
+    near(asking({ mean: true }).link(2, 1), 0.5);
+    near(asking({}).strongest(2, [0, 0])[0], 1);
+    assert.equal(asking({}).strongest(2, [0, 0])[1], 1);
+    assert.equal(asking({}).link(0, 2), 0);
+  });
   test("the largest links, the first of equals, and none of nothing", () => {
     const links = [
       [0.1, 0],

@@ -2,7 +2,7 @@
 // While a scrubber tells frames, their patterns and values are drawn; its own payload again once the host caught up.
 
 /**
- * As tracer.pictures.payload.atlas_thumbs packs it.
+ * As tracer.pictures.atlas packs it.
  * @typedef {Header & { measures: string[], causal: boolean[], factors: number[], layers: string[] }} AtlasHeader
  */
 
@@ -138,7 +138,7 @@ function makeAtlas(part) {
     const seat = Math.floor((x - left + gap / 2) / (cell + gap));
     const layer = Math.floor((y - top + gap / 2) / (high + gap));
     const one = [layer, seats[layer]?.[seat] ?? -1];
-    return exists(one) ? { one } : null;
+    return exists(one) ? one : null;
   }
   function describe(one) {
     const values = head.measures.map((name, m) => {
@@ -155,12 +155,12 @@ function makeAtlas(part) {
 
   canvas.onpointermove = (event) => {
     const hit = layout && under(event);
-    place(over, hit?.one);
+    place(over, hit);
     tip.hidden = !hit;
     if (!hit) return;
-    const [layer, one] = hit.one;
+    const [layer, one] = hit;
     const describeIn = (node) => {
-      element("b", "num", headName(hit.one), node);
+      element("b", "num", headName(hit), node);
       if (head.layers.length) element("div", "path", head.layers[layer], node);
       const facts = head.measures.map((name, m) => {
         const scale = scaleOf(name);
@@ -169,7 +169,7 @@ function makeAtlas(part) {
       });
       factsIn(node, facts);
     };
-    showTip(tip, stage, ...corner(hit.one), describeIn, [layout.cell, layout.high]);
+    showTip(tip, stage, ...corner(hit), describeIn, [layout.cell, layout.high]);
   };
   canvas.onpointerleave = () => {
     tip.hidden = true;
@@ -177,7 +177,7 @@ function makeAtlas(part) {
   };
   canvas.onclick = (event) => {
     const hit = layout && under(event);
-    if (hit) choose(hit.one, 0);
+    if (hit) choose(hit, 0);
   };
   canvas.onkeydown = (event) => {
     const ends = isModified(event) ? {} : { Home: [0, 1], End: [0, -1] };

@@ -52,11 +52,10 @@ def pack(
     dashes: Sequence[int] | None = None,
     band: ArrayLike | None = None,
     log_y: bool = False,
-    bridge: bool = True,
 ) -> bytes:
-    """Lines [line step] over steps; NaN is a step without a measurement: bridged by a straight line, or a break.
+    """Lines [line step] over steps; NaN is a step without a measurement, which a straight line bridges.
 
-    `dashes`: 0 for a solid line, 1 for a dashed, 2 for a dotted one; without, all are solid.
+    `dashes`: 0 for a solid line, 1 for a dashed one; without, all are solid.
     `band` [2 line step] holds both ends of intervals, drawn around lines in focus, or around all of few.
     """
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64)
@@ -77,7 +76,6 @@ def pack(
         "group_names": list(group_names or []),
         "dashes": list(dashes or []),
         "log_y": log_y,
-        "bridge": bridge,
         "lo": lo,
         "hi": hi,
     }

@@ -2,7 +2,7 @@
 // While a scrubber tells frames, the blocks are those of its frame.
 
 /**
- * As tracer.pictures.payload.overview packs it.
+ * As tracer.pictures.overview packs it.
  * @typedef {Header & { label: string, causal: boolean, pool: "max" | "mean", sizes: number[], factors: number[],
  *   top: number }} OverviewHeader
  */

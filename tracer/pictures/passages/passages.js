@@ -1,7 +1,7 @@
 // Passages in which a head looks sharply: text shaded by the attention from one token, that token and its key marked.
 
 /**
- * As tracer.pictures.finding packs it. A passage is in pieces, each of which starts somewhere in its sequence.
+ * As tracer.pictures.passages packs it. A passage is in pieces, each of which starts somewhere in its sequence.
  * @typedef {{ group: string, query: number, key: number, query_token: string, key_token: string, score: number,
  *   p: number, quantile: number, sequence: number, starts: number[], tokens: string[][] }} Passage
  * @typedef {Header & { passages: Passage[], apart: boolean, causal: boolean }} PassagesHeader

@@ -3,7 +3,7 @@
 // While a scrubber tells frames, those of its head are drawn; its own payload again once the host has caught up.
 
 /**
- * As tracer.pictures.payload.pattern packs it.
+ * As tracer.pictures.pattern packs it.
  * @typedef {Header & { label: string, causal: boolean, starts: number[], tokens: string[], breaks: number[],
  *   keys: string[] | null, key_breaks: number[] }} PatternHeader
  */

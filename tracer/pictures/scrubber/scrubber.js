@@ -1,7 +1,7 @@
 // The timeline of a run: play or drag through its snapshots. What it shows is told to the page, the host hears commits.
 
 /**
- * As tracer.pictures.film packs it. `cells`: layers, heads, rows and columns of a frame; `reel`: of a live run, the
+ * As tracer.pictures.scrubber packs it. `cells`: layers, heads, rows and columns of a frame; `reel`: of a live run, the
  * name under which its frames come, `every` so many of them in a part of its own.
  * @typedef {Header & { measures: string[], ranges: [number, number][], loss: string, cells: number[], n: number[],
  *   factors: number[], causal: boolean[], reel?: string, every?: number }} ScrubberHeader

@@ -2,28 +2,10 @@
 // every head: the strongest link of that token. Tokens are counted from the start of this page in here, of the prompt
 // outside.
 
-/**
- * As tracer.pictures.reading packs it.
- * @typedef {Header & { tokens: string[], texts: string[], start: number, part: boolean, apart: boolean,
- *   triangle: boolean, causal: boolean[], layers: number[] }} TokenViewHeader
- */
-
 const HEAD_GAP = 3; // between the squares of heads
 
 export default function (args) {
   return live(args, makeTokenView);
-}
-
-/** The largest links, most first. @param {Iterable<number[]>} links [share, token] */
-function largestLinks(links, count) {
-  const best = [];
-  for (const link of links) {
-    if (link[0] <= 0 || (best.length === count && link[0] <= best[count - 1][0])) continue;
-    best.push(link);
-    best.sort((a, b) => b[0] - a[0]);
-    best.length = Math.min(best.length, count);
-  }
-  return best;
 }
 
 /**
@@ -63,127 +45,61 @@ function makeTokenView(part) {
   canvas.tabIndex = 0;
   /** @type {TokenViewHeader} */
   let head;
-  let arrays;
-  let count; // of tokens
-  let cells; // of a pattern
-  let slots; // heads whose patterns are here
-  let layers;
-  let heads;
+  let links;
   let spans = [];
   let short = []; // tokens as they fit into a square
   let lut;
   let layout;
   let telling = 0;
-  let back = false; // who looks at a token, instead of where it looks
-  let mean = false; // of all heads
-  let weighted = false; // by the length of the value
-  let bare = false; // without the first token
+  /** @type {Asked} */
+  const asked = { back: false, mean: false, weighted: false, bare: false };
+  let mean = false; // chosen, and in force unless a head is under the mouse
   let hover = null;
   let told = null; // the cell that another part points at
   let tried = null; // the head under the mouse
 
   const playing = followFilm(() => layout && paint());
-  const isInside = (i) => i >= 0 && i < count;
-  const inHere = (position) => (position != null && isInside(position - head.start) ? position - head.start : null);
+  const inHere = (position) => (position != null && spans[position - head.start] ? position - head.start : null);
   const held = () => inHere(part.cue.value[0]);
   // the token that goes on; the first, which all see
-  const rest = () => (back ? Math.min(+bare, count - 1) : count - 1);
-  const active = () => hover ?? told?.[+back] ?? held() ?? rest();
-  const eye = () => tried ?? part.cue.value[1];
-  const isMean = () => mean && !tried;
-  const kind = () => 2 * +weighted + +bare;
-  const cellOf = (q, k) => (head.triangle ? (q * (q + 1)) / 2 + k : q * count + k);
-  const decode = (code) => (arrays.shares instanceof Uint16Array ? code / (MISSING - 1) : shareOfCode(code));
-  const exists = (one) => hasHead(arrays.there, layers, heads, one);
-  // all its links?
-  const isKnown = (layer) => !!film() || isMean() || (layer >= head.layers[0] && layer < head.layers[1]);
-  const isLater = (q, k) => k > q && (isMean() ? head.causal.every(Boolean) : head.causal[eye()[0]]);
-  const slotOf = ([layer, one]) => (layer - head.layers[0]) * heads + one;
-  const allHeads = () =>
-    Array.from({ length: layers * heads }, (_, i) => [Math.floor(i / heads), i % heads]).filter(exists);
-  function film() {
-    // a step that a scrubber plays, token by token
-    const frame = playing.frame();
-    if (!frame || weighted || frame.layers !== layers || frame.heads !== heads) return null;
-    return [...frame.n, frame.rows, frame.cols].every((size) => size === count) ? frame.thumbs : null;
-  }
-  function sum(which, q, slot = isMean() ? slots : slotOf(eye())) {
-    // of what a query pays, as `which` kind counts it
-    return arrays.sums[(which * (slots + 1) + slot) * count + q];
-  }
-  function shareThrough(/** @type {number[]} */ [layer, one], q, k) {
-    if ((head.triangle && k > q) || (bare && head.start + k === 0)) return 0;
-    const thumbs = film();
-    const row = ((layer * heads + one) * count + q) * count;
-    const slot = slotOf([layer, one]);
-    const norm = weighted ? arrays.norms[slot * count + k] : 1;
-    const raw = thumbs ? shareOfCode(thumbs[row + k]) : decode(arrays.shares[slot * cells + cellOf(q, k)]) * norm;
-    const total = thumbs ? 1 - (bare ? shareOfCode(thumbs[row]) : 0) : sum(kind(), q, slot);
-    return total > 0 ? Math.min(1, raw / total) : 0;
-  }
-  function share(q, k) {
-    if (!isMean()) return shareThrough(eye(), q, k);
-    if (!film()) return head.triangle && k > q ? 0 : decode(arrays.means[kind() * cells + cellOf(q, k)]);
-    const all = allHeads();
-    return all.reduce((total, one) => total + shareThrough(one, q, k), 0) / all.length;
-  }
-  const link = (i, j) => (back ? share(j, i) : share(i, j));
-  function strongest(i, one) {
-    // [share, token] of any head, whether its pattern is here or not
-    if (film()) {
-      let best = [0, i];
-      for (let j = 0; j < count; j++) {
-        const value = back ? shareThrough(one, j, i) : shareThrough(one, i, j);
-        if (value > best[0]) best = [value, j];
-      }
-      return best;
-    }
-    const [, kinds] = arrays.strongest.shape;
-    const cell = (((+back * kinds + kind()) * layers + one[0]) * heads + one[1]) * count + i;
-    return [arrays.strongest[cell] / (MISSING - 1), arrays.at[cell]];
-  }
-  function linksOf(i, most = 3) {
-    // the strongest links of a token
-    if (!isKnown(eye()[0])) return largestLinks([strongest(i, eye())], 1);
-    return largestLinks(
-      spans.map((_, j) => [link(i, j), j]),
-      most
-    );
-  }
-
+  const rest = () => (asked.back ? Math.min(+asked.bare, spans.length - 1) : spans.length - 1);
+  const active = () => hover ?? told?.[+asked.back] ?? held() ?? rest();
   const quoted = (node, i) => quote(node, head.tokens[i], head.start + i);
-  function say(i, links) {
+  function say(i, found) {
     const among = head.part ? ", of these tokens," : "";
+    const { back, bare, film } = asked;
     readout.replaceChildren();
-    if (film()) element("span", "soft", `step ${exactStep(playing.frame().step)} · `, readout);
+    if (film) element("span", "soft", `step ${exactStep(playing.frame().step)} · `, readout);
     quoted(readout, i);
-    readout.append(isMean() ? ", on average over all heads, " : " through ");
-    if (!isMean()) element("b", "num", headName(eye()), readout);
-    if (!links.length) readout.append(back ? " is looked at by no token here" : " looks at nothing here");
+    readout.append(asked.mean ? ", on average over all heads, " : " through ");
+    if (!asked.mean) element("b", "num", headName(asked.head), readout);
+    if (!found.length) readout.append(back ? " is looked at by no token here" : " looks at nothing here");
     const first = back ? ` is looked at most${among} by ` : ` looks most${among} at `;
-    for (const [rank, [value, j]] of links.entries()) {
+    for (const [rank, [value, j]] of found.entries()) {
       if (rank && value < 0.005) continue;
       readout.append(rank ? ", then " : first);
       quoted(readout, j);
       readout.append(" ");
       element("span", "num", numberOf(value), readout);
     }
-    if (!bare || back || film() || !isKnown(eye()[0]) || !(sum(kind() - 1, i) > 0)) return;
-    const gone = 100 * (1 - sum(kind(), i) / sum(kind() - 1, i));
-    const percent = numberOf(gone, { digits: 0, plain: true });
+    const left = bare && !back && !film && links.isKnown(asked.head[0]) ? links.shareLeft(i) : Number.NaN;
+    if (Number.isNaN(left)) return;
+    const percent = numberOf(100 * (1 - left), { digits: 0, plain: true });
     element("span", "soft", ` · ${percent} % went to the first token and is left out`, readout);
   }
   function paint() {
     // everything that moves with the mouse
     playing.settle(head.step === part.cue.step); // the bytes of the step itself have come
+    Object.assign(asked, { mean: mean && !tried, head: tried ?? part.cue.value[1] });
+    asked.film = links.filmOf(playing.frame());
     const i = active();
-    const links = linksOf(i);
-    const ready = isKnown(eye()[0]);
-    const other = told && hover == null ? told[+!back] : links[0]?.[1];
-    say(i, links);
+    const found = links.linksOf(i);
+    const ready = links.isKnown(asked.head[0]);
+    const other = told && hover == null ? told[+!asked.back] : found[0]?.[1];
+    say(i, found);
     spans.forEach((span, j) => {
-      const blind = back ? isLater(j, i) : isLater(i, j);
-      const tint = ready && !blind ? tintOf(link(i, j)) : 0;
+      const blind = asked.back ? links.isLater(j, i) : links.isLater(i, j);
+      const tint = ready && !blind ? tintOf(links.link(i, j)) : 0;
       if (span.tint !== tint) {
         span.tint = tint;
         span.style.background = tint > 5 ? lut.tints[tint] : "";
@@ -199,13 +115,13 @@ function makeTokenView(part) {
       if (span.className !== className) span.className = className;
     });
     drawEvery(i);
-    return links;
+    return found;
   }
   function point(i) {
     if (i === hover) return;
     hover = i;
     const other = paint()[0]?.[1];
-    const [query, key] = back ? [other, i] : [i, other];
+    const [query, key] = asked.back ? [other, i] : [i, other];
     const cell = i == null || other == null ? null : { query: head.start + query, key: head.start + key, source: part };
     clearTimeout(telling); // what others draw of it must not hold up what is under the mouse
     telling = setTimeout(() => tell("cursor", cell), 40);
@@ -238,11 +154,11 @@ function makeTokenView(part) {
     if (event.key === "Escape") hold(null);
     const i = spans.indexOf(event.target);
     const { key } = event;
-    const places = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: count - 1, Enter: i, " ": i };
+    const places = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: spans.length - 1, Enter: i, " ": i };
     const beside = arrowOf(event)?.[0];
     if (i < 0 || (!beside && places[key] === undefined)) return;
     event.preventDefault();
-    const j = beside ? tokenBeside(spans, i, beside) : clamp(places[key], 0, count - 1);
+    const j = beside ? tokenBeside(spans, i, beside) : clamp(places[key], 0, spans.length - 1);
     hold(j === held() && places[key] === i ? null : j, 160);
     spans[j].focus();
   };
@@ -273,20 +189,20 @@ function makeTokenView(part) {
   ];
   function layOut() {
     const left = 24;
-    const wide = Math.min(104, Math.floor((every.clientWidth - left + HEAD_GAP) / heads) - HEAD_GAP);
+    const wide = Math.min(104, Math.floor((every.clientWidth - left + HEAD_GAP) / links.heads) - HEAD_GAP);
     const high = wide >= 60 ? 40 : Math.max(12, Math.min(wide, 30));
     if (layout?.wide !== wide) short = [];
-    const width = left + heads * (wide + HEAD_GAP);
-    layout = { left, top: 18, wide, high, width, height: 18 + layers * (high + HEAD_GAP) };
+    const width = left + links.heads * (wide + HEAD_GAP);
+    layout = { left, top: 18, wide, high, width, height: 18 + links.layers * (high + HEAD_GAP) };
   }
   function drawHead(ctx, one, i) {
     const { theme } = part;
     const { wide, high } = layout;
     const [x, y] = corner(one);
-    const [value, j] = strongest(i, one);
+    const [value, j] = links.strongest(i, one);
     const tint = tintOf(value);
-    fillRound(ctx, exists(one) ? lut.tints[tint] : css(theme.faint, 0.5), x, y, wide, high, 4);
-    if (!exists(one) || wide < 26) return;
+    fillRound(ctx, links.exists(one) ? lut.tints[tint] : css(theme.faint, 0.5), x, y, wide, high, 4);
+    if (!links.exists(one) || wide < 26) return;
     const middle = x + wide / 2;
     const tall = high === 40; // room for the token too
     ctx.fillStyle = lut.inks[tint];
@@ -299,7 +215,7 @@ function makeTokenView(part) {
     if (value || !tall) ctx.fillText(numberOf(value, { plain: true }), middle, y + (tall ? 28 : high / 2 + 0.5));
   }
   function ring(ctx, one, colour) {
-    if (!exists(one)) return;
+    if (!links.exists(one)) return;
     const [x, y] = corner(one);
     ctx.lineWidth = 2;
     for (const [style, out] of [
@@ -315,8 +231,9 @@ function makeTokenView(part) {
   function drawEvery(i) {
     const { theme } = part;
     const { wide, high } = layout;
+    const { layers, heads } = links;
     const ctx = canvas.getContext("2d");
-    title.replaceChildren(back ? "Most attention to " : "Strongest look of ");
+    title.replaceChildren(asked.back ? "Most attention to " : "Strongest look of ");
     quoted(title, i);
     title.append(", in every head");
     ctx.clearRect(0, 0, layout.width + 4, layout.height + 4);
@@ -335,7 +252,7 @@ function makeTokenView(part) {
     const [x, y] = pointIn(canvas, event);
     const layer = Math.floor((y - layout.top) / (layout.high + HEAD_GAP));
     const one = Math.floor((x - layout.left) / (layout.wide + HEAD_GAP));
-    const now = exists([layer, one]) ? [layer, one] : null;
+    const now = links.exists([layer, one]) ? [layer, one] : null;
     if (String(now) === String(tried)) return;
     tried = now;
     paint();
@@ -355,7 +272,7 @@ function makeTokenView(part) {
     if (!way) return;
     event.preventDefault();
     const next = part.cue.value[1].map((place, axis) => place + way[axis]);
-    if (exists(next)) focusOn(next, 140);
+    if (links.exists(next)) focusOn(next, 140);
   };
 
   function choice(label, options, set) {
@@ -371,26 +288,28 @@ function makeTokenView(part) {
     );
   }
   const ways = choice("What the shading shows", ["Where it looks", "Who looks at it"], (on) => {
-    back = on;
+    asked.back = on;
   });
   const eyes = choice("Through which head", ["", "All heads"], (on) => {
     mean = on;
   });
   const kinds = choice("What counts", ["Attention", "Value-weighted"], (on) => {
-    weighted = on;
+    asked.weighted = on;
   });
   const [sink] = choice("The first token", ["Without the first token"], () => {
-    bare = !bare;
+    asked.bare = !asked.bare;
   });
   function markChoices() {
     for (const [pair, second] of /** @type {[HTMLElement[], boolean][]} */ ([
-      [ways, back],
+      [ways, asked.back],
       [eyes, mean],
-      [kinds, weighted]
+      [kinds, asked.weighted]
     ]))
       for (const [i, one] of pair.entries()) one.setAttribute("aria-pressed", `${!!i === second}`);
-    sink.setAttribute("aria-pressed", `${bare}`);
+    sink.setAttribute("aria-pressed", `${asked.bare}`);
     eyes[0].textContent = headName(part.cue.value[1]);
+    const focused = `Arrow keys move the head in focus, ${headName(part.cue.value[1])}.`;
+    canvas.setAttribute("aria-label", `What each of ${links.every.length} heads does with the token. ${focused}`);
   }
   const stopHearing = hear("cursor", (cell) => {
     if (cell?.source === part || !layout) return;
@@ -404,10 +323,10 @@ function makeTokenView(part) {
   function writeTable() {
     const named = (i) => `${head.start + i} \u2068${head.tokens[i]}\u2069`;
     const row = (i) => {
-      const [first] = linksOf(i, 1);
+      const [first] = links.linksOf(i, 1);
       let most = [0, null];
-      for (const one of allHeads()) {
-        const [value, j] = strongest(i, one);
+      for (const one of links.every) {
+        const [value, j] = links.strongest(i, one);
         if (value > most[0]) most = [value, `${headName(one)} ${named(j)}`];
       }
       const own = first ? [named(first[1]), numberOf(first[0])] : ["–", "–"];
@@ -415,7 +334,7 @@ function makeTokenView(part) {
     };
     const columns = [
       "token",
-      back ? "looked at most by" : "looks most at",
+      asked.back ? "looked at most by" : "looks most at",
       "share",
       "head with the strongest link",
       "share"
@@ -424,17 +343,13 @@ function makeTokenView(part) {
   }
 
   return {
-    load(newHead, newArrays) {
+    load(newHead, arrays) {
       head = newHead;
-      arrays = newArrays;
-      count = head.tokens.length;
-      [layers, heads] = arrays.there.shape;
-      slots = (head.layers[1] - head.layers[0]) * heads;
-      cells = arrays.means.shape[1];
+      links = newLinks(head, arrays, asked);
       hover = told = tried = layout = null;
       short = [];
       kinds[0].parentElement.hidden = !arrays.norms.length;
-      weighted &&= arrays.norms.length > 0;
+      asked.weighted &&= arrays.norms.length > 0;
       write();
     },
     draw() {
@@ -447,14 +362,11 @@ function makeTokenView(part) {
       paint();
       text.setAttribute("aria-label", "Tokens of the prompt: arrow keys pin one, Escape unpins it");
       canvas.setAttribute("role", "application");
-      const focused = `Arrow keys move the head in focus, ${headName(part.cue.value[1])}.`;
-      const what = `What each of ${allHeads().length} heads does with the token.`;
-      canvas.setAttribute("aria-label", `${what} ${focused}`);
       const notes = [
-        weighted && "attention × the length of what is read, each row made to sum to 1 again",
-        bare && "first token left out, the rest made to sum to 1"
+        asked.weighted && "attention × the length of what is read, each row made to sum to 1 again",
+        asked.bare && "first token left out, the rest made to sum to 1"
       ];
-      const label = weighted ? "Value-weighted" : "Attention";
+      const label = asked.weighted ? "Value-weighted" : "Attention";
       attentionLegend(key, lut, { label, note: notes.filter(Boolean).join("; ") });
       writeTable();
     },

@@ -36,7 +36,6 @@ const STATE = {
   cut: ""
 };
 
-// biome-ignore lint/correctness/noUnusedVariables: saver.js, which is joined behind it, makes them
 class Pen {
   /** @type {string[]} */
   out = [];

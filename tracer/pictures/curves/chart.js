@@ -1,0 +1,266 @@
+// Lines of a part with their axes and their names: where each of them stands, and how it is drawn.
+
+/**
+ * As tracer.pictures.curves packs it.
+ * @typedef {Header & { labels: string[], groups: number[], group_names: string[], dashes: number[],
+ *   log_y: boolean, lo: number, hi: number, band?: [number, number] }} CurvesHeader
+ */
+
+const NAMED_LINES = 16; // lines whose names have room at their ends
+const NAME_GAP = 13;
+const DASHES = [[], [6, 4]];
+
+/** @param {Part} part */
+function newChart(part) {
+  const { root } = part;
+  let codes; // [line step]
+  let bandCodes; // [end line step]: the lower, then the upper ends of intervals; undefined where there are none
+  const chart = {
+    /** @type {CurvesHeader} */
+    head: null,
+    steps: null,
+    points: null, // of each line
+    layout: null,
+    looked: { x: null, y: null } // the ranges that a reader looks at closer: steps, and values as they are coded
+  };
+
+  function load(head, arrays) {
+    chart.head = head;
+    chart.steps = arrays.steps;
+    ({ lines: codes, band: bandCodes } = arrays);
+    const count = chart.steps.length;
+    const every = [...chart.steps.keys()];
+    chart.points = head.labels.map((_, line) => {
+      const own = codes.subarray(line * count, (line + 1) * count);
+      return own.includes(MISSING) ? measuredSteps(own) : every;
+    });
+  }
+  const codeAt = (line, step) => codes[line * chart.steps.length + step];
+  /** A value as it is coded: on a logarithmic scale its logarithm; NaN where none was measured. */
+  const coded = (line, step) => valueOfCode(codeAt(line, step), chart.head.lo, chart.head.hi);
+  const plain = (value) => (chart.head.log_y ? 10 ** value : value);
+  /** An end of an interval, as it is coded. */
+  const bandAt = (end, line, step) => {
+    const { band, labels } = chart.head;
+    const code = bandCodes ? bandCodes[(end * labels.length + line) * chart.steps.length + step] : MISSING;
+    return code === MISSING || !band ? Number.NaN : valueOfCode(code, band[0], band[1]);
+  };
+  const colourOf = (line) => {
+    const colours = part.cue.colours[part.theme.mode];
+    return colours[chart.head.groups[line] % colours.length];
+  };
+  const yOf = (value) => {
+    const { top, height, lo, hi } = chart.layout;
+    return top + (1 - (value - lo) / (hi - lo)) * height;
+  };
+  /** The height of a point, of hundreds of thousands. */
+  const yAt = (line, step) => chart.layout.foot - chart.layout.rise * codeAt(line, step);
+  /** @param {number[]} spot */
+  const isInside = ([x, y]) => {
+    const { left, right, top, height } = chart.layout;
+    return x >= left && x <= right && y >= top && y <= top + height;
+  };
+  const lastStep = (line) => chart.points[line].findLast((step) => chart.layout.xs[step] <= chart.layout.right + 0.5);
+
+  /** @param {CanvasRenderingContext2D} ctx for the widths of texts */
+  function layOut(ctx) {
+    const { theme, cue } = part;
+    const { head, looked } = chart;
+    const { labels } = head;
+    const width = root.clientWidth;
+    const few = labels.length <= 6;
+    const widest = (weight) => {
+      ctx.font = `${weight} 11px ${theme.mono}`;
+      return Math.max(...labels.map((label) => ctx.measureText(label).width));
+    };
+    const room = widest(500) <= (width >= 560 ? width / 4 : 40);
+    const direct = labels.length > 1 && labels.length <= NAMED_LINES && room; // named at their ends, or above
+    const keyed = few && !direct && !head.group_names.length && !cue.selectable;
+    const forFocus = labels.length > 1 && !keyed ? Math.max(12, 8 + Math.min(widest(600), width / 5)) : 12;
+    const margin = direct ? 14 + widest(700) : forFocus; // room for the name in focus
+    const [bandLow, bandHigh] = (few && head.band) || [head.lo, head.hi]; // of many, only those in focus are drawn
+    const [low, high] = [Math.min(head.lo, bandLow), Math.max(head.hi, bandHigh)];
+    const pad = (high - low) * 0.08;
+    const fromZero = !head.log_y && low >= 0 && low < 0.35 * high; // where that costs little
+    const [lo, hi] = looked.y ?? [fromZero ? 0 : low - pad, high + pad];
+    const height = cue.height - 18 - 44;
+    const decades = head.log_y && hi - lo > 0.3;
+    const want = Math.max(2, height / 56);
+    const close = () => roundTicks(10 ** lo, 10 ** hi, want).map((tick) => Math.log10(tick)); // less than a doubling
+    const ticks = decades ? decadeTicks(lo, hi) : head.log_y ? close() : roundTicks(lo, hi, want);
+    const stride = !head.log_y && ticks.length > 1 ? ticks[1] - ticks[0] : 0;
+    ctx.font = `400 11px ${theme.mono}`;
+    const texts = ticks.map((tick) => ctx.measureText(tickText(plain(tick), stride)).width);
+    const left = Math.max(52, 14 + Math.ceil(Math.max(0, ...texts)));
+    const axis = stepAxis(chart.steps, cue.log_x, left, width - left - margin, looked.x);
+    chart.layout = {
+      left,
+      top: 18,
+      width: width - left - margin,
+      height,
+      right: width - margin,
+      lo,
+      hi,
+      ticks,
+      stride
+    };
+    const foot = yOf(head.lo);
+    // a lone line has the title's name
+    const named = !direct && !keyed && labels.length > 1;
+    Object.assign(chart.layout, { axis, xs: Array.from(chart.steps, axis.px), few, direct, named });
+    Object.assign(chart.layout, { foot, rise: (foot - yOf(head.hi)) / (MISSING - 1), ends: direct ? placeEnds() : [] });
+  }
+  function placeEnds() {
+    // where the name of every line stands: at its end
+    const { right, top, height } = chart.layout;
+    const all = chart.head.labels.map((_, line) => ({ line, y: yOf(coded(line, lastStep(line) ?? 0)) }));
+    const ends = all.filter(({ line, y }) => lastStep(line) !== undefined && isInside([right, y]));
+    const heights = ends.map(({ y }) => y);
+    const spread = spreadNames(heights, NAME_GAP, top + height + 8);
+    return ends.map(({ line }, i) => ({ line, at: spread[i] }));
+  }
+  /** The line whose name is there. @param {number[]} spot */
+  function namedAt([x, y]) {
+    if (x < chart.layout.right + 4) return -1;
+    const near = chart.layout.ends.filter((end) => Math.abs(end.at - y) <= NAME_GAP / 2 + 1);
+    return near.length ? near.reduce((a, b) => (Math.abs(a.at - y) <= Math.abs(b.at - y) ? a : b)).line : -1;
+  }
+
+  function drawFrame(ctx) {
+    const { theme, cue } = part;
+    const { left, right, top, height, ticks, stride } = chart.layout;
+    const foot = top + height;
+    const look = { colour: theme.muted, font: `400 11px ${theme.mono}`, align: "right", baseline: "middle" };
+    ctx.lineWidth = 1;
+    for (const tick of ticks) {
+      const y = Math.round(yOf(tick)) + 0.5;
+      strokeLine(ctx, theme.faint, left, y, right, y);
+      writeText(ctx, tickText(plain(tick), stride), left - 8, y, look);
+    }
+    strokeLine(ctx, theme.line, left, foot + 0.5, right, foot + 0.5);
+    const label = cue.x_label + (cue.log_x ? " (log)" : "");
+    drawStepAxis(ctx, theme, chart.layout.axis, { right, foot, width: root.clientWidth, label });
+    const { chance } = cue.scale;
+    const y = chance == null ? Number.NaN : yOf(chart.head.log_y ? Math.log10(chance) : chance);
+    if (!(y >= top && y <= foot)) return;
+    ctx.setLineDash([4, 4]);
+    strokeLine(ctx, theme.muted, left, y, right, y);
+    ctx.setLineDash([]);
+  }
+  function clipToPlot(ctx) {
+    // bands, and lines when they are looked at closer, run on beyond the plot
+    const { left, top, width, height } = chart.layout;
+    if (!chart.looked.x && !chart.looked.y && !bandCodes) return;
+    ctx.beginPath();
+    ctx.rect(left, top - 2, width, height + 4);
+    ctx.clip();
+  }
+  function drawLine(ctx, line) {
+    // hundreds of thousands of points: no call but the canvas's own
+    const { xs, foot, rise } = chart.layout;
+    const start = line * chart.steps.length;
+    let open = false;
+    ctx.setLineDash(DASHES[chart.head.dashes[line] ?? 0]);
+    ctx.beginPath();
+    for (const step of chart.points[line]) {
+      const x = xs[step];
+      const y = foot - rise * codes[start + step];
+      if (!open) ctx.moveTo(x, y);
+      ctx.lineTo(open ? x : x + 0.01, y);
+      open = true;
+    }
+    ctx.stroke();
+    ctx.setLineDash([]);
+  }
+  function fillInterval(ctx, line) {
+    const { xs } = chart.layout;
+    const known = chart.points[line].filter((step) => !Number.isNaN(bandAt(0, line, step)));
+    if (known.length < 2) return;
+    ctx.beginPath();
+    for (const step of known) ctx.lineTo(xs[step], yOf(bandAt(1, line, step)));
+    for (const step of known.reverse()) ctx.lineTo(xs[step], yOf(bandAt(0, line, step)));
+    ctx.save();
+    ctx.globalAlpha = 0.16;
+    ctx.fillStyle = colourOf(line);
+    ctx.fill();
+    ctx.restore();
+  }
+  /** Every line; of many, each steps back behind the one in focus, and can still be seen. */
+  function drawLines(ctx) {
+    const { few } = chart.layout;
+    const quiet = new Map();
+    const inkOf = (/** @type {string} */ colour) => {
+      if (!quiet.has(colour)) quiet.set(colour, few ? colour : css(quietOf(rgb(colour), part.theme.page)));
+      return quiet.get(colour);
+    };
+    ctx.save();
+    clipToPlot(ctx);
+    ctx.lineJoin = "round";
+    ctx.lineWidth = few ? 2 : chart.head.labels.length > 40 ? 1 : 1.5;
+    chart.head.labels.forEach((_, line) => {
+      if (few) fillInterval(ctx, line);
+      ctx.strokeStyle = inkOf(colourOf(line));
+      drawLine(ctx, line);
+    });
+    ctx.restore();
+  }
+  /** Lines that stand out from all others. @param {number[]} lines */
+  function drawFocus(ctx, lines) {
+    ctx.save();
+    clipToPlot(ctx);
+    ctx.lineJoin = "round";
+    for (const line of lines) {
+      if (!chart.layout.few) fillInterval(ctx, line);
+      ctx.strokeStyle = css(part.theme.page, 0.9);
+      ctx.lineWidth = 5;
+      drawLine(ctx, line);
+      ctx.strokeStyle = colourOf(line);
+      ctx.lineWidth = 2.5;
+      drawLine(ctx, line);
+    }
+    ctx.restore();
+  }
+  /** Names of `lines` in focus beside their last point, or every name at its end; `lonely`: the others step back. */
+  function drawNames(ctx, lines, lonely) {
+    const { direct, ends, named, right } = chart.layout;
+    const font = (/** @type {number} */ weight) => `${weight} 11px ${part.theme.mono}`;
+    const write = (text, line, x, y) =>
+      writeText(ctx, text, x, y, { colour: colourOf(line), align: "left", baseline: "middle" });
+    if (direct) {
+      for (const { line, at } of ends) {
+        ctx.font = font(lines.includes(line) ? 700 : 500);
+        ctx.globalAlpha = lonely && !lines.includes(line) ? 0.35 : 1;
+        write(chart.head.labels[line], line, right + 8, at);
+      }
+      ctx.globalAlpha = 1;
+      return;
+    }
+    const taken = [];
+    for (const line of named ? lines : []) {
+      const last = lastStep(line);
+      const at = last === undefined ? Number.NaN : yOf(coded(line, last));
+      if (!isInside([right, at])) continue;
+      const y = taken.some((other) => Math.abs(at - other) < 14) ? taken[0] + (at < taken[0] ? -14 : 14) : at;
+      taken.push(y);
+      ctx.font = font(600);
+      write(clipped(ctx, chart.head.labels[line], root.clientWidth - right - 8), line, right + 6, y);
+    }
+  }
+
+  return Object.assign(chart, {
+    load,
+    layOut,
+    plain,
+    coded,
+    bandAt,
+    colourOf,
+    yOf,
+    yAt,
+    isInside,
+    namedAt,
+    drawFrame,
+    drawLines,
+    drawFocus,
+    drawNames
+  });
+}

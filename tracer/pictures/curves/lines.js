@@ -1,0 +1,64 @@
+// What a chart of lines works out without drawing: the line under the mouse, where names stand, how lines step back.
+
+/** The steps at which a line was measured. @param {ArrayLike<number>} codes */
+function measuredSteps(codes) {
+  const found = [];
+  for (let step = 0; step < codes.length; step++) if (codes[step] !== MISSING) found.push(step);
+  return found;
+}
+
+/**
+ * The line, and the step of it, that is nearest to a place, if any is within `reach`: by the distance to the segment,
+ * so that a steep or sparse line is still found.
+ * @param {number[][]} points of each line, as `measuredSteps` has them
+ * @param {(line: number, step: number) => number} yOf
+ */
+function nearestLine(points, xs, yOf, [x, y], reach = 40) {
+  let found = null;
+  let least = reach;
+  points.forEach((line, i) => {
+    let before = 0;
+    let after = line.length - 1;
+    while (after - before > 1) {
+      const middle = (before + after) >> 1;
+      if (xs[line[middle]] < x) before = middle;
+      else after = middle;
+    }
+    for (let at = Math.max(0, before - 1); at < Math.min(line.length, after + 2); at++) {
+      const step = line[at];
+      const next = line[at + 1] ?? step;
+      const [startX, startY] = [xs[step], yOf(i, step)];
+      const [dx, dy] = [xs[next] - startX, yOf(i, next) - startY];
+      const along = clamp(((x - startX) * dx + (y - startY) * dy) / (dx * dx + dy * dy || 1), 0, 1);
+      const far = Math.hypot(x - startX - along * dx, y - startY - along * dy);
+      if (far >= least) continue;
+      least = far;
+      found = { line: i, step: along > 0.5 ? next : step };
+    }
+  });
+  return found;
+}
+
+/** The palest mix of a colour with the page that is still told from it: 3 to 1, as WCAG asks of graphics. */
+function quietOf(colour, page) {
+  const light = (one) => luminance(one) + 0.05;
+  const apart = (one) => Math.max(light(one), light(page)) / Math.min(light(one), light(page));
+  for (let share = 0.6; share > 0; share -= 0.05)
+    if (apart(mix(colour, page, share)) >= 3.1) return mix(colour, page, share);
+  return colour;
+}
+
+/** Heights of names pushed down until none overlaps, and up again from the foot where some would hang over it. */
+function spreadNames(heights, apart, foot) {
+  const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
+  const spread = [...heights];
+  order.forEach((i, rank) => {
+    if (rank) spread[i] = Math.max(spread[i], spread[order[rank - 1]] + apart);
+  });
+  let limit = foot;
+  for (const i of order.reverse()) {
+    spread[i] = Math.min(spread[i], limit);
+    limit = spread[i] - apart;
+  }
+  return spread;
+}

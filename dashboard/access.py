@@ -88,6 +88,8 @@ class Guard:
         if read_only():
             os.environ["HF_HUB_OFFLINE"] = "1"
         self.token = os.environ.pop("MANYEYES_TOKEN", "")  # no process that is started from here knows it
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise ValueError("MANYEYES_TOKEN must be of letters, digits and signs that a cookie can hold (ASCII)")
         if not self.local and not self.token:
             self.token = secrets.token_urlsafe(24)
             sys.stdout.write(f"\n  Others can reach this dashboard. It asks for this token: {self.token}\n")

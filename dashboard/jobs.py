@@ -26,7 +26,16 @@ GOOD_ENDS = (0, 3, 4, 130)
 """Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
-PROCESSES = int(os.environ.get("MANYEYES_PROCESSES", 4))
+
+
+def processes(said: str) -> int:
+    """How many may be at work at a time, as MANYEYES_PROCESSES says it."""
+    if not said.isdecimal() or not int(said):
+        raise ValueError(f"MANYEYES_PROCESSES={said!r} must be a whole number, 1 or more: processes at work at a time")
+    return int(said)
+
+
+PROCESSES = processes(os.environ.get("MANYEYES_PROCESSES", "4"))
 """At work at a time; more wait for one of these to end."""
 
 

@@ -14,7 +14,7 @@ from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
 from tracer.measures import MEASURES, Measure
 from tracer.pictures.scales import of_measure
-from tracer.store import NotARun
+from tracer.store import NotARun, NothingRecorded
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -157,7 +157,7 @@ def recorded(run: Run) -> xr.Dataset | None:
     try:
         trace = loading.trace(run)
     except ValueError as error:
-        if not run.live:
+        if not (run.live and isinstance(error, NothingRecorded)):
             refuse(str(error))
         trace = None
     if trace is not None and trace.sizes["step"]:

@@ -161,6 +161,9 @@ def test_listening_elsewhere_is_read_only_unless_told(monkeypatch: pytest.Monkey
         assert bool(guard.token) == (address != "localhost")
     monkeypatch.setattr(os, "environ", {"MANYEYES_TOKEN": "ours"})
     assert access.Guard(nothing, "localhost").token == "ours" and not os.environ  # no process started here knows it
+    monkeypatch.setattr(os, "environ", {"MANYEYES_TOKEN": "κλειδί"})
+    with pytest.raises(ValueError, match="ASCII"):
+        access.Guard(nothing, "localhost")
 
 
 def test_nothing_is_started_or_stopped(read_only: None, none_left: None, workplace: Path, small_run: Run) -> None:
@@ -198,6 +201,12 @@ def test_no_path_is_taken_and_none_is_told_apart(
 
 
 # Whoever may start processes.
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "x", "2.5"])
+def test_how_many_processes_is_a_number(said: str) -> None:
+    with pytest.raises(ValueError, match="MANYEYES_PROCESSES"):
+        jobs.processes(said)
 
 
 def test_more_than_so_many_wait(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

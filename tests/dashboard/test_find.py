@@ -42,7 +42,7 @@ def best_look(run: Run, step: int, layer: int, head: int) -> tuple[int, int, int
 def test_heads_are_ranked_and_the_sharpest_look_is_found(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("find", run="tiny", step=20, layer=1, head=3, measure="previous_token")
     ranking = shown(app, "ranking")
-    assert list(ranking) == ["Head", "Previous-token attention", "Induction score", "Induction score without a repeat"]
+    assert list(ranking) == ["Head", "Previous-token attention", "Induction score", "Control"]
     recorded = small_run.trace["previous_token"].sel(step=20).values
     np.testing.assert_allclose(ranking["Previous-token attention"], np.sort(recorded.ravel())[::-1], rtol=1e-6)
     best = np.unravel_index(int(recorded.argmax()), recorded.shape)

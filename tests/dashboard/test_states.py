@@ -204,6 +204,16 @@ def test_a_run_in_this_state(
     assert expected[name] in text, text
 
 
+def test_a_damaged_part_of_a_live_run_is_not_called_empty(open_page: Open, copy_run: Copy) -> None:
+    run = copy_run("other", status="training")
+    torn_chunk(run)
+    lock = Lock(run.dir)
+    try:
+        assert "a part of it is damaged; the snapshots are untouched" in is_whole(open_page("training", run="other"))
+    finally:
+        lock.release()
+
+
 def test_a_damaged_sweep_is_not_offered_again(open_page: Open, copy_run: Copy) -> None:
     folder = copy_run("other").dir / "effects.zarr" / "zero"
     folder.mkdir(parents=True)

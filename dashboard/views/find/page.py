@@ -137,7 +137,9 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
     st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}.{chance} "
                "Click a head to read its passages, a column to sort by it.")  # fmt: skip
     heads = ranked(values[measure], head_scores.head_exists(trace))
-    labels = {name: MEASURES[name].label for name in values}
+    labels = {name: "Control" if name == "induction_control" else MEASURES[name].label for name in values}
+    if measure == "induction_control":
+        labels[measure] = MEASURES[measure].label  # no control of what stands beside it
     config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
     config[labels[measure]] = st.column_config.ProgressColumn(
         format="%.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"

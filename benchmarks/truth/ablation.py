@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.truth.attack import Attack
+from tracer import data
 from tracer.ablate import effect, estimate, losses, null, verdict
 from tracer.ablate.parts import name
 from tracer.ablate.replace import reference_z
@@ -22,6 +24,7 @@ from tracer.presets import PRESETS
 from tracer.store import Run
 from tracer.training.loop import train
 
+Head = tuple[int, int]
 BATCHES, LARGE, STEPS = 300, 4096, 700
 LOW, HIGH = 0.93, 0.97
 FEW = 100
@@ -41,19 +44,23 @@ def attacks() -> Iterator[Attack]:
             yield from _card(run, model)
             yield _random_sets(model)
             yield from _coverage(model)
+            yield from _coverage_of_sets(model)
+        yield from _coverage_of_text(Path(folder))
 
 
 def _rows(model: Transformer, n: int, seed: int) -> Probe:
     return repeated(model.d_vocab, model.n_ctx, seed=seed, batch=n)
 
 
-def _heads(model: Transformer) -> list[tuple[int, int]]:
+def _heads(model: Transformer) -> list[Head]:
     return [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
 
 
-def _changes(model: Transformer, probe: Probe, mode: str, **how: object) -> np.ndarray:
-    """Change in loss of each sequence with each head off, [head batch]."""
-    sets = [[], *([head] for head in _heads(model))]
+def _changes(
+    model: Transformer, probe: Probe, mode: str, sets: list[list[Head]] | None = None, **how: object
+) -> np.ndarray:
+    """Change in loss of each sequence with each head off, or each of these sets, [set batch]."""
+    sets = [[], *(sets or ([head] for head in _heads(model)))]
     found = losses(model, probe.tokens, sets, mode, **how)[..., probe.predictable].mean(-1).double()  # type: ignore[arg-type]
     return (found[1:] - found[0]).numpy()
 
@@ -94,23 +101,66 @@ def _mean(model: Transformer) -> Iterator[Attack]:
 
 
 def _coverage(model: Transformer) -> Iterator[Attack]:
+    """Of one head: each batch is drawn anew, with the reference that a page would give it."""
     large = _rows(model, LARGE, 1)
+    modes = [(mode, frozen) for frozen in (False, True) for mode in ("zero", "mean", "resample")]
+    for n, (mode, frozen) in itertools.product((8, 32), modes):
+        truth, held = _changes(model, large, mode, frozen=frozen).mean(1), []
+        for batch in range(BATCHES):
+            wide = _rows(model, 8 * n, 10**6 + batch).tokens if mode == "mean" else None
+            found = _changes(model, _rows(model, n, 1000 + batch), mode, frozen=frozen, reference=wide, seed=batch)
+            held.append(_holds(found, truth))
+        what = f"{mode}{', frozen patterns' if frozen else ''}, {n} sequences"
+        yield _covered(what, f"{BATCHES} batches, every head, truth from {LARGE} sequences", held)
+
+
+def _coverage_of_sets(model: Transformer) -> Iterator[Attack]:
+    """Heads that are off together, each batch a part of one large sample; what zero does to a row is its own."""
+    probe, rng = _rows(model, LARGE, 2), np.random.default_rng(0)
+    pairs = [[(0, head), (1, head)] for head in range(model.n_heads)]
+    layers = [[(layer, head) for head in range(model.n_heads)] for layer in range(model.n_layers)]
+    changes = _changes(model, probe, "zero", sets=[*pairs, *layers])
     for n in (8, 32):
-        for what, mode, frozen in (("zero", "zero", False), ("mean", "mean", False), ("resample", "resample", False),
-                                   ("zero, frozen patterns", "zero", True)):  # fmt: skip
-            truth, held = _changes(model, large, mode, frozen=frozen).mean(1), []
-            for batch in range(BATCHES):
-                wide = _rows(model, 8 * n, 10**6 + batch).tokens if mode == "mean" else None
-                found = _changes(model, _rows(model, n, 1000 + batch), mode, frozen=frozen, reference=wide, seed=batch)
-                ends = [estimate(one) for one in found]
-                held.append([e.low <= true <= e.high for e, true in zip(ends, truth, strict=True)])
-            by_head = np.mean(held, 0)
-            yield Attack(
-                f"95 % interval of an effect: {what}, {n} sequences", "Ablate, the card; tracer.ablate.estimate",
-                f"{BATCHES} batches, every head, truth from {LARGE} sequences",
-                f"holds the truth {by_head.mean():.1%} of the times (single heads {by_head.min():.1%} to "
-                f"{by_head.max():.1%})", bool(LOW <= by_head.mean() <= HIGH),
-            )  # fmt: skip
+        drawn = [rng.choice(LARGE, n, replace=False) for _ in range(BATCHES)]
+        yield _covered(
+            f"sets of two and of all heads of a layer, {n} sequences", f"{BATCHES} batches, {len(changes)} sets, truth "
+            f"from {LARGE} sequences", [_holds(changes[:, rows], changes.mean(1)) for rows in drawn],
+        )  # fmt: skip
+
+
+def _coverage_of_text(folder: Path) -> Iterator[Attack]:
+    """Rows evenly spread over held-out text, as pages have them: each batch begins a little further on."""
+    config = PRESETS["demo"].config
+    record = replace(config.record, every=STEPS, snapshot_every=STEPS)
+    run = train(replace(config, run=str(folder / "text"), steps=STEPS, device="cpu", record=record), quiet=True)
+    model, n_rows = run.model(), 4 * LARGE
+    assert isinstance(model, Transformer)
+    tokens = data.build(config.data, config.model.n_ctx, config.seed).val(n_rows)
+    with torch.no_grad():
+        found = losses(model, tokens, [[], *([head] for head in _heads(model))], "zero").mean(-1).double()
+    changes = (found[1:] - found[0]).numpy()
+    for n in (16, 64):
+        apart = n_rows // n
+        starts = np.linspace(0, apart - 1, min(BATCHES, apart)).astype(int)
+        yield _covered(
+            f"zero, {n} rows of held-out text", f"{len(starts)} batches of rows as far apart, every head of the demo "
+            f"after {STEPS} steps, truth from {n_rows} rows",
+            [_holds(changes[:, start::apart], changes.mean(1)) for start in starts],
+        )  # fmt: skip
+
+
+def _holds(found: np.ndarray, truth: np.ndarray) -> list[bool]:
+    """Is the truth in the interval of a batch, of each change [set batch]?"""
+    return [e.low <= true <= e.high for e, true in zip(map(estimate, found), truth, strict=True)]
+
+
+def _covered(what: str, how: str, held: list[list[bool]]) -> Attack:
+    each = np.mean(held, 0)
+    return Attack(
+        f"95 % interval of an effect: {what}", "Ablate, the card; tracer.ablate.estimate", how,
+        f"holds the truth {each.mean():.1%} of the times (single ones {each.min():.1%} to {each.max():.1%})",
+        bool(LOW <= each.mean() <= HIGH),
+    )  # fmt: skip
 
 
 def _card(run: Run, model: Transformer) -> Iterator[Attack]:

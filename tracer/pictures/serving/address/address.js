@@ -6,7 +6,7 @@ export default function () {
   HUB.address = true;
   const push = history.pushState.bind(history);
   const leaves = keepPlaces();
-  let fresh = false;
+  let fresh = true;
   const touched = () => {
     fresh = false;
   };

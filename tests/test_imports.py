@@ -210,13 +210,13 @@ def test_nothing_is_loose_at_the_root() -> None:
 
 
 def test_only_store_touches_the_files_of_a_run() -> None:
-    # data/ may cache a corpus; pictures and theme read their own .js and .css; showing writes the file it is asked for;
-    # jobs keeps what the trainings it started have printed; access reads Streamlit's own page, shipped what comes with
-    # the package, cli the settings that a person wrote
+    # data/ may cache a corpus; pictures read their own .js and .css; showing writes the file that is asked for; jobs
+    # keeps what the trainings it started have printed; first_response reads Streamlit's own page and our styles,
+    # shipped what comes with the package, cli the settings that a person wrote
     pictures = ("tracer.pictures.sources", "tracer.pictures.notebook")
     exempt = (
-        "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.access", "dashboard.jobs", "dashboard.theme",
-        "dashboard.shipped",
+        "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.first_response",
+        "dashboard.jobs", "dashboard.shipped",
     )  # fmt: skip
     assert known(*exempt)
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}

@@ -153,23 +153,24 @@ def test_seeds_from_a_file_and_json(tmp_path):
     small = ["--model.d-model", "16", "--optim.batch-size", "4", "--record.val-rows", "2", "--device", "cpu"]
     done = tracer("train", "induction", "--run", "toy", "--steps", "2", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    command = ["train", "--config", "checkpoints/toy/run.json", "--seeds", "1", "2", "--set", "optim.lr=0.5"]
+    command = ["train", "--config", "checkpoints/toy/run.json", "--seeds", "1", "2", "--set", "optim.lr=0.5",
+               "--set", "optim.warmup=1"]  # fmt: skip
     done = tracer(*command, "--track", "tensorboard", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     listed = json.loads(tracer("ls", "--json", cwd=tmp_path).stdout)
     assert listed["broken"] == {} and [one["run"] for one in listed["runs"]] == [
-        "induction-lr-0.5-2", "induction-lr-0.5-1", "toy",
+        "induction-lr-0.5-warmup-1-2", "induction-lr-0.5-warmup-1-1", "toy",
     ]  # fmt: skip
     newest = listed["runs"][0]
     assert newest == {
-        "run": "induction-lr-0.5-2", "directory": "checkpoints/induction-lr-0.5-2", "kind": "trained",
+        "run": "induction-lr-0.5-warmup-1-2", "directory": "checkpoints/induction-lr-0.5-warmup-1-2", "kind": "trained",
         "preset": "induction", "author": newest["author"], "status": "finished", "step": 2, "planned": 2,
         "snapshots": 2, "n_params": open_run(tmp_path / "checkpoints" / "toy").meta["n_params"],
         "created": newest["created"],
     }  # fmt: skip
     configs = [open_run(tmp_path / one["directory"]).config for one in listed["runs"]]
-    assert [(one.seed, one.optim.lr, one.model.d_model) for one in configs] == [
-        (2, 0.5, 16), (1, 0.5, 16), (0, configs[2].optim.lr, 16),
+    assert [(one.seed, one.optim.lr, one.optim.warmup, one.model.d_model) for one in configs] == [
+        (2, 0.5, 1, 16), (1, 0.5, 1, 16), (0, configs[2].optim.lr, configs[2].optim.warmup, 16),
     ]  # fmt: skip
     assert list((tmp_path / newest["directory"] / "tensorboard").iterdir())
     again = tracer(*command, cwd=tmp_path)

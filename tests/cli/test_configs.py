@@ -58,6 +58,9 @@ def test_every_combination_has_a_name_of_its_own() -> None:
         "demo-corpus-a-b-0",
         "demo-corpus-c-0",
     ]
+    assert [one.run for one in many(DEMO, "mine/hot", (), ["steps=3"])] == ["mine/hot-steps-3-0"]
+    with pytest.raises(ValueError, match="optim.lr=1,2"):
+        list(many(DEMO, "demo", (), ["optim.lr=1", "optim.lr=2"]))
     for wrong, message in (
         ("optim.lr", "write optim.lr=1e-3,3e-3"),
         ("optim.lrr=1", "no field lrr"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Annotated, Literal
@@ -121,9 +121,13 @@ def _value(args: list[str], option: str) -> str | None:
     return None
 
 
+Settings = tyro.conf.UseAppendAction[Sequence[tuple[str, ...]]]
+"""--set a=1 b=2, or --set a=1 --set b=2: without it the last would replace the others, silently."""
+
+
 def _train(preset: str | None, theirs: TrainConfig, path: str | None = None) -> Callable[..., str]:
     def train(
-        config: Config = theirs, seeds: tuple[int, ...] = (), set: tuple[str, ...] = (),
+        config: Config = theirs, seeds: tuple[int, ...] = (), set: Settings = (),
         track: tuple[Tracker, ...] = (), overwrite: bool = False,
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
@@ -135,7 +139,7 @@ def _train(preset: str | None, theirs: TrainConfig, path: str | None = None) -> 
             overwrite: Replace runs of that name, if there are any.
         """
         if seeds or set:
-            return trainings.train_all(config, preset, seeds, set, track, overwrite)
+            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite)
         from tracer.training import loop
 
         return loop.train(config, preset=preset, track=track, overwrite=overwrite).status
@@ -145,7 +149,7 @@ def _train(preset: str | None, theirs: TrainConfig, path: str | None = None) -> 
 
     def train_file(
         config_file: Annotated[str, tyro.conf.arg(name="config")], config: Config = theirs,
-        seeds: tuple[int, ...] = (), set: tuple[str, ...] = (), track: tuple[Tracker, ...] = (),
+        seeds: tuple[int, ...] = (), set: Settings = (), track: tuple[Tracker, ...] = (),
         overwrite: bool = False,
     ) -> str:  # fmt: skip
         """Train what a file says.

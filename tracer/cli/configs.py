@@ -55,9 +55,11 @@ def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
 
 def many(config: TrainConfig, name: str, seeds: Sequence[int], settings: Sequence[str]) -> Iterator[TrainConfig]:
     """One configuration for each combination of settings ("optim.lr=1e-3,3e-3") and seeds, named after what differs."""
-    axes = [_axis(text) for text in settings]
+    axes, folder = [_axis(text) for text in settings], Path(name).parent
+    if twice := [".".join(path) for path, _ in axes if [one for one, _ in axes].count(path) > 1]:
+        raise ValueError(f"--set {twice[0]} stands there twice: write its values in one, {twice[0]}=1,2")
     for values in itertools.product(*(values for _, values in axes)):
-        one, words = config, [name]
+        one, words = config, [Path(name).name]
         for (path, _), value in zip(axes, values, strict=True):
             nested: Any = value
             for part in reversed(path):
@@ -65,7 +67,8 @@ def many(config: TrainConfig, name: str, seeds: Sequence[int], settings: Sequenc
             one, words = merged(one, nested), [*words, f"{path[-1]}-{value}"]
         for seed in seeds or (config.seed,):
             named = "-".join([*words, str(seed)])
-            yield replace(one, seed=seed, run=re.sub(r"[^A-Za-z0-9._-]+", "-", named))
+            named = re.sub(r"[^A-Za-z0-9._-]+", "-", named)
+            yield replace(one, seed=seed, run=str(folder / named))
 
 
 def _axis(text: str) -> tuple[list[str], list[Any]]:

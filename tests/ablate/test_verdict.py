@@ -20,6 +20,8 @@ from tracer.ablate.induction_tests import ablation
 from tracer.ablate.repeats import Repeats
 from tracer.config import ModelConfig
 from tracer.data import probes
+from tracer.huggingface.export import to_huggingface
+from tracer.huggingface.loading import load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied
 from tracer.model import Transformer
@@ -357,3 +359,18 @@ def test_errors(run: Run) -> None:
         verdict(run, 1, 0, 7)
     with pytest.raises(ValueError, match="step=5 needs a run"):
         verdict(run.model(), 1, 0, 5)
+
+
+def test_a_trained_model_of_transformers_gets_the_card_of_its_run(
+    trained_toy: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    run = Run(trained_toy)
+    to_huggingface(run, tmp_path / "theirs")
+    model, theirs = run.model(), load_hf(str(tmp_path / "theirs"))
+    for head in ((1, 0), (1, 1), (0, 0)):
+        ours, other = verdict(model, *head), verdict(theirs, *head)
+        assert isinstance(theirs, WrappedModel) and ours.is_induction_head == other.is_induction_head == (head[0] == 1)
+        assert [test.passed for test in ours.tests] == [test.passed for test in other.tests]
+        assert ours.partners == other.partners
+        for mine, same in zip(ours.tests, other.tests, strict=True):
+            assert same.value == pytest.approx(mine.value, abs=0.05, nan_ok=True), mine.name  # other rows

@@ -104,7 +104,7 @@ def verdict(
         run_or_model = open_run(run_or_model)
     if isinstance(run_or_model, Run):
         step = run_or_model.steps[-1] if step is None and run_or_model.steps else step
-        model, called = run_or_model.model(step), f"{run_or_model.name} at step {step}"
+        model, called = run_or_model.model(step), f"{run_or_model.name} at step {step:,}"
         opened = f"tracer.open_run({str(run_or_model.dir.resolve())!r})"
     elif step is not None:
         raise ValueError(f"step={step} needs a run; a model is what it is: leave `step` out")

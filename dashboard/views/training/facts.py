@@ -126,12 +126,12 @@ def draw_divergence(run: Run) -> None:
             st.text(str(meta["recording_stopped"]))
         return
     first, before = found.get("non_finite"), found.get("exploding")
-    lines = [f"The loss was not a finite number at step {int(found['step'])}. Everything recorded before is kept."]
+    lines = [f"The loss was not a finite number at step {int(found['step']):,}. Everything recorded before is kept."]
     if first:
-        lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step'])}.")
+        lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step']):,}.")
     if before:
         lines.append(
-            f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step'])}, "
+            f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step']):,}, "
             "more than a hundred times what it began with."
         )
     lines.append(_remedy(run))

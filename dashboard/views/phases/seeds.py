@@ -22,6 +22,7 @@ STYLE = """<style>
 .seeds thead th { font-size: .8rem; opacity: .72; }
 .seeds tbody th { font-weight: 550; }
 .seeds small { font-size: .78rem; opacity: .72; display: block; }
+.seeds .words { white-space: normal; }
 @media (max-width: 640px) { .seeds tbody th { white-space: normal; min-width: 6.5rem; } }
 </style>"""
 
@@ -83,7 +84,7 @@ def table(courses: dict[str, list[Curve]]) -> str:
 
 def _cell(curve: Curve | None) -> str:
     if curve is None or curve.change is None:
-        return f"<td>–<small>{'not measured' if curve is None else 'no change found'}</small></td>"
+        return f"<td>–<small class='words'>{'not measured' if curve is None else 'no change found'}</small></td>"
     heads = " → ".join(f"L{layer}H{head}" for layer, head in curve.heads)
     said = interval(curve.change)
     return f"<td>{curve.change.midpoint:,}<small>{said}</small>{heads and f'<small>{heads}</small>'}</td>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,10 +277,17 @@ def test_a_hugging_face_model_is_read_by_its_weights(run: str, open_page: Open, 
     assert {"spectrum", "words_moves", "stripes", "positions"} <= drawn
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_heads_that_cannot_be_told_apart(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def unknown_gpt2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No model that was opened before, or is opened meanwhile, is kept beyond."""
     monkeypatch.delitem(architectures.ARCHITECTURES, "gpt2")
     st.cache_resource.clear()
+    yield
+    st.cache_resource.clear()
+
+
+@pytest.mark.usefixtures("elsewhere", "unknown_gpt2")
+def test_heads_that_cannot_be_told_apart(open_page: Open) -> None:
     app = open_page("circuits", run="gpt")
     assert "cannot be told apart" in app.info[0].value and "model_type='gpt2') is not known" in app.text[0].value
     assert "What the parts of a gpt2 write to the residual stream is not known." in captions(app)

@@ -35,7 +35,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     )
     one = jobs.sweeping(run)
     try:
-        found, done = data.effects(run), data.swept(run)
+        found, done = _read(run, writing=one is not None and one.alive)
     except ValueError as error:  # another sweep would stumble over the same
         st.text(str(error))
         return
@@ -58,6 +58,16 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     _draw_curves(run, setup, trace, chosen)
 
 
+def _read(run: Run, writing: bool) -> tuple[xr.Dataset | None, int]:
+    """What was swept, and how many snapshots; nothing in the moment in which a row is written: it is read again."""
+    try:
+        return data.effects(run), data.swept(run)
+    except ValueError:
+        if not writing:
+            raise
+        return None, 0
+
+
 def _draw_start(run: Run, one: jobs.Started | None) -> None:
     done, of = data.swept(run), len(run.steps)
     if one is not None and one.failed:
@@ -75,10 +85,10 @@ def _sweep(run: Run) -> None:
 
 
 def _draw_progress(run: Run, one: jobs.Started) -> None:
-    done, of = data.swept(run), len(run.steps)
     if not one.alive:
         st.rerun()
     seen: dict[int, float] = st.session_state.setdefault(f"swept {one.began}", {})
+    done, of = max(_read(run, writing=True)[1], *seen, 0), len(run.steps)
     left = seconds_left(seen, done, of, time.monotonic())
     left = "" if left is None else f", about {left:.0f} s left"
     with st.container(horizontal=True, vertical_alignment="center"):

@@ -85,10 +85,16 @@ def test_a_recorder_that_was_closed_says_nothing_more(here: Path, gpt: Callable[
 
 def test_a_model_that_is_recorded_anew_is_recorded_once(here: Path, gpt: Callable[..., Any]) -> None:
     model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
-    for _ in range(2):
+    recorder = tracer.watch(model, run="r", every=1)
+    model(ids)
+    recorder.step(0.5)  # and then the loop is interrupted
+    with pytest.raises(ValueError, match="nobody"):
+        tracer.watch(model, run="r", track="nobody")
+    assert open_run("r").status == "training"
+    with pytest.warns(RuntimeWarning, match="in r-2 from now on: r ends here"):
         recorder = tracer.watch(model, run="r", every=1)
-        model(ids)
-        recorder.step(0.5)  # and then the loop is interrupted
+    model(ids)
+    recorder.step(0.5)
     assert open_run("r").status == "stopped" and open_run("r").meta["error"].endswith("recorded anew")
     recorder.close()
     assert open_run("r-2").status == "finished"

@@ -72,8 +72,6 @@ class LoopRecorder:
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
-        for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
-            other.close(InterruptedError("the model is recorded anew"))
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
@@ -102,12 +100,15 @@ class LoopRecorder:
         self._stepping: torch.optim.Optimizer | None = None
         self._evaluation = float("nan")
         self._every = EveryUpdate(self.pace)
-        self._pictures = self._since_picture = self._made = 0
-        self._next = -1
+        self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
         self._divergence: dict[str, Any] | None = None
         self._expected = self._gathering = self._stop = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
+        for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
+            if other.probing is not None:
+                say(f"manyeyes records this model in {self.dir.name} from now on: {other.dir.name} ends here")
+            other.close(InterruptedError("the model is recorded anew"))
         self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
         self._handles: list[Any] = [
             register_optimizer_step_pre_hook(self._before_update),
@@ -155,8 +156,7 @@ class LoopRecorder:
                 self._measure()
 
     def evaluated(self, loss: float) -> None:
-        """Take along the loss of an evaluation that the loop made by itself, of the model as it is now; of several
-        processes, in all."""
+        """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
         if self.off is None and self.probing is not None:
             with self._safely():
                 if self._row is None:

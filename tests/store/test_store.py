@@ -17,11 +17,12 @@ from tracer.store import (
     NotARun,
     RunInUse,
     broken_runs,
+    files,
     list_runs,
     open_run,
     resolve,
 )
-from tracer.store.files import append_line, read_lines, write_bytes
+from tracer.store.files import append_line, read_json, read_lines, write_bytes
 from tracer.store.layout import Lock, is_locked, steps_in
 
 
@@ -248,6 +249,19 @@ def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
     with pytest.raises(TypeError):
         write_bytes(path, "not bytes")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_file_that_grows_while_it_is_opened_is_read_whole(tmp_path, monkeypatch):
+    path, regular = tmp_path / "run.json", files.regular
+    write_bytes(path, b'{"step": 1}')
+
+    def replaced(*arguments):
+        size = regular(*arguments)
+        write_bytes(path, b'{"step": 1000000}')  # a training's next record, between the look and the reading
+        return size
+
+    monkeypatch.setattr(files, "regular", replaced)
+    assert read_json(path, tmp_path) == {"step": 1_000_000}
 
 
 def test_steps_in_reads_only_complete_names(tmp_path):

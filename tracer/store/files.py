@@ -49,10 +49,10 @@ def regular(path: Path, root: Path | None, most: int) -> int:
 
 
 def read_bytes(path: Path, root: Path | None, most: int) -> bytes:
-    """The content of a regular file inside `root`."""
-    size = regular(path, root, most)
+    """The content of a regular file inside `root`; of one that is replaced meanwhile, the old or the new, whole."""
+    regular(path, root, most)
     with path.open("rb") as f:
-        return f.read(size + 1)
+        return f.read(min(os.fstat(f.fileno()).st_size, most))
 
 
 def read_json(path: Path, root: Path | None, most: int = MOST_JSON) -> Any:

@@ -28,7 +28,7 @@ from tracer.analysis.training_curves import NAMES as CURVES
 
 Head = tuple[int, int]
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
-SWITCHES = ("frozen", "raw", "log", "since")
+SWITCHES = ("frozen", "raw", "log", "since", "mean")
 KNOWN = {
     "mode": ("zero", "mean", "resample"),
     "order": ("index", "measure"),
@@ -44,6 +44,8 @@ KNOWN = {
 }
 LONGEST_PROMPT = 4000
 """Characters; what is longer stays in the session, because servers refuse addresses of more than 8 to 64 kB."""
+MOST_OVER = 8
+"""Runs that one picture lays over each other."""
 LARGEST = 2**31 - 1
 """No step or head is beyond it, and numpy can still compare with it."""
 
@@ -56,6 +58,12 @@ class Selection:
     """Directory of the run, as given (a name under checkpoints/, or a path)."""
     compare: str | None = None
     """A second run, laid beside this one."""
+    over: tuple[str, ...] = ()
+    """Further runs whose curves Training lays over those of `run` and `compare`."""
+    mean: bool = False
+    """Whether Training draws the mean of several seeds in place of each."""
+    runs: str = ""
+    """What Runs is to show, in words of `tracer.store.choosing`; empty means all."""
     step: int | None = None
     """A snapshot; None means the last one."""
     prompt: str = ""
@@ -136,7 +144,7 @@ def _text(name: str, value: Any) -> str:
         return " ".join(head_label(*head) for head in value)
     if name == "cards":
         return " ".join(value)
-    return ("/".join(value) or "/") if name == "beside" else str(value)
+    return ("/".join(value) or "/") if name in ("beside", "over") else str(value)
 
 
 def from_query(query: dict[str, str]) -> Selection:
@@ -149,8 +157,8 @@ def from_query(query: dict[str, str]) -> Selection:
         try:
             if field.name == "off":
                 found["off"] = tuple(parse_head(part) for part in text.split())
-            elif field.name == "beside":
-                found["beside"] = tuple(dict.fromkeys(name for name in text.split("/") if name))
+            elif field.name in ("beside", "over"):
+                found[field.name] = tuple(dict.fromkeys(name for name in text.split("/") if name))
             elif field.name == "cards":
                 found["cards"] = tuple(dict.fromkeys(text.split()))
             elif field.name in SWITCHES:

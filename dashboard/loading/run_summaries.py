@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
@@ -13,6 +13,8 @@ from dashboard import loading
 from dashboard.shared import head_scores
 from tracer.store import NothingRecorded, Run, open_run
 from tracer.store.about import Kind
+from tracer.store.choosing import settings
+from tracer.store.housekeeping import note
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -92,6 +94,16 @@ def _summary(directory: str, stamp: str) -> Summary:
         about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score, control,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms, damaged,
     )  # fmt: skip
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """`tracer.store.choosing.settings` as of now; a ValueError or TypeError where run.json is damaged."""
+    return _settings(str(run.dir.resolve()), run.stamp) | {"status": run.status, "note": note(run)}
+
+
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _settings(directory: str, stamp: str) -> dict[str, Any]:
+    return settings(open_run(directory))
 
 
 def status_word(run: Run) -> str:

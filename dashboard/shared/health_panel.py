@@ -21,8 +21,9 @@ def marked(severity: Severity, text: str = "") -> str:
     return f":{COLOURS[severity]}-badge[{theme.MARKS[severity]} {text or severity}]"
 
 
-def chip(run: Run) -> str:
-    """How the run stands in one word, as Markdown; empty while there is nothing to look at."""
+def chip(run: Run, *, healthy: bool = True) -> str:
+    """How the run stands in one word, as Markdown; empty while there is nothing to look at, and without `healthy` also
+    where nothing was found."""
     diagnosis = _diagnosis(run)
     if diagnosis is None or not (diagnosis.findings or diagnosis.looked_for):
         return ""
@@ -30,7 +31,9 @@ def chip(run: Run) -> str:
     watch = len(diagnosis.findings) - bad
     if bad:
         return marked("bad", f"{bad} bad" + (f", {watch} to watch" if watch else ""))
-    return marked("watch", f"{watch} to watch") if watch else f":green-badge[{theme.MARKS['healthy']} healthy]"
+    if watch:
+        return marked("watch", f"{watch} to watch")
+    return f":green-badge[{theme.MARKS['healthy']} healthy]" * healthy
 
 
 def draw_health(run: Run) -> None:

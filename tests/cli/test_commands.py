@@ -161,6 +161,9 @@ def test_seeds_from_a_file_and_json(tmp_path):
     assert listed["broken"] == {} and [one["run"] for one in listed["runs"]] == [
         "induction-lr-0.5-warmup-1-2", "induction-lr-0.5-warmup-1-1", "toy",
     ]  # fmt: skip
+    found = json.loads(tracer("ls", "--find", "lr=0.5 seed=1", "--json", cwd=tmp_path).stdout)
+    assert [one["run"] for one in found["runs"]] == ["induction-lr-0.5-warmup-1-1"]
+    assert "none of 3 runs" in tracer("ls", "--find", "seed=9", cwd=tmp_path).stdout
     newest = listed["runs"][0]
     assert newest == {
         "run": "induction-lr-0.5-warmup-1-2", "directory": "checkpoints/induction-lr-0.5-warmup-1-2", "kind": "trained",

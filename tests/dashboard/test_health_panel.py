@@ -165,3 +165,14 @@ def test_findings_are_read_again_when_the_run_moves_on(copy_run: Callable[..., R
     path = run.dir / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "divergence": BROKEN}))
     assert [one.kind for one in diagnoses.diagnosis(run).findings] == ["divergence"]
+
+
+def test_the_card_of_a_sick_run_says_so(elsewhere: Path, open_page: Open) -> None:
+    found = diagnose(open_run("sick"))
+    bad = sum(one.severity == "bad" for one in found)
+    assert bad and any(f"{bad} bad" in one.value for one in open_page("runs").markdown)
+
+
+def test_a_healthy_card_is_quiet(open_page: Open) -> None:
+    assert "healthy" in health_panel.chip(open_run("tiny")) and not health_panel.chip(open_run("tiny"), healthy=False)
+    assert not [one for one in open_page("runs").markdown if "-badge[" in one.value and "finished" not in one.value]

@@ -98,17 +98,38 @@ def test_a_second_run_is_laid_over(open_page, copy_run, sent):
 def test_a_fork_finds_its_parent_first(open_page, copy_run):
     copy_run("another")
     copy_run("fork", parent={"run": "tiny", "step": 10})
-    box = next(b for b in open_page("training", run="fork").selectbox if b.label == "Compare with")
+    box = next(b for b in open_page("training", run="fork").multiselect if b.label == "Compare with")
     assert box.options[0] == "tiny (parent)" and "another" in box.options
 
 
-def test_choosing_and_clearing_the_second_run(open_page, copy_run, sent):
-    copy_run("other")
+def test_choosing_and_clearing_further_runs(open_page, copy_run, sent):
+    for name in ("other", "third"):
+        copy_run(name)
     app = open_page("training", run="tiny")
-    box = next(b for b in app.selectbox if b.label == "Compare with")
-    box.set_value("other").run()
-    assert app.session_state["selection"].compare == "other"
-    assert len(sent(app, "loss")[0]["labels"]) == 4
+
+    def choose(names: list[str]) -> tuple[str | None, tuple[str, ...]]:
+        next(b for b in app.multiselect if b.label == "Compare with").set_value(names).run()
+        return app.session_state["selection"].compare, app.session_state["selection"].over
+
+    assert choose(["other", "third"]) == ("other", ("third",))
+    header = sent(app, "loss")[0]
+    assert len(header["labels"]) == 6 and header["group_names"] == ["tiny", "other", "third"]
+    assert not app.toggle  # they differ in nothing at all
+    assert choose(["third"]) == ("third", ()) and len(sent(app, "loss")[0]["labels"]) == 4
+    assert choose([]) == (None, ()) and len(sent(app, "loss")[0]["labels"]) == 2
+
+
+def test_three_seeds_have_a_mean(open_page, copy_run, sent, small_run):
+    config = small_run.meta["config"]
+    for seed in (1, 2):
+        copy_run(f"s{seed}", config=config | {"seed": seed})
+    app = open_page("training", run="tiny", compare="s1", over=("s2",))
+    assert len(sent(app, "loss")[0]["labels"]) == 6
+    app.toggle[0].set_value(True).run()
+    assert app.session_state["selection"].mean and not app.exception
+    header, arrays, _ = sent(app, "loss")
+    assert header["labels"] == ["train", "held-out"] and header_says(app, "mean over the seeds")
+    assert np.isfinite(header["band"]).all() and arrays["lines"].shape[0] == 2
 
 
 def test_a_second_run_that_is_gone_is_said_and_passed_over(open_page, sent):

@@ -7,20 +7,26 @@ from typing import Any
 from tracer.cli.output import say, say_json
 
 
-def ls(root: str | None = None, /, json: bool = False) -> int:
+def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     """List the runs below a folder, newest first.
 
     Args:
         root: The folder. Default: checkpoints/, or those of MANYEYES_RUNS.
+        find: Only runs that hold all of these words: "lr>0.01 seed=1 demo" compares settings of a run's config, and
+            looks for other words in its name, preset, status and note.
         json: Print them as JSON.
     """
     from tracer.store import ROOTS, broken_runs, list_runs
+    from tracer.store.choosing import settings, wanted
 
+    holds = wanted(find)
     runs, broken = list_runs(root), broken_runs(root)
     rows: list[dict[str, Any]] = []
     for run in runs:
         meta = run.meta
         try:
+            if find and not holds(settings(run)):
+                continue
             about = run.about
             rows.append({
                 "run": run.name, "directory": str(run.dir), "kind": about.kind, "preset": meta.get("preset"),
@@ -31,6 +37,8 @@ def ls(root: str | None = None, /, json: bool = False) -> int:
             broken[run.name] = str(error)
     if json:
         say_json(runs=rows, broken=broken)
+    elif find and not rows:
+        say(f"none of {len(runs)} runs below {root or ', '.join(map(str, ROOTS))} holds {find!r}")
     elif not rows and not broken:
         say(f"no runs below {root or ', '.join(map(str, ROOTS))}; `tracer demo` trains one")
     else:

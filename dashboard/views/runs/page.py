@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from time import monotonic
 from zlib import crc32
 
 import streamlit as st
@@ -12,26 +13,30 @@ from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.shared import choosers
+from dashboard.shared.health_panel import chip
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
 from dashboard.views.runs.manage import arrive, draw_deleted, draw_more, draw_note
+from dashboard.views.runs.many import MANY, draw_many
 from dashboard.views.runs.new_run import draw_fork, draw_new, draw_open, draw_watch
 from dashboard.views.runs.welcome import draw_coming, draw_welcome
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
 
-MANY = 3
+SEVERAL = 3
 """Runs from which on somebody knows what this is."""
-SHOWN = 20
-"""Cards before the reader is asked whether to see all."""
+LOOKED_AT = 20
+"""Runs that are read for a tour: each takes some 50 ms the first time."""
 DOES = {
     "train": "Reading the text and building the model: this takes a few seconds, longer the first time.",
     "open": "Loading the model and looking at its heads: this takes a while, longer when it is downloaded first.",
 }
 """What a process does before there is a run to show, by its command."""
+EXAMINING = 0.3
+"""Seconds in which runs are examined each time that cards are drawn, some 50 ms a run: the next time has the others."""
 SPARK_SHARE = 0.15
 """A line that has just begun gets at least this much of the width."""
 
@@ -41,25 +46,30 @@ def page() -> None:
     state.read()
     arrive()
     runs = loading.runs()
-    new = len(runs) < MANY
+    new = len(runs) < SEVERAL
     if not new:
         with st.session_state["run_bar_place"]:
             _draw_ways()
     if st.session_state.get("forking") and not read_only():
         _draw_forking()
-    toured = next((run for run in runs if _has_tour(run)), None)
     moving = any(run.live for run in runs) or bool(jobs.started())
     if new and not moving:
-        draw_welcome(runs, toured, _draw_ways)
-    around = _around()
-    ticking(lambda: _draw_runs(around), key="runs")
+        draw_welcome(runs, _toured(runs), _draw_ways)
+    around = _around(runs)
+    ticked = draw_many(runs) if len(runs) > MANY else None
+    ticking(lambda: _draw_runs(around, ticked), key="runs")
     if new and moving:
-        draw_welcome(runs, toured, _draw_ways)
+        draw_welcome(runs, _toured(runs), _draw_ways)
     elif not new:
         with st.expander("What is this, and where to begin?", key="about_this", on_change="rerun") as about:
             if about.open:
-                draw_welcome(runs, toured, lambda: None)
+                draw_welcome(runs, _toured(runs), lambda: None)
     _draw_broken()
+
+
+def _toured(runs: list[Run]) -> Run | None:
+    """The newest run that the tour can show, of so many that a reader does not wait for it."""
+    return next((run for run in runs[:LOOKED_AT] if _has_tour(run)), None)
 
 
 def _has_tour(run: Run) -> bool:
@@ -107,16 +117,17 @@ def _draw_broken() -> None:
             st.text(reason)
 
 
-def _around() -> tuple[list[str], object]:
+def _around(runs: list[Run]) -> tuple[list[str], object]:
     """What decides what stands around the cards."""
-    return [run.name for run in loading.runs()], st.session_state.get("forking")
+    return [run.name for run in runs], st.session_state.get("forking")
 
 
-def _draw_runs(around: tuple[list[str], object]) -> None:
-    """A card a run; drawn again every 2 s, of which the browser only gets what changed."""
-    if _around() != around:
-        st.rerun()
+def _draw_runs(around: tuple[list[str], object], ticked: list[str] | None) -> None:
+    """A card a run, or under a table a card for each that trains or is ticked; drawn again every 2 s, of which the
+    browser only gets what changed."""
     runs = loading.runs()
+    if _around(runs) != around:
+        st.rerun()
     draw_deleted()
     for one in jobs.started():
         if not one.has_run or one.failed:
@@ -128,13 +139,13 @@ def _draw_runs(around: tuple[list[str], object]) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.text(f"Compare {comparing} with which other run?")
             st.button("Cancel", key="compare_cancel", on_click=lambda: st.session_state.pop("comparing", None))
-    shown = runs if st.session_state.get("all_runs") else runs[:SHOWN]
-    for run in shown:
-        _draw_card(run, comparing, several=len(runs) > 1)
+    until = monotonic() + EXAMINING
+    for run in runs if ticked is None else [run for run in runs if run.live or run.name in ticked]:
+        _draw_card(
+            run, comparing, several=len(runs) > 1, health=chip(run, healthy=False) if monotonic() < until else ""
+        )
     if len(runs) <= 1 and (step := _demo_step(runs)) is not None:
         draw_coming(step)
-    if len(runs) > len(shown):
-        st.button(f"Show all {len(runs)} runs", on_click=lambda: st.session_state.update(all_runs=True))
 
 
 def _demo_step(runs: list[Run]) -> int | None:
@@ -160,14 +171,14 @@ def _draw_process(one: Started) -> None:
             st.button("Dismiss", key=f"dismiss {one.name}", on_click=lambda: jobs.forget(one))
 
 
-def _draw_card(run: Run, comparing: str | None, several: bool) -> None:
+def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> None:
     name = run.name
     with st.container(border=True, key=f"run-{name}"):
         about, progress, loss, best, actions = st.columns(
             [24, 12, 15, 17, 40], gap="small", vertical_alignment="center"
         )
         with about, st.container(gap="xxsmall", key=f"about-{name}"):
-            _draw_name(name, standing(run))
+            _draw_name(name, standing(run), health)
             try:
                 facts = summary(run)
             except ValueError as error:
@@ -221,12 +232,14 @@ def _draw_best(facts: Summary) -> None:
         st.markdown(f"nearest {head}, {score}")
 
 
-def _draw_name(name: str, status: str) -> None:
+def _draw_name(name: str, status: str, health: str = "") -> None:
     """A name is whatever a folder is called, so it is never Markdown."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{name}"):
         st.text(name)
         icon, colour = BADGES[status]
         st.badge(f"{icon} {status}", color=colour)
+        if health:
+            st.markdown(health, width="content")
 
 
 def _draw_progress(run: Run, facts: Summary) -> None:

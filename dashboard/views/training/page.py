@@ -13,11 +13,14 @@ from dashboard.shared import choosers, head_scores, rows
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.history import choose_view, draw_measure
 from dashboard.shared.mount import draw
+from dashboard.state import MOST_OVER
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
 from tracer.analysis import training_curves
+from tracer.analysis.over_seeds import FEWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES
 from tracer.pictures import curves
 from tracer.store import Run
+from tracer.store.choosing import differences, settings
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,46 +59,49 @@ def page() -> None:
     choosers.tick(run, lambda: _draw(run, compared, state.read().log))
 
 
-def _choose_compared(run: Run) -> Run | None:
-    """A second run whose curves are laid over this one's."""
+def _choose_compared(run: Run) -> list[Run]:
+    """Further runs whose curves are laid over this one's; the figures and the heads are compared with the first."""
     others = [other.name for other in loading.runs() if other.name != run.name]
     parent = (run.meta.get("parent") or {}).get("run")
     others.sort(key=lambda name: name != parent)  # a fork lies over its parent
-    chosen = state.read().compare
-    if chosen is not None and chosen not in (run.name, *others):
-        others.append(chosen)
-    name = st.selectbox(
-        "Compare with",
-        others,
-        placeholder="no other run",
+    selection = state.read()
+    chosen = [name for name in dict.fromkeys((selection.compare, *selection.over)) if name not in (None, run.name)]
+    others += [name for name in chosen if name not in others]
+
+    def choose(names: list[str]) -> None:
+        state.update(compare=names[0] if names else None, over=tuple(names[1:]))
+
+    names = st.multiselect(
+        "Compare with", others, placeholder="no other run", disabled=not others, max_selections=MOST_OVER - 1,
         format_func=lambda name: f"{name} (parent)" if name == parent else name,
-        disabled=not others,
-        **state.control("compare_box", chosen if chosen in others else None, lambda name: state.update(compare=name)),
-    )
-    if name is None:
-        return None
-    try:
-        return loading.run(name)
-    except (ValueError, OSError) as error:
-        st.text(str(error))
-        return None
+        **state.control("compare_box", chosen[: MOST_OVER - 1], choose),
+    )  # fmt: skip
+    opened = []
+    for name in names:
+        try:
+            opened.append(loading.run(name))
+        except (ValueError, OSError) as error:
+            st.text(str(error))
+    return opened
 
 
-def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
+def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
     """Everything below the choices; this is what a live run draws again."""
     draw_divergence(run)
     trace = choosers.recorded(run)
     if trace is None:
         return
     traces = {run.name: trace}
-    if compared is not None:
-        traces |= _readable(compared)
+    for other in compared:
+        traces |= _readable(other)
     step = state.read().step
-    laid_over = compared if len(traces) > 1 else None
+    laid_over = next((other for other in compared if other.name in traces), None)
     draw_facts(run, trace, step, beside=None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):
         _draw_heads(run, trace, log_x, step, laid_over)
+
+    lines = _over_seeds([run, *compared], traces)
 
     def row(*sections: Section) -> None:
         """Sections side by side, those that hold something."""
@@ -105,15 +111,28 @@ def _draw(run: Run, compared: Run | None, log_x: bool) -> None:
                 draw_one()
 
     row(
-        (LOSSES, lambda: _draw_loss(run, traces, log_x, step)),
-        (COPYING, lambda: _draw_copying(run, traces, log_x, step)),
+        (LOSSES, lambda: _draw_loss(run, lines, log_x, step)),
+        (COPYING, lambda: _draw_copying(run, lines, log_x, step)),
     )
     row(
-        (CONTEXT, lambda: _draw_context(traces, log_x, step)),
+        (CONTEXT, lambda: _draw_context(lines, log_x, step)),
         (("loss_by_position",), lambda: _draw_positions(run, traces, step)),
     )
     _draw_missing(trace)
     draw_samples(run, step)
+
+
+def _over_seeds(runs: list[Run], traces: dict[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """The traces whose losses are drawn: where runs differ in nothing but the seed, their mean if that is asked for."""
+    n = len(traces)
+    if n < FEWEST or set(differences([settings(run) for run in runs if run.name in traces])) != {"seed"}:
+        return traces
+    st.toggle(
+        f"Mean of the {n} seeds", **state.control("mean_box", state.read().mean, lambda on: state.update(mean=on))
+    )
+    if not state.read().mean:
+        return traces
+    return {f"mean of {n} seeds": mean_over_seeds(list(traces.values()), [*LOSSES, *COPYING, *CONTEXT])}
 
 
 def _draw_few(run: Run, trace: xr.Dataset) -> None:
@@ -236,6 +255,8 @@ def _lines(
 
 
 def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
+    if any(SEEDS in trace.attrs for trace in traces.values()):
+        return " Bands: 95 % intervals of the mean over the seeds (Student's t)."
     recorded = any(loading.margins(trace, name) is not None for trace in traces.values() for name in names)
     return " Bands: 95 % intervals over the texts that it is a mean of." if recorded else ""
 
@@ -316,7 +337,7 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
     blob = curves.pack(
         np.arange(values.shape[1]),
         values[at],
-        [f"step {steps[i]}" for i in at],
+        [f"step {steps[i]:,}" for i in at],
         groups=np.linspace(0, 8, len(at)).round().astype(int).tolist(),
         log_y=rows.wide_range(values[at]),
     )

@@ -1,0 +1,73 @@
+"""More runs than fit on a page: a table, found by words, ticked, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from dashboard.views.runs.many import MANY
+from tests.dashboard.words import shown, was_drawn, written
+from tracer.store import Run
+
+pytestmark = pytest.mark.usefixtures("none_left")
+APP = Path(__file__).parents[2] / "dashboard" / "app.py"
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def several(copy_run: Callable[..., Run], small_run: Run) -> list[str]:
+    """With "tiny" one more than are shown as cards; each has another seed, and two another learning rate."""
+    config: dict[str, Any] = small_run.meta["config"]
+    names = [f"r{i:02d}" for i in range(MANY)]
+    for i, name in enumerate(names):
+        rate = config["optim"] | ({"lr": 0.5} if i < 2 else {})
+        copy_run(name, config=config | {"seed": i + 1, "optim": rate}, created=f"2027-01-01T00:00:{i:02d}+00:00")
+    return names
+
+
+def tick(app: AppTest, rows: list[int]) -> AppTest:
+    (key,) = {key for key in was_drawn(app) if key.startswith("runs_table_")}
+    app.session_state[key] = {"selection": {"rows": rows, "columns": [], "cells": []}}
+    return app.run()
+
+
+def cells(app: AppTest) -> dict[str, list[Any]]:
+    (key,) = {key for key in was_drawn(app) if key.startswith("runs_table_")}
+    return shown(app, key)
+
+
+def test_a_dozen_are_cards_and_more_are_a_table(open_page: Open, several: list[str]) -> None:
+    app = open_page("runs")
+    found = cells(app)
+    assert found["Run"] == [*reversed(several), "tiny"] and found["seed"] == [*range(MANY, 0, -1), 0]
+    assert found["lr"].count(0.5) == 2 and "batch_size" not in found
+    assert found["Head"][0].startswith("L") and found["Training loss"][0] > 0
+    assert not [button for button in app.button if (button.key or "").startswith("open ")]
+    assert f"{MANY + 1} runs. Tick one" in written(app)
+
+
+def test_words_find_runs_and_a_ticked_one_has_its_card(open_page: Open, several: list[str]) -> None:
+    app = open_page("runs", runs="lr=0.5")
+    assert cells(app)["Run"] == ["r01", "r00"] and f"2 of {MANY + 1} runs" in written(app)
+    tick(app, [1])
+    assert [button.key for button in app.button if (button.key or "").startswith("open ")] == ["open r00"]
+    app.text_input(key="runs_find").set_value("seed=7").run()
+    assert app.session_state["selection"].runs == "seed=7" and not app.exception
+    assert not [button for button in app.button if (button.key or "").startswith("open ")]  # other rows, none ticked
+
+
+def test_ticked_runs_say_in_what_they_differ_and_are_laid_over_each_other(several: list[str]) -> None:
+    app = tick(AppTest.from_file(str(APP), default_timeout=300).run(), [0, MANY - 1, MANY])
+    usual = str(Run(Path("checkpoints") / "tiny").config.optim.lr)
+    assert shown(app, "runs_differ") == {
+        "Setting": ["seed", "optim.lr"], "r11": ["12", usual], "r00": ["1", "0.5"], "tiny": ["0", usual],
+    }  # fmt: skip
+    assert "These 3 runs differ in 2 settings." in written(app)
+    app.button(key="runs_over").click().run()
+    selection = app.session_state["selection"]
+    assert (selection.run, selection.compare, selection.over) == ("r11", "r00", ("tiny",))
+    assert [title.value for title in app.title] == ["Training"] and not app.exception

@@ -1,0 +1,47 @@
+"""Which of many runs are meant, and in what they differ."""
+
+import pytest
+
+from tracer.store.choosing import differences, settings, wanted
+
+RUN = {
+    "run": "first-try", "preset": "demo", "status": "finished", "kind": "trained", "author": "", "note": "Warm start",
+    "created": "2026-11-22T23:58:52+00:00", "step": 300, "n_params": 45_376, "optim.lr": 0.02, "optim.adam_lr": None,
+    "optim.clip": 1.0, "seed": 1, "model.tie_embeddings": False, "model.mlp_hidden": [64, 64], "model.d_head": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "demo", "FIRST", "warm start", "lr>0.01", "lr>=0.02", "optim.lr<1", "lr=2e-2", "seed=1 demo step>=300",
+        "seed!=2", "tie_embeddings=false", "d_head=null", "mlp_hidden=[64,64]", "created>2026-11-22T20", "preset=demo",
+        "n_params<1e5", "adam_lr!=1",
+    ],
+)  # fmt: skip
+def test_what_holds(text):
+    assert wanted(text)(RUN)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr<0.01", "seed=2", "demo seed=2", "nothing=1", "clip!=1", "trained-by-me", "tie_embeddings=true", "d_head>3",
+        "d_head=64", "created>2027", "preset>abc", "lr>fast", "=", "run=first",
+    ],
+)  # fmt: skip
+def test_what_does_not(text):
+    assert not wanted(text)(RUN)
+
+
+def test_differences_leave_facts_out():
+    other = {**RUN, "run": "second", "step": 20, "note": "", "seed": 2, "optim.extra": 3}
+    assert differences([RUN, other]) == {"seed": [1, 2], "optim.extra": [None, 3]}
+    assert differences([RUN, {**RUN, "run": "copy"}]) == {} == differences([RUN]) == differences([])
+
+
+def test_settings_are_those_of_run_json(run):
+    found = settings(run)
+    assert found["run"] == run.name and found["model.n_layers"] == run.config.model.n_layers
+    assert found["optim.lr"] == run.config.optim.lr and "config" not in found and found["status"] == run.status
+    assert wanted(f"seed={run.config.seed} n_layers>=1 {run.name}")(found)

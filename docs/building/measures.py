@@ -1,0 +1,72 @@
+"""The page of measures: every row of `tracer.measures`, with its curves in a run (`scripts/measures` keeps them)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from building import drawing
+from tracer.measures import MEASURES, PROBES, Measure, Setting
+from tracer.measures.attention import ATTENTION
+from tracer.measures.scalars import SCALARS
+from tracer.measures.weights import WEIGHTS
+
+PARTS = {"attention": ATTENTION, "weights": WEIGHTS, "scalars": SCALARS}
+LOOKS = ("looks at the token before: a line beside the diagonal", "looks at what came next, the last time: a stripe")
+
+
+def filled(page: str, kept: Path) -> str:
+    """The page with each {{part}} written out; ValueError when a measure is in no part."""
+    figures = json.loads(kept.read_text())
+    if missing := MEASURES.keys() - {measure.name for part in PARTS.values() for measure in part}:
+        raise ValueError(f"no part of docs/measures.md lists {', '.join(sorted(missing))}: name it in PARTS")
+    for name, part in PARTS.items():
+        page = page.replace("{{" + name + "}}", "\n\n".join(_entries(part, figures)))
+    return page.replace("{{run}}", figures["run"])
+
+
+def _entries(part: Iterable[Measure], figures: dict[str, Any]) -> Iterable[str]:
+    setting = Setting.of(figures["d_vocab"], figures["n_ctx"])
+    return (_entry(measure, setting, figures) for measure in part)
+
+
+def _entry(measure: Measure, setting: Setting, figures: dict[str, Any]) -> str:
+    facts = {
+        "In the trace": f"`{measure.name}[{' '.join(measure.dims)}]`",
+        "Formula": f"`{measure.formula}`",
+        "Range": _range(measure),
+        "At chance": _chance(measure, setting),
+        "Measured on": PROBES[measure.probe],
+        "Source": measure.source,
+    }
+    listed = "\n".join(f":{name}: {fact}" for name, fact in facts.items() if fact)
+    picture = _picture(measure, setting, figures)
+    drawn = f"```{{raw}} html\n{picture}\n```" if picture else "*Recorded of watched trainings only; the demo has none.*"
+    return f"(measure-{measure.name})=\n### {measure.label}\n\n{measure.note}\n\n{listed}\n\n{drawn}"
+
+
+def _range(measure: Measure) -> str:
+    low, high = ("any number" if bound is None else drawing.number(bound) for bound in (measure.low, measure.high))
+    if measure.low is not None:
+        said = f"{low} to {high}" if measure.high is not None else f"{low} and more"
+    else:
+        said = low if measure.high is None else f"up to {high}"
+    return f"{said}, in {measure.unit}" if measure.unit else said
+
+
+def _chance(measure: Measure, setting: Setting) -> str:
+    value = measure.at_chance(setting)
+    return "" if value is None else f"{drawing.number(value)} in this run: {measure.chance_text}"
+
+
+def _picture(measure: Measure, setting: Setting, figures: dict[str, Any]) -> str:
+    if measure.name == "pattern":
+        return drawing.patterns(figures["patterns"], LOOKS)
+    if measure.name == "loss_by_position":
+        groups, positions = figures["by_position"], range(setting.n_ctx)
+        return drawing.curves(groups, positions, measure.label, measure.at_chance(setting), along="position")
+    if measure.name not in figures["curves"]:
+        return ""
+    return drawing.curves(figures["curves"][measure.name], figures["steps"], measure.label, measure.at_chance(setting))

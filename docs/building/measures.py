@@ -1,4 +1,4 @@
-"""The page of measures: every row of `tracer.measures`, with its curves in a run (`scripts/measures` keeps them)."""
+"""What pages say in {{words}}: the rules of diagnosis, and every row of `tracer.measures`, with its curves in a run (`scripts/measures` keeps them)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from building import drawing
+from tracer.diagnosis import RULES, Rule
 from tracer.measures import MEASURES, PROBES, Measure, Setting
 from tracer.measures.attention import ATTENTION
 from tracer.measures.scalars import SCALARS
@@ -18,13 +19,21 @@ LOOKS = ("looks at the token before: a line beside the diagonal", "looks at what
 
 
 def filled(page: str, kept: Path) -> str:
-    """The page with each {{part}} written out; ValueError when a measure is in no part."""
+    """The page with each {{word}} written out; ValueError when a measure is in no part."""
+    page = page.replace("{{rules}}", "\n\n".join(map(_rule, RULES.values())))
+    if not any("{{" + name + "}}" in page for name in PARTS):
+        return page
     figures = json.loads(kept.read_text())
     if missing := MEASURES.keys() - {measure.name for part in PARTS.values() for measure in part}:
         raise ValueError(f"no part of docs/measures.md lists {', '.join(sorted(missing))}: name it in PARTS")
     for name, part in PARTS.items():
         page = page.replace("{{" + name + "}}", "\n\n".join(_entries(part, figures)))
     return page.replace("{{run}}", figures["run"])
+
+
+def _rule(rule: Rule) -> str:
+    read = ", ".join(f"{{ref}}`{MEASURES[name].label.lower()} <measure-{name}>`" for name in rule.needs)
+    return f"## {rule.name[0].upper()}{rule.name[1:]}\n\n{rule.text}" + (f"\n\nRead from: {read}." if read else "")
 
 
 def _entries(part: Iterable[Measure], figures: dict[str, Any]) -> Iterable[str]:

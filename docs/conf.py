@@ -25,7 +25,7 @@ MOVED = {"../SECURITY.md": "security.md", "../checkpoints/README.md": "run-forma
 """Pages of the repository as they are linked from docs/, and where the site has them."""
 
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 add_module_names = False
@@ -34,7 +34,8 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_theme_options = {
     f"{theme}_css_variables": {
-        "color-brand-primary": colours["primary-color"], "color-brand-content": colours["link-color"],
+        "color-brand-primary": colours["link-color"], "color-brand-content": colours["link-color"],
+        "color-api-name": colours["link-color"], "color-code-background": colours["secondary-background-color"],
         "color-background-primary": colours["background-color"],
         "color-background-secondary": colours["secondary-background-color"],
         "color-foreground-primary": colours["text-color"],

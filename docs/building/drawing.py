@@ -11,19 +11,22 @@ from html import escape
 
 Curves = Mapping[str, Sequence[Sequence[float | None]]]
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 190, 64, 8, 10, 24
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 190, 76, 8, 10, 24
 DECADES = 2.0
 """From this many powers of ten on, curves are drawn over a logarithmic axis."""
 CELL, SEEN = 9, 2
 """Pixels of a cell, and the percent from which it is drawn."""
 
 
-def curves(groups: Curves, x: Sequence[float], what: str, chance: float | None = None, along: str = "step") -> str:
-    """Every curve of every group over x, which is a step of training or a position."""
+def curves(
+    groups: Curves, x: Sequence[float], what: str, chance: float | None = None, along: str = "step", bounded: bool = False
+) -> str:
+    """Every curve of every group over x, steps of training or positions; a bounded axis is never logarithmic."""
     values = [v for group in groups.values() for curve in group for v in curve if v is not None]
     shown = [*values, chance] if chance is not None else values
     positive = [v for v in values if v > 0]
-    logarithmic = min(values) >= 0 and bool(positive) and math.log10(max(positive) / min(positive)) > DECADES
+    decades = math.log10(max(positive) / min(positive)) if positive else 0.0
+    logarithmic = not bounded and min(values) >= 0 and decades > DECADES
     low, high = (min(positive), max(shown)) if logarithmic else (min(0.0, *shown), max(shown))
     scale = math.log10 if logarithmic else float
     reach = scale(high) - scale(low) or 1.0

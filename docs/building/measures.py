@@ -73,9 +73,10 @@ def _chance(measure: Measure, setting: Setting) -> str:
 def _picture(measure: Measure, setting: Setting, figures: dict[str, Any]) -> str:
     if measure.name == "pattern":
         return drawing.patterns(figures["patterns"], LOOKS)
+    chance, bounded = measure.at_chance(setting), measure.high is not None
     if measure.name == "loss_by_position":
-        groups, positions = figures["by_position"], range(setting.n_ctx)
-        return drawing.curves(groups, positions, measure.label, measure.at_chance(setting), along="position")
+        groups = figures["by_position"]
+        return drawing.curves(groups, range(setting.n_ctx), measure.label, chance, along="position")
     if measure.name not in figures["curves"]:
         return ""
-    return drawing.curves(figures["curves"][measure.name], figures["steps"], measure.label, measure.at_chance(setting))
+    return drawing.curves(figures["curves"][measure.name], figures["steps"], measure.label, chance, bounded=bounded)

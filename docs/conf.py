@@ -1,4 +1,4 @@
-"""The documentation site, for Sphinx: `make docs` writes it to build/docs. Nothing is fetched, then or when it is read."""
+"""The documentation site, for Sphinx: `make docs` writes it to build/docs. Nothing is fetched, then or later."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 from building import docstrings, measures  # noqa: E402  the paths come first
+
 from tracer.pictures.colours import LINES, SURFACES  # noqa: E402
 
 project = "manyeyes"
 html_title = "manyeyes"
 copyright = "the authors of manyeyes, MIT licence"
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_parser"]
+extensions = ["sphinx.ext.autodoc", "myst_parser"]
 exclude_patterns = ["building"]
 nitpicky = False  # annotations name types of torch and xarray, whose pages are not at hand offline
 

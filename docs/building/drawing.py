@@ -1,6 +1,6 @@
 """Curves over training and patterns as small SVGs, in the colours of the page around them.
 
-Groups (layers, matrices, depths) have the colours .g0, .g1, ... of static/site.css; a dashed line is the value at chance.
+Groups (layers, matrices, depths) have the colours .g0, .g1, ... of static/site.css; the dashed line is chance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ CELL, SEEN = 9, 2
 
 
 def curves(
-    groups: Curves, x: Sequence[float], what: str, chance: float | None = None, along: str = "step", bounded: bool = False
+    groups: Curves,
+    x: Sequence[float],
+    what: str,
+    chance: float | None = None,
+    along: str = "step",
+    bounded: bool = False,
 ) -> str:
     """Every curve of every group over x, steps of training or positions; a bounded axis is never logarithmic."""
     values = [v for group in groups.values() for curve in group for v in curve if v is not None]
@@ -43,9 +48,13 @@ def curves(
         left, right = place(x[0], chance), place(x[-1], chance)
         drawn.append(f'<path class="chance" d="M{left[0]:.1f} {left[1]:.1f}H{right[0]:.1f}"/>')
     for n, group in enumerate(groups.values()):
-        paths = "".join(_path([place(at, v) for at, v in zip(x, curve, strict=True) if v is not None]) for curve in group)
+        paths = "".join(
+            _path([place(at, v) for at, v in zip(x, curve, strict=True) if v is not None]) for curve in group
+        )
         drawn.append(f'<path class="curve g{n}" d="{paths}"/>')
-    drawing = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(what, quote=True)}">{"".join(drawn)}</svg>'
+    drawing = (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(what, quote=True)}">{"".join(drawn)}</svg>'
+    )
     said = [f'<span class="g{n}">{escape(name)}</span>' for n, name in enumerate(groups) if name]
     said += ['<span class="chance">at chance</span>'] if chance is not None else []
     said += ["<span>logarithmic</span>"] if logarithmic else []
@@ -65,7 +74,7 @@ def patterns(found: Mapping[str, Sequence[Sequence[int]]], captions: Sequence[st
             f'<svg viewBox="0 0 {side} {side}" role="img" aria-label="{escape(f"The pattern of {head}", quote=True)}">'
             f'<path class="ground" d="M0 0V{side}H{side}Z"/><g class="cells">{cells}</g></svg>'
         )
-        drawn.append(f'<div>{drawing}<p><b>{escape(head)}</b> {escape(caption)}</p></div>')
+        drawn.append(f"<div>{drawing}<p><b>{escape(head)}</b> {escape(caption)}</p></div>")
     return f'<figure class="patterns">{"".join(drawn)}</figure>'
 
 

@@ -1,4 +1,7 @@
-"""What pages say in {{words}}: the rules of diagnosis, and every row of `tracer.measures`, with its curves in a run (`scripts/measures` keeps them)."""
+"""What pages say in {{words}}: the rules of diagnosis, and every row of `tracer.measures`.
+
+The curves are of one run; `scripts/measures` keeps them in docs/measures.json.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def _entry(measure: Measure, setting: Setting, figures: dict[str, Any]) -> str:
     }
     listed = "\n".join(f":{name}: {fact}" for name, fact in facts.items() if fact)
     picture = _picture(measure, setting, figures)
-    drawn = f"```{{raw}} html\n{picture}\n```" if picture else "*Recorded of watched trainings only; the demo has none.*"
+    drawn = (
+        f"```{{raw}} html\n{picture}\n```" if picture else "*Recorded of watched trainings only; the demo has none.*"
+    )
     return f"(measure-{measure.name})=\n### {measure.label}\n\n{measure.note}\n\n{listed}\n\n{drawn}"
 
 

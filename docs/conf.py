@@ -47,7 +47,7 @@ html_theme_options = {
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
-pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "github-dark"
 highlight_language = "none"
 
 

@@ -105,11 +105,12 @@ def test_docstrings_become_restructured_text(monkeypatch: pytest.MonkeyPatch) ->
     from building.docstrings import restructured
 
     said = restructured([
-        "What `a *b*` is, *args and W_ too:", "    x = `1`  # an example", "Source: ours.", "",
+        "What `a *b*` is, *args and W_ too.", "Such as:", "    x = `1`  # an example", "Source: ours.", "",
         "1. one", "   and on", "2. two",
     ])  # fmt: skip
     assert said == [
-        r"What \ ``a *b*``\  is, \*args and W\_ too:", "",
+        r"What \ ``a *b*``\  is, \*args and W\_ too.", "",
+        "Such as:", "",
         "::", "", "    x = `1`  # an example", "",
         "Source: ours.", "",
         "1. one", "   and on", "",

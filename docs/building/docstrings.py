@@ -2,7 +2,7 @@
 
 1. Lines that are indented below a paragraph are an example: a literal block.
 2. `name` is code. What else reStructuredText would read as markup (*args, W_, |x|) is said as it stands.
-3. "Source: ..." begins a paragraph.
+3. A line that ends before its time, so that the next word would have fitted, ends a paragraph; "Source:" begins one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from itertools import groupby
 
 ITEM = re.compile(r"(\d+\.|-) ")
 CODE = re.compile(r"`([^`]+)`")
+FULL = 105
+"""Columns that a line is filled to at least, as docstrings of methods are indented by 8 of 120."""
 MARKUP = re.compile(r"[\\*|]|_(?!\w)")
 
 
@@ -27,13 +29,18 @@ def _paragraphs(lines: list[str]) -> Iterator[list[str]]:
         found: list[str] = []
         for line in () if blank else group:
             begins = ITEM.match(line) or line.startswith("Source:")
-            turns = found and _example(line) != _example(found[0]) and not ITEM.match(found[0])
-            if found and (begins or turns):
+            if found and (begins or (not ITEM.match(found[0]) and _parted(found[-1], line))):
                 yield found
                 found = []
             found.append(line)
         if found:
             yield found
+
+
+def _parted(one: str, other: str) -> bool:
+    """Is there an example on one side only, or did a line of text end early?"""
+    short = len(f"{one} {other.split()[0]}") <= FULL
+    return _example(one) != _example(other) or (short and not _example(one))
 
 
 def _example(line: str) -> bool:

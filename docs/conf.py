@@ -28,6 +28,7 @@ MOVED = {"../SECURITY.md": "security.md", "../checkpoints/README.md": "run-forma
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False  # those of Lightning and torch are not ours
 python_maximum_signature_line_length = 88
 add_module_names = False
 toc_object_entries_show_parents = "hide"

@@ -1,4 +1,4 @@
-"""What pages say in {{words}}: the rules of diagnosis, and every row of `tracer.measures`.
+"""What pages say in {{words, with a remark}}: the rules of diagnosis, and every row of `tracer.measures`.
 
 The curves are of one run; `scripts/measures` keeps them in docs/measures.json.
 """
@@ -6,7 +6,9 @@ The curves are of one run; `scripts/measures` keeps them in docs/measures.json.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +20,29 @@ from tracer.measures.scalars import SCALARS
 from tracer.measures.weights import WEIGHTS
 
 PARTS = {"attention": ATTENTION, "weights": WEIGHTS, "scalars": SCALARS}
+MARK = re.compile(r"\{\{(\w+)[^{}]*\}\}")
 LOOKS = ("looks at the token before: a line beside the diagonal", "looks at what came next, the last time: a stripe")
 
 
 def filled(page: str, kept: Path) -> str:
-    """The page with each {{word}} written out; ValueError when a measure is in no part."""
-    page = page.replace("{{rules}}", "\n\n".join(map(_rule, RULES.values())))
-    if not any("{{" + name + "}}" in page for name in PARTS):
-        return page
-    figures = json.loads(kept.read_text())
-    if missing := MEASURES.keys() - {measure.name for part in PARTS.values() for measure in part}:
-        raise ValueError(f"no part of docs/measures.md lists {', '.join(sorted(missing))}: name it in PARTS")
-    for name, part in PARTS.items():
-        page = page.replace("{{" + name + "}}", "\n\n".join(_entries(part, figures)))
-    return page.replace("{{run}}", figures["run"])
+    """The page with each {{word, and a remark}} written out; ValueError for a word that means nothing."""
+    return MARK.sub(lambda found: _said(found[1], kept), page)
+
+
+def _said(word: str, kept: Path) -> str:
+    if word == "rules":
+        return "\n\n".join(map(_rule, RULES.values()))
+    figures = _figures(kept)
+    if word == "run":
+        return figures["run"]
+    if word not in PARTS:
+        raise ValueError(f"{{{{{word}}}}} means nothing; pages may say {', '.join(['rules', 'run', *PARTS])}")
+    return "\n\n".join(_entries(PARTS[word], figures))
+
+
+@cache
+def _figures(kept: Path) -> dict[str, Any]:
+    return json.loads(kept.read_text())
 
 
 def _rule(rule: Rule) -> str:

@@ -13,6 +13,8 @@ from tests.documents import SMALL, blocks, command, commands, small_demo
 from tracer.analysis.run_sweep import sweep_run
 from tracer.store import Run
 
+pytestmark = pytest.mark.slow
+
 GUIDES = ("docs/index.md", "docs/student.md", "docs/researcher.md", "docs/practitioner.md", "docs/recording.md",
           "checkpoints/README.md")  # fmt: skip
 LATER = "# not run "

@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check attack bench
+.PHONY: help demo test check docs attack bench
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,10 @@ check: $(VENV)/installed-dev node_modules/installed ## format, lint, types, test
 	scripts/node tsc
 	scripts/node node --test "tests/pictures/scripts/*.test.mjs"
 	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
+
+docs: $(VENV)/installed-dev ## write the documentation site to build/docs: strictly, and nothing is fetched
+	$(BIN)/sphinx-build -W --keep-going -q -d build/doctrees docs build/docs $(ARGS)
+	@echo build/docs/index.html
 
 attack: $(VENV)/installed-dev ## kill, cut, damage and fuzz everything (hours), and print the table of what came out
 	$(BIN)/python -m tests.attacks $(ARGS)

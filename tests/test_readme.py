@@ -14,39 +14,18 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import tracer
-from tracer.cli.commands import main
+from tests.documents import SMALL, blocks, command, commands, small_demo
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.M | re.S)
-COMMANDS = [line for kind, block in BLOCKS if not kind for line in block.splitlines() if line.startswith("tracer ")]
+BLOCKS = blocks("README.md")
+COMMANDS = [line for kind, block in BLOCKS if not kind for line in commands(block)]
 OPENED = [line for kind, block in BLOCKS if not kind for line in block.splitlines() if line.startswith("manyeyes")]
 PYTHON = [block for kind, block in BLOCKS if kind == "python"]
-SMALL = ["--device", "cpu", "--model.d-model", "32", "--optim.batch-size", "4", "--record.val-rows", "4",
-         "--record.repeat-rows", "8", "--record.log-every", "1000"]  # fmt: skip
 HUB = "hf:", "EleutherAI/"
-
-
-def command(args: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(args)
-    assert ended.value.code in (None, 0)
 
 
 @pytest.fixture(scope="module")
 def folder(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """A short and narrow `tracer train demo`, a text to train on, and its model as Hugging Face has it."""
-
-    def make(here: Path) -> None:
-        text = here / "path/to/text/one.txt"
-        text.parent.mkdir(parents=True)
-        text.write_text("the cat sat on the mat and the dog sat on the cat. " * 2000)
-        with chdir(here):
-            command(["train", "demo", *SMALL, "--run", "demo-0", "--steps", "750", "--data.corpus", "path/to/text",
-                     "--data.vocab-size", "280", "--optim.name", "adamw", "--record.every", "250",
-                     "--record.snapshot-every", "250"])  # fmt: skip
-            command(["export", "demo-0", "path/to/model"])
-
-    return made_once("readme", make)
+    return small_demo(made_once)
 
 
 @pytest.fixture(scope="module")

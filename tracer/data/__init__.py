@@ -1,8 +1,10 @@
 """Where tokens come from: corpus -> tokenizer -> rows for training, fixed rows held out, and prompts.
 
-d = data.build(DataConfig(), n_ctx=64, seed=0)
-d.train(step=0, batch_size=32)  # LongTensor [32 65], always the same for this seed and step
-d.val(8)  # LongTensor [8 65], never trained on
+    d = data.build(DataConfig(), n_ctx=64, seed=0)
+    d.train(step=0, batch_size=32)  # LongTensor [32 65], always the same for this seed and step
+    d.val(8)  # LongTensor [8 65], never trained on
+
+All of it is a function of the configuration and the seed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check docs attack bench
+.PHONY: help demo test check docs pictures attack bench
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,10 @@ check: $(VENV)/installed-dev node_modules/installed ## format, lint, types, test
 docs: $(VENV)/installed-dev ## write the documentation site to build/docs: strictly, and nothing is fetched
 	$(BIN)/sphinx-build -W --keep-going -q -d build/doctrees docs build/docs $(ARGS)
 	@echo build/docs/index.html
+
+pictures: $(VENV)/installed-dev ## photograph the demo for README, trained first if need be
+	scripts/install-chromium
+	PYTHONPATH=. $(BIN)/python scripts/pictures
 
 attack: $(VENV)/installed-dev ## kill, cut, damage and fuzz everything (hours), and print the table of what came out
 	$(BIN)/python -m tests.attacks $(ARGS)

@@ -41,12 +41,17 @@ def heading(title: str, question: str) -> None:
     st.session_state.update(run_bar_place=bar, share_place=share)
 
 
-def row(spec: Sequence[int]) -> Sequence[DeltaGenerator]:
-    """Places for a page's choices, as high as one before it is there; on a phone the first two stay side by side."""
+def row(spec: Sequence[int], grows: int | None = None) -> Sequence[DeltaGenerator]:
+    """Places for a page's choices, as high as one before it is there; on a phone the first two stay side by side.
+
+    `grows`: the place of a choice that takes more lines the more is chosen.
+    """
     with st.container(key="choosers"):
         columns = st.columns(spec, vertical_alignment="bottom")
     return [
-        column.container(key=f"choice-{i}", height=CHOICE, border=False, vertical_alignment="bottom")
+        column.container(
+            key=f"choice-{i}", height="content" if i == grows else CHOICE, border=False, vertical_alignment="bottom"
+        )
         for i, column in enumerate(columns)
     ]
 

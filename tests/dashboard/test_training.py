@@ -128,7 +128,7 @@ def test_three_seeds_have_a_mean(open_page, copy_run, sent, small_run):
     app.toggle[0].set_value(True).run()
     assert app.session_state["selection"].mean and not app.exception
     header, arrays, _ = sent(app, "loss")
-    assert header["labels"] == ["train", "held-out"] and header_says(app, "mean over the seeds")
+    assert header["labels"] == ["train", "held-out"] and header_says(app, "lowest to the highest seed")
     assert np.isfinite(header["band"]).all() and arrays["lines"].shape[0] == 2
 
 

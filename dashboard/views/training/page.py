@@ -16,7 +16,7 @@ from dashboard.shared.mount import draw
 from dashboard.state import MOST_OVER
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
 from tracer.analysis import training_curves
-from tracer.analysis.over_seeds import FEWEST, SEEDS, mean_over_seeds
+from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES
 from tracer.pictures import curves
 from tracer.store import Run
@@ -47,7 +47,7 @@ Section = tuple[Iterable[str], Callable[[], None]]
 
 def page() -> None:
     choosers.heading("Training", "Did it learn, when did its heads change, and what does it write?")
-    chooser, other, stepper, axis = choosers.row([3, 3, 5, 2])
+    chooser, other, stepper, axis = choosers.row([3, 3, 5, 2], grows=1)
     with chooser:
         run = choosers.choose_run()
     with other:
@@ -256,7 +256,7 @@ def _lines(
 
 def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
     if any(SEEDS in trace.attrs for trace in traces.values()):
-        return " Bands: 95 % intervals of the mean over the seeds (Student's t)."
+        return " Bands: from the lowest to the highest seed."
     recorded = any(loading.margins(trace, name) is not None for trace in traces.values() for name in names)
     return " Bands: 95 % intervals over the texts that it is a mean of." if recorded else ""
 
@@ -266,7 +266,9 @@ def _dashed(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
 
 
 def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
-    """The lower (-1) or upper end of the 95 % intervals; nan where no standard error was recorded."""
+    """The lower (-1) or upper end of the band: of the seeds, or of 95 % intervals, nan where no error was recorded."""
+    if SEEDS in trace.attrs:
+        return trace[name + (LOWEST if sign < 0 else HIGHEST)].values
     margins = loading.margins(trace, name)
     return trace[name].values + sign * (np.nan if margins is None else margins)
 

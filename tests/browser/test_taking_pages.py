@@ -115,3 +115,15 @@ def test_a_comparison_comes_along(page: Page, server: str, offline) -> None:  # 
     tab.get_by_role("slider", name="Step of training").press("Home")
     expect(tab.locator(".part.versus figcaption").first).to_contain_text("→ step 0")
     expect(tab.locator(".scrubber .step")).to_have_text("step 0")
+
+
+def test_runs_are_taken_as_a_table(page: Page, server: str, offline) -> None:  # noqa: F811
+    visit(page, f"{server}/")
+    file, text = take(page)
+    assert file == "runs.html"
+    tab = offline(text)
+    expect(tab.get_by_role("heading", level=1)).to_have_text("Runs")
+    titles = tab.locator("th").all_inner_texts()
+    assert titles[:4] == ["Run", "Status", "Kind", "Steps"] and "Parameters" in titles
+    expect(tab.get_by_role("row", name="toy finished")).to_be_visible()
+    assert "tracer.list_runs()" in tab.locator(".notes code").last.inner_text()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from dashboard.shared.export.snippets import listed
 from dashboard.views.runs.many import MANY
 from tests.dashboard.words import shown, was_drawn, written
 from tracer.store import Run
@@ -71,3 +72,10 @@ def test_ticked_runs_say_in_what_they_differ_and_are_laid_over_each_other(severa
     selection = app.session_state["selection"]
     assert (selection.run, selection.compare, selection.over) == ("r11", "r00", ("tiny",))
     assert [title.value for title in app.title] == ["Training"] and not app.exception
+
+
+def test_lines_of_python_find_the_same_runs(several: list[str]) -> None:
+    held: dict[str, Any] = {}
+    exec(listed("lr=0.5 r0"), held)
+    assert [one["run"] for one in held["found"]] == ["r01", "r00"]
+    assert len(eval(listed("").splitlines()[-1], {"tracer": held["tracer"]})) == MANY + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -16,10 +16,11 @@ from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
 from dashboard.shared.export import drawing
-from dashboard.shared.export.snippets import PAGES, View, as_notebook, series, snippet
+from dashboard.shared.export.snippets import PAGES, View, as_notebook, snippet
 from dashboard.shared.export.taker import ASKED, taker
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.patterns import is_long
+from tracer.measures import Setting
 from tracer.pictures import notebook
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.taken import Block
@@ -84,22 +85,24 @@ def draw_page_taking(page: str, title: str) -> None:
         _draw_python(title, link, code)
 
 
-def draw_story_taking(title: str, line: str, runs: Mapping[str, Run], command: str) -> None:
-    """The same for a page about many runs, by name; `command` trains them again."""
-    link, code = _link(state.read()), series(runs, command)
+def draw_story_taking(
+    title: str, line: str, code: str, *, setting: Setting | None = None, command: str = "", more: str = "",
+    instead: Callable[[], list[Block]] | None = None,
+) -> None:  # fmt: skip
+    """The same for a page about many runs; `setting` is what they share, `command` trains them again, and a file holds
+    what `instead` makes in place of what the page drew."""
+    link = _link(state.read())
 
     def make(blocks: list[Block]) -> tuple[str, str]:
-        shared = next((run.about.setting for run in runs.values()), None)
+        shown = instead() if instead else blocks
         text = taking.story(
-            title, line, blocks, st.session_state[DRAWN], setting=shared, code=code, link=link
+            title, line, shown, st.session_state[DRAWN], setting=setting, code=code, link=link
         )  # fmt: skip
         return f"{title.lower()}.html", text
 
     with _popover():
         _draw_link(link)
-        _draw_file(
-            "its pictures to hover", " Of a folded card it holds one line: first open the cards that you want whole."
-        )
+        _draw_file("its pictures to hover", more)
         _offer("Download this view", make)
         if command:
             st.markdown("**As a command**")
@@ -169,7 +172,8 @@ def _popover() -> Any:
 
 
 def _link(selection: state.Selection) -> str:
-    return f"{st.context.url or ''}?{urlencode(state.to_query(selection))}"
+    query = urlencode(state.to_query(selection))
+    return f"{st.context.url or ''}{'?' * bool(query)}{query}"
 
 
 def _draw_link(link: str) -> None:

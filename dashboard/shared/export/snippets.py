@@ -155,6 +155,16 @@ def series(runs: Mapping[str, Run], command: str) -> str:
     ])  # fmt: skip
 
 
+def listed(find: str) -> str:
+    """The lines for the runs that hold these words, with their settings."""
+    if not find:
+        return "\n".join(["import tracer", "", "{run.name: run.status for run in tracer.list_runs()}"])
+    return "\n".join([
+        "import tracer", "from tracer.store.choosing import settings, wanted", "",
+        f"found = [one for one in map(settings, tracer.list_runs()) if wanted({find!r})(one)]",
+    ])  # fmt: skip
+
+
 def reproduce(names: Sequence[str], runs: Mapping[str, Run]) -> str:
     """The command that trains these specimens as they are here; empty where it would train others."""
     sizes = {run.meta["preset"].endswith("-small") for run in runs.values()}

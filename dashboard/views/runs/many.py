@@ -12,6 +12,7 @@ from dashboard import navigation, state, theme
 from dashboard.loading.run_summaries import settings_of, summary, when
 from dashboard.shared.plots import table
 from dashboard.state import MOST_OVER
+from tracer.pictures.taken import Block
 from tracer.store import Run
 from tracer.store.choosing import ABOUT, differences, wanted
 
@@ -68,11 +69,14 @@ def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _choose_columns(held: Sequence[dict[str, Any]]) -> list[str]:
     """Settings by their dotted names: until some are chosen, the first in which these runs differ."""
     offered = list(dict.fromkeys(name for row in held for name in row if name not in ABOUT))
-    differ = [name for name in differences(held) if name != "steps"]  # has its column: those that were made
-    unasked = sorted(differ, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))[:VARYING]
     with st.popover("Columns", icon=":material/view_column:"):
         chosen = st.multiselect("Settings", offered, key="runs_columns", placeholder="those in which these runs differ")
-    return [name for name in chosen if name in offered] or unasked
+    return [name for name in chosen if name in offered] or _varying(held)
+
+
+def _varying(held: Sequence[dict[str, Any]]) -> list[str]:
+    differ = [name for name in differences(held) if name != "steps"]  # has its column: those that were made
+    return sorted(differ, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))[:VARYING]
 
 
 def _cells(
@@ -106,6 +110,28 @@ def _cells(
     if any(row.get("note") for row in held):
         cells["Note"] = [row.get("note") for row in held]
     return cells, config
+
+
+def as_blocks(runs: Sequence[Run]) -> list[Block]:
+    """The same table for a file, of runs that are cards on the page."""
+    rows = [row for row in _rows(runs) if row["status"] != "damaged"]
+    by_name = {run.name: run for run in runs}
+    cells, _ = _cells(rows, _varying(rows), [by_name[row["run"]] for row in rows])
+    lines = zip(*([_printed(value) for value in column] for column in cells.values()), strict=True)
+    return [{"kind": "table", "rows": [list(cells), *map(list, lines)], "more": 0, "at": None}]
+
+
+def _printed(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool() | str():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4g}"
+    return f"{value:%-d %b %Y, %H:%M}"
 
 
 def _column(values: list[Any]) -> list[Any]:

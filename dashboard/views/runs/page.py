@@ -13,19 +13,22 @@ from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.shared import choosers
+from dashboard.shared.export.page_file import draw_story_taking
+from dashboard.shared.export.snippets import listed
 from dashboard.shared.health_panel import chip
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
 from dashboard.views.runs.manage import arrive, draw_deleted, draw_more, draw_note
-from dashboard.views.runs.many import MANY, draw_many
+from dashboard.views.runs.many import MANY, as_blocks, draw_many
 from dashboard.views.runs.new_run import draw_fork, draw_new, draw_open, draw_watch
 from dashboard.views.runs.welcome import draw_coming, draw_welcome
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.presets import PRESETS
 from tracer.store import Run, broken_runs
 
+QUESTION = "Which runs are there, and how do they stand?"
 SEVERAL = 3
 """Runs from which on somebody knows what this is."""
 LOOKED_AT = 20
@@ -42,7 +45,7 @@ SPARK_SHARE = 0.15
 
 
 def page() -> None:
-    choosers.heading("Runs", "Which runs are there, and how do they stand?")
+    choosers.heading("Runs", QUESTION)
     state.read()
     arrive()
     runs = loading.runs()
@@ -65,6 +68,9 @@ def page() -> None:
             if about.open:
                 draw_welcome(runs, _toured(runs), lambda: None)
     _draw_broken()
+    if runs:
+        draw_story_taking("Runs", QUESTION, listed(state.read().runs),
+                          instead=None if len(runs) > MANY else lambda: as_blocks(runs))  # fmt: skip
 
 
 def _toured(runs: list[Run]) -> Run | None:

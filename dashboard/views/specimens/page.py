@@ -11,7 +11,7 @@ from dashboard.access import read_only
 from dashboard.jobs import Started
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
-from dashboard.shared.export.snippets import reproduce
+from dashboard.shared.export.snippets import reproduce, series
 from dashboard.shared.mount import serve
 from dashboard.shared.pulse import ticking
 from dashboard.views.specimens import data as reading
@@ -86,7 +86,11 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Sett
     known = small or all(run.meta["preset"] == name for name, run in done.items())
     command = reproduce([name for name in SPECIMENS if name in needed], done) if known else ""
     told = f"{len(SPECIMENS)} systems, {len(runs)} trained here"
-    draw_story_taking("Specimens", f"{told}; {setting.text}" if alone else told, done, command)
+    draw_story_taking(
+        "Specimens", f"{told}; {setting.text}" if alone else told, series(done, command), command=command,
+        setting=next((run.about.setting for run in done.values()), None),
+        more=" Of a folded card it holds one line: first open the cards that you want whole.",
+    )  # fmt: skip
 
 
 def _places(runs: Mapping[str, Run], readings: list[Reading], trainable: Mapping[str, bool]) -> list[Place]:

@@ -8,7 +8,7 @@ resume/000250.safetensors    weights and optimiser state of the latest point fro
 effects.zarr/                what switching heads off costs at each snapshot (Zarr v3), from `tracer sweep`
 surveys/1300-<hash>.safetensors  what heads do over a corpus (`tracer.store.surveys`)
 log.jsonl, samples.jsonl     one JSON object a line
-lock                         held (flock) by the process that trains; free means nobody does
+lock                         held (flock) by the process that trains, which it names (`tracer.store.sign_of_life`)
 effects.lock                 the same for the process that sweeps
 """
 
@@ -21,9 +21,11 @@ import time
 from pathlib import Path
 
 from tracer.store.files import Damaged
+from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
 FORMAT, FOREIGN_FORMAT = 1, 2
 """Of runs that `tracer train` made, and of those of other people's models; a reader of 1 only refuses the latter."""
+LOCK = "lock"
 LOCK_TRIES = 10
 STEP = re.compile(r"([0-9]{6,12})\.safetensors")
 UNCOMMITTED = -1
@@ -71,18 +73,25 @@ def steps_in(folder: Path) -> list[int]:
 class Lock:
     """An exclusive flock on `<run>/lock`: it vanishes with its process, however that dies."""
 
-    def __init__(self, directory: Path, name: str = "lock", busy: str = "trained") -> None:
+    def __init__(self, directory: Path, name: str = LOCK, busy: str = "trained") -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / name
         self._file = self._path.open("a+")
+        self._alive: SignOfLife | None = None
         for _ in range(LOCK_TRIES):
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                break
             except BlockingIOError:  # perhaps only a reader, which asks `is_locked` and lets go
                 time.sleep(0.01)
-        self._file.close()
-        raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
+        else:
+            self._file.close()
+            raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
+        if name == LOCK:
+            if host := trains_elsewhere(self._path):
+                self._file.close()
+                raise RunInUse(f"{directory} is a copy of a run that is being trained on {host}; stop that one first")
+            self._alive = SignOfLife(self._file, directory)
 
     def check(self) -> None:
         """RunGone when this is not the directory's lock any more: somebody removed the directory."""
@@ -96,12 +105,14 @@ class Lock:
             )
 
     def release(self) -> None:
+        if self._alive is not None:
+            self._alive.end()
         self._file.close()
 
 
 def is_locked(directory: Path) -> bool:
-    """Does a living process train this run?"""
-    path = directory / "lock"
+    """Does a living process train this run, or the one that it is a copy of?"""
+    path = directory / LOCK
     if not path.is_file():
         return False
     with path.open("rb") as f:  # for reading: the run may be another person's
@@ -109,14 +120,14 @@ def is_locked(directory: Path) -> bool:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-    return False
+    return bool(trains_elsewhere(path))
 
 
 def is_trained_by(directory: Path, pid: int) -> bool:
     """Has this process of this machine the run's lock open? So a number in run.json alone proves nothing."""
     import psutil
 
-    path = directory / "lock"
+    path = directory / LOCK
     try:
         return pid > 1 and pid != os.getpid() and any(
             os.path.samefile(held.path, path) for held in psutil.Process(pid).open_files() if os.path.exists(held.path)

@@ -1,0 +1,138 @@
+"""Runs elsewhere: on a real S3-compatible server, and over SFTP."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from tests.waiting import wait
+from tracer.store import list_runs, open_run
+from tracer.store.files import Damaged
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """moto's S3 server, a process of its own; its address, once it says it."""
+    told = tmp_path_factory.mktemp("s3") / "log.txt"
+    with told.open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
+            stdout=log, stderr=log, env={**os.environ, **KEYS},
+        )  # fmt: skip
+    wait(lambda: "Running on http://" in told.read_text() or process.poll() is not None, 60)
+    yield told, "http" + told.read_text().split("Running on http")[1].split()[0]
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def bucket(server, tmp_path, monkeypatch):
+    """A new bucket, and an empty cache."""
+    import s3fs
+
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": server[1], "MANYEYES_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    urllib.request.urlopen(urllib.request.Request(f"{server[1]}/moto-api/reset", method="POST")).close()
+    s3fs.S3FileSystem.clear_instance_cache()
+    fs = s3fs.S3FileSystem()
+    fs.mkdir("bucket")
+    return fs
+
+
+def requests(server, before: int = 0) -> list[str]:
+    """What the server was asked for."""
+    return [line.split('"')[1] for line in server[0].read_text().splitlines()[before:] if " HTTP/1.1" in line]
+
+
+def lines(server) -> int:
+    return len(server[0].read_text().splitlines())
+
+
+def test_a_run_in_a_bucket_reads_like_one_in_a_folder(run, bucket, server):
+    bucket.put(str(run.dir), "bucket/runs/r", recursive=True)
+    bucket.put(str(run.dir), "bucket/runs/other", recursive=True)
+    before = lines(server)
+    there = open_run("s3://bucket/runs/r")
+    assert there.name == "r" and there.steps == run.steps == [0, 2, 4] and there.status == "finished"
+    assert there.trace.identical(run.trace) and there.log() == run.log() and there.samples() == run.samples()
+    asked = requests(server, before)
+    assert not [one for one in asked if "safetensors" in one]
+    state, own = there.model(2).state_dict(), run.model(2).state_dict()
+    assert all(bool((state[name] == own[name]).all()) for name in own)
+    weights = {one.split()[1] for one in requests(server, before) if "safetensors" in one}
+    assert weights == {"/bucket/runs/r/snapshots/000002.safetensors"}
+    assert sorted(one.name for one in list_runs("s3://bucket/runs")) == ["other", "r"]
+
+
+def test_what_changed_is_fetched_again(run, bucket, server):
+    bucket.put(str(run.dir), "bucket/r", recursive=True)
+    there = open_run("s3://bucket/r")
+    there.model(4)
+    told = there.stamp
+    before = lines(server)
+    assert there.refresh().stamp == told
+    asked = requests(server, before)
+    assert not [one for one in asked if "/pattern/" in one or "safetensors" in one], "nothing had changed"
+    with (run.dir / "log.jsonl").open("a") as f:
+        f.write('{"step": 99}\n')
+    shutil.copy(run.dir / "snapshots/000002.safetensors", run.dir / "snapshots/000004.safetensors")
+    bucket.put(str(run.dir), "bucket/", recursive=True)
+    assert there.refresh().log()[-1] == {"step": 99}
+    state, own = there.model(4).state_dict(), run.model(2).state_dict()
+    assert all(bool((state[name] == own[name]).all()) for name in own)
+    bucket.rm("bucket/r/snapshots/000002.safetensors")
+    assert there.refresh().steps == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "words"),
+    [
+        ("log.jsonl", 257 << 20, "more than the"),
+        ("run.json", 5 << 20, "more than the"),
+        ("../r/x/../../y", 1, "out of"),
+    ],
+)
+def test_hostile_files_are_refused_before_they_are_fetched(run, bucket, server, name, size, words, tmp_path):
+    bucket.put(str(run.dir), "bucket/r", recursive=True)
+    if name.startswith(".."):
+        bucket.call_s3("put_object", Bucket="bucket", Key="r/snapshots/../../../y", Body=b"x")
+    else:
+        bucket.pipe_file(f"bucket/r/{name}", b" " * size)
+    before = lines(server)
+    with pytest.raises(Damaged, match=words):
+        open_run("s3://bucket/r")
+    assert not [one for one in requests(server, before) if one.startswith("GET /bucket/r")]
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://example.org/r", "does not tell which files"),
+        ("file:///etc/r", "runs are read from s3://"),
+        ("simplecache::s3://bucket/r", "runs are read from|is not|does not exist"),
+        ("s3://bucket", "names no folder of a run"),
+        ("s3://bucket/..", "names no folder of a run"),
+    ],
+)
+def test_what_is_no_place_of_a_run(url, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("MANYEYES_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match=words):
+        open_run(url)
+
+
+def test_a_stranger_s_run_names_no_address(run, bucket, server):
+    """Only what lies in the cache is a copy, and its address lies outside the run's folder."""
+    bucket.put(str(run.dir), "bucket/r", recursive=True)
+    note = {"url": "s3://bucket/r", "there": {"snapshots/000008.safetensors": [1, "x"]}, "here": {}, "newest": 1e12}
+    for place in (run.dir / ".r.json", run.dir.parent / ".r.json"):
+        place.write_text(json.dumps(note))
+    before = lines(server)
+    assert open_run(run.dir).refresh().steps == [0, 2, 4]
+    assert requests(server, before) == []

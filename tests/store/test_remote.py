@@ -3,12 +3,15 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
+from tests import children, trainings
 from tests.waiting import wait
 from tracer.store import list_runs, open_run
 from tracer.store.files import Damaged
@@ -136,3 +139,92 @@ def test_a_stranger_s_run_names_no_address(run, bucket, server):
     before = lines(server)
     assert open_run(run.dir).refresh().steps == [0, 2, 4]
     assert requests(server, before) == []
+
+
+def test_a_live_run_is_followed_and_its_death_seen(tmp_path, bucket, monkeypatch):
+    """A real training, synced to the bucket as a person would; killed, it falls silent."""
+    directory = tmp_path / "far"
+    process = trainings.start(directory, "--steps", "100000")
+    wait(lambda: (directory / "trace.zarr/step/c/0").exists() or process.poll() is not None)
+    sync(directory, bucket)
+    there = open_run("s3://bucket/far")
+    assert there.live and there.status == "training"
+    first = there.trace["step"].values
+    wait(lambda: len(open_run(directory).trace["step"]) > len(first))
+    sync(directory, bucket)
+    later = there.refresh().trace
+    assert len(later["step"]) > len(first)
+    later.load()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    sync(directory, bucket)
+    monkeypatch.setattr("tracer.store.remote.SILENCE", 0.0)  # what a wait of two minutes comes to
+    assert there.refresh().status == "interrupted" and not there.live
+    there.trace.load()
+
+
+def sync(directory: Path, bucket) -> None:
+    """What has its name, trace's `step` last."""
+    files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    for path in sorted(files, key=lambda path: "/step/" in str(path)):
+        bucket.pipe_file(f"bucket/{directory.name}/{path.relative_to(directory)}", path.read_bytes())
+
+
+def tracer(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "tracer", *words], capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_line_lists_and_does_not_write(run, bucket):
+    bucket.put(str(run.dir), "bucket/runs/r", recursive=True)
+    bucket.pipe_file("bucket/runs/huge/run.json", b" " * (5 << 20))
+    told = json.loads(tracer("ls", "s3://bucket/runs", "--json").stdout)
+    assert [(x["run"], x["directory"], x["snapshots"]) for x in told["runs"]] == [("r", "s3://bucket/runs/r", 3)]
+    assert "more than the" in told["broken"]["huge"]
+    for words in (["resume", "s3://bucket/runs/r"], ["train", "induction", "--run", "s3://bucket/runs/new"],
+                  ["sweep", "s3://bucket/runs/r"]):  # fmt: skip
+        refused = tracer(*words)
+        assert refused.returncode == 2 and "is only read: write to a folder of this machine" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+SFTP = """
+import asyncio, asyncssh, sys
+async def serve():
+    server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[sys.argv[1]], sftp_factory=True,
+                                   authorized_client_keys=sys.argv[2])
+    print(server.get_port(), flush=True)
+    await server.wait_closed()
+asyncio.run(serve())
+"""
+
+
+def test_a_run_over_sftp(run, tmp_path, monkeypatch):
+    """A real SSH server with public keys; a machine that is not known is not spoken to."""
+    import asyncssh
+
+    ssh = tmp_path / "home" / ".ssh"
+    ssh.mkdir(parents=True, mode=0o700)
+    for name in ("host", "id_ed25519"):
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        key.write_private_key(ssh / name)
+        key.write_public_key(ssh / f"{name}.pub")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MANYEYES_CACHE", str(tmp_path / "cache"))
+    server = children.start([sys.executable, "-c", SFTP, str(ssh / "host"), str(ssh / "id_ed25519.pub")],
+                            stdout=subprocess.PIPE, text=True)  # fmt: skip
+    port = server.stdout.readline().strip()
+    url = f"ssh://me@127.0.0.1:{port}{run.dir}"
+    with pytest.raises(OSError, match="does not hold the key"):
+        open_run(url)
+    (ssh / "known_hosts").write_text(f"[127.0.0.1]:{port} {(ssh / 'host.pub').read_text()}")
+    (run.dir / "samples.jsonl").unlink()
+    (run.dir / "samples.jsonl").symlink_to("/etc/passwd")
+    there = open_run(url)
+    assert there.trace.identical(run.trace) and there.steps == run.steps and there.log() == run.log()
+    assert not (there.dir / "samples.jsonl").exists() and not (there.dir / "snapshots").exists()
+    there.model(2)
+    assert [path.name for path in (there.dir / "snapshots").iterdir()] == ["000002.safetensors"]
+    with (run.dir / "log.jsonl").open("a") as f:
+        f.write('{"step": 99}\n')
+    assert there.refresh().log()[-1] == {"step": 99}
+    assert [one.name for one in list_runs(url.rpartition("/")[0])] == ["r"]

@@ -36,6 +36,7 @@ MARKS = ("ETag", "etag", "blob_id", "mtime", "LastModified")
 SILENCE = 120.0
 """Seconds without a newer file after which a training elsewhere counts as interrupted."""
 HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9]+")
+NAME = re.compile(r"\w[\w.-]*")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 Listing = dict[str, list[Any]]
@@ -55,7 +56,7 @@ def _place(url: str) -> tuple[Path, str]:
     """Where the copy of a run is, and its URL without what does not count."""
     url = url.rstrip("/")
     above, _, name = url.rpartition("/")
-    if not re.fullmatch(r"[\w.-]+", name) or name.startswith(".") or above.endswith(":/"):
+    if not NAME.fullmatch(name) or above.endswith(":/"):
         raise ValueError(f"{url} names no folder of a run: {name!r} is no run's name")
     return _folder() / hashlib.sha256(above.encode()).hexdigest()[:16] / name, url
 
@@ -216,11 +217,11 @@ def mirror(url: str, whole: bool = True, tries: int = 3) -> Path:
     torn = bool(set(changed) - set(contents))
     if torn:  # replaced while it was fetched: no more rows are shown than before
         heads = {name: content for name, content in heads.items() if not (directory / name).exists()}
-    for name in [
-        name for name in here if name not in there or name.split("/")[0] in WEIGHTS and here[name] != there[name]
-    ]:
-        (directory / name).unlink(missing_ok=True)
-        del here[name]
+    weights = {name for name in there if name.split("/")[0] in WEIGHTS}
+    for name in {*here, *weights}:
+        if name not in there or (name in weights and here.get(name) != there[name]):
+            (directory / name).unlink(missing_ok=True)
+            here.pop(name, None)
     for name, content in [*contents.items(), *sorted(heads.items(), reverse=True)]:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -258,25 +259,36 @@ def bring(path: Path) -> Path:
         aside.unlink()
         raise Damaged(f"{noted['url']}/{name} changed while it was fetched: open the run again")
     aside.replace(path)
-    _write_note(directory, {**noted, "here": {**noted["here"], name: noted["there"][name]}})
+    now = _noted(directory) or noted  # another process may have refreshed it meanwhile
+    _write_note(directory, {**now, "here": {**now["here"], name: noted["there"][name]}})
     return path
 
 
-def mirror_all(url: str, whole: bool = False) -> Path:
-    """Copies of all runs of a folder; the folder that they are in."""
+def mirror_all(url: str, whole: bool = False) -> tuple[Path, dict[str, str]]:
+    """Copies of all runs of a folder: the folder that they are in, and why others cannot be read."""
     fs, root = _store(url := url.rstrip("/"))
     fs.invalidate_cache()
-    names = [str(info["name"]).rstrip("/").rpartition("/")[2] for info in fs.ls(root, detail=True)
-             if info["type"] == "directory"]  # fmt: skip
-    at = _place(f"{url}/run")[0].parent
+    at, broken = _place(f"{url}/run")[0].parent, {}
+    folders = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
+    for name in (folder.rpartition("/")[2] for folder in folders):
+        try:
+            if NAME.fullmatch(name) and fs.exists(f"{root.rstrip('/')}/{name}/run.json"):
+                mirror(f"{url}/{name}", whole)
+        except (OSError, ValueError) as error:
+            broken[name] = str(error)
     at.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        if re.fullmatch(r"\w[\w.-]*", name) and fs.exists(f"{root}/{name}/run.json"):
-            mirror(f"{url}/{name}", whole)
-    return at
+    return at, broken
 
 
-def is_run(url: str) -> bool:
-    fs, root = _store(url.rstrip("/"))
+def fetch(url: str) -> Path:
+    """The copy of a run, or the folder with those of all runs of a folder."""
+    fs, root = _store(url := url.rstrip("/"))
     fs.invalidate_cache()
-    return fs.exists(f"{root.rstrip('/')}/run.json")
+    return mirror(url) if fs.exists(f"{root.rstrip('/')}/run.json") else mirror_all(url, whole=True)[0]
+
+
+def place(url: str) -> Path:
+    """The folder in which the copies of a URL are: of all runs of a folder, or of a run and those beside it."""
+    url = url.rstrip("/")
+    below = _place(f"{url}/run")[0].parent
+    return below if below.is_dir() else _place(url)[0].parent

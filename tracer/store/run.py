@@ -318,7 +318,7 @@ def open_run(name: str | Path) -> Run:
 def list_runs(root: str | Path | None = None) -> list[Run]:
     """Every readable run below a folder or URL (default: `ROOTS`), newest first; `broken_runs` names the others."""
     if isinstance(root, str) and remote.is_url(root):
-        root = remote.mirror_all(root)
+        root, _ = remote.mirror_all(root)
     runs = []
     for directory in _named(root).values():
         try:

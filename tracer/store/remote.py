@@ -13,19 +13,23 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from tracer.store.files import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, read_json, write_bytes
 
 SCHEMES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko"}
 MOST = {
-    "run.json": MOST_JSON, "log.jsonl": MOST_LINES, "samples.jsonl": MOST_LINES, "tokenizer.json": MOST_TOKENIZER,
+    "run.json": MOST_JSON, "log.jsonl": MOST_LINES, "samples.jsonl": MOST_LINES, "findings.jsonl": MOST_LINES,
+    "tokenizer.json": MOST_TOKENIZER,
     "note.txt": 1 << 16, "trace.zarr": 256 << 20, "updates.zarr": 256 << 20, "effects.zarr": 256 << 20,
-    "snapshots": 1 << 40, "surveys": 4 << 30, "probe.safetensors": 1 << 40,
+    "snapshots": 1 << 40, "surveys": 256 << 20, "probe.safetensors": 1 << 40,
 }  # fmt: skip
 """Bytes of a file, by the first part of its name; what is called otherwise is left where it is."""
-WEIGHTS = ("snapshots", "surveys", "probe.safetensors")
+WEIGHTS = ("snapshots", "probe.safetensors")
 MOST_FILES = 200_000
 MOST_BYTES = 16 << 30
 """Of one run, without weights."""
@@ -39,6 +43,8 @@ HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9
 NAME = re.compile(r"\w[\w.-]*")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Listing = dict[str, list[Any]]
 """Of each file its size and its mark."""
 
@@ -170,7 +176,7 @@ def _list(fs: Any, root: str) -> tuple[Listing, float]:
 
 def _seconds(info: dict[str, Any]) -> float:
     when = info.get("mtime") or info.get("LastModified")
-    return when.timestamp() if hasattr(when, "timestamp") else 0.0
+    return when.timestamp() if isinstance(when, datetime) else 0.0
 
 
 def _fetch(fs: Any, root: str, listing: Listing, names: list[str]) -> dict[str, bytes]:
@@ -193,6 +199,22 @@ def _fetch(fs: Any, root: str, listing: Listing, names: list[str]) -> dict[str, 
     return contents
 
 
+def _in_words(ask: Callable[P, T]) -> Callable[P, T]:
+    """Every store has exceptions of its own for what cannot be reached or may not be read: OSError instead."""
+
+    @wraps(ask)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return ask(*args, **kwargs)
+        except (OSError, ValueError, MemoryError):
+            raise
+        except Exception as error:
+            raise OSError(f"{args[0]} cannot be read: {error}") from error
+
+    return asked
+
+
+@_in_words
 def mirror(url: str, whole: bool = True, tries: int = 3) -> Path:
     """Bring the copy of a run up to date, of weights only the list; its folder. `whole`: more than run.json."""
     directory, url = _place(url)
@@ -238,10 +260,10 @@ def _write_note(directory: Path, note: dict[str, Any]) -> None:
     write_bytes(_note(directory), json.dumps(note).encode())
 
 
+@_in_words
 def bring(path: Path) -> Path:
     """Fetch a file of weights of a copy if it is not here yet; the path as given."""
-    directory = path.parent if path.parent.parent.parent != _folder() and path.parent.parent == _folder() else None
-    directory = directory or (path.parent.parent if path.parent.name in WEIGHTS else path.parent)
+    directory = path.parent.parent if path.parent.name in WEIGHTS else path.parent
     if path.exists() or not (noted := _noted(directory)):
         return path
     name = path.relative_to(directory).as_posix()
@@ -264,6 +286,7 @@ def bring(path: Path) -> Path:
     return path
 
 
+@_in_words
 def mirror_all(url: str, whole: bool = False) -> tuple[Path, dict[str, str]]:
     """Copies of all runs of a folder: the folder that they are in, and why others cannot be read."""
     fs, root = _store(url := url.rstrip("/"))
@@ -280,6 +303,7 @@ def mirror_all(url: str, whole: bool = False) -> tuple[Path, dict[str, str]]:
     return at, broken
 
 
+@_in_words
 def fetch(url: str) -> Path:
     """The copy of a run, or the folder with those of all runs of a folder."""
     fs, root = _store(url := url.rstrip("/"))

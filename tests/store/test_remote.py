@@ -13,7 +13,7 @@ import pytest
 
 from tests import children, trainings
 from tests.waiting import wait
-from tracer.store import list_runs, open_run
+from tracer.store import housekeeping, list_runs, open_run
 from tracer.store.files import Damaged
 from tracer.store.tensors import load_tensors
 
@@ -249,3 +249,24 @@ def test_a_run_over_sftp(run, tmp_path, monkeypatch):
         f.write('{"step": 99}\n')
     assert there.refresh().log()[-1] == {"step": 99}
     assert [one.name for one in list_runs(url.rpartition("/")[0])] == ["r"]
+
+
+def test_a_run_of_another_machine_lives_by_its_newest_file(run):
+    """Over a mount, or mirrored by rsync -a: its lock, if it came along, is not held here."""
+    meta = {name: value for name, value in run.meta.items() if name != "digests"} | {"status": "training"}
+    for host, status in (("far-away", "training"), (run.meta["host"], "interrupted")):
+        (run.dir / "run.json").write_text(json.dumps(meta | {"host": host}))
+        assert run.status == status and run.live == (status == "training")
+    (run.dir / "run.json").write_text(json.dumps(meta | {"host": "far-away"}))
+    for path in run.dir.rglob("*"):
+        os.utime(path, (0, 0))
+    assert run.status == "interrupted"
+
+
+def test_a_copy_is_neither_moved_nor_removed(run, bucket):
+    bucket.put(str(run.dir), "bucket/r", recursive=True)
+    there = open_run("s3://bucket/r")
+    for change in (lambda: housekeeping.rename(there, "s"), lambda: housekeeping.remove(there)):
+        with pytest.raises(ValueError, match="s3://bucket/r lies elsewhere and is only read"):
+            change()
+    assert there.status == "finished" and there.dir.is_dir()

@@ -51,7 +51,7 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
         (("train", "demo", "--set", "optim.lrr=1"), ["OptimConfig has no field lrr"]),
         (("train", "demo", "--track", "wandbb"), ["wandbb", "tensorboard"]),
         (("view", "nowhere"), ["checkpoints/nowhere is neither a run nor a folder of runs", "tracer ls"]),
-        (("view", "s3://bucket/run"), ["s3://bucket/run lies elsewhere: copy it here first"]),
+        (("view", "https://example.org/run"), ["https://example.org/run: a web server does not tell which files"]),
     ],
 )
 def test_mistakes_end_in_words(args, words, tmp_path):

@@ -101,7 +101,7 @@ def _view(args: list[str]) -> Callable[..., int]:
         `manyeyes` is the same command. Ctrl-C ends it.
 
         Args:
-            runs: A run (its name under checkpoints/, or its directory), or folders of runs.
+            runs: A run (its name under checkpoints/, its directory or its URL), or folders of runs, or their URLs.
             host: Where to listen. Any other name than localhost lets others in: they are asked for a token, which is
                 printed here or taken from MANYEYES_TOKEN.
             port: Default: the first free one from 8501.

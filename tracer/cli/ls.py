@@ -11,16 +11,18 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     """List the runs below a folder, newest first.
 
     Args:
-        root: The folder. Default: checkpoints/, or those of MANYEYES_RUNS.
+        root: The folder, or its URL (s3://, gs://, hf://, ssh://). Default: checkpoints/, or those of MANYEYES_RUNS.
         find: Only runs that hold all of these words: "lr>0.01 seed=1 demo" compares settings of a run's config, and
             looks for other words in its name, preset, status and note.
         json: Print them as JSON.
     """
     from tracer.store import ROOTS, broken_runs, list_runs
     from tracer.store.choosing import settings, wanted
+    from tracer.store.remote import is_url, mirror_all, origin
 
     holds = wanted(find)
-    runs, broken = list_runs(root), broken_runs(root)
+    folder, elsewhere = mirror_all(root) if root and is_url(root) else (root, {})
+    runs, broken = list_runs(folder), broken_runs(folder) | elsewhere
     rows: list[dict[str, Any]] = []
     for run in runs:
         meta = run.meta
@@ -29,7 +31,8 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
                 continue
             about = run.about
             rows.append({
-                "run": run.name, "directory": str(run.dir), "kind": about.kind, "preset": meta.get("preset"),
+                "run": run.name, "directory": origin(run.dir) or str(run.dir), "kind": about.kind,
+                "preset": meta.get("preset"),
                 "author": about.author, "status": run.status, "step": int(meta["step"]), "planned": about.steps,
                 "snapshots": len(run.steps), "n_params": int(meta["n_params"]), "created": str(meta["created"]),
             })  # fmt: skip

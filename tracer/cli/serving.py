@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +25,8 @@ APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
 FIRST_PORT = 8501
 SERVER_SECONDS = 60
+FOLLOW_SECONDS, RELIST_EVERY = 5, 12
+"""Live runs elsewhere are brought up to date this often; whole folders every twelfth time."""
 HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -44,22 +47,36 @@ def view(
         say(f"manyeyes: {url}\nCtrl-C ends it.")
         if browser:
             webbrowser.open(url)
+        threading.Thread(target=_follow, args=(runs,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):
             return server.wait()
     return 0
 
 
+def _follow(names: tuple[str, ...]) -> None:
+    """Bring what lies elsewhere up to date for as long as it is shown; what is out of reach stays as it was."""
+    from tracer.store import list_runs, remote
+
+    urls, turn = [name for name in names if remote.is_url(name)], 0
+    while urls:
+        time.sleep(FOLLOW_SECONDS)
+        turn += 1
+        for url in urls:
+            with contextlib.suppress(OSError, ValueError):
+                for run in list_runs(remote.place(url)):
+                    if run.live:
+                        run.refresh()
+                if turn % RELIST_EVERY == 0:  # new ones, and those that went on
+                    remote.fetch(url)
+
+
 def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:
     """The folders of runs to show, none for those that are shown by default, and the run to begin with."""
-    from tracer.store import resolve
+    from tracer.store import remote, resolve
 
     roots, first = [], ""
     for name in names:
-        if "://" in name:
-            raise ValueError(
-                f"{name} lies elsewhere: copy it here first (rsync, aws s3 cp, hf download), then view that"
-            )
-        directory = resolve(name)
+        directory = remote.fetch(name) if remote.is_url(name) else resolve(name)
         if (directory / "run.json").is_file():
             first, directory = first or directory.name, directory.parent
         elif not directory.is_dir():

@@ -31,6 +31,7 @@ def watch_run(run: str, /, on_finding: str | None = None, once: bool = False) ->
     watched, told, stamp = open_run(run), set(), ""
     command = shlex.split(on_finding) if on_finding else []
     while True:
+        watched.refresh()
         live = watched.live  # before the last look, so that nothing is missed between the two
         if watched.stamp != stamp:
             stamp = watched.stamp

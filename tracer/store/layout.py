@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from tracer.store.files import Damaged
+from tracer.store.remote import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
 FORMAT, FOREIGN_FORMAT = 1, 2
@@ -74,6 +75,7 @@ class Lock:
     """An exclusive flock on `<run>/lock`: it vanishes with its process, however that dies."""
 
     def __init__(self, directory: Path, name: str = LOCK, busy: str = "trained") -> None:
+        refuse_writing(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / name
         self._file = self._path.open("a+")

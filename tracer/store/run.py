@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.config import ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
 from tracer.measures.abilities import Asked
-from tracer.store import about
+from tracer.store import about, remote
 from tracer.store.effects import read_effects
 from tracer.store.files import MOST_TOKENIZER, checksum, read_bytes, read_lines
 from tracer.store.layout import (
@@ -58,6 +58,12 @@ class Run:
     def name(self) -> str:
         return self.dir.resolve().name
 
+    def refresh(self) -> Run:
+        """Fetch what is new of a run that was opened by its URL; one in a folder is read afresh anyway."""
+        if url := remote.origin(self.dir):
+            remote.mirror(url)
+        return self
+
     @property
     def meta(self) -> dict[str, Any]:
         """run.json: format, config, seeds, versions, corpus name and hash, parameter count, created, status, step."""
@@ -97,8 +103,8 @@ class Run:
 
     @property
     def live(self) -> bool:
-        """Is a process training this run right now?"""
-        return is_locked(self.dir)
+        """Is a process training this run right now? Of one at a URL: was a file of it written just now?"""
+        return is_locked(self.dir) or remote.alive(self.dir) and self.meta["status"] == "training"
 
     @property
     def status(self) -> str:
@@ -116,8 +122,10 @@ class Run:
 
     @property
     def steps(self) -> list[int]:
-        """Steps whose weights are kept, here or where `tracer.load_hf` found them, in order."""
-        return sorted({*steps_in(self.dir / "snapshots"), *map(int, self.meta.get("sources", {}))})
+        """Steps whose weights are kept, here, at the run's URL or where `tracer.load_hf` found them, in order."""
+        return sorted(
+            {*steps_in(self.dir / "snapshots"), *remote.steps(self.dir), *map(int, self.meta.get("sources", {}))}
+        )
 
     @property
     def trace(self) -> xr.Dataset:
@@ -287,6 +295,8 @@ def _tokenizer(content: bytes, digest: str | None) -> Tokenizer:
 
 def resolve(name: str | Path, root: Path | None = None) -> Path:
     """A directory as given, or a name under `checkpoints/` (or the first of `ROOTS` that has it)."""
+    if remote.is_url(name):
+        remote.refuse_writing(name)
     path = Path(name)
     if path.is_dir() or path.is_absolute() or len(path.parts) > 1:
         return path
@@ -295,12 +305,17 @@ def resolve(name: str | Path, root: Path | None = None) -> Path:
 
 
 def open_run(name: str | Path) -> Run:
-    """Open a run by its directory, or by its name under checkpoints/."""
-    return Run(resolve(name))
+    """Open a run by its directory, its name under checkpoints/ or its URL (s3://, gs://, hf://, ssh://).
+
+    Of a URL a copy is made here, of weights when they are asked for; `run.refresh()` brings it up to date.
+    """
+    return Run(remote.mirror(name) if isinstance(name, str) and remote.is_url(name) else resolve(name))
 
 
 def list_runs(root: str | Path | None = None) -> list[Run]:
-    """Every readable run below a folder (default: `ROOTS`), newest first; `broken_runs` names the others."""
+    """Every readable run below a folder or URL (default: `ROOTS`), newest first; `broken_runs` names the others."""
+    if isinstance(root, str) and remote.is_url(root):
+        root, _ = remote.mirror_all(root)
     runs = []
     for directory in _named(root).values():
         try:

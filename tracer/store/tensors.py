@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.store.files import checksum, read_json, regular
 from tracer.store.layout import BrokenSnapshot, steps_in
+from tracer.store.remote import bring
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +82,7 @@ def load_tensors(path: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     try:
-        verify(path, path.parent.parent)
+        verify(bring(path), path.parent.parent)
         return load_file(str(path))
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         raise broken(path, error) from error
@@ -91,7 +92,7 @@ def shapes(path: Path, root: Path | None) -> dict[str, tuple[int, ...]]:
     """Of each tensor, from the header alone; ValueError where it is none."""
     from safetensors import SafetensorError, safe_open
 
-    regular(path, root, MOST_TENSORS)
+    regular(bring(path), root, MOST_TENSORS)
     try:
         with safe_open(str(path), framework="pt") as f:
             return {name: tuple(f.get_slice(name).get_shape()) for name in f.keys()}  # noqa: SIM118 - no mapping

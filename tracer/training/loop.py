@@ -28,6 +28,7 @@ from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
+from tracer.store.remote import refuse_writing
 from tracer.tracking.tracking import check
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
@@ -140,6 +141,7 @@ def _plan(job: Job, first: int) -> tuple[list[int], int]:
 
 def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> Run:
     """Go on with a run where its last resume point is; `steps` makes it longer than planned."""
+    refuse_writing(name)
     run = open_run(name)
     config = run.config if steps is None else replace(run.config, steps=steps)
     start = run.resume_step()

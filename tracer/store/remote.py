@@ -1,0 +1,310 @@
+"""Runs that lie elsewhere: a copy of each is kept here, so that everything else reads a folder.
+
+`MANYEYES_CACHE`/remote/<hash of the folder's URL>/<run>/ holds what was fetched, `.<run>.json` beside it where it comes
+from and what is there. That file is never the run's own, so no run can name an address. What is small is fetched when
+it is new or changed; weights, when they are asked for. A live run is fetched so that no row is seen before its arrays:
+1. run.json and the `step` of each trace, 2. the list of files, 3. what changed of the others, 4. kept in reverse order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from tracer.store.files import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, read_json, write_bytes
+
+SCHEMES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko"}
+MOST = {
+    "run.json": MOST_JSON, "log.jsonl": MOST_LINES, "samples.jsonl": MOST_LINES, "findings.jsonl": MOST_LINES,
+    "tokenizer.json": MOST_TOKENIZER,
+    "note.txt": 1 << 16, "trace.zarr": 256 << 20, "updates.zarr": 256 << 20, "effects.zarr": 256 << 20,
+    "snapshots": 1 << 40, "surveys": 256 << 20, "probe.safetensors": 1 << 40,
+}  # fmt: skip
+"""Bytes of a file, by the first part of its name; what is called otherwise is left where it is."""
+WEIGHTS = ("snapshots", "probe.safetensors")
+MOST_FILES = 200_000
+MOST_BYTES = 16 << 30
+"""Of one run, without weights."""
+TOGETHER = 64 << 20
+"""Bytes that are fetched at a time."""
+MARKS = ("ETag", "etag", "blob_id", "mtime", "LastModified")
+"""What tells a changed file of the same size; the first that a store gives."""
+SILENCE = 120.0
+"""Seconds without a newer file after which a training elsewhere counts as interrupted."""
+HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9]+")
+NAME = re.compile(r"\w[\w.-]*")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Listing = dict[str, list[Any]]
+"""Of each file its size and its mark."""
+
+
+def is_url(name: object) -> bool:
+    return isinstance(name, str) and bool(URL.match(name))
+
+
+def _folder() -> Path:
+    chosen = os.environ.get("MANYEYES_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "manyeyes")
+    return Path(chosen, "remote").expanduser().resolve()
+
+
+def _place(url: str) -> tuple[Path, str]:
+    """Where the copy of a run is, and its URL without what does not count."""
+    url = url.rstrip("/")
+    above, _, name = url.rpartition("/")
+    if not NAME.fullmatch(name) or above.endswith(":/"):
+        raise ValueError(f"{url} names no folder of a run: {name!r} is no run's name")
+    return _folder() / hashlib.sha256(above.encode()).hexdigest()[:16] / name, url
+
+
+def _note(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.json")
+
+
+def _noted(directory: Path) -> dict[str, Any]:
+    """Where a copy comes from, what is there and what is here; empty for a folder that is no copy."""
+    directory = directory.resolve()
+    if directory.parent.parent != _folder():
+        return {}
+    try:
+        return read_json(_note(directory), directory.parent, MOST_LINES)
+    except (OSError, ValueError):
+        return {}
+
+
+def origin(directory: Path) -> str:
+    """The URL that a folder is the copy of; empty where it is a run of its own."""
+    return _noted(directory).get("url", "")
+
+
+def refuse_writing(name: str | Path) -> None:
+    """ValueError for a run that lies elsewhere."""
+    if url := name if is_url(name) else origin(Path(name)):
+        raise ValueError(
+            f"{url} lies elsewhere and is only read: write to a folder of this machine and copy that there "
+            f"(aws s3 sync, rsync, hf upload), or copy the run here first"
+        )
+
+
+def steps(directory: Path) -> list[int]:
+    """Steps whose weights lie at the origin."""
+    names = (re.fullmatch(r"snapshots/([0-9]{6,12})\.safetensors", name) for name in _noted(directory).get("there", {}))
+    return sorted(int(found[1]) for found in names if found)
+
+
+def alive(directory: Path) -> bool:
+    """Was a file of a training at the URL written within SILENCE? Of a folder its lock's file says it."""
+    noted = _noted(directory)
+    return bool(noted) and time.time() - noted["newest"] < SILENCE
+
+
+def _store(url: str) -> tuple[Any, str]:
+    """The file system of a URL and the path in it; ValueError in words for one that is not read."""
+    scheme = url.partition("://")[0].lower()
+    if scheme in ("http", "https"):
+        raise ValueError(
+            f"{url}: a web server does not tell which files a folder has, so a run is not read from one; "
+            f"name its bucket (s3://, gs://), its repository (hf://) or its machine (ssh://), or copy it here"
+        )
+    if scheme not in SCHEMES or "::" in url:
+        raise ValueError(f"{url}: runs are read from {', '.join(f'{name}://' for name in SCHEMES)} and from folders")
+    try:
+        import fsspec
+
+        options = {"host_key_policy": _known_hosts()} if scheme in ("ssh", "sftp") else {}
+        return fsspec.url_to_fs(url, **options)
+    except ImportError as error:
+        raise ValueError(f'{url} needs {SCHEMES[scheme]}: pip install "manyeyes[remote]"') from error
+
+
+def _known_hosts() -> type:
+    """A machine is spoken to only if ~/.ssh/known_hosts has its key; fsspec by itself would trust any."""
+    import paramiko
+
+    class KnownHosts(paramiko.MissingHostKeyPolicy):
+        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+            path = Path("~/.ssh/known_hosts").expanduser()
+            if not path.is_file() or not paramiko.HostKeys(str(path)).check(hostname, key):
+                raise OSError(f"{path} does not hold the key of {hostname}: connect once with ssh, and look at it")
+
+    return KnownHosts
+
+
+def _list(fs: Any, root: str) -> tuple[Listing, float]:
+    """The files of a run, and when the newest was written; Damaged where they are more or larger than a run's are."""
+    fs.invalidate_cache()
+    found: Listing = {}
+    listed = fs.find(root, detail=True)
+    newest = max((_seconds(info) for info in listed.values()), default=0.0)
+    for path, info in listed.items():
+        name = path.removeprefix(root).lstrip("/")
+        parts = name.split("/")
+        if ".." in parts or "\\" in name or "\0" in name or not path.startswith(root):
+            raise Damaged(f"{path!r:.200} leads out of the run's own folder, so none of it is read")
+        most = MOST.get(parts[0])
+        if most is None or info["type"] != "file" or any(not part or part.startswith(".") for part in parts):
+            continue
+        if info["size"] > most:
+            raise Damaged(f"{path} has {info['size']:,} bytes, more than the {most:,} that such a file may have")
+        mark = str(next((info[key] for key in MARKS if info.get(key)), ""))
+        if "mtime" in info and _seconds(info) > newest - 2:
+            mark += "?"  # such times are whole seconds: the file may change again within this one
+        found[name] = [info["size"], mark]
+    small = sum(size for name, (size, _) in found.items() if name.split("/")[0] not in WEIGHTS)
+    if len(found) > MOST_FILES or small > MOST_BYTES:
+        raise Damaged(f"{root} has {len(found):,} files and {small:,} bytes without weights: more than is fetched")
+    return found, newest
+
+
+def _seconds(info: dict[str, Any]) -> float:
+    when = info.get("mtime") or info.get("LastModified")
+    return when.timestamp() if isinstance(when, datetime) else 0.0
+
+
+def _fetch(fs: Any, root: str, listing: Listing, names: list[str]) -> dict[str, bytes]:
+    """The content of files; one that changed since it was listed, or is gone, is left out."""
+    contents: dict[str, bytes] = {name: b"" for name in names if not listing[name][0]}
+    waiting = [name for name in names if name not in contents]
+    while waiting:
+        some, size = [], 0
+        while waiting and (not some or size + listing[waiting[-1]][0] <= TOGETHER):
+            size += listing[waiting[-1]][0]
+            some.append(waiting.pop())
+        ends = [listing[name][0] + 1 for name in some]  # one more, to see that it grew
+        got = fs.cat_ranges([f"{root}/{name}" for name in some], 0, ends, on_error="return")
+        for name, content in zip(some, got, strict=True):
+            if isinstance(content, Exception):
+                if not isinstance(content, FileNotFoundError):
+                    raise OSError(f"{root}/{name} cannot be fetched: {content}") from content
+            elif name.endswith(".jsonl") or HEAD.fullmatch(name) or len(content) == listing[name][0]:
+                contents[name] = content
+    return contents
+
+
+def _in_words(ask: Callable[P, T]) -> Callable[P, T]:
+    """Every store has exceptions of its own for what cannot be reached or may not be read: OSError instead."""
+
+    @wraps(ask)
+    def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return ask(*args, **kwargs)
+        except (OSError, ValueError, MemoryError):
+            raise
+        except Exception as error:
+            raise OSError(f"{args[0]} cannot be read: {error}") from error
+
+    return asked
+
+
+@_in_words
+def mirror(url: str, whole: bool = True, tries: int = 3) -> Path:
+    """Bring the copy of a run up to date, of weights only the list; its folder. `whole`: more than run.json."""
+    directory, url = _place(url)
+    fs, root = _store(url)
+    root = root.rstrip("/")
+    noted = _noted(directory)
+    before: Listing = noted.get("there", {}) if noted.get("url") == url else {}
+    here: Listing = noted.get("here", {}) if noted.get("url") == url else {}
+    before = before or _list(fs, root)[0]
+    if "run.json" not in before:
+        raise FileNotFoundError(
+            f"{url} has no run.json, so it is not a run; `tracer ls URL` lists those below a folder"
+        )
+    room = {name: [MOST_JSON, ""] for name in before if HEAD.fullmatch(name) and (whole or name == "run.json")}
+    heads = _fetch(fs, root, room, sorted(room))
+    there, newest = _list(fs, root)
+    changed = [
+        name for name, mark in there.items()
+        if whole and not HEAD.fullmatch(name) and name.split("/")[0] not in WEIGHTS and here.get(name) != mark
+    ]  # fmt: skip
+    contents = _fetch(fs, root, there, changed)
+    torn = bool(set(changed) - set(contents))
+    if torn:  # replaced while it was fetched: no more rows are shown than before
+        heads = {name: content for name, content in heads.items() if not (directory / name).exists()}
+    weights = {name for name in there if name.split("/")[0] in WEIGHTS}
+    for name in {*here, *weights}:
+        if name not in there or (name in weights and here.get(name) != there[name]):
+            (directory / name).unlink(missing_ok=True)
+            here.pop(name, None)
+    for name, content in [*contents.items(), *sorted(heads.items(), reverse=True)]:
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != content:  # else its time would say that more is there
+            write_bytes(path, content)
+        if not there.get(name, ["", "?"])[1].endswith("?"):
+            here[name] = there[name]
+    _write_note(directory, {"url": url, "there": there, "here": here, "newest": newest})
+    return mirror(url, whole, tries - 1) if torn and tries > 1 else directory
+
+
+def _write_note(directory: Path, note: dict[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    write_bytes(_note(directory), json.dumps(note).encode())
+
+
+@_in_words
+def bring(path: Path) -> Path:
+    """Fetch a file of weights of a copy if it is not here yet; the path as given."""
+    directory = path.parent.parent if path.parent.name in WEIGHTS else path.parent
+    if path.exists() or not (noted := _noted(directory)):
+        return path
+    name = path.relative_to(directory).as_posix()
+    if name not in noted["there"]:
+        return path
+    fs, root = _store(noted["url"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.partial")
+    most = noted["there"][name][0]
+    with fs.open(f"{root.rstrip('/')}/{name}", "rb") as source, aside.open("wb") as f:
+        while f.tell() <= most and (part := source.read(min(TOGETHER, most + 1 - f.tell()))):
+            f.write(part)
+        size = f.tell()
+    if size != most:
+        aside.unlink()
+        raise Damaged(f"{noted['url']}/{name} changed while it was fetched: open the run again")
+    aside.replace(path)
+    now = _noted(directory) or noted  # another process may have refreshed it meanwhile
+    _write_note(directory, {**now, "here": {**now["here"], name: noted["there"][name]}})
+    return path
+
+
+@_in_words
+def mirror_all(url: str, whole: bool = False) -> tuple[Path, dict[str, str]]:
+    """Copies of all runs of a folder: the folder that they are in, and why others cannot be read."""
+    fs, root = _store(url := url.rstrip("/"))
+    fs.invalidate_cache()
+    at, broken = _place(f"{url}/run")[0].parent, {}
+    folders = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
+    for name in (folder.rpartition("/")[2] for folder in folders):
+        try:
+            if NAME.fullmatch(name) and fs.exists(f"{root.rstrip('/')}/{name}/run.json"):
+                mirror(f"{url}/{name}", whole)
+        except (OSError, ValueError) as error:
+            broken[name] = str(error)
+    at.mkdir(parents=True, exist_ok=True)
+    return at, broken
+
+
+@_in_words
+def fetch(url: str) -> Path:
+    """The copy of a run, or the folder with those of all runs of a folder."""
+    fs, root = _store(url := url.rstrip("/"))
+    fs.invalidate_cache()
+    return mirror(url) if fs.exists(f"{root.rstrip('/')}/run.json") else mirror_all(url, whole=True)[0]
+
+
+def place(url: str) -> Path:
+    """The folder in which the copies of a URL are: of all runs of a folder, or of a run and those beside it."""
+    url = url.rstrip("/")
+    below = _place(f"{url}/run")[0].parent
+    return below if below.is_dir() else _place(url)[0].parent

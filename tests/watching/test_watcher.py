@@ -107,6 +107,32 @@ def test_ablation_by_every_mode(gpt: Callable[..., Any]) -> None:
     assert hooks(model) == 0
 
 
+def test_a_mean_over_the_input_itself_leaves_each_sequence_out(gpt: Callable[..., Any]) -> None:
+    """The oracle swaps what enters W_O, in float64; the plain mean, which holds the sequence, is another number."""
+    model = gpt(flash=False).eval().double()
+    ids = torch.cat([IDS, IDS.flip(1), IDS.roll(1, 1)])
+    watcher, entered = tracer.watch(model), []
+    with torch.no_grad():
+        with watcher:
+            model(ids)
+        proj = model.h[1].attn.c_proj
+        handle = proj.register_forward_pre_hook(lambda _, args: entered.append(args[0].clone()))
+        model(ids)
+        handle.remove()
+        mixed = entered[0]
+        assert mixed.dtype == torch.float64
+        others = [torch.cat([mixed[:row], mixed[row + 1 :]]).mean(0) for row in range(len(ids))]
+        mixed[..., 6:12] = torch.stack(others)[..., 6:12]
+        handle = proj.register_forward_pre_hook(lambda _, args: (mixed,))
+        expected = model(ids)[0]
+        handle.remove()
+        with watcher.ablate({(1, 1)}, "mean", reference=lambda: model(ids), same=True):
+            off = model(ids)[0]
+        with watcher.ablate({(1, 1)}, "mean", reference=lambda: model(ids)):
+            whole = model(ids)[0]
+    assert (off - expected).abs().max() < 1e-12 < 1e-4 < (whole - expected).abs().max()
+
+
 def short(watcher: Watcher, model: Any, mode: Any) -> None:
     """Replacements from sequences of 3 tokens, for one of 9."""
     with torch.no_grad(), watcher.ablate({(0, 1)}, mode, reference=lambda: model(IDS[:2, :3])):
@@ -122,6 +148,12 @@ def short(watcher: Watcher, model: Any, mode: Any) -> None:
         (lambda w, m: w.ablate({(0, 7)}).__enter__(), ValueError, "layer 0 has heads 0 to 3"),
         (lambda w, m: w.ablate(set()).__enter__(), ValueError, "name at least one"),
         (lambda w, m: w.ablate({(0, 1)}, "mean").__enter__(), ValueError, "needs reference="),
+        (lambda w, m: w.ablate({(0, 1)}, same=True).__enter__(), ValueError, "only for mode='mean', not 'zero'"),
+        (
+            lambda w, m: w.ablate({(0, 1)}, "mean", reference=lambda: m(IDS[:1]), same=True).__enter__(),
+            ValueError,
+            "here is only one",
+        ),
         (
             lambda w, m: w.ablate({(0, 1)}, "nought").__enter__(),
             ValueError,

@@ -255,11 +255,13 @@ class Watcher:
         mode: Mode | str = "zero",
         reference: Callable[[], Any] | None = None,
         draw: int = 0,
+        same: bool = False,
     ) -> Iterator[None]:
         """Inside this block the model runs, in this thread, with z of these heads (before W_O) replaced.
 
-        zero: z = 0. mean: z averaged over all sequences of a reference batch, at each position; take others than the
-        input's, since a mean of n that holds a sequence itself says too small an effect, by 1/n or so. resample: z of
+        zero: z = 0. mean: z averaged over all sequences of a reference batch, at each position; where that batch is the
+        input itself, row for row, say same=True, and each sequence is left out of its own mean: a mean of n that holds
+        it says too small an effect, by 1/n or so. What the input is, is not compared by itself. resample: z of
         another sequence of that batch (the `draw`-th seeded shuffle). `reference` runs the model on that batch, which
         has the same number of positions, and for resample of sequences, as the input: `lambda: model(batch)`.
         """
@@ -273,14 +275,17 @@ class Watcher:
             z: dict[str, Tensor] | None = None
             if mode not in MODES:
                 raise ValueError(f"there is no ablation mode {mode!r}; there are: {', '.join(MODES)}")
+            if same and mode != "mean":
+                raise ValueError(f"same=True is only for mode='mean', not {mode!r}: leave it out")
             if mode != "zero":
                 if reference is None:
                     raise ValueError(f"mode={mode!r} needs reference=, a function that runs the model on a batch")
                 with torch.no_grad(), recording(*(f"blocks.{layer}.attn.hook_z" for layer, _ in chosen)) as seen:
                     reference()
                 z = dict(seen)
-            # which of them the model will read is not known here: the mean is over all of the reference
-            own = torch.full((1,), -1, device=next(iter(z.values())).device) if mode == "mean" and z else None
+            # which of them the model will read is not known here: the mean is over all of the reference, unless said
+            plain = mode == "mean" and not same
+            own = torch.full((1,), -1, device=next(iter(z.values())).device) if plain and z else None
             edits = plan(chosen, mode, z, own, draw)
             if z is not None:
                 edits = [replace(edit, instead=Fitting(edit.instead)) for edit in edits]

@@ -1,6 +1,6 @@
 """Small models as others write them: Hugging Face families with random weights, and a GPT in nanoGPT's words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import torch.nn.functional as F
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
+
+from tracer.watching import calls
 
 hf: Any = transformers
 TEXT: dict[str, Any] = {
@@ -41,6 +43,14 @@ FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "vit": lambda: (hf.ViTModel, hf.ViTConfig(
         hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, image_size=16, patch_size=4)),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nobody_listens() -> Iterator[None]:
+    """A recorder that a test leaves open would be seen by the tests after it."""
+    yield
+    left, calls._LISTENING[:] = list(calls._LISTENING), []
+    assert not left
 
 
 def family(name: str, kernel: str = "sdpa", **changes: Any) -> Any:

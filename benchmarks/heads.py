@@ -43,7 +43,7 @@ def one_head_at_a_time(q: Tensor, k: Tensor, scale: float) -> list[tuple[Tensor,
 
 def contenders(batch: int, pos: int, head: int, d_head: int) -> dict[str, Callable[[], object]]:
     q, k, v = (torch.randn(batch, pos, head, d_head) for _ in range(3))
-    heads_first = [t.transpose(1, 2) for t in (q, k, v)]
+    queries, keys, values = (t.transpose(1, 2) for t in (q, k, v))
     scale = d_head**-0.5
     left, right = torch.randn(8, min(MAX_ROWS, pos), d_head), torch.randn(8, pos, d_head)
     out = left @ right.mT
@@ -52,7 +52,7 @@ def contenders(batch: int, pos: int, head: int, d_head: int) -> dict[str, Callab
         "with z": lambda: stats(q, k, scale=scale, v=v),
         "explicit": lambda: explicit(q, k, scale),
         "one by one": lambda: one_head_at_a_time(q, k, scale),
-        "plain": lambda: F.scaled_dot_product_attention(*heads_first, is_causal=True),
+        "plain": lambda: F.scaled_dot_product_attention(queries, keys, values, is_causal=True),
         "product": lambda: torch.bmm(left, right.mT, out=out),
     }
 

@@ -25,7 +25,6 @@ def other() -> None:
     state["seed"] = state.get("seed", 0) + 1
 
 
-theme.apply()
 all_parts()
 st.button("Other data", on_click=other)
 st.button("Again")

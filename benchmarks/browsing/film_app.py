@@ -3,12 +3,10 @@
 import streamlit as st
 
 from benchmarks.scrubbing import packed
-from dashboard import theme
 from dashboard.shared.mount import all_parts, draw
 from tracer.pictures import atlas, pattern, scrubber
 
 st.set_page_config(layout="wide")
-theme.apply()
 all_parts()
 step = st.session_state.get("step", 99)
 film, shares = st.cache_resource(packed)()

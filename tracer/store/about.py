@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -64,6 +65,7 @@ class About:
         return Setting(self.row, self.period or 0, self.d_vocab or 0, causal=all(self.causal))
 
 
+@functools.lru_cache(256)
 def of_config(config: TrainConfig, d_vocab: int) -> About:
     """About a run that `tracer train` made."""
     n_ctx = config.model.n_ctx

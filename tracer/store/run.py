@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,11 @@ MOST_ADDED = 20_000
 """Added tokens: each is searched for by itself, which took gigabytes for a million of them."""
 
 
+@functools.lru_cache(256)
+def _config(text: str) -> TrainConfig:
+    return from_dict(TrainConfig, json.loads(text))
+
+
 class Run:
     """A run directory, opened for reading. Nothing in it is ever executed or unpickled.
 
@@ -76,7 +82,7 @@ class Run:
         if meta["format"] != FORMAT:
             raise NotARun(f"{self.name} was not trained by `tracer train`: its configuration is its author's")
         try:
-            return from_dict(TrainConfig, meta["config"])
+            return _config(json.dumps(meta["config"]))
         except (TypeError, ValueError) as error:
             raise NotARun(f"{self.dir / 'run.json'} holds a config of the wrong kind: {error}") from error
 
@@ -170,7 +176,7 @@ class Run:
             )
         return found
 
-    @cached_property
+    @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         path = self.dir / "tokenizer.json"
         try:

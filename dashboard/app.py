@@ -15,13 +15,17 @@ import streamlit as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 if __name__ == "__main__":
+    from dashboard import warming
+
+    warming.wait()
     from dashboard.frame import draw
 
     draw()
 else:
     from dashboard.access import guard
     from dashboard.first_response import routes
+    from dashboard.warming import lifespan
     from tracer.store.descriptors import raise_descriptors
 
     raise_descriptors()
-    app = st.App(__file__, middleware=[guard()], routes=routes())
+    app = st.App(__file__, middleware=[guard()], routes=routes(), lifespan=lifespan)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlparse
 from weakref import WeakKeyDictionary
 
+import psutil
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
     Browser,
@@ -110,6 +111,15 @@ def chromium_of(playwright: Playwright, executable: str) -> Iterator[Browser]:
     browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
     yield browser
     browser.close()
+
+
+def server_of(url: str) -> psutil.Process:
+    """The process that listens there."""
+    port = int(url.rpartition(":")[2])
+    listening = lambda child: any(  # noqa: E731
+        c.laddr.port == port and c.status == psutil.CONN_LISTEN for c in child.net_connections("inet")
+    )
+    return next(filter(listening, psutil.Process().children(recursive=True)))
 
 
 def settle(page: Page) -> None:

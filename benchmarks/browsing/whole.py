@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 from benchmarks.browsing.chrome import Tab
 from benchmarks.browsing.report import middle, ms, row, size, summed, table, worst
-from tests.browsing import READY, ROOT, served, settle
+from tests.browsing import READY, ROOT, served, server_of, settle
 
 INTERACTIONS, SESSIONS = 500, 20
 
@@ -45,15 +45,6 @@ def first_content(chrome: Browser, folder: Path) -> None:
     heavy = [name for name, there in (("torch", torch), ("Plotly", any("lotly" in u for u in fetched))) if there]
     said = f"{' and '.join(heavy) or 'neither torch nor Plotly'} loaded"
     row("command to first content (Runs)", ms(middle(took)), said, "2 s, neither loaded")
-
-
-def server_of(url: str) -> psutil.Process:
-    """The process that listens there."""
-    port = int(url.rpartition(":")[2])
-    listening = lambda child: any(  # noqa: E731
-        c.laddr.port == port and c.status == psutil.CONN_LISTEN for c in child.net_connections("inet")
-    )
-    return next(filter(listening, psutil.Process().children(recursive=True)))
 
 
 def megabytes(process: psutil.Process) -> float:

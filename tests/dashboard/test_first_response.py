@@ -8,8 +8,9 @@ from pathlib import Path
 from dashboard.first_response import index
 from dashboard.navigation import TITLES
 from dashboard.theme import STYLES
-from tests.browsing import served
+from tests.browsing import served, server_of
 from tests.dashboard.test_access import APP, get
+from tests.waiting import wait
 
 
 def test_every_page_brings_its_styles_and_fonts(tmp_path: Path) -> None:
@@ -22,3 +23,10 @@ def test_every_page_brings_its_styles_and_fonts(tmp_path: Path) -> None:
         fonts = re.findall(r'rel="preload" href="\./(app/static/[^"]+)" as="font"', text)
         assert len(fonts) == text.count('rel="preload"') == 2
         assert {get(url, f"/{font}").headers["Content-Type"] for font in fonts} == {"font/woff2"}
+
+
+def test_the_server_imports_while_nobody_is_there(tmp_path: Path) -> None:
+    with served(APP, tmp_path) as url:
+        loaded = Path(f"/proc/{server_of(url).pid}/maps")
+        wait(lambda: "numcodecs" in loaded.read_text())  # zarr's, which reading a trace takes
+        assert "libtorch" not in loaded.read_text()

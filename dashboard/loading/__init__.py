@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,8 @@ from tracer.analysis.training_curves import NORMAL
 from tracer.measures import SE
 from tracer.pictures import curves, step_heatmap
 from tracer.pictures.scales import head_label
-from tracer.store import ROOTS, Run, list_runs, open_run, resolve
+from tracer.store import ROOTS, Run, list_runs, open_run, remote, resolve
+from tracer.store.following import follow
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -43,6 +45,16 @@ def run(name: str) -> Run:
     opened = open_run(name)
     _ = opened.about  # every page asks for it: a damaged run.json is refused here
     return opened
+
+
+def fetch(url: str) -> Path:
+    """The copy of a run at a URL that somebody typed (an address names none), which is followed from now on."""
+    directory = remote.fetch(url)
+    if not (directory / "run.json").is_file():
+        names = ", ".join(one.name for one in list_runs(directory)) or "none that can be read"
+        raise ValueError(f"{url} is no run but a folder with runs ({names}): add the name of one")
+    follow(url)
+    return directory
 
 
 def is_there(name: str) -> bool:

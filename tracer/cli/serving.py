@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -25,8 +24,6 @@ APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
 FIRST_PORT = 8501
 SERVER_SECONDS = 60
-FOLLOW_SECONDS, RELIST_EVERY = 5, 12
-"""Live runs elsewhere are brought up to date this often; whole folders every twelfth time."""
 HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -35,6 +32,9 @@ def view(
     read_only: bool = False, browser: bool = True,
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
+    from tracer.store import remote
+    from tracer.store.following import follow
+
     roots, run = _where(runs)
     token = os.environ.get("MANYEYES_TOKEN") or ("" if host in HERE else secrets.token_urlsafe(24))
     settings = {
@@ -47,27 +47,11 @@ def view(
         say(f"manyeyes: {url}\nCtrl-C ends it.")
         if browser:
             webbrowser.open(url)
-        threading.Thread(target=_follow, args=(runs,), daemon=True).start()
+        for url in filter(remote.is_url, runs):
+            follow(url)
         with contextlib.suppress(KeyboardInterrupt):
             return server.wait()
     return 0
-
-
-def _follow(names: tuple[str, ...]) -> None:
-    """Bring what lies elsewhere up to date for as long as it is shown; what is out of reach stays as it was."""
-    from tracer.store import list_runs, remote
-
-    urls, turn = [name for name in names if remote.is_url(name)], 0
-    while urls:
-        time.sleep(FOLLOW_SECONDS)
-        turn += 1
-        for url in urls:
-            with contextlib.suppress(OSError, ValueError):
-                for run in list_runs(remote.place(url)):
-                    if run.live:
-                        run.refresh()
-                if turn % RELIST_EVERY == 0:  # new ones, and those that went on
-                    remote.fetch(url)
 
 
 def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:

@@ -284,7 +284,11 @@ def mirror_all(url: str, whole: bool = False) -> tuple[Path, dict[str, str]]:
     fs, root = _store(url := url.rstrip("/"))
     fs.invalidate_cache()
     at, broken = _place(f"{url}/run")[0].parent, {}
-    folders = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
+    try:
+        listed = fs.ls(root, detail=True)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{url} is not there: {error}") from error
+    folders = [str(info["name"]).rstrip("/") for info in listed if info["type"] == "directory"]
     for name in (folder.rpartition("/")[2] for folder in folders):
         try:
             if NAME.fullmatch(name) and fs.exists(f"{root.rstrip('/')}/{name}/run.json"):

@@ -14,6 +14,7 @@ from dashboard.shared.run_bar import short
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 from tracer.store import Run
+from tracer.store.remote import is_url
 from tracer.training.size import n_params, step_flops
 
 SIZES = {"n_layers": "Layers", "n_heads": "Heads", "d_model": "Width"}
@@ -174,12 +175,20 @@ def draw_open() -> None:
 
 
 def _draw_open_run() -> None:
-    """A directory anywhere on this machine."""
-    path = st.text_input("Path of a run directory", key="open_path", placeholder="/path/to/checkpoints/demo-0")
-    if not st.button("Open", key="open_other", icon=":material/folder_open:", disabled=not path.strip()):
+    """A directory anywhere on this machine, or a URL."""
+    path = st.text_input(
+        "Path or URL of a run directory", key="open_path", placeholder="/path/to/demo-0 or s3://bucket/runs/demo-0",
+        help="s3://, gs://, hf:// and ssh:// are read with your own credentials; a copy is kept on this machine, "
+        "weights are fetched when a page asks for them, and a live run is followed.",
+    ).strip()  # fmt: skip
+    if not st.button("Open", key="open_other", icon=":material/folder_open:", disabled=not path):
         return
-    directory = _home(path.strip())
     try:
+        if is_url(path):
+            with st.spinner(f"Fetching {path}"):
+                directory = loading.fetch(path)
+        else:
+            directory = _home(path)
         loading.run(str(directory))
     except (ValueError, OSError) as error:
         _draw_problem("open", str(error))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import dashboard, heads, models, recording, scrubbing, sweeps, training, watching, why
+from benchmarks import dashboard, heads, models, recording, scrubbing, sweeps, threads, training, watching, why
 
 ALL = {
     "dashboard": dashboard.main, "heads": heads.main, "models": models.main, "recording": recording.main,
-    "scrubbing": scrubbing.main, "sweeps": sweeps.main, "training": training.main,
+    "scrubbing": scrubbing.main, "sweeps": sweeps.main, "threads": threads.main, "training": training.main,
     "watching": watching.main, "why": why.main,
 }  # fmt: skip
 

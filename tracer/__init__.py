@@ -16,8 +16,12 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-# before torch is loaded: its idle threads then sleep; spinning, on cores that others use too, makes a step 40x slower
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Before torch is loaded: its idle threads sleep, after some microseconds of spinning. On two cores, a step of the demo:
+# 40 ms alone and 99 ms beside a second training; 60 and 74 if they sleep at once; with torch's default 40 and 100, at
+# times 1,600.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 if TYPE_CHECKING:
     from tracer import ablate, data, diagnosis, heads, measures, pictures, store

@@ -91,6 +91,20 @@ def _trace(directory: str, stamp: str) -> xr.Dataset:
         ) from error
 
 
+def updates(opened: Run) -> xr.Dataset | None:
+    """What was recorded at every update, in memory; None where only the trace has it, or it cannot be read."""
+    return _updates(str(opened.dir.resolve()), opened.stamp)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _updates(directory: str, stamp: str) -> xr.Dataset | None:
+    try:
+        found = open_run(directory).updates
+        return None if found is None or found.nbytes > MOST_MEASURES else found.load()
+    except (OSError, RuntimeError, ValueError, KeyError):  # the trace says as much, at fewer steps
+        return None
+
+
 def head_curves(opened: Run, measure: str) -> bytes:
     """A head measure over training, packed for the curves component."""
     return _head_curves(str(opened.dir.resolve()), opened.stamp, measure)

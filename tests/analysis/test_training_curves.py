@@ -228,3 +228,19 @@ def test_perplexity_of_an_exploded_loss_is_infinite_without_a_warning():
 
 def test_total_norm_is_the_norm_of_all_tensors_beyond_float32():
     assert training_curves.total_norm(np.array([[3.0, 4.0], [3e30, 4e30]], np.float32)) == pytest.approx([5.0, 5e30])
+
+
+def test_a_long_curve_is_drawn_by_its_extremes() -> None:
+    values = np.random.default_rng(0).normal(size=100_003)
+    values[777] = 50.0
+    values[4_000:6_500] = np.nan
+    places = training_curves.extremes(values, 50)
+    assert places.size <= 100 and (np.diff(places) > 0).all() and 777 in places
+    for i in range(50):
+        part = values[round(i * 100_003 / 50) : round((i + 1) * 100_003 / 50)]
+        kept = values[places[(places >= round(i * 100_003 / 50)) & (places < round((i + 1) * 100_003 / 50))]]
+        if np.isfinite(part).any():
+            assert (kept.min(), kept.max()) == (np.nanmin(part), np.nanmax(part))
+        else:
+            assert kept.size == 0
+    assert training_curves.extremes(values[:100], 50).tolist() == list(range(100))

@@ -21,6 +21,7 @@ from dashboard.loading.run_summaries import summary
 from dashboard.shared import head_scores
 from tests.dashboard.words import written
 from tracer import ablate
+from tracer.pictures.payload import MISSING
 from tracer.store import open_run
 
 Open = Callable[..., AppTest]
@@ -198,3 +199,14 @@ def test_a_live_run_of_others_shows_what_is_kept_so_far(
     assert sent(app, "scrubber")[2]["live"] and not app.exception
     shown = {m.label for m in open_page("training", run="patches").metric}
     assert "Time left" not in shown and "Took" not in shown
+
+
+def test_a_loop_of_others_shows_every_update(elsewhere: Path, open_page: Open, sent: Any) -> None:
+    run = tracer.open_run("gpt")
+    assert run.updates is not None and run.updates.sizes["step"] > run.trace.sizes["step"]
+    app = open_page("training", run="gpt")
+    for key, name in (("loss", "train_loss"), ("learning_rate", "learning_rate")):
+        head, arrays, _ = sent(app, key)
+        assert arrays["steps"].tolist() == run.updates.step.values.tolist()
+        line = head["lo"] + (head["hi"] - head["lo"]) * arrays["lines"][0] / (MISSING - 1)
+        np.testing.assert_allclose(line, run.updates[name].values, atol=1e-4 * (head["hi"] - head["lo"]))

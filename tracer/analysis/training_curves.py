@@ -11,6 +11,7 @@ Source: ours; Olsson et al. 2022 read these curves side by side and marked one w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -199,6 +200,19 @@ def by_chance(run: Run, step: int | None = None) -> float:
     from tracer.analysis.composition import random_composition
 
     return random_composition(*run.model(step).head_weights().W_Q.shape[2:])[0]
+
+
+def extremes(values: ArrayLike, parts: int) -> NDArray[np.intp]:
+    """Where, in order, each of so many equal parts is least and greatest: a long curve's picture, no spike of it lost.
+
+    All places if there are no more than twice as many as parts; a part without a finite value has none.
+    """
+    y = np.asarray(values, float)
+    if y.size <= 2 * parts:
+        return np.arange(y.size)
+    edges = np.linspace(0, y.size, parts + 1).round().astype(int)
+    held = [(a, part) for a, b in itertools.pairwise(edges) if np.isfinite(part := y[a:b]).any()]
+    return np.unique([a + at(part) for a, part in held for at in (np.nanargmin, np.nanargmax)]).astype(np.intp)
 
 
 def perplexity(loss: ArrayLike) -> NDArray[np.float64]:

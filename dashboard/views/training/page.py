@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,10 @@ FEW = 8
 LOSSES = {"train_loss": "train", "val_loss": "held-out"}
 COPYING = {"repeat_loss": "repeated", "first_copy_loss": "when new"}
 CONTEXT = {"icl_score": "ICL"}
+PACE = {"learning_rate": "learning rate", "tokens_per_second": "tokens a second"}
+"""Of every update, in runs that are watched."""
+PARTS = 400
+"""Of a curve of every update, each drawn by its extremes."""
 OFTEN_MISSING = {
     "training loss": ["train_loss"], "held-out loss": ["val_loss"], "copying": list(COPYING),
     "use of context": list(CONTEXT), "loss by position": ["loss_by_position"],
@@ -102,6 +106,7 @@ def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
         _draw_heads(run, trace, log_x, step, laid_over)
 
     lines = _over_seeds([run, *compared], traces)
+    each = {one.name: found for one in (run, *compared) if one.name in lines and (found := loading.updates(one))}
 
     def row(*sections: Section) -> None:
         """Sections side by side, those that hold something."""
@@ -111,13 +116,14 @@ def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
                 draw_one()
 
     row(
-        (LOSSES, lambda: _draw_loss(run, lines, log_x, step)),
+        (LOSSES, lambda: _draw_loss(run, lines, log_x, step, each)),
         (COPYING, lambda: _draw_copying(run, lines, log_x, step)),
     )
     row(
         (CONTEXT, lambda: _draw_context(lines, log_x, step)),
         (("loss_by_position",), lambda: _draw_positions(run, traces, step)),
     )
+    _draw_pace(each, log_x, step)
     _draw_missing(trace)
     draw_samples(run, step)
 
@@ -165,7 +171,21 @@ def _readable(compared: Run) -> dict[str, xr.Dataset]:
     return {compared.name: trace} if trace.sizes["step"] else {}
 
 
-def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+def _draw_pace(each: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+    """What a loop that is watched did at every update, beside its loss."""
+    shown = [name for name in PACE if any(head_scores.holds(found, name) for found in each.values())]
+    if not shown:
+        return
+    for column, name in zip(st.columns(2, gap="large"), shown, strict=False):
+        with column:
+            st.header(MEASURES[name].label, anchor=False)
+            st.caption(f"At every update.{_dashed(each, {})}")
+            _lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit), log_x, step)
+
+
+def _draw_loss(
+    run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None, each: dict[str, xr.Dataset]
+) -> None:  # fmt: skip
     nats = all(head_scores.predicts_tokens(trace) for trace in traces.values())
     shown = None
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
@@ -197,6 +217,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int |
         log_x,
         step,
         lift=lift,
+        each=each,
     )
 
 
@@ -233,15 +254,19 @@ def _lines(
     log_x: bool,
     step: int | None,
     lift=np.asarray,
+    each: Mapping[str, xr.Dataset] | None = None,
 ) -> None:
-    """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it."""
+    """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it.
+
+    `each`: by run, what holds some of them at every update, which is drawn instead.
+    """
     several, every, splits = len(traces) > 1, list(traces), list(names)
     held = [(run, name) for run, trace in traces.items() for name in names if head_scores.holds(trace, name)]
     labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
-    series = [(traces[run]["step"].values, lift(traces[run][name].values)) for run, name in held]
-    steps, values = rows.merge(series)
+    lines = [(name, _points(traces[run], (each or {}).get(run), name)) for run, name in held]
+    steps, values = rows.merge([(points["step"].values, lift(points[name].values)) for name, points in lines])
     band = [
-        rows.merge([(traces[run]["step"].values, lift(_end(traces[run], name, sign))) for run, name in held])[1]
+        rows.merge([(points["step"].values, lift(_end(points, name, sign))) for name, points in lines])[1]
         for sign in (-1, 1)
     ]
     if len(set(labels)) < len(labels):
@@ -252,6 +277,12 @@ def _lines(
                "dashes": [len(splits) - 1 - splits.index(name) for _, name in held]}  # fmt: skip
     blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values), **two)
     draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
+
+
+def _points(trace: xr.Dataset, each: xr.Dataset | None, name: str) -> xr.Dataset:
+    """What a line is drawn from: the trace, or every update, of which the extremes are enough."""
+    found = trace if each is None or not head_scores.holds(each, name) else each
+    return found.isel(step=training_curves.extremes(found[name].values, PARTS))
 
 
 def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:

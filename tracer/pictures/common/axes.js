@@ -35,7 +35,8 @@ function tickText(value, stride) {
     return value.toExponential(digits).replace(/\.0+e/, "e").replace("-", "−");
   }
   const places = [0, 1, 2, 3, 4, 5, 6, 7].find(exact) ?? 8;
-  return `${stride ? +value.toFixed(places) : +value.toPrecision(4)}`.replace("-", "−");
+  const shown = stride ? +value.toFixed(places) : +value.toPrecision(4);
+  return shown.toLocaleString("en-US", { maximumFractionDigits: 20 }).replace("-", "−");
 }
 
 /**

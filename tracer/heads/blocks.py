@@ -59,6 +59,11 @@ class HeadStats:
     def __getitem__(self, name: str) -> PerRow:
         return self.rows[name]
 
+    def sequences(self, at: slice) -> HeadStats:
+        """Of these sequences of the batch alone."""
+        z, thumbs = (None if part is None else part[at] for part in (self.z, self.thumbs))
+        return HeadStats({name: x[at] for name, x in self.rows.items()}, self.lse[at], self.max_logit[at], z, thumbs)
+
 
 class Sums(NamedTuple):
     """What a pass leaves of every row, before it is divided by `total`: all of them, or those of a tile."""

@@ -66,7 +66,11 @@ class ProbeRecorder:
         self.icl_every = config.icl_every
         self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
-        self.control_tokens = self.repeat.control[:CONTROL_ROWS].to(self.device)
+        control = self.repeat.control[:CONTROL_ROWS].to(self.device)
+        self.both = torch.cat([self.repeat_tokens, control])
+        """Probe R and its control, read in one pass."""
+        self.both_repeat = torch.cat([self.repeat_tokens, self.repeat_tokens[:CONTROL_ROWS]])
+        """The tokens by which keys are told: those of Probe R, for the control's rows too."""
         self.n_text, self.n_repeat = min(config.text_prompts, len(self.val)), config.repeat_prompts
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config
@@ -123,23 +127,20 @@ class ProbeRecorder:
         with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
         with recording(*QK_TAPS) as repeat:
-            read = _read(model, self.repeat_tokens)
-        with recording(*QK_TAPS) as control:
-            _read(model, self.control_tokens)
+            read = _read(model, self.both)
         repeat_losses = self._repeated(model, read)
         context = self._in_context(model) if with_context else {}
         model.train(training)
-        repeats, copies = self.repeat_tokens[:CONTROL_ROWS], self.repeat.second_copy
+        copies, n = self.repeat.second_copy, len(self.repeat_tokens)
         layers, scale = range(self.config.n_layers), self.config.scale
         per_layer, errors = [], []
         for layer in layers:
             q, k = model.qk_taps(layer)
-            of_text, of_repeat, of_control = (
+            of_text, of_both = (
                 stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]), only=rows)
-                for seen, tokens, rows in (
-                    (text, None, None), (repeat, self.repeat_tokens, copies), (control, repeats, copies),
-                )
-            )  # fmt: skip
+                for seen, tokens, rows in ((text, None, None), (repeat, self.both_repeat, copies))
+            )
+            of_repeat, of_control = of_both.sequences(slice(n)), of_both.sequences(slice(n, None))
             per_layer.append(probe_scores(of_text, of_repeat, of_control, copies))
             errors.append(probe_errors(of_text, of_repeat, of_control, copies))
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
@@ -172,7 +173,7 @@ class ProbeRecorder:
         """By row: the loss on the second copy, and (of the control's rows alone) on the new tokens before it."""
         period, found = self.repeat.period, {}
         for name, n_rows, at in (
-            ("repeat_loss", None, probes.predictable(period)),
+            ("repeat_loss", len(self.repeat_tokens), probes.predictable(period)),
             ("first_copy_loss", CONTROL_ROWS, probes.new_tokens(period)),
         ):
             x, z = (part[:n_rows] for part in read)

@@ -1,9 +1,9 @@
 """What recording costs: the demo trained with everything recorded, against the same loop with nothing around it.
 
-A record is forward passes without gradients over 16 x 64 tokens of text and 32 x 49 that repeat and, in the same pass, up
-to the last block's heads over 16 x 49 of their control; every 100 steps over 40 x 78 of text. That is 3800 tokens at
-most against 25 steps of 2048 tokens forward and backward, so its floor is 3800 / (25 * 3 * 2048) = 2.5 % of the time,
-plus writing.
+A record is forward passes without gradients over 16 x 64 tokens of text and 32 x 49 that repeat and, in the same pass,
+up to the last block's heads over 16 x 49 of their control; every 100 steps over 40 x 78 of text. That is 3800 tokens
+at most against 25 steps of 2048 tokens forward and backward, so its floor is 3800 / (25 * 3 * 2048) = 2.5 % of the
+time, plus writing.
 """
 
 from __future__ import annotations

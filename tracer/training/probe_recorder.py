@@ -71,7 +71,8 @@ class ProbeRecorder:
         """Probe R and its control, read in one pass."""
         self.both_repeat = torch.cat([self.repeat_tokens, self.repeat_tokens[:CONTROL_ROWS]])
         """The tokens by which keys are told: those of Probe R, for the control's rows too."""
-        self.n_text, self.n_repeat = min(config.text_prompts, len(self.val)), config.repeat_prompts
+        self.n_text = min(config.text_prompts, len(self.val))
+        self.n_repeat = min(config.repeat_prompts, len(self.repeat_tokens))
         self.width = min(config.pattern_ctx, n_ctx)
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
@@ -174,7 +175,7 @@ class ProbeRecorder:
         period, found = self.repeat.period, {}
         for name, n_rows, at in (
             ("repeat_loss", len(self.repeat_tokens), probes.predictable(period)),
-            ("first_copy_loss", CONTROL_ROWS, probes.new_tokens(period)),
+            ("first_copy_loss", len(self.both) - len(self.repeat_tokens), probes.new_tokens(period)),
         ):
             x, z = (part[:n_rows] for part in read)
             targets = self.repeat_tokens[:n_rows, at.start : at.stop + 1]

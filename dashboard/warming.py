@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 WANTED = ("dashboard.frame", "tracer.store.schema", "tracer.store.chunks", "xarray")
-"""0.8 s together, of which the reader would see each."""
+"""0.8 s together on a core of 2.3 GHz, which the reader would wait for."""
 
 
 def _import() -> None:
@@ -22,7 +22,8 @@ _IMPORTING = threading.Thread(name="warming", target=_import, daemon=True)
 @asynccontextmanager
 async def lifespan(_app: object) -> AsyncIterator[None]:
     """Begins with the server, which does not wait for it."""
-    _IMPORTING.start()
+    if _IMPORTING.ident is None:
+        _IMPORTING.start()
     yield
 
 

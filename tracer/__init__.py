@@ -16,9 +16,9 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-# Before torch is loaded: its idle threads sleep, after some microseconds of spinning. On two cores, a step of the demo:
-# 40 ms alone and 99 ms beside a second training; 60 and 74 if they sleep at once; with torch's default 40 and 100, at
-# times 1,600.
+# Before torch is loaded: its idle threads sleep, after some microseconds of spinning. On two cores, a step of the demo
+# takes 41 ms alone and 98 ms beside a second training; 60 and 74 if they sleep at once; 38 and 100 to 2,000 if they
+# spin as torch lets them (benchmarks/threads.py).
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")

@@ -205,6 +205,8 @@ def test_a_loop_of_others_shows_every_update(elsewhere: Path, open_page: Open, s
     run = tracer.open_run("gpt")
     assert run.updates is not None and run.updates.sizes["step"] > run.trace.sizes["step"]
     app = open_page("training", run="gpt")
+    told = {metric.label: metric.value for metric in app.metric}
+    assert told["Training loss"] == f"{float(run.updates.train_loss[-1]):.3f}"
     for key, name in (("loss", "train_loss"), ("learning_rate", "learning_rate")):
         head, arrays, _ = sent(app, key)
         assert arrays["steps"].tolist() == run.updates.step.values.tolist()

@@ -20,15 +20,12 @@ SMALL = 64 << 10
 def read_meta(directory: Path) -> dict[str, Any]:
     """run.json, or an error that says why this is not a run that can be opened."""
     path = directory / "run.json"
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        found = None
-    if found is None:
+    if not path.exists():
         what = "does not exist" if not directory.exists() else "has no run.json, so it is not a run directory"
         raise NotARun(f"{directory} {what}; `tracer ls` lists the runs under checkpoints/")
     from pydantic_core import from_json
 
+    found = path.stat()
     young = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < SETTLED
     if young or found.st_size > SMALL:
         return from_json(_checked(directory))

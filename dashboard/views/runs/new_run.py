@@ -185,7 +185,7 @@ def _draw_open_run() -> None:
         return
     try:
         if is_url(path):
-            with st.spinner(f"Fetching {path}"):
+            with st.spinner("Fetching the run"):
                 directory = loading.fetch(path)
         else:
             directory = _home(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,11 +25,13 @@ LARGE = 1e6
 
 
 def draw_facts(
-    run: Run, trace: xr.Dataset, chosen: int | None, beside: tuple[str, xr.Dataset] | None = None
+    run: Run, trace: xr.Dataset, chosen: int | None, each: Mapping[str, xr.Dataset],
+    beside: tuple[str, xr.Dataset] | None = None,
 ) -> None:  # fmt: skip
     """Losses and best head at the chosen step, the speed, and what is left; the line in the header says how it stands.
 
-    What nobody knows is left out. `beside`: the name and the trace of a second run, whose losses and head stand below.
+    What nobody knows is left out. `each`: by run, what it recorded at every update. `beside`: the name and the trace of
+    a second run, whose losses and head stand below.
     """
     about, row = run.about, head_scores.nearest(trace, chosen)
     with st.container(key="facts", horizontal=True):
@@ -38,12 +41,11 @@ def draw_facts(
         on_text = "Loss on text" if about.why_not("training") else "Held-out loss"
         for label, name in (("Training loss", "train_loss"), (on_text, "val_loss")):
             if head_scores.holds(trace, name):
-                of = _latest(trace, name, row)
-                loss = float(trace[name][of])
+                loss, of = _latest(trace, each.get(run.name), name, row)
                 perplexity = float(training_curves.perplexity(loss))
                 said = f"perplexity {_loss(perplexity, digits=1)}" if perplexity < LARGE else "perplexity above 10⁶"
-                earlier = f"at step {int(trace['step'][of]):,}" if trace["step"][of] != trace["step"][row] else ""
-                other = _other_loss(beside, name, chosen)
+                earlier = f"at step {of:,}" if of != int(trace["step"][row]) else ""
+                other = _other_loss(beside, each, name, chosen)
                 _fact(label, _loss(loss), other or earlier or (said if nats else None))
         _draw_striking(trace, row)
         if beside and head_scores.holds(beside[1], "induction"):
@@ -51,18 +53,21 @@ def draw_facts(
         _draw_pace(run, trace, about)
 
 
-def _latest(trace: xr.Dataset, name: str, row: int) -> int:
-    """The last row up to this one that holds a value: a loop that others wrote may end after its last batch."""
-    row %= trace.sizes["step"]
-    held = np.flatnonzero(np.isfinite(trace[name].values[: row + 1]))
-    return int(held[-1]) if held.size else row
+def _latest(trace: xr.Dataset, each: xr.Dataset | None, name: str, row: int) -> tuple[float, int]:
+    """The last value up to this row and its step: a loop that others wrote may end after its last batch."""
+    step = int(trace["step"][row])
+    found = each if each is not None and head_scores.holds(each, name) else trace
+    held = np.flatnonzero(np.isfinite(found[name].values) & (found["step"].values <= step))
+    return (float(found[name][held[-1]]), int(found["step"][held[-1]])) if held.size else (float("nan"), step)
 
 
-def _other_loss(beside: tuple[str, xr.Dataset] | None, name: str, chosen: int | None) -> str:
+def _other_loss(
+    beside: tuple[str, xr.Dataset] | None, each: Mapping[str, xr.Dataset], name: str, chosen: int | None
+) -> str:  # fmt: skip
     if beside is None or not head_scores.holds(beside[1], name):
         return ""
-    trace = beside[1]
-    return f"{beside[0]}: {_loss(float(trace[name][_latest(trace, name, head_scores.nearest(trace, chosen))]))}"
+    run, trace = beside
+    return f"{run}: {_loss(_latest(trace, each.get(run), name, head_scores.nearest(trace, chosen))[0])}"
 
 
 def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:

@@ -100,13 +100,14 @@ def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
         traces |= _readable(other)
     step = state.read().step
     laid_over = next((other for other in compared if other.name in traces), None)
-    draw_facts(run, trace, step, beside=None if laid_over is None else (laid_over.name, traces[laid_over.name]))
+    each = {one.name: found for one in (run, *compared) if (found := loading.updates(one)) is not None}
+    draw_facts(run, trace, step, each, None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):
         _draw_heads(run, trace, log_x, step, laid_over)
 
     lines = _over_seeds([run, *compared], traces)
-    each = {one.name: found for one in (run, *compared) if one.name in lines and (found := loading.updates(one))}
+    each = {name: found for name, found in each.items() if name in lines}
 
     def row(*sections: Section) -> None:
         """Sections side by side, those that hold something."""
@@ -179,7 +180,7 @@ def _draw_pace(each: dict[str, xr.Dataset], log_x: bool, step: int | None) -> No
     for column, name in zip(st.columns(2, gap="large"), shown, strict=False):
         with column:
             st.header(MEASURES[name].label, anchor=False)
-            st.caption(f"At every update.{_dashed(each, {})}")
+            st.caption(f"At every update.{_thinned(each)}{' A colour a run.' * (len(each) > 1)}")
             _lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit), log_x, step)
 
 
@@ -201,7 +202,7 @@ def _draw_loss(
             )
     own = "" if nats else " The loss is the one that its own training loop computes."
     st.caption(
-        f"{_measured_on(run, traces)}{own}{_bands(traces, LOSSES)}{_dashed(traces, LOSSES)}",
+        f"{_measured_on(run, traces)}{own}{_thinned(each)}{_bands(traces, LOSSES)}{_dashed(traces, LOSSES)}",
         help=UNITS if nats else None,
     )
     lift = training_curves.perplexity if shown == "perplexity" else np.asarray
@@ -281,8 +282,14 @@ def _lines(
 
 def _points(trace: xr.Dataset, each: xr.Dataset | None, name: str) -> xr.Dataset:
     """What a line is drawn from: the trace, or every update, of which the extremes are enough."""
-    found = trace if each is None or not head_scores.holds(each, name) else each
-    return found.isel(step=training_curves.extremes(found[name].values, PARTS))
+    if each is None or not head_scores.holds(each, name):
+        return trace
+    return each.isel(step=training_curves.extremes(each[name].values, PARTS))
+
+
+def _thinned(each: Mapping[str, xr.Dataset]) -> str:
+    many = any(found.sizes["step"] > 2 * PARTS for found in each.values())
+    return f" Drawn: of each {PARTS}th part, the least and the greatest." if many else ""
 
 
 def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:

@@ -36,7 +36,7 @@ function tickText(value, stride) {
   }
   const places = [0, 1, 2, 3, 4, 5, 6, 7].find(exact) ?? 8;
   const shown = stride ? +value.toFixed(places) : +value.toPrecision(4);
-  return shown.toLocaleString("en-US", { maximumFractionDigits: 20 }).replace("-", "−");
+  return (Math.abs(shown) < 1000 ? `${shown}` : shown.toLocaleString("en-US")).replace("-", "−");
 }
 
 /**

@@ -39,9 +39,11 @@ def test_runs_of_ours_are_not_told(open_page: Callable[..., AppTest]) -> None:
 
 
 def test_a_loss_says_which_step_it_is_of(elsewhere: Path, open_page: Callable[..., AppTest]) -> None:
+    """After the last of 6 updates there was no further batch: the last loss is that of weights after 5."""
     app = open_page("training", run="gpt")
-    trace = Run(elsewhere / "checkpoints" / "gpt").trace
-    losses = trace["train_loss"].values
+    run = Run(elsewhere / "checkpoints" / "gpt")
+    assert np.isnan(run.trace["train_loss"].values[-1]) and run.updates is not None
+    each = run.updates.sel(step=5)["train_loss"].item()
+    assert each != run.trace["train_loss"].values[-2]
     (shown,) = [metric for metric in app.metric if metric.label == "Training loss"]
-    assert np.isnan(losses[-1]) and shown.value == f"{losses[-2]:.3f}"
-    assert shown.delta == f"at step {int(trace['step'][-2])}"
+    assert (shown.value, shown.delta) == (f"{each:.3f}", "at step 5")

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 import transformers
 
+from tests import nano
+
 hf: Any = transformers
 WORDS = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": 0}
 TEXT: dict[str, Any] = WORDS | {
@@ -44,6 +46,7 @@ CAUSAL: dict[str, Callable[[], tuple[Any, Any]]] = {
     "Mixtral": lambda: (hf.MixtralForCausalLM, hf.MixtralConfig(**SHARED, num_local_experts=4)),
     "Qwen2-MoE": lambda: (hf.Qwen2MoeForCausalLM, hf.Qwen2MoeConfig(
         **SHARED, **EXPERTS, shared_expert_intermediate_size=16)),
+    "nanoGPT": lambda: (nano.GPT, nano.Config(block_size=64, vocab_size=50, n_layer=3)),
     "Qwen3-MoE": lambda: (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**SHARED, **EXPERTS, head_dim=6)),
 }  # fmt: skip
 NO_SDPA = ("Gemma 2", "BLOOM", "GPT-Neo")
@@ -53,8 +56,9 @@ NO_SDPA = ("Gemma 2", "BLOOM", "GPT-Neo")
 def causal(name: str, kernel: str | None = None) -> Any:
     """As if trained: gains and biases away from 1 and 0, heads far from uniform."""
     cls, config = CAUSAL[name]()
-    config._attn_implementation = kernel or ("eager" if name in NO_SDPA else "sdpa")
-    config._experts_implementation = "eager"  # the grouped kernel knows no float64
+    if name != "nanoGPT":
+        config._attn_implementation = kernel or ("eager" if name in NO_SDPA else "sdpa")
+        config._experts_implementation = "eager"  # the grouped kernel knows no float64
     with torch.random.fork_rng([]):
         torch.manual_seed(1)
         model = cls(config).double().eval().requires_grad_(False)

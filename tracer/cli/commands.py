@@ -93,7 +93,7 @@ def _view(args: list[str]) -> Callable[..., int]:
 
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
-        read_only: bool = not here, browser: bool = here and sys.stdin.isatty(),
+        read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -107,8 +107,11 @@ def _view(args: list[str]) -> Callable[..., int]:
             port: Default: the first free one from 8501.
             read_only: Let nobody start or stop anything, or name a path. Default: when others are let in.
             browser: Open the page. Default: when a person is at the terminal, and the page is for this machine.
+            build: Functions, as module:function, that may run to build models of runs that name the same ones
+                (`tracer.watch(..., build=...)`), from modules that can be imported from here. The code runs with your
+                rights.
         """
-        return serving.view(runs, host, port, read_only, browser)
+        return serving.view(runs, host, port, read_only, browser, build)
 
     return view
 
@@ -205,6 +208,7 @@ def sweep(
     steps: tuple[int, ...] | None = None,
     draws: int = 5,
     frozen: bool = False,
+    build: str | None = None,
     json: bool = False,
 ) -> int:
     """Switch every head off by itself at every snapshot, and keep what it costs in the run (`run.effects`).
@@ -217,14 +221,17 @@ def sweep(
         steps: Only these snapshots.
         draws: Other sequences that resample takes a replacement from, for a mean.
         frozen: Hold every pattern at the clean run's.
+        build: The function, as module:function, that builds the model, where the run names the same one; it runs.
         json: Print, as JSON, where the numbers are and what they are of.
     """
     from accelerate import PartialState
 
     from tracer.analysis.run_sweep import sweep_run
-    from tracer.store import open_run
+    from tracer.store import building, open_run
     from tracer.training.progress import Bar
 
+    if build:
+        building.allow(build)
     opened = open_run(run)
     try:
         with contextlib.nullcontext() if json else Bar("sweeping", "snapshots") as bar:

@@ -29,12 +29,13 @@ HERE = ("localhost", "127.0.0.1", "::1")
 
 def view(
     runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
-    read_only: bool = False, browser: bool = True,
+    read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
-    from tracer.store import remote
+    from tracer.store import building, remote
     from tracer.store.following import follow
 
+    building.allow(*build)
     roots, run = _where(runs)
     token = os.environ.get("MANYEYES_TOKEN") or ("" if host in HERE else secrets.token_urlsafe(24))
     settings = {

@@ -1,4 +1,4 @@
-"""What architectures of `transformers` call the parts of their residual stream: one row a family.
+"""What architectures of `transformers`, and nanoGPT, call the parts of their residual stream: one row a family.
 
 Names are all that a row says; that they compute what is meant is measured on the model itself (`stream_weights`).
 """
@@ -38,6 +38,8 @@ class Architecture:
     embed_norm: str | None = None
     has_positions: bool = False
     """Are positions added to the stream?"""
+    divides: bool = False
+    """Are scores divided by sqrt(d_head), though no module says so?"""
 
 
 _LLAMA = Architecture("model.layers", "model.norm", "model.embed_tokens", "self_attn", "input_layernorm")
@@ -46,7 +48,7 @@ _GPT2 = Architecture(
     "transformer.h", "transformer.ln_f", "transformer.wte", "attn", "ln_1", "c_proj", ("c_attn",), has_positions=True
 )
 ARCHITECTURES: dict[str, Architecture] = {
-    "gpt2": _GPT2,
+    "gpt2": _GPT2, "nanogpt": replace(_GPT2, divides=True),
     "gpt_neo": replace(_GPT2, attention="attn.attention", out="out_proj", into=("q_proj", "k_proj", "v_proj")),
     "gpt_neox": Architecture(
         "gpt_neox.layers", "gpt_neox.final_layer_norm", "gpt_neox.embed_in", "attention", "input_layernorm", "dense",
@@ -71,10 +73,30 @@ ARCHITECTURES: dict[str, Architecture] = {
 )  # fmt: skip
 
 
+NANOGPT = ("transformer.wte", "transformer.wpe", "transformer.h.0.attn.c_attn", "transformer.ln_f", "lm_head")
+"""What a model is known by that has no config of `transformers`."""
+
+
+def family_of(model: nn.Module) -> str | None:
+    """What its config says it is, or "nanogpt" where it is made of nanoGPT's parts; None for every other."""
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    if kind is None and all(_has(model, path) for path in NANOGPT):
+        return "nanogpt"
+    return None if kind is None else str(kind)
+
+
+def _has(model: nn.Module, path: str) -> bool:
+    try:
+        model.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
 def architecture_of(model: nn.Module) -> Architecture:
     """ValueError, with those that are known, for another family or one of its options that is no sum."""
     config: Any = getattr(model, "config", None)
-    kind = getattr(config, "model_type", None)
+    kind = family_of(model)
     known = ARCHITECTURES.get(str(kind))
     if known is None:
         raise ValueError(
@@ -90,7 +112,7 @@ def architecture_of(model: nn.Module) -> Architecture:
         if getattr(config, option, None) is value:
             raise ValueError(f"{kind} with {option}={value}: {why}, so the stream is no sum of what its parts write")
     width = getattr(config, "word_embed_proj_dim", None)
-    if width not in (None, config.hidden_size):
+    if width not in (None, getattr(config, "hidden_size", None)):
         raise ValueError(
             f"{kind} with word_embed_proj_dim={width}: embeddings are of another width than the stream of "
             f"{config.hidden_size}"

@@ -1,13 +1,14 @@
-"""Hugging Face causal language models, from a directory, from the hub, or from the weights that a run keeps.
+"""Causal language models of others: from a directory, from the hub, in memory, or from the weights that a run keeps.
 
-Nothing is executed and nothing is unpickled: only architectures that the transformers library itself knows
-(trust_remote_code stays off), only safetensors.
+Nothing that lies in a file is executed and nothing is unpickled: only architectures that the transformers library
+itself knows (trust_remote_code stays off), only safetensors; other code runs where a person names it.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from tracer.huggingface.wrapped import WrappedModel
+from tracer.store.building import Build, built
 from tracer.store.files import MOST_TOKENIZER, regular
 from tracer.store.layout import BrokenSnapshot
 from tracer.store.tensors import shapes, weight_files
-from tracer.watching.inputs import context
+from tracer.watching.inputs import context, logits_of
 from tracer.watching.tokens import Words
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -37,7 +39,8 @@ def load_hf(
 ) -> WrappedModel:  # fmt: skip
     """A causal language model from a local directory, from the hub, or in memory, as a model whose heads can be seen.
 
-    A model in memory is put in eval mode and otherwise used as it is, never changed.
+    A model in memory is put in eval mode and otherwise used as it is, never changed. It need not be of Hugging Face:
+    any module does that takes token ids and gives logits, nanoGPT's too, which gives all of them only with targets.
     `bos`: whether prompts begin with the start token (default: when the tokenizer has one; plain Hugging Face adds it
     for some architectures only, and what a head does on the first token depends on it).
     Errors: CannotOpen when there is no such model, no network, no safetensors, or code of its own would have to run.
@@ -50,17 +53,28 @@ def load_hf(
     return _foreign(made, tokenizer, bos)
 
 
-def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None) -> WrappedModel:
-    """The model of a run, from where its weights are (`source`) or from those kept in the run."""
+def rebuild(
+    meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[str, Tensor] | None, build: Build | None = None
+) -> WrappedModel:
+    """The model of a run, from where its weights are (`source`) or from those kept in the run.
+
+    `build`: what makes a model of others, around which the weights are put.
+    """
     if source is not None:
         path = _here(source["path"], source["revision"])
         made, tokenizer = from_pretrained(path, None), _tokenizer(path, None)
     else:
         assert weights is not None
+        made: Any = None
+        tokenizer = None
+        if build is not None:
+            made = built(build)
+            _refuse_others(made, weights)
         try:
-            made, tokenizer = _empty(meta["huggingface"], {name: x.shape for name, x in weights.items()}), None
+            made = _empty(meta["huggingface"], {name: x.shape for name, x in weights.items()}) if made is None else made
             missing, unexpected = made.load_state_dict(weights, strict=False)
-            made.tie_weights()
+            if hasattr(made, "tie_weights"):
+                made.tie_weights()
         except CannotOpen:
             raise
         except Exception as error:  # a stranger's config: transformers raises whatever it runs into
@@ -68,12 +82,23 @@ def rebuild(meta: dict[str, Any], source: dict[str, Any] | None, weights: dict[s
         tied = set(made.state_dict()) - {name for name, _ in made.named_parameters()}
         if unexpected or set(missing) - tied:
             raise BrokenSnapshot(
-                f"the weights of this step do not fit the model's config: {len(missing)} missing "
+                f"the weights of this step do not fit the model: {len(missing)} missing "
                 f"({', '.join(missing[:3])}), {len(unexpected)} unknown ({', '.join(unexpected[:3])})"
             )
-    foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None)
+    foreign = _foreign(made.eval().requires_grad_(False), tokenizer, None, meta.get("n_ctx"))
     foreign.bos = meta.get("bos")
     return foreign
+
+
+def _refuse_others(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """BrokenSnapshot where a tensor of the run has another shape in this model."""
+    there = model.state_dict()
+    if other := [name for name, x in weights.items() if name in there and there[name].shape != x.shape]:
+        name = other[0]
+        raise BrokenSnapshot(
+            f"the weights of this step are those of another model: {len(other)} differ in shape, the first is {name}: "
+            f"{list(weights[name].shape)} in the run, {list(there[name].shape)} in the model"
+        )
 
 
 def _here(name: str, revision: str | None) -> str:
@@ -97,10 +122,15 @@ def _here(name: str, revision: str | None) -> str:
     return str(Path(config).parent)
 
 
-def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> WrappedModel:
+def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None, n_ctx: int | None = None) -> WrappedModel:
+    """`n_ctx`: taken where the model doesn't say its own."""
     config: Any = getattr(model, "config", None)
     embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
     d_vocab = getattr(embedding, "num_embeddings", None) or getattr(config, "vocab_size", None)
+    run = _logits
+    if _takes_ids_alone(model):
+        run, seen = _how(model)
+        d_vocab = d_vocab or seen
     if not isinstance(d_vocab, int):
         raise CannotOpen(f"{type(model).__name__} does not say how many tokens it knows: it is no language model")
     words = Words(tokenizer)
@@ -109,12 +139,45 @@ def _foreign(model: nn.Module, tokenizer: Any, bos: bool | None) -> WrappedModel
     if bos and start is None:
         raise CannotOpen("bos=True, but this tokenizer has no start token and no end-of-text token to begin with")
     return WrappedModel(
-        model, n_ctx=context(model) or FAR, d_vocab=d_vocab, tokenizer=tokenizer, bos=start, run=_logits,
+        model, n_ctx=context(model) or n_ctx or FAR, d_vocab=d_vocab, tokenizer=tokenizer, bos=start, run=run,
     )  # fmt: skip
 
 
 def _logits(model: nn.Module, tokens: Tensor) -> Any:
     return model(input_ids=tokens, use_cache=False)
+
+
+def _takes_ids_alone(model: nn.Module) -> bool:
+    """Not in the way of `transformers`, whose models are called with input_ids=."""
+    taken = inspect.signature(model.forward).parameters.values()
+    return not any(one.name == "input_ids" or one.kind is inspect.Parameter.VAR_KEYWORD for one in taken)
+
+
+def _alone(model: nn.Module, tokens: Tensor) -> Any:
+    return model(tokens)
+
+
+def _with_targets(model: nn.Module, tokens: Tensor) -> Any:
+    return model(tokens, tokens)
+
+
+@torch.no_grad()
+def _how(model: nn.Module) -> tuple[Callable[[nn.Module, Tensor], Any], int]:
+    """The way to call it that gives logits of every token, and of how many tokens they are."""
+    tokens = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    trouble = ""
+    for way in (_alone, _with_targets):
+        try:
+            logits = logits_of(way(model, tokens), tokens)
+        except Exception as error:  # somebody's code, called in a way that it may not be made for
+            trouble = trouble or f": {type(error).__name__}: {_first_line(error)}"
+            continue
+        if logits is not None:
+            return way, logits.shape[-1]
+    raise CannotOpen(
+        f"{type(model).__name__} gives no logits [batch pos d_vocab] for token ids [batch pos], alone or with targets"
+        f"{trouble}. For other models use tracer.watch(model)"
+    )
 
 
 def from_pretrained(name: str, revision: str | None) -> Any:

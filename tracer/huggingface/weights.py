@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
 
 def embedding(model: Any, tokens: Tensor | None = None) -> Tensor:
     """[d_vocab d_model], or that of tokens: as it enters the stream, multiplied and normed as the model does."""
-    known, config = architecture_of(model), model.config
+    known, config = architecture_of(model), getattr(model, "config", None)
     module = model.get_submodule(known.embed)
     rows = _precise(module.weight.detach() if tokens is None else module.weight.detach()[tokens])
     times = getattr(config, "embedding_multiplier", None) or 1.0
@@ -46,10 +47,10 @@ def embedding(model: Any, tokens: Tensor | None = None) -> Tensor:
 
 
 def unembedding(model: Any) -> Unembedding:
-    known, config = architecture_of(model), model.config
+    known, config = architecture_of(model), getattr(model, "config", None)
     parent, _, last = known.final.rpartition(".")
     final = getattr(model.get_submodule(parent), last, None)
-    head = model.get_output_embeddings()
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else model.lm_head
     bias = getattr(head, "bias", None)
     return Unembedding(
         None if final is None else norm_of(final, known.final), _precise(head.weight.detach()).T,
@@ -74,7 +75,10 @@ def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
         for name in (known.norm, known.out_norm)
     )
     q_norm, k_norm = (_own_norm(getattr(attention, name, None), layer, d_head) for name in known.own_norms)
-    scale = next((float(x) for name in ("scaling", "inv_norm_factor") if (x := getattr(attention, name, None))), 1.0)
+    scale = next(
+        (float(x) for name in ("scaling", "inv_norm_factor") if (x := getattr(attention, name, None))),
+        d_head**-0.5 if known.divides else 1.0,
+    )
     return AttentionWeights(
         W_Q, W_K, W_V, rearrange(out[0], "(head d) d_model -> head d d_model", head=layer.n_heads), scale,
         b_Q, b_K, b_V, out[1], norm, q_norm, k_norm, out_norm, residual_times(model),
@@ -84,24 +88,27 @@ def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
 
 def residual_times(model: Any) -> float:
     """What a layer's output is multiplied by before it is added (Granite)."""
-    return float(getattr(model.config, "residual_multiplier", None) or 1.0)
+    return float(getattr(getattr(model, "config", None), "residual_multiplier", None) or 1.0)
+
+
+EPS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
+"""Tried of a norm that does not name its own."""
 
 
 def norm_of(module: nn.Module, name: str) -> Norm:
     """A norm of d_model, or ValueError where it computes something else."""
     weight, bias = (None if (x := getattr(module, kind, None)) is None else _precise(x.detach())
                     for kind in ("weight", "bias"))  # fmt: skip
-    eps = next(
-        (float(x) for kind in ("eps", "variance_epsilon") if (x := getattr(module, kind, None)) is not None), 0.0
-    )
+    eps = [float(x) for kind in ("eps", "variance_epsilon") if (x := getattr(module, kind, None)) is not None][:1]
     gains = [weight] if weight is None else [weight, 1 + weight]  # Gemma keeps what is added to 1
     width = len(weight) if weight is not None else 8
     like = next(module.parameters(), torch.empty(0))
-    x = torch.linspace(-2, 3, 2 * width, device=like.device, dtype=like.dtype).reshape(2, width).sin() * 3
-    wanted = _precise(module(x))
-    for gain in gains:
-        found = Norm(eps, isinstance(module, nn.LayerNorm), gain, bias)
-        if torch.allclose(found(_precise(x)), wanted, rtol=1e-4 if like.dtype == torch.float32 else 2e-2, atol=1e-5):
+    x = torch.linspace(-2, 3, 2 * width, device=like.device, dtype=like.dtype).reshape(2, width).sin()
+    x = torch.cat([3 * x, x / 300])  # of the small ones eps is a part
+    wanted, rtol = _precise(module(x)), 1e-4 if like.dtype == torch.float32 else 2e-2
+    for gain, small, centre in itertools.product(gains, eps or EPS, (isinstance(module, nn.LayerNorm), True)):
+        found = Norm(small, centre, gain, bias)
+        if torch.allclose(found(_precise(x)), wanted, rtol=rtol, atol=1e-5):
             return found
     raise ValueError(f"{name} is a {type(module).__name__}, which computes neither LayerNorm nor RMSNorm")
 

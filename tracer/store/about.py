@@ -11,6 +11,7 @@ from tracer.config import TrainConfig
 from tracer.huggingface.architectures import ARCHITECTURES
 from tracer.measures import Setting, period, probe_words
 from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
+from tracer.store import building
 
 Kind = Literal["trained", "watched", "opened"]
 """Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`: a fact
@@ -77,9 +78,11 @@ def of_config(config: TrainConfig, d_vocab: int) -> About:
 
 def of_meta(meta: dict[str, Any]) -> About:
     """About a run of another's model, from its run.json."""
-    layers, rebuilds = meta["layers"], bool(meta.get("huggingface"))
-    family = str((meta.get("huggingface") or {}).get("model_type"))
+    layers, rebuilds = meta["layers"], bool(meta.get("huggingface") or building.allowed(meta))
+    family = str((meta.get("huggingface") or {}).get("model_type") or meta.get("family") or meta.get("class"))
     known, no_code = ARCHITECTURES.get(family), "" if rebuilds else "The code of this model is not in the run"
+    if no_code and meta.get("build"):
+        no_code += f" (where you trust it: `manyeyes --build {meta['build']}`)"
     no_stream = no_code or ("" if known else f"What the parts of a {family} write to the residual stream is not known.")
     turned = f"Positions of a {family} are in the scores of queries and keys; no position is a vector of its own."
     return About(

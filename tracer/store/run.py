@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.config import ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
 from tracer.measures.abilities import Asked
-from tracer.store import about, remote
+from tracer.store import about, building, remote
 from tracer.store.effects import read_effects
 from tracer.store.files import MOST_TOKENIZER, checksum, read_bytes, read_lines
 from tracer.store.layout import (
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from tracer.model.protocol import HeadModel
+    from tracer.store.building import Build
 
 ROOTS = tuple(map(Path, filter(None, os.environ.get("MANYEYES_RUNS", "").split(os.pathsep)))) or (Path("checkpoints"),)
 """The folders that runs are looked for in: checkpoints/, or those of MANYEYES_RUNS, with ":" between them."""
@@ -188,11 +189,12 @@ class Run:
         except (OSError, ValueError) as error:
             raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
 
-    def model(self, step: int | None = None, *, clamps: bool = True) -> HeadModel:
+    def model(self, step: int | None = None, *, clamps: bool = True, build: Build | None = None) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
-        Of a run of ours it is a `tracer.Transformer`, of a Hugging Face model a `WrappedModel`. It is the model as it
-        was trained, with the clamps of that step; `clamps=False` lets them go.
+        Of a run of ours it is a `tracer.Transformer`, of every other model a `WrappedModel`. It is the model as it was
+        trained, with the clamps of that step; `clamps=False` lets them go. `build`: the function, or its name as
+        `module:function`, that builds a model whose code is in no library; the run's weights are put into it.
         """
         steps = self.steps
         if not steps:
@@ -206,16 +208,18 @@ class Run:
         meta = self.meta
         if meta["format"] == FORMAT:
             return self._own_model(step, clamps)
-        if not meta.get("huggingface"):
+        build = build or building.allowed(meta)
+        if not build and not meta.get("huggingface"):
+            known = meta.get("build") or "mymodule:make_model"
             raise ValueError(
-                f"{self.name} was recorded from a {meta.get('class')}, whose code is not in the run, so its weights "
-                f"cannot be turned into a model here. Where the code is, `tracer.watch(model)` shows and ablates its "
-                f"heads"
+                f"{self.name} was recorded from a {meta.get('class')}, whose code is not in the run. Where the code "
+                f"is, and where you trust it: run.model(step, build={known!r}), or {building.SETTING}={known}"
             )
         from tracer.huggingface.loading import rebuild
 
         source = meta.get("sources", {}).get(str(step))
-        return rebuild(meta, source=source, weights=None if source else load_tensors(snapshot_path(self.dir, step)))
+        weights = None if source else load_tensors(snapshot_path(self.dir, step))
+        return rebuild(meta, source, weights, None if meta.get("huggingface") else build)
 
     def _own_model(self, step: int, clamped: bool) -> HeadModel:
         from dataclasses import replace

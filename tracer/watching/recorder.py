@@ -45,7 +45,7 @@ from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks, sharded
 from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import bare
-from tracer.watching.snapshots import Snapshots
+from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnRecord, Telling
 from tracer.watching.tokens import Words
 from tracer.watching.updates import Update, moved_by, unknown
@@ -61,9 +61,10 @@ class LoopRecorder:
 
     def __init__(
         self, model: nn.Module, run: str | Path, tokenizer: Any = None, *, share: float = SHARE,
-        every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0, held_out: Any = None,
-        start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
-        on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
+        every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0, build: str | None = None,
+        held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
+        track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
+        on_finding: OnFinding | None = None,
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -72,6 +73,7 @@ class LoopRecorder:
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
+        self._facts: dict[str, Any] = {"kind": "watched"} | (rebuilding(self.model, build) if build else {})
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
@@ -231,7 +233,7 @@ class LoopRecorder:
         inputs = kept(self.model, Inputs.of(args, kwargs), self.rows, self.ranks, self.dir if self._resumes else None)
         self.pace.device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
         self.probing = Probing(
-            self.model, self.dir, inputs, self.words, {"kind": "watched"}, self.held_out,
+            self.model, self.dir, inputs, self.words, self._facts, self.held_out,
             ranks=self.ranks, resumes=self._resumes,
         )  # fmt: skip
         self._measure()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
-from tracer.store import RunWriter
+from tracer.store import RunWriter, building
 from tracer.watching.sites import plain
 
 
@@ -17,7 +19,7 @@ class Snapshots:
         """The step of the latest."""
 
     def take(self, writer: RunWriter | None, step: int, last: bool) -> None:
-        if writer is None or not writer.meta["huggingface"]:
+        if writer is None or not (writer.meta["huggingface"] or writer.meta.get("build")):
             return
         weights = distinct(self._model.state_dict())
         megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6
@@ -36,3 +38,21 @@ def distinct(weights: dict[str, Tensor]) -> dict[str, Tensor]:
             seen.add(mark)
             kept[plain(name)] = x
     return kept
+
+
+def rebuilding(model: nn.Module, build: str) -> dict[str, Any]:
+    """What run.json says of it; ValueError where `build` makes another model than the one that is trained, or one that
+    gives no logits for tokens."""
+    from tracer.huggingface.architectures import family_of
+    from tracer.huggingface.loading import load_hf
+
+    made = building.built(build)
+    ours, theirs = ({plain(name): tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, made))
+    if wrong := [name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)]:
+        name = wrong[0]
+        raise ValueError(
+            f"build={build!r} builds another model than the one that is trained: {len(set(wrong))} tensors differ, the "
+            f"first is {name}: {list(theirs.get(name, ())) or 'none'} there, {list(ours.get(name, ())) or 'none'} here"
+        )
+    load_hf(made).release()
+    return {"build": build, "family": family_of(made)}

@@ -30,9 +30,9 @@ def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
 @overload
 def watch(
     model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
-    rows: int = 8, snapshot_mb: float = 500.0, held_out: Any = None, start_step: int | None = None,
-    max_logits: Looks = "share", track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    rows: int = 8, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
+    start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
+    on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
 ) -> LoopRecorder: ...  # fmt: skip
 
 
@@ -44,7 +44,9 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     With `run`: call `.step(loss)` once an update (`LoopRecorder`), and `checkpoints/<run>` fills up and can be looked
     at live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
     `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
-    first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models. `held_out`:
+    first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models, and of
+    those that `build` names how to build: `module:function`, without arguments, so that pages can run them later on
+    other prompts. Only the name is written; see `tracer.store.building` for who may run it. `held_out`:
     a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a mapping of them),
     or a loader of such batches, of which the first 8 are kept: every record then has the loss on it (`val_loss`).
     `start_step`: updates that were made before, by a job that this one resumes; over 0 its run is gone on with.

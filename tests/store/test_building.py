@@ -109,7 +109,7 @@ def test_another_model_is_refused_before_anything_is_trained(loop: Path) -> None
 def test_weights_of_another_shape_are_refused(loop: Path) -> None:
     with pytest.raises(ValueError, match=r"differ in shape, the first is .*: .96. in the run, .48. in the model"):
         tracer.open_run("theirs").model(build=lambda: nano.GPT(nano.Config(n_embd=16)))
-    with pytest.raises(ValueError, match="the weights of this step do not fit the model: [0-9]+ missing .*transformer.h.2.*, 0 unknown"):
+    with pytest.raises(ValueError, match=r"do not fit the model: 12 missing .transformer.h.2.*, 0 unknown"):
         tracer.open_run("theirs").model(build=lambda: nano.GPT(nano.Config(n_layer=3)))
-    with pytest.raises(ValueError, match="0 missing .* [0-9]+ unknown .transformer.h.0.*bias"):
+    with pytest.raises(ValueError, match=r"0 missing .* 9 unknown .transformer.h.0.*bias"):
         tracer.open_run("theirs").model(build=lambda: nano.GPT(nano.Config(n_layer=2, bias=False)))

@@ -80,7 +80,8 @@ def rebuild(
         except Exception as error:  # a stranger's config: transformers raises whatever it runs into
             raise BrokenSnapshot(f"no model can be made of the run's config: {_first_line(error)}") from error
         tied = set(made.state_dict()) - {name for name, _ in made.named_parameters()}
-        if unexpected or set(missing) - tied:
+        missing = [name for name in missing if name not in tied]
+        if unexpected or missing:
             raise BrokenSnapshot(
                 f"the weights of this step do not fit the model: {len(missing)} missing "
                 f"({', '.join(missing[:3])}), {len(unexpected)} unknown ({', '.join(unexpected[:3])})"

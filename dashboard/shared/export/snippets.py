@@ -57,6 +57,12 @@ def _training(view: View) -> str:
     return f"{_opened(view)}\n{_recorded(view, list(dict.fromkeys([*TRAINING, view.selection.measure])))}"
 
 
+def rebuilt(run: Run, step: int) -> str:
+    """The call that makes a run's model; `build` where only a function of the reader's can."""
+    build = run.meta.get("build")
+    return f"model({step}, build={build!r})" if build else f"model({step})"
+
+
 def _gradients(view: View) -> str:
     return f"{_opened(view)}\n{_recorded(view, list(GRADIENTS))}"
 
@@ -84,7 +90,7 @@ def _circuits(view: View) -> str:
     layer, head = view.head
     return "\n".join([
         _opened(view, "from tracer.analysis.composition import composition"),
-        f"W_Q, W_K, W_V, W_O, *_ = run.model({view.step}).head_weights()",
+        f"W_Q, W_K, W_V, W_O, *_ = run.{rebuilt(view.run, view.step)}.head_weights()",
         f'composition("k", W_Q, W_K, W_V, W_O)[:, :, {layer}, {head}]  # what L{layer}H{head} reads by its keys',
     ])  # fmt: skip
 
@@ -109,7 +115,7 @@ def _find(view: View) -> str:
         )
     kind = f"{view.selection.looks!r}, {view.head}"
     return "\n".join([
-        _opened(view, *imports), text, f"found = search(run.model({view.step}), tokens)",
+        _opened(view, *imports), text, f"found = search(run.{rebuilt(view.run, view.step)}, tokens)",
         f"strongest(found, {kind}) + typical(found, {kind})",
     ])  # fmt: skip
 
@@ -120,10 +126,11 @@ def _ablate(view: View) -> str:
         return _training(view)
     if view.selection.mode == "mean":
         rest += ", reference=batches(run).reference('repeat', 'mean')"
+    given = f"run.{rebuilt(view.run, view.step)}, repeat.tokens"
     if off:
-        done = f"effect(run.model({view.step}), repeat.tokens, {list(off)}, {rest}).over(repeat.predictable)"
+        done = f"effect({given}, {list(off)}, {rest}).over(repeat.predictable)"
     else:
-        done = f"sweep(run.model({view.step}), repeat.tokens, {rest}, positions=repeat.predictable, interval=True)"
+        done = f"sweep({given}, {rest}, positions=repeat.predictable, interval=True)"
     name = "effect" if off else "sweep"
     imports = f"from tracer.ablate import {name}", "from tracer.analysis.eval_sequences import batches"
     return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", f"found = {done}", "found"])

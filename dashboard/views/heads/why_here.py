@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import patterns
+from dashboard.shared.export.snippets import rebuilt
 from dashboard.shared.figures import plain, step_axis, stops
 from dashboard.shared.plots import plot, table
 from dashboard.views.heads import why_data
@@ -203,7 +204,7 @@ def snippet(run: Run, step: int, tokens: tuple[int, ...], head: Head, at: Cell) 
     """Lines that compute the matrix again, for the runs under checkpoints/ where the reader works."""
     return "\n".join([
         "import torch", "import tracer", "",
-        f"model = tracer.open_run({f'checkpoints/{run.name}'!r}).model({step})",
+        f"model = tracer.open_run({f'checkpoints/{run.name}'!r}).{rebuilt(run, step)}",
         f"tokens = torch.tensor([{list(tokens[: at[0] + 1])}])",
         f"found = tracer.why(model, tokens, layer={head[0]}, head={head[1]}, query={at[0]}, key={at[1]})",
         "found.above.to_pandas()  # what each pair adds for this key; found.sum() is the model's score",

@@ -1,11 +1,12 @@
 """Grouped heads, masks, outputs and thumbnails against patterns made by hand in float64."""
 
 import math
+from typing import NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.heads.fields import field
@@ -230,39 +231,68 @@ def test_what_cannot_be_is_named(shapes: dict, options: dict, message: str) -> N
         stats(torch.zeros(shapes["q"]), torch.zeros(shapes["k"]), scale=1.0, **options)
 
 
+class Case(NamedTuple):
+    """What a random example is made of; short, so that a report of a failure has room for its reason."""
+
+    sizes: tuple[int, int, int]
+    """Sequences, queries, keys."""
+    kv_head: int
+    group: int
+    mask: tuple[int, ...] | None
+    """Its shape."""
+    added: bool
+    """Whether the mask is added to the scores, and not only true or false."""
+    visible: float
+    """The share of its entries that hide no key, about."""
+    causal: bool
+    block_scores: int | None
+    thumbs: int
+    seed: int
+
+    def tensors(self) -> tuple[Tensors, torch.Tensor | None]:
+        q_k_v = qkv(*self.sizes, self.kv_head * self.group, self.kv_head, d=4, seed=self.seed)
+        if self.mask is None:
+            return q_k_v, None
+        generator = torch.Generator().manual_seed(self.seed)
+        mask = torch.rand(self.mask, generator=generator) < self.visible
+        if self.added:
+            mask = torch.randn(self.mask, generator=generator).masked_fill(~mask, -math.inf)
+        return q_k_v, mask
+
+
 @st.composite
 def cases(draw):
     batch, query_pos, key_pos = draw(st.integers(1, 3)), draw(st.integers(1, 12)), draw(st.integers(1, 12))
     if draw(st.booleans()):
         key_pos = query_pos
     kv_head, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    whole = (batch, kv_head * group, query_pos, key_pos)
-    kind, seed = draw(st.sampled_from(["none", "bool", "float"])), draw(st.integers(0, 9))
-    shape = tuple(n if draw(st.booleans()) else 1 for n in whole)[draw(st.integers(0, 3)) :]
-    generator = torch.Generator().manual_seed(seed)
-    mask = None
-    if kind != "none":
-        mask = torch.rand(shape, generator=generator) < draw(st.sampled_from([0.3, 0.9]))
-    if kind == "float" and mask is not None:
-        mask = torch.randn(shape, generator=generator).masked_fill(~mask, -math.inf)
-    return (
-        qkv(batch, query_pos, key_pos, kv_head * group, kv_head, d=4, seed=seed),
-        {"mask": mask, "causal": draw(st.booleans())},
-        draw(st.sampled_from([None, 1, 5, 30, 200])),
-        draw(st.integers(1, 13)),
+    shape = tuple(n if draw(st.booleans()) else 1 for n in (batch, kv_head * group, query_pos, key_pos))
+    return Case(
+        sizes=(batch, query_pos, key_pos),
+        kv_head=kv_head,
+        group=group,
+        mask=draw(st.none() | st.just(shape[draw(st.integers(0, 3)) :])),
+        added=draw(st.booleans()),
+        visible=draw(st.sampled_from([0.3, 0.9])),
+        causal=draw(st.booleans()),
+        block_scores=draw(st.sampled_from([None, 1, 5, 30, 200])),
+        thumbs=draw(st.integers(1, 13)),
+        seed=draw(st.integers(0, 9)),
     )
 
 
 @given(cases())
-def test_any_shape_mask_and_group(case) -> None:
-    (q, k, v), how, block_scores, size = case
+@example(Case((3, 6, 6), 1, 1, (1, 1, 1, 6), True, 0.3, True, None, 6, 4))
+def test_any_shape_mask_and_group(case: Case) -> None:
+    (q, k, v), mask = case.tensors()
+    how, size = {"mask": mask, "causal": case.causal}, case.thumbs
     s, p = by_hand(q, k, **how)
     tokens = torch.zeros(q.shape[:2], dtype=torch.long) if q.shape[1] == k.shape[1] else None
-    got = stats(q, k, tokens, scale=SCALE, v=v, thumbs=size, block_scores=block_scores, **how)
+    got = stats(q, k, tokens, scale=SCALE, v=v, thumbs=size, block_scores=case.block_scores, **how)
     check(got, s, p, tokens, v)
     torch.testing.assert_close(pattern(q, k, scale=SCALE, **how).double(), p, atol=1e-5, rtol=0)
     assert got.thumbs is not None
-    of_pattern = stats_from_pattern(p, tokens, causal=how["causal"], thumbs=size)
+    of_pattern = stats_from_pattern(p, tokens, causal=case.causal, thumbs=size)
     torch.testing.assert_close(got.thumbs.double(), of_pattern.thumbs, atol=1e-5, rtol=0)
     assert got.rows.keys() == of_pattern.rows.keys()
     for name in got.rows.keys() - {"entropy_normalised"}:

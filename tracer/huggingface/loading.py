@@ -165,7 +165,8 @@ def _with_targets(model: nn.Module, tokens: Tensor) -> Any:
 @torch.no_grad()
 def _how(model: nn.Module) -> tuple[Callable[[nn.Module, Tensor], Any], int]:
     """The way to call it that gives logits of every token, and of how many tokens they are."""
-    tokens = torch.zeros(1, 2, dtype=torch.int64, device=next(model.parameters()).device)
+    like = next(model.parameters(), torch.empty(0))
+    tokens = torch.zeros(1, 2, dtype=torch.int64, device=like.device)
     trouble = ""
     for way in (_alone, _with_targets):
         try:

@@ -105,7 +105,7 @@ def norm_of(module: nn.Module, name: str) -> Norm:
     like = next(module.parameters(), torch.empty(0))
     x = torch.linspace(-2, 3, 2 * width, device=like.device, dtype=like.dtype).reshape(2, width).sin()
     x = torch.cat([3 * x, x / 300])  # of the small ones eps is a part
-    wanted, rtol = _precise(module(x)), 1e-4 if like.dtype == torch.float32 else 2e-2
+    wanted, rtol = _precise(module(x)), 1e-4 if like.element_size() >= 4 else 2e-2
     for gain, small, centre in itertools.product(gains, eps or EPS, (isinstance(module, nn.LayerNorm), True)):
         found = Norm(small, centre, gain, bias)
         if torch.allclose(found(_precise(x)), wanted, rtol=rtol, atol=1e-5):

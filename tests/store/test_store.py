@@ -157,6 +157,10 @@ def test_names_and_directories(tmp_path, monkeypatch):
     assert str(resolve("demo-0")) == "checkpoints/demo-0"
     assert str(resolve("a/b")) == "a/b"
     assert str(resolve("here")) == "here"
+    (tmp_path / "checkpoints" / "here").mkdir(parents=True)
+    assert str(resolve("here")) == "checkpoints/here", "a folder that merely has a run's name hides no run"
+    (tmp_path / "here" / "run.json").touch()
+    assert str(resolve("here")) == "here"
     assert resolve(tmp_path / "x") == tmp_path / "x"
 
 

@@ -1,10 +1,13 @@
 """The trace: rows that are committed, and only those."""
 
+import sys
+
 import numpy as np
 import pytest
 import xarray as xr
 
 from tracer.store import Variable
+from tracer.store.files import clear_partial
 from tracer.store.trace import TraceWriter, committed, read_trace
 
 VARIABLES = {
@@ -21,6 +24,15 @@ def writer(tmp_path):
 
 def row(value):
     return {"a": np.float32(value), "b": np.full((2, 3), value), "pattern": np.full((4, 4), value)}
+
+
+def test_a_writer_that_dies_before_the_arrays_are_laid_out_leaves_no_trace(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracer.store.trace._consolidate", lambda *_: sys.exit("killed"))
+    with pytest.raises(SystemExit):
+        TraceWriter.create(tmp_path / "t.zarr", 5, VARIABLES, {})
+    assert not (tmp_path / "t.zarr").exists()
+    clear_partial(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_flushed_rows_are_there(writer, tmp_path):

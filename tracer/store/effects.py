@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import clear_partial, flush
+from tracer.store.files import clear_partial
 from tracer.store.layout import Lock
 from tracer.store.trace import TraceWriter, Variable, read_trace
 
@@ -73,7 +73,6 @@ class EffectsWriter:
         return self._writers[path.name]
 
     def _create(self, path: Path, mode: str, frozen: bool, effect: np.ndarray) -> None:
-        """Laid out aside, then renamed: a reader sees all arrays or none."""
         import numpy as np
 
         _, n_layers, n_heads = effect.shape
@@ -82,10 +81,8 @@ class EffectsWriter:
         elsewhere = set().union(*SAME.values()) - set(SAME[mode])
         attrs = {name: value for name, value in attrs.items() if name not in elsewhere}
         variable = Variable(("probe", "layer", "head"), effect.shape, "float32", attrs)
-        aside = path.with_name(f".{path.name}.partial")
-        TraceWriter.create(aside, self._n_steps, {"effect": variable}, {**self._coords, **layers})
-        aside.rename(path)
-        flush([path.parent])
+        coords = {**self._coords, **layers}
+        self._writers[path.name] = TraceWriter.create(path, self._n_steps, {"effect": variable}, coords, any_order=True)
 
 
 def read_effects(path: Path) -> xr.Dataset | None:

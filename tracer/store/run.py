@@ -308,10 +308,11 @@ def resolve(name: str | Path, root: Path | None = None) -> Path:
     if remote.is_url(name):
         remote.refuse_writing(name)
     path = Path(name)
-    if path.is_dir() or path.is_absolute() or len(path.parts) > 1:
+    if path.is_absolute() or len(path.parts) > 1 or (path / "run.json").is_file():
         return path
     roots = (root,) if root else ROOTS
-    return next((one / path for one in roots if (one / path).exists()), roots[0] / path)
+    known = next((one / path for one in roots if (one / path).exists()), None)
+    return known or (path if path.is_dir() else roots[0] / path)  # a folder that merely has a run's name hides no run
 
 
 def open_run(name: str | Path) -> Run:

@@ -9,13 +9,14 @@ committed row is written, NaN too, and ends in a checksum: one that is missing o
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import Damaged, read_json
+from tracer.store.files import Damaged, flush, read_json
 from tracer.store.layout import UNCOMMITTED
 
 if TYPE_CHECKING:
@@ -111,11 +112,17 @@ class TraceWriter:
         """Those with a row, committed or buffered."""
 
     @classmethod
-    def create(cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> TraceWriter:
-        """Lay out the arrays; `coords` maps a name to (dims, values, attrs) of arrays without a step."""
+    def create(
+        cls, path: Path, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any], any_order: bool = False
+    ) -> TraceWriter:
+        """Lay out the arrays; `coords` maps a name to (dims, values, attrs) of arrays without a step.
+
+        It is done aside and renamed: whoever reads, also what a killed writer left, finds all arrays or none.
+        """
         import numpy as np
 
-        group, store = _open(path, "w")
+        aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        group, store = _open(aside, "w")
         steps = _create(
             group, "step", (n_rows,), "int64", chunks=(max(n_rows, 1),), fill_value=UNCOMMITTED,
             dimension_names=("step",),
@@ -134,7 +141,9 @@ class TraceWriter:
                 array[...] = values
         group.attrs["coordinates"] = " ".join(coords)
         _consolidate(group, store)
-        return cls(path)
+        aside.rename(path)
+        flush([path.parent])
+        return cls(path, any_order)
 
     def add(self, variables: dict[str, Variable]) -> None:
         """Lay out those that a run of an earlier version does not have; its rows so far are NaN."""

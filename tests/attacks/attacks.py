@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.attacks import damage, fuzz, hostile, kills, power
+from tests.attacks import damage, fuzz, hostile, kills, power, sessions
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
 
@@ -27,6 +27,8 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
     "damage": (lambda forks, folder, honest, n, seed: damage.attack(forks, folder / "x", honest, n, seed), 12, 500),
     "commands": (lambda forks, folder, honest, n, seed: fuzz.commands(forks, folder / "x", honest, n, seed), 22, 2000),
     "calls": (lambda forks, folder, honest, n, seed: fuzz.wrong_calls(forks, folder / "x", honest, n, seed), 200, 2000),
+    "sessions": (lambda forks, folder, honest, n, seed: sessions.together(forks, folder, n, seed), 18, 2000),
+    "soak": (lambda forks, folder, honest, n, seed: sessions.soak(forks, folder, n, seed), 18, 10000),
 }  # fmt: skip
 """The attack, how many cases the slice of `make test` has, and how many all of it."""
 

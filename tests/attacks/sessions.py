@@ -1,0 +1,208 @@
+"""Many people at once, and for long: each sees what one alone sees, and the server stays as large as it is.
+
+People speak the dashboard's own protocol with its real server: what a browser would be sent is compared to the bit.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import psutil
+from google.protobuf.message import Message
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.Delta_pb2 import Delta
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets import Subprotocol
+from websockets.sync.client import connect
+
+from tests.attacks.forks import Forks
+from tests.attacks.table import Tally
+from tests.browsing import ROOT, served, server_of
+
+PAGES = ("runs", "heads", "find", "training", "phases", "gradients", "ablate", "circuits", "specimens")
+RUNS = ("one", "two", "three")
+STEPS = (0, 3, 6)
+PATIENCE = 60.0
+PEOPLE, SOAKING = 20, 4
+TAB = len(PAGES)
+"""Pages that a person looks at before closing the tab: each once, for one that is asked for again is sent less."""
+SAMPLES = 40
+"""Times that a soak looks at the server's memory and descriptors."""
+
+Seen = dict[tuple[int, ...], bytes]
+"""A page: what stands at each place of it."""
+Address = tuple[str, str]
+"""Page and query."""
+
+
+def train(folder: str, seed: int) -> None:
+    from tests.attacks.kills import config
+    from tracer.training import loop
+
+    loop.train(replace(config(Path(folder)), seed=seed), quiet=True)
+
+
+class Person:
+    """One tab: an address goes out, a page comes back."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> Self:
+        socket = f"{self._url.replace('http', 'ws', 1)}/_stcore/stream"
+        self._wire, self._known = (
+            connect(socket, subprotocols=[Subprotocol("streamlit")], max_size=None),
+            dict[str, ForwardMsg](),
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wire.close()
+
+    def visit(self, page: str, query: str) -> tuple[Seen, list[str]]:
+        """What the page shows, and its tracebacks."""
+        asked = BackMsg()
+        asked.rerun_script.query_string, asked.rerun_script.page_name = query, page
+        context = asked.rerun_script.context_info
+        context.url, context.timezone, context.color_scheme = f"{self._url}/{page}", "Europe/Berlin", "light"
+        self._wire.send(asked.SerializeToString())
+        seen, raised = dict[tuple[int, ...], bytes](), list[str]()
+        for message in self._messages():
+            kind = message.WhichOneof("type")
+            if kind == "script_finished":
+                break
+            if kind == "page_not_found":
+                raised.append("there is no such page")
+            if kind == "delta" and (drawn := message.delta).WhichOneof("type") != "new_transient":  # gone when done
+                element = drawn.new_element
+                if element.WhichOneof("type") == "exception":
+                    raised.append(f"{element.exception.type}: {element.exception.message}")
+                if element.WhichOneof("type") == "download_button":  # each session has an address of its own for it
+                    element.download_button.deferred_file_id = ""
+                seen[tuple(message.metadata.delta_path)] = _bits(drawn)
+        return seen, raised
+
+    def _messages(self) -> Iterator[ForwardMsg]:
+        """Those that the server knows to be known come by name alone."""
+        while True:
+            message = ForwardMsg.FromString(bytes(self._wire.recv(timeout=PATIENCE, decode=False)))
+            if message.WhichOneof("type") == "ref_hash":
+                known = ForwardMsg()
+                known.CopyFrom(self._known[message.ref_hash])
+                known.metadata.CopyFrom(message.metadata)
+                message = known
+            elif message.metadata.cacheable:
+                self._known[message.hash] = message
+            yield message
+
+
+def _bits(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def _differences(alone: Seen, seen: Seen) -> list[str]:
+    """The first place where two pages differ, in the protocol's words."""
+    for place in sorted(alone.keys() | seen.keys()):
+        if alone.get(place) != seen.get(place):
+            before, now = (str(Delta.FromString(page.get(place, b""))).splitlines() for page in (alone, seen))
+            lines = list(difflib.unified_diff(before, now, lineterm="", n=0))
+            return [f"another page at {place}: {' '.join(line[:500] for line in lines[2:8])}"]
+    return []
+
+
+@contextmanager
+def dashboard(forks: Forks, folder: Path) -> Iterator[str]:
+    """Its address, over three small runs that differ in all their numbers."""
+    for seed, name in enumerate(RUNS):
+        made = forks.call("tests.attacks.sessions:train", folder / "made" / name, seed)
+        assert made.clean, made.output
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        (folder / "made" / name / "run").rename(folder / "checkpoints" / name)
+    with served(ROOT / "dashboard/app.py", folder) as url:
+        yield url
+
+
+def together(forks: Forks, folder: Path, n: int, seed: int) -> Tally:
+    """n pages in all, asked for by up to 20 people at once: equal to the bit to what each address shows alone."""
+    tally, rng = Tally("page while others look too"), random.Random(seed)
+    queries = [f"run={run}&step={step}" for run, step in itertools.product(RUNS, STEPS)]
+    people = min(PEOPLE, n // 5)
+    tabs = [[(rng.choice(queries), rng.sample(PAGES, min(TAB, n // people))) for _ in range(-(-n // people // TAB))]
+            for _ in range(people)]  # fmt: skip
+    with dashboard(forks, folder) as url:
+        alone = dict[Address, Seen]()
+        for address in sorted({(page, query) for query, pages in itertools.chain(*tabs) for page in pages}):
+            for _ in ("computed", "known"):
+                with Person(url) as person:
+                    alone[address] = person.visit(*address)[0]
+
+        def look(mine: list[tuple[str, list[str]]]) -> list[tuple[Address, Seen, list[str], float]]:
+            found = []
+            for query, pages in mine:
+                with Person(url) as person:
+                    for page in pages:
+                        began = time.monotonic()
+                        found.append(((page, query), *person.visit(page, query), time.monotonic() - began))
+            return found
+
+        with ThreadPoolExecutor(people) as pool:
+            for address, seen, raised, seconds in itertools.chain(*pool.map(look, tabs)):
+                tally.case(" ".join(address), *raised, *_differences(alone[address], seen), seconds=seconds)
+    return tally
+
+
+def soak(forks: Forks, folder: Path, n: int, seed: int) -> Tally:
+    """n pages, by four people who come and go and write new prompts: memory and descriptors stay what they were."""
+    tally = Tally("page in a long row")
+    began, sizes, descriptors = time.monotonic(), list[float](), list[int]()
+    with dashboard(forks, folder) as url:
+        server = server_of(url)
+
+        def stay(guest: int) -> list[tuple[str, list[str], float]]:
+            rng, found = random.Random(f"{seed} {guest}"), []
+            with Person(url) as person:
+                for _ in range(TAB):
+                    query = f"run={rng.choice(RUNS)}&step={rng.choice(STEPS)}"
+                    if rng.random() < 0.5:
+                        query += f"&prompt={'+'.join(rng.choices('abcdefghij', k=12))}"
+                    page, since = rng.choice(PAGES), time.monotonic()
+                    raised = person.visit(page, query)[1]
+                    found.append((f"{page} {query}", raised, time.monotonic() - since))
+            return found
+
+        guests = max(1, n // TAB)
+        for some in _parts(guests, SAMPLES):
+            with ThreadPoolExecutor(SOAKING) as pool:
+                for name, raised, seconds in itertools.chain(*pool.map(stay, some)):
+                    tally.case(name, *raised, seconds=seconds)
+            sizes.append(_megabytes(server))
+            descriptors.append(server.num_fds())
+    minutes = (time.monotonic() - began) / 60
+    if len(sizes) == SAMPLES:  # the first quarter fills what is kept between pages
+        for what, found, room in (("MB", sizes, 1.05), ("file descriptors", descriptors, 1.25)):
+            middle, last = statistics.median(found[10:20]), statistics.median(found[30:])
+            tally.test += f"; {what} in its second and last quarter {middle:,.0f}, {last:,.0f}"
+            if last > room * middle:
+                tally.failures.append(f"{what} grow: {[round(one) for one in found]}")
+    tally.test += f"; {minutes:.0f} min"
+    return tally
+
+
+def _parts(n: int, parts: int) -> Iterator[range]:
+    """range(n) in at most so many pieces."""
+    size = max(1, -(-n // parts))
+    yield from (range(start, min(n, start + size)) for start in range(0, n, size))
+
+
+def _megabytes(server: psutil.Process) -> float:
+    return server.memory_info().rss / 1e6

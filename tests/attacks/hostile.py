@@ -97,11 +97,15 @@ def changed(**facts: Any) -> Make:
     return make
 
 
+def _away(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
 def written(name: str, content: bytes) -> Make:
     def make(folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+        _away(path)
         path.write_bytes(content)
 
     return make
@@ -110,7 +114,7 @@ def written(name: str, content: bytes) -> Make:
 def linked(name: str, to: str) -> Make:
     def make(folder: Path) -> None:
         path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        _away(path)
         path.symlink_to(to)
 
     return make
@@ -118,7 +122,7 @@ def linked(name: str, to: str) -> Make:
 
 def pipe(name: str) -> Make:
     def make(folder: Path) -> None:
-        (folder / name).unlink(missing_ok=True)
+        _away(folder / name)
         os.mkfifo(folder / name)
 
     return make

@@ -56,7 +56,8 @@ def record(folder: str) -> None:
 
     wrap(files.Batch, "stage", staged)
     wrap(files, "_flush", lambda path: note("sync", path))
-    wrap(Path, "replace", lambda path, to: note("rename", path, os.path.relpath(Path(to).absolute(), root)))
+    for name in ("replace", "rename"):
+        wrap(Path, name, lambda path, to: note("rename", path, os.path.relpath(Path(to).absolute(), root)))
     wrap(Path, "unlink", lambda path, *_: note("unlink", path))
     wrap(Path, "mkdir", lambda path, *_: note("mkdir", path))
     from tracer.store import writer
@@ -78,7 +79,7 @@ def survive(base: Path, operations: list[list[str]], cut: int, draw: random.Rand
     names: dict[str, int] = {}
     held: dict[int, list[str]] = {}
     flushed: dict[int, int] = {}
-    changes: list[tuple[int, str, str, int]] = []
+    changes: list[tuple[int, str, str, int | str]] = []
     for i, (kind, path, *more) in enumerate(done):
         if kind == "mkdir":
             changes.append((i, "mkdir", path, 0))
@@ -91,6 +92,9 @@ def survive(base: Path, operations: list[list[str]], cut: int, draw: random.Rand
             node = names.pop(path)
             names[more[0]] = node
             changes += [(i, "unlink", path, 0), (i, "link", more[0], node)]
+        elif kind == "rename":
+            names = {_moved(name, path, more[0]): node for name, node in names.items()}
+            changes.append((i, "move", path, more[0]))
         elif kind == "unlink" and path in names:
             del names[path]
             changes.append((i, "unlink", path, 0))
@@ -108,8 +112,11 @@ def survive(base: Path, operations: list[list[str]], cut: int, draw: random.Rand
             continue
         if change == "mkdir":
             folders.add(path)
+        elif change == "move":
+            folders = {_moved(name, path, str(node)) for name in folders}
+            there = {_moved(name, path, str(node)): inside for name, inside in there.items()}
         elif change == "link":
-            there[path] = node
+            there[path] = int(node)
         else:
             there.pop(path, None)
     for path in sorted(folders):
@@ -124,6 +131,11 @@ def survive(base: Path, operations: list[list[str]], cut: int, draw: random.Rand
             least = len((base / "contents" / held[node][sure - 1]).read_bytes()) if sure else 0
             content = content[: draw.randint(min(least, len(content)), len(content))]
         (into / path).write_bytes(content)
+
+
+def _moved(name: str, folder: str, to: str) -> str:
+    """What a file or folder is called once `folder` is called `to`."""
+    return to + name.removeprefix(folder) if name == folder or name.startswith(f"{folder}/") else name
 
 
 def attack(forks: Forks, folder: Path, n: int, seed: int = 0) -> Tally:

@@ -122,7 +122,7 @@ class RunWriter:
     def _replace_resume_point(self, step: int, content: bytes) -> None:
         old = steps_in(self.dir / "resume")
         lines = [path for name in CLOSED[:3] if (path := self.dir / name).exists()]
-        flush(lines)  # what the new point stands behind is not lost either
+        flush([*lines, self.dir])  # what the new point stands behind is not lost either, nor its names
         write_bytes(resume_path(self.dir, step), content)
         for other in old:
             if other != step:

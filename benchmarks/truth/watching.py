@@ -183,18 +183,32 @@ def untouched() -> Iterator[Attack]:
         "logits and gradients of the same batch with and without a watcher, nothing ablated",
         f"largest difference of logits {furthest:.2g}, of gradients {gradients:.2g}", furthest == gradients == 0,
     )  # fmt: skip
-    layer = nn.TransformerEncoderLayer(D, HEADS, 64, batch_first=True).eval()
-    x = torch.randn(4, 10, D, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        own = layer(x)
-        with tracer.watch(layer):
-            seen = layer(x)
-    furthest = float((own - seen).abs().max())
     yield Attack(
         "A watched pass returns the model's own output", "with tracer.watch(model)",
-        "torch's own encoder layer in eval mode without gradients, which takes a fused kernel only while nobody looks",
-        f"largest difference {furthest:.2g}", furthest == 0,
+        "torch's own encoder layer, encoder (padding given, too) and nn.MultiheadAttention in eval mode without "
+        "gradients, which take a fused kernel only while nobody looks",
+        f"largest difference {(furthest := _fused()):.2g}", furthest == 0,
     )  # fmt: skip
+
+
+def _fused() -> float:
+    x = torch.randn(4, 10, D, generator=torch.Generator().manual_seed(0))
+    padding = torch.arange(10) >= torch.tensor([[10], [7], [4], [9]])
+    layer = nn.TransformerEncoderLayer(D, HEADS, 64, batch_first=True)
+    furthest = 0.0
+    for module, args, name in (
+        (layer, (x,), "src_key_padding_mask"), (nn.TransformerEncoder(layer, 2), (x,), "src_key_padding_mask"),
+        (nn.MultiheadAttention(D, HEADS, batch_first=True), (x, x, x), "key_padding_mask"),
+    ):  # fmt: skip
+        module.eval()
+        for options in ({}, {name: padding}):
+            with torch.no_grad():
+                own = module(*args, **options)
+                with tracer.watch(module):
+                    seen = module(*args, **options)
+            own, seen = (out[0] if isinstance(out, tuple) else out for out in (own, seen))
+            furthest = max(furthest, float((own - seen).abs().max()))
+    return furthest
 
 
 def norms() -> Iterator[Attack]:

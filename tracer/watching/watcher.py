@@ -22,6 +22,7 @@ from tracer.heads.definitions import SQUARE
 from tracer.interventions.edits import recording, visiting
 from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.watching.discovered import DiscoveredAttention, editing
+from tracer.watching.fused_modules import keep_outputs
 from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.padding import hidden, real_rows, without_padding
 from tracer.watching.refusals import CannotWatch, refuse
@@ -44,9 +45,8 @@ CACHES = ("past_key_values", "past_key_value", "layer_past")
 class Watcher:
     """A context manager; inside it, in this thread, each forward pass of the model is measured.
 
-    The model's own kernels run, and its outputs and gradients are its own to the bit, unless heads are ablated. But
-    torch itself takes the fused kernel of its encoder layers and of nn.MultiheadAttention (eval mode, no gradients)
-    only while nobody looks: there they are its own to rounding (5e-7 in float32).
+    The model's own kernels run, and its outputs and gradients are its own to the bit, unless heads are ablated. (Of
+    torch's own encoder layers in eval mode see `fused_modules`.)
     Afterwards the model is as it was: nothing of it is replaced, hooks are removed, compiled parts are compiled again.
     """
 
@@ -89,8 +89,13 @@ class Watcher:
         self.sites.attach()
         self._stack.callback(self.sites.detach)
         self.interceptor = AttentionInterceptor(self.sites, self.map)
+        self._stack.enter_context(keep_outputs(self.model, AttentionInterceptor, self._edited))
         self._stack.enter_context(torch.compiler.set_stance("force_eager"))
         self._stack.enter_context(self.interceptor)
+
+    def _edited(self) -> bool:
+        here = None if self.interceptor is None else self.interceptor.here()
+        return here is not None and bool(here.edits)
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         assert self.interceptor is not None

@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,16 @@ def _change(told: Any, draw: random.Random) -> None:
         return
 
 
+def victims(run: Path, n: int, draw: random.Random) -> Iterator[Path]:
+    """n files of a run, of every kind as many, as paths inside it."""
+    groups: dict[str, list[Path]] = {}
+    for file in sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file()):
+        if "lock" not in file.name:
+            groups.setdefault(file.parts[0] + file.suffix, []).append(file)
+    kinds = sorted(groups)
+    yield from (draw.choice(groups[kinds[i % len(kinds)]]) for i in range(n))
+
+
 def attack(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tally:
     """`n` damages, each of one file of an honest run, every part of which is asked for afterwards."""
     tally, draw = Tally("damaged file x every accessor"), random.Random(seed)
@@ -107,12 +117,7 @@ def attack(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tall
     honest = forks.call(f"{HERE}:values", run, folder / "honest.json")
     assert honest.clean, honest.output
     before = json.loads((folder / "honest.json").read_text())["told"]
-    files = sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file() and "lock" not in path.name)
-    groups: dict[str, list[Path]] = {}
-    for file in files:
-        groups.setdefault(file.parts[0] + file.suffix, []).append(file)
-    for i in range(n):
-        file = draw.choice(groups[sorted(groups)[i % len(groups)]])
+    for file in victims(run, n, draw):
         place = folder / "case"
         shutil.copytree(run, place)
         what = harm(place / file, draw)

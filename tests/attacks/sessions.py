@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import random
+import shutil
 import statistics
 import time
 from collections.abc import Iterator
@@ -25,10 +26,12 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets import Subprotocol
 from websockets.sync.client import connect
 
+from tests.attacks import damage
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
 from tests.browsing import ROOT, served, server_of
 
+APP = ROOT / "dashboard/app.py"
 PAGES = ("runs", "heads", "find", "training", "phases", "gradients", "ablate", "circuits", "specimens")
 RUNS = ("one", "two", "three")
 STEPS = (0, 3, 6)
@@ -128,7 +131,7 @@ def dashboard(forks: Forks, folder: Path) -> Iterator[str]:
         assert made.clean, made.output
         (folder / "checkpoints").mkdir(exist_ok=True)
         (folder / "made" / name / "run").rename(folder / "checkpoints" / name)
-    with served(ROOT / "dashboard/app.py", folder) as url:
+    with served(APP, folder) as url:
         yield url
 
 
@@ -158,6 +161,24 @@ def together(forks: Forks, folder: Path, n: int, seed: int) -> Tally:
         with ThreadPoolExecutor(people) as pool:
             for address, seen, raised, seconds in itertools.chain(*pool.map(look, tabs)):
                 tally.case(" ".join(address), *raised, *_differences(alone[address], seen), seconds=seconds)
+    return tally
+
+
+def damaged(folder: Path, run: Path, n: int, seed: int) -> Tally:
+    """n pages of runs of which one file each is damaged: what cannot be shown is said in words, never a traceback."""
+    tally, draw = Tally("page of a run with a damaged file"), random.Random(seed)
+    (folder / "checkpoints").mkdir(parents=True)
+    with served(APP, folder) as url:
+        for i, file in enumerate(damage.victims(run, n // len(PAGES), draw)):
+            place = folder / "checkpoints" / f"case-{i}"
+            shutil.copytree(run, place)
+            what = damage.harm(place / file, draw)
+            with Person(url) as person:
+                for page in PAGES:
+                    began = time.monotonic()
+                    raised = person.visit(page, f"run={place.name}")[1]
+                    tally.case(f"{page}, {file}: {what}", *raised, seconds=time.monotonic() - began)
+            shutil.rmtree(place)
     return tally
 
 

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-import psutil
 from google.protobuf.message import Message
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
@@ -41,6 +40,8 @@ TAB = len(PAGES)
 """Pages that a person looks at before closing the tab: each once, for one that is asked for again is sent less."""
 SAMPLES = 40
 """Times that a soak looks at the server's memory and descriptors."""
+SECOND_AND_LAST = slice(10, 20), slice(30, 40)
+"""Quarters of them: the first fills what is kept between pages."""
 
 Seen = dict[tuple[int, ...], bytes]
 """A page: what stands at each place of it."""
@@ -63,14 +64,12 @@ class Person:
 
     def __enter__(self) -> Self:
         socket = f"{self._url.replace('http', 'ws', 1)}/_stcore/stream"
-        self._wire, self._known = (
-            connect(socket, subprotocols=[Subprotocol("streamlit")], max_size=None),
-            dict[str, ForwardMsg](),
-        )
+        self._open = connect(socket, subprotocols=[Subprotocol("streamlit")], max_size=None)
+        self._wire, self._known = self._open.__enter__(), dict[str, ForwardMsg]()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._wire.close()
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
 
     def visit(self, page: str, query: str) -> tuple[Seen, list[str]]:
         """What the page shows, and its tracebacks."""
@@ -182,12 +181,11 @@ def damaged(folder: Path, run: Path, n: int, seed: int) -> Tally:
     return tally
 
 
-def soak(forks: Forks, folder: Path, n: int, seed: int) -> Tally:
-    """n pages, by four people who come and go and write new prompts: memory and descriptors stay what they were."""
-    tally = Tally("page in a long row")
-    began, sizes, descriptors = time.monotonic(), list[float](), list[int]()
+def soak(forks: Forks, folder: Path, minutes: int, seed: int) -> Tally:
+    """For so long, four people come and go and write new prompts: memory and descriptors stay what they were."""
+    tally, sizes, descriptors = Tally("page in a long row"), list[float](), list[int]()
     with dashboard(forks, folder) as url:
-        server = server_of(url)
+        server, began = server_of(url), time.monotonic()
 
         def stay(guest: int) -> list[tuple[str, list[str], float]]:
             rng, found = random.Random(f"{seed} {guest}"), []
@@ -201,29 +199,17 @@ def soak(forks: Forks, folder: Path, n: int, seed: int) -> Tally:
                     found.append((f"{page} {query}", raised, time.monotonic() - since))
             return found
 
-        guests = max(1, n // TAB)
-        for some in _parts(guests, SAMPLES):
-            with ThreadPoolExecutor(SOAKING) as pool:
-                for name, raised, seconds in itertools.chain(*pool.map(stay, some)):
+        guests = itertools.count()
+        with ThreadPoolExecutor(SOAKING) as pool:
+            while len(sizes) < SAMPLES:
+                for name, raised, seconds in itertools.chain(*pool.map(stay, itertools.islice(guests, SOAKING))):
                     tally.case(name, *raised, seconds=seconds)
-            sizes.append(_megabytes(server))
-            descriptors.append(server.num_fds())
-    minutes = (time.monotonic() - began) / 60
-    if len(sizes) == SAMPLES:  # the first quarter fills what is kept between pages
-        for what, found, room in (("MB", sizes, 1.05), ("file descriptors", descriptors, 1.25)):
-            middle, last = statistics.median(found[10:20]), statistics.median(found[30:])
-            tally.test += f"; {what} in its second and last quarter {middle:,.0f}, {last:,.0f}"
-            if last > room * middle:
-                tally.failures.append(f"{what} grow: {[round(one) for one in found]}")
-    tally.test += f"; {minutes:.0f} min"
+                if time.monotonic() - began >= 60 * minutes * (len(sizes) + 1) / SAMPLES:
+                    sizes.append(server.memory_info().rss / 1e6)
+                    descriptors.append(server.num_fds())
+    for what, found, room in (("MB", sizes, 1.05), ("file descriptors", descriptors, 1.25)):
+        middle, last = (statistics.median(found[at]) for at in SECOND_AND_LAST)
+        tally.test += f", {what} in the second quarter of {minutes} minutes {middle:,.0f}, in the last {last:,.0f}"
+        if last > room * middle:
+            tally.failures.append(f"{what} grow: {[round(one) for one in found]}")
     return tally
-
-
-def _parts(n: int, parts: int) -> Iterator[range]:
-    """range(n) in at most so many pieces."""
-    size = max(1, -(-n // parts))
-    yield from (range(start, min(n, start + size)) for start in range(0, n, size))
-
-
-def _megabytes(server: psutil.Process) -> float:
-    return server.memory_info().rss / 1e6

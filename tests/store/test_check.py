@@ -49,6 +49,16 @@ def test_a_bit_of_a_survey_is_named(run: Run) -> None:
         read_survey(run.dir, "4-ab")
 
 
+def test_a_lost_point_to_go_on_from_is_named(run: Run) -> None:
+    shutil.rmtree(run.dir / "resume")
+    assert list(check(run.dir).damaged) == ["run.json"] and "tracer resume" in check(run.dir).damaged["run.json"]
+
+
+def test_lost_steps_are_not_an_empty_trace(run: Run) -> None:
+    (run.dir / "trace.zarr" / "step" / "c" / "0").unlink()
+    assert "a part of what was recorded is lost" in check(run.dir).damaged["trace.zarr"]
+
+
 def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:
     for folder in ("trace.zarr", "snapshots", "resume"):
         shutil.rmtree(run.dir / folder)

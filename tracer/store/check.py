@@ -76,6 +76,8 @@ def _meta(run: Run) -> bool:
     _ = run.about
     if missing := sorted({step for step in meta.get("snapshot_steps", []) if step <= _last(run)} - set(run.steps)):
         raise ValueError(f"it names snapshots that are not there: {', '.join(map(str, missing[:5]))}")
+    if meta["status"] in ENDED and meta.get("step") and run.resume_step() is None and not run.why_not("resume"):
+        raise ValueError("it names a point to go on from, and resume/ holds none: only `tracer resume` needs it")
     return noted is not None
 
 

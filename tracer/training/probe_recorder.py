@@ -6,8 +6,6 @@ gradients of training batch t, and the size of the update that follows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -17,9 +15,10 @@ from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, PARAM_MEASURES, SE, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
+from tracer.store.trace_layout import Layout, layout
 from tracer.training.clock import Clock
 
 SCALARS = (
@@ -78,43 +77,20 @@ class ProbeRecorder:
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)
 
-    def layout(self) -> tuple[dict[str, Variable], dict[str, Any]]:
-        """The variables and coordinates of this run's trace, each with its registry row as attributes."""
-        c, n_prompts = self.config, self.n_text + self.n_repeat
-        heads, matrices = (c.n_layers, c.n_heads), (c.n_layers, c.n_heads, 4)
-        shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-        shapes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
-        shapes |= {name: (("param",), (len(self.params),)) for name in PARAM_MEASURES}
-        shapes |= {f"head_{name}": (("layer", "head", "matrix"), matrices) for name in PARAM_MEASURES}
-        shapes |= {name: ((), ()) for name in SCALARS}
-        shapes["loss_by_position"] = (("pos",), (c.n_ctx,))
-        shapes["resid_rms"] = (("depth",), (c.n_layers + 1,))
-        variables = {name: Variable(dims, shape, attrs=MEASURES[name].attrs) for name, (dims, shape) in shapes.items()}
-        variables |= {
-            name + SE: Variable(*shapes[name], attrs=MEASURES[name].attrs | {"long_name": f"Standard error of {name}"})
-            for name in UNSURE
-        }
-        variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
-        variables["pattern"] = Variable(
-            ("prompt", "layer", "head", "query_pos", "key_pos"), (n_prompts, *heads, self.width, self.width), "float16",
-            MEASURES["pattern"].attrs,
-        )  # fmt: skip
+    def layout(self) -> Layout:
+        """The variables and coordinates of this run's trace."""
+        c = self.config
         names = [f"text {i}" for i in range(self.n_text)] + [f"repeat {i}" for i in range(self.n_repeat)]
-        tokens = np.full((n_prompts, self.width), -1, np.int64)
+        tokens = np.full((len(names), self.width), -1, np.int64)
         for i, row in enumerate(self._prompts()):
             tokens[i, : len(row)] = row.cpu().numpy()
-        strings = [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens]
-        coords = {
-            "layer": (("layer",), np.arange(c.n_layers), {}),
-            "head": (("head",), np.arange(c.n_heads), {}),
-            "param": (("param",), np.array(list(self.params)), {}),
-            "matrix": (("matrix",), np.array(gradients.MATRICES), {}),
-            "prompt": (("prompt",), np.array(names), {}),
-            "prompt_tokens": (
-                ("prompt", "query_pos"), tokens,
-                {"long_name": "token ids of the probe prompts; -1: no token", "strings": strings},
-            ),
-        }  # fmt: skip
+        variables, coords = layout(
+            (c.n_layers, c.n_heads), self.params, names, tokens,
+            [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens],
+            scalars=SCALARS, unsure=UNSURE, attrs=lambda name: MEASURES[name].attrs, tokens_are="the probe prompts",
+        )  # fmt: skip
+        variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=MEASURES["loss_by_position"].attrs)
+        variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
         return variables, coords
 
     @torch.inference_mode()

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
-from tracer.measures import HEAD_MEASURES, MEASURES, PARAM_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
-from tracer.measures.gradients import MATRICES, fetch
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
+from tracer.store.trace_layout import Layout, layout
 from tracer.watching import head_weights, stream
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.held_out import HeldOut
@@ -283,45 +284,17 @@ class Probing:
             found |= {f"repeat {i}": self._repeat.tokens[i].tolist() for i in range(N_PROMPTS)}
         return found
 
-    def _layout(
-        self, layers: list[Layer], prompts: dict[str, list[int]]
-    ) -> tuple[dict[str, Variable], dict[str, Any]]:  # fmt: skip
+    def _layout(self, layers: list[Layer], prompts: dict[str, list[int]]) -> Layout:
         heads, width = (len(layers), len(self.ranks.split) * max(layer.n_heads for layer in layers)), self._width
         tokens = np.full((len(prompts), width), -1, np.int64)
         strings = []
         for i, ids in enumerate(prompts.values()):
             tokens[i, : len(ids[:width])] = ids[:width]
             strings.append(self.words.strings(ids[:width]) if ids else [str(j) for j in range(width)])
-        shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-        shapes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
-        shapes |= {name: (("param",), (len(self.params),)) for name in PARAM_MEASURES}
-        shapes |= {f"head_{name}": (("layer", "head", "matrix"), (*heads, 4)) for name in PARAM_MEASURES}
-        shapes |= {name: ((), ()) for name in SCALARS}
-        shapes["resid_rms"] = (("depth",), (heads[0] + 1,))
-        variables = {
-            name: Variable(dims, shape, attrs=attrs(name, self.facts["kind"])) for name, (dims, shape) in shapes.items()
-        }
-        variables |= {
-            name + SE: Variable(
-                *shapes[name], attrs=variables[name].attrs | {"long_name": f"Standard error of {name}"}
-            )
-            for name in UNSURE
-        }  # fmt: skip
-        variables["pattern"] = Variable(
-            ("prompt", "layer", "head", "query_pos", "key_pos"), (len(prompts), *heads, width, width), "float16",
-            attrs("pattern", self.facts["kind"]),
+        return layout(
+            heads, self.params, prompts, tokens, strings, scalars=SCALARS, unsure=UNSURE,
+            attrs=lambda name: attrs(name, self.facts["kind"]), tokens_are="the kept sequences",
         )  # fmt: skip
-        return variables, {
-            "layer": (("layer",), np.arange(heads[0]), {}),
-            "head": (("head",), np.arange(heads[1]), {}),
-            "param": (("param",), np.array(list(self.params)), {}),
-            "matrix": (("matrix",), np.array(MATRICES), {}),
-            "prompt": (("prompt",), np.array(list(prompts)), {}),
-            "prompt_tokens": (
-                ("prompt", "query_pos"), tokens,
-                {"long_name": "token ids of the kept sequences; -1: no token", "strings": strings},
-            ),
-        }  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -155,9 +155,11 @@ def test_names_and_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     assert str(resolve("demo-0")) == "checkpoints/demo-0"
-    assert str(resolve("a/b")) == "a/b"
+    assert [str(resolve(name)) for name in ("a/b", ".", "..")] == ["a/b", ".", ".."]
     assert str(resolve("here")) == "here"
     (tmp_path / "checkpoints" / "here").mkdir(parents=True)
+    assert str(resolve("here")) == "here"
+    (tmp_path / "checkpoints" / "here" / "run.json").touch()
     assert str(resolve("here")) == "checkpoints/here", "a folder that merely has a run's name hides no run"
     (tmp_path / "here" / "run.json").touch()
     assert str(resolve("here")) == "here"

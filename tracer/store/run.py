@@ -308,11 +308,12 @@ def resolve(name: str | Path, root: Path | None = None) -> Path:
     if remote.is_url(name):
         remote.refuse_writing(name)
     path = Path(name)
-    if path.is_absolute() or len(path.parts) > 1 or (path / "run.json").is_file():
+    if path.is_absolute() or len(path.parts) != 1 or path.name == ".." or (path / "run.json").is_file():
         return path
-    roots = (root,) if root else ROOTS
-    known = next((one / path for one in roots if (one / path).exists()), None)
-    return known or (path if path.is_dir() else roots[0] / path)  # a folder that merely has a run's name hides no run
+    places = [one / path for one in ((root,) if root else ROOTS)]
+    if (run := next((one for one in places if (one / "run.json").is_file()), None)) is not None:
+        return run  # a folder of this name that is none hides no run
+    return path if path.is_dir() else next((one for one in places if one.exists()), places[0])
 
 
 def open_run(name: str | Path) -> Run:

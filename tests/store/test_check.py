@@ -59,6 +59,13 @@ def test_lost_steps_are_not_an_empty_trace(run: Run) -> None:
     assert "a part of what was recorded is lost" in check(run.dir).damaged["trace.zarr"]
 
 
+def test_a_value_that_zarr_never_writes_is_named(run: Run) -> None:
+    path = run.dir / "trace.zarr" / "zarr.json"
+    told = path.read_text()
+    path.write_text(told.replace('"must_understand": false', '"must_understand": 0.5', 1))
+    assert path.read_text() != told and "what zarr never writes" in check(run.dir).damaged["trace.zarr/zarr.json"]
+
+
 def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:
     for folder in ("trace.zarr", "snapshots", "resume"):
         shutil.rmtree(run.dir / folder)

@@ -128,7 +128,10 @@ def _arrays(run: Run, name: str, folder: Path) -> Iterator[tuple[str, Any]]:
     if ended and kinds["step"].shape != (rows.sizes["step"],):
         lost = kinds["step"].shape[0] - rows.sizes["step"]
         yield f"{name}/step", lambda: _raise(ValueError(f"{lost} of its rows are missing"))
-    copies = read_json(folder / "zarr.json", run.dir, MOST_METADATA)["consolidated_metadata"]["metadata"]
+    told = read_json(folder / "zarr.json", run.dir, MOST_METADATA)["consolidated_metadata"]
+    if (told.get("kind"), told.get("must_understand")) != ("inline", False):
+        yield f"{name}/zarr.json", lambda: _raise(ValueError("it says what zarr never writes"))
+    copies = told["metadata"]
     for variable in sorted(copies):
         path = folder / variable / "zarr.json"
         yield f"{name}/{variable}/zarr.json", lambda path=path, copy=copies[variable]: _same(run, path, copy, ended)

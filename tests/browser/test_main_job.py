@@ -19,11 +19,10 @@ def test_look_choose_prompt_ablate(page, server, folder):
     # The strongest induction head is in focus; the arrow keys move to another one, and the address remembers it.
     atlas = page.get_by_role("application", name=re.compile("attention heads"))
     atlas.focus()
-    first = page.get_by_role("heading", name=re.compile(r"L\dH\d on this prompt")).inner_text()
+    expect(page.get_by_role("heading", name=re.compile(r"L1H\d on this prompt"))).to_be_visible()
     page.keyboard.press("ArrowUp")
+    expect(page.get_by_role("heading", name=re.compile(r"L0H\d on this prompt"))).to_be_visible()
     settle(page)
-    second = page.get_by_role("heading", name=re.compile(r"L\dH\d on this prompt")).inner_text()
-    assert first.startswith("L1") and second.startswith("L0")
     assert query(page)["layer"] == ["0"]
 
     # A prompt of one's own: every token is there, and the pattern is of that length.

@@ -179,6 +179,7 @@ def test_training_with_dropout_is_the_same_to_the_bit(need_weights: bool) -> Non
     assert (watcher.pattern(0, 3) - expected[0, 3]).abs().max() < 1e-6  # without the dropout
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # as unwatched
 def test_torch_encoder_and_decoder() -> None:
     torch.manual_seed(0)
     model = nn.Transformer(16, 4, 1, 1, 32, batch_first=True).eval()

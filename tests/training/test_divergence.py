@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from tests.trainings import tiny
+from tracer.diagnosis import examine
+from tracer.model import layers
 from tracer.presets import preset
 from tracer.training import loop
 from tracer.training.divergence import Watch
@@ -74,3 +77,23 @@ def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):
     assert found["step"] == 4 and found["exploding"] is None
     where = {"step": 3, "where": "blocks.1.attn.W_V (weight)", "layer": 1, "head": 2, "value": None}
     assert found["non_finite"] == where
+
+
+def test_what_only_the_fused_kernel_overflows_at_is_found_in_it(tmp_path, monkeypatch):
+    """Nobody looks at scores while it trains, so the fused kernel runs; a replay that looks would not meet its fault."""
+    steps, attend, forward_backward = [0], F.scaled_dot_product_attention, loop.forward_backward
+
+    def overflowing(q, k, v, **options):
+        return attend(q, k, v * (float("inf") if steps[-1] >= 3 else 1.0), **options)
+
+    def at_step(job, step, **options):
+        steps.append(step)
+        return forward_backward(job, step, **options)
+
+    monkeypatch.setattr(layers.F, "scaled_dot_product_attention", overflowing)
+    monkeypatch.setattr(loop, "forward_backward", at_step)
+    run = loop.train(tiny(tmp_path / "r", steps=8), quiet=True)
+    found = run.meta["divergence"]
+    assert (found["step"], found["fused"], found["non_finite"]["step"]) == (3, True, 3)
+    assert found["non_finite"]["where"] == "blocks.0.attn.hook_z"
+    assert "only in the fused attention kernel" in next(iter(examine(run).findings)).evidence

@@ -39,6 +39,8 @@ def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             f"what grew first: {_place(before)} reached {number(before['value'])} at step {int(before['step'])}, more "
             "than a hundred times what it began with"
         )
+    if found.get("fused"):
+        evidence.append("only in the fused attention kernel: on the explicit path every number was finite")
     heads = tuple(
         (int(at["layer"]), int(at["head"])) for at in (first,) if at and at.get("head") is not None
     )  # fmt: skip

@@ -59,6 +59,7 @@ class Divergence(Part):
     non_finite: Place | None = None
     exploding: Place | None = None
     replayed_from: Count | None = None
+    fused: bool = False
 
 
 class Meta(Part):
@@ -112,6 +113,7 @@ class Foreign(Meta):
     family: Word | None = None
     sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], Source] = {}
     source: str | None = None
+    keep_weights: bool = True
 
 
 SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}

@@ -330,16 +330,31 @@ def load_state(job: Job, state: dict[str, Tensor]) -> None:
 
 
 def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
-    """Train again from the last resume point with every tap watched, until something is not finite."""
-    run, watch = Run(directory), Watch()
-    start = run.resume_step()
+    """Train again from the last resume point with every tap watched, until something is not finite.
+
+    Who looks at scores makes the explicit path run. What that path can't show is looked for in the fused kernel, whose
+    backward pass alone overflows at scores that float32's log-sum-exp no longer resolves.
+    """
+    start = Run(directory).resume_step()
     assert start is not None
+    watch, fused = _watched_again(job, directory, start, noticed, list(job.raw.hook_dict)), False
+    if watch.non_finite is None:
+        taps = [name for name in job.raw.hook_dict if not name.endswith(("hook_attn_scores", "hook_pattern"))]
+        again = _watched_again(job, directory, start, noticed, taps)
+        watch.non_finite, fused = again.non_finite, again.non_finite is not None
+    report = watch.report()
+    report["text"] = report["text"] or f"training again from step {start} did not show where"
+    return {"step": noticed, "replayed_from": start, "fused": fused, **report}
+
+
+def _watched_again(job: Job, directory: Path, start: int, noticed: int, taps: list[str]) -> Watch:
+    run, watch = Run(directory), Watch()
     load_state(job, run.resume_state())
     for optimizer in job.optimizers:  # the step that failed left its gradients behind
         optimizer.zero_grad()
     for step in range(start, noticed + 1):
         _hold(job, step)
-        with recording(*job.raw.hook_dict) as seen:
+        with recording(*taps) as seen:
             loss = forward_backward(job, step, alone=True)
         if not watch.look(step, {**seen, "loss": loss}):
             break
@@ -350,9 +365,7 @@ def _replay(job: Job, directory: Path, noticed: int) -> dict[str, Any]:
         update(job, step)
         if not watch.look(step, {n + WEIGHT: p for n, p in job.raw.named_parameters()}):
             break
-    report = watch.report()
-    report["text"] = report["text"] or f"training again from step {start} did not show where"
-    return {"step": noticed, "replayed_from": start, **report}
+    return watch
 
 
 def _bytes(model: nn.Module) -> int:

@@ -15,7 +15,7 @@ from dashboard.shared import head_scores
 from dashboard.shared.run_bar import tokens_per_second
 from tracer.analysis import training_curves
 from tracer.analysis.head_sets import THRESHOLD
-from tracer.store import About, Run
+from tracer.store import About, Run, nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,7 +33,7 @@ def draw_facts(
     What nobody knows is left out. `each`: by run, what it recorded at every update. `beside`: the name and the trace of
     a second run, whose losses and head stand below.
     """
-    about, row = run.about, head_scores.nearest(trace, chosen)
+    about, row = run.about, nearest_row(trace["step"].values, chosen)
     with st.container(key="facts", horizontal=True):
         if about.why_not("training") or int(trace["step"][row]) != int(trace["step"][-1]):
             _fact("Step", f"{int(trace['step'][row]):,}", None if about.steps is None else f"of {about.steps:,}")
@@ -49,7 +49,7 @@ def draw_facts(
                 _fact(label, _loss(loss), other or earlier or (said if nats else None))
         _draw_striking(trace, row)
         if beside and head_scores.holds(beside[1], "induction"):
-            _draw_striking(beside[1], head_scores.nearest(beside[1], chosen), of=f" of {beside[0]}")
+            _draw_striking(beside[1], nearest_row(beside[1]["step"].values, chosen), of=f" of {beside[0]}")
         _draw_pace(run, trace, about)
 
 
@@ -67,7 +67,7 @@ def _other_loss(
     if beside is None or not head_scores.holds(beside[1], name):
         return ""
     run, trace = beside
-    return f"{run}: {_loss(_latest(trace, each.get(run), name, head_scores.nearest(trace, chosen))[0])}"
+    return f"{run}: {_loss(_latest(trace, each.get(run), name, nearest_row(trace['step'].values, chosen))[0])}"
 
 
 def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
@@ -133,7 +133,8 @@ def draw_divergence(run: Run) -> None:
     first, before = found.get("non_finite"), found.get("exploding")
     lines = [f"The loss was not a finite number at step {int(found['step']):,}. Everything recorded before is kept."]
     if first:
-        lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step']):,}.")
+        kernel = ", in the fused attention kernel alone" if found.get("fused") else ""
+        lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step']):,}{kernel}.")
     if before:
         lines.append(
             f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step']):,}, "

@@ -294,7 +294,7 @@ def test_a_damaged_sweep_is_named(run):
 
 def test_a_run_without_snapshots_or_without_code_is_refused(run):
     shutil.rmtree(run.dir / "snapshots")
-    with pytest.raises(ValueError, match="holds no snapshot yet"):
+    with pytest.raises(ValueError, match="holds no snapshot.*nothing to sweep"):
         sweep_run(run)
 
 

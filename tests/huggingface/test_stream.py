@@ -107,3 +107,15 @@ def test_two_views_of_one_model_edit_it_once() -> None:
         assert torch.equal(one(IDS), alone)
         torch.testing.assert_close(torch.tensor(tracer.logit_lens(theirs, IDS).log_p.values[-1, 0, 0]),
                                    alone.log_softmax(-1)[0, 0, IDS[0, 1]])  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (2, 0)], ids=str)
+def test_an_empty_batch_is_refused_in_words(shape: tuple[int, int]) -> None:
+    model, empty = tracer.load_hf(causal("GPT-2")), torch.zeros(shape, dtype=torch.int64)
+    with pytest.raises(ValueError, match="empty"):
+        model(empty)
+    for ask in (tracer.logit_lens, tracer.logit_attribution, tracer.survey, tracer.ablate.sweep):
+        with pytest.raises(ValueError, match="empty"):
+            ask(model, empty)
+    with pytest.raises(ValueError, match="empty"):
+        tracer.patch(model, empty, empty)

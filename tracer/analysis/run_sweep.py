@@ -113,7 +113,8 @@ def _steps(run: Run, steps: Iterable[int] | None) -> list[int]:
     if run.about.why_not("prompts"):
         raise ValueError(f"{run.name} was recorded from a model whose code is not in the run: its heads stay on")
     if not kept:
-        raise ValueError(f"{run.name} holds no snapshot yet: there is nothing to sweep")
+        why = run.why_not("prompts")
+        raise ValueError(f"{run.name} holds no snapshot{f'. {why}' if why else ' yet'}: there is nothing to sweep")
     chosen = kept if steps is None else sorted(set(steps))
     if unknown := [step for step in chosen if step not in kept]:
         raise ValueError(

@@ -275,14 +275,18 @@ def diagnose(run: str, /, why: bool = False, json: bool = False) -> int:
 
 
 def open(
-    model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), bos: bool | None = None, json: bool = False
-) -> int:
+    model: str, /, run: str | None = None, revisions: tuple[str, ...] = (), keep_weights: bool = True,
+    bos: bool | None = None, json: bool = False,
+) -> int:  # fmt: skip
     """Measure every head of a causal Hugging Face model; each checkpoint is a step of the run.
 
     Args:
         model: A local directory (its checkpoint-N folders are steps), or a name on the hub.
         run: Name under checkpoints/, or a directory. Default: the model's name.
-        revisions: Names on the hub whose numbers are steps: step0 step1000 step143000.
+        revisions: Names on the hub whose numbers are steps: step0 step1000 step143000; step0:step5000 for those
+            between, or all.
+        keep_weights: --no-keep-weights removes each revision's weights from the cache of the hub once it is read,
+            where this command downloaded them. What is measured stays; Circuits and Ablate need weights.
         bos: Begin every sequence with the start token. Default: when the tokenizer has one.
         json: Print, as JSON, which run was made.
     """
@@ -292,7 +296,7 @@ def open(
         if not json:
             say(f"step {step} measured ({done} of {of})")
 
-    made = open_hf(model, run, revisions=revisions or None, bos=bos, progress=tell)
+    made = open_hf(model, run, revisions=revisions or None, bos=bos, keep_weights=keep_weights, progress=tell)
     if json:
         say_json(run=made.name, directory=str(made.dir), model=made.meta["class"], layers=made.meta["layers"],
                steps=made.steps)  # fmt: skip

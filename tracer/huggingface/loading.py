@@ -61,7 +61,7 @@ def rebuild(
     `build`: what makes a model of others, around which the weights are put.
     """
     if source is not None:
-        path = _here(source["path"], source["revision"])
+        path = here(source["path"], source["revision"])
         made, tokenizer = from_pretrained(path, None), _tokenizer(path, None)
     else:
         assert weights is not None
@@ -78,7 +78,7 @@ def rebuild(
         except CannotOpen:
             raise
         except Exception as error:  # a stranger's config: transformers raises whatever it runs into
-            raise BrokenSnapshot(f"no model can be made of the run's config: {_first_line(error)}") from error
+            raise BrokenSnapshot(f"no model can be made of the run's config: {first_line(error)}") from error
         tied = set(made.state_dict()) - {name for name, _ in made.named_parameters()}
         missing = [name for name in missing if name not in tied]
         if unexpected or missing:
@@ -102,7 +102,7 @@ def _refuse_others(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         )
 
 
-def _here(name: str, revision: str | None) -> str:
+def here(name: str, revision: str | None) -> str:
     """A directory, or where on this machine that model of the hub was downloaded to: run.json may be a stranger's word,
     so it never makes this machine ask the network."""
     from huggingface_hub import try_to_load_from_cache
@@ -172,7 +172,7 @@ def _how(model: nn.Module) -> tuple[Callable[[nn.Module, Tensor], Any], int]:
         try:
             logits = logits_of(way(model, tokens), tokens)
         except Exception as error:  # somebody's code, called in a way that it may not be made for
-            trouble = trouble or f": {type(error).__name__}: {_first_line(error)}"
+            trouble = trouble or f": {type(error).__name__}: {first_line(error)}"
             continue
         if logits is not None:
             return way, logits.shape[-1]
@@ -294,14 +294,14 @@ def _tokenizer(name: str, revision: str | None) -> Any:
             raise
         if own.exists():
             raise CannotOpen(
-                f"{own} cannot be read ({_first_line(error)}); without that file the model opens with token ids only"
+                f"{own} cannot be read ({first_line(error)}); without that file the model opens with token ids only"
             ) from error
         return None
     # for some architectures transformers makes one up that knows its special tokens and no word
     return None if set(made.get_vocab().values()) <= set(made.all_special_ids) else made
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -310,7 +310,7 @@ def _at(revision: str | None) -> str:
 
 
 def _why(name: str, revision: str | None, error: Exception) -> str:
-    text, at = _first_line(error), _at(revision)
+    text, at = first_line(error), _at(revision)
     if Path(name).is_dir():
         if not list(Path(name).glob("*.safetensors*")) and (Path(name) / "config.json").exists():
             return (

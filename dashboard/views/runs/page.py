@@ -251,7 +251,9 @@ def _draw_name(name: str, status: str, health: str = "") -> None:
 def _draw_progress(run: Run, facts: Summary) -> None:
     if run.why_not("training"):
         n = len(run.steps)
-        st.caption(f"{n} checkpoints" if n > 1 else "One set of weights")
+        st.caption(
+            f"{n} checkpoints" if n > 1 else "One set of weights" if n else f"{facts.step:,} steps, weights not kept"
+        )
         return
     if run.status == "finished":
         st.caption(f"{facts.step:,} steps")

@@ -80,7 +80,10 @@ def _run(function: str, args: list[Any], cwd: str, timeout: float, scratch: Path
     while not (ended := os.wait4(pid, os.WNOHANG))[0]:
         if time.monotonic() - began > timeout:
             late = True
-            os.killpg(pid, signal.SIGKILL)
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has not come to its own session yet
+                os.kill(pid, signal.SIGKILL)
             ended = os.wait4(pid, 0)
             break
         time.sleep(0.001)

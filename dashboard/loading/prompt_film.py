@@ -17,7 +17,7 @@ from dashboard.loading import recorded_prompts
 from dashboard.shared import head_scores
 from tracer.pictures import scrubber
 from tracer.pictures.prompt_patterns import PromptPatterns
-from tracer.store import Run, open_run
+from tracer.store import Run, nearest_row, open_run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -51,7 +51,7 @@ def film_of(
         _shoot(run, shown, see, missing, size, reel)
         missing = []
     filmed = tuple(step for step in steps if step in reel)
-    rows = tuple(head_scores.nearest(trace, step) for step in steps)
+    rows = tuple(nearest_row(trace["step"].values, step) for step in steps)
     measures = tuple(head_scores.head_measures(trace))
     name = hashlib.sha256(repr((*shown.key, size)).encode()).hexdigest()[:16] if apart else ""
     timeline = _blob((*shown.key, size), tuple(steps), filmed, rows, measures, name, trace, shown, reel)

@@ -14,7 +14,7 @@ from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
 from tracer.measures import MEASURES, Measure
 from tracer.pictures.scales import of_measure
-from tracer.store import NotARun, NothingRecorded
+from tracer.store import NotARun, NothingRecorded, nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -138,8 +138,7 @@ def settle_step(steps: list[int]) -> int:
 
 def step_in_force(steps: list[int]) -> int:
     """The one of these steps that is nearest to the chosen one; the last until somebody chooses."""
-    chosen = state.read().step
-    return steps[-1] if chosen is None else min(steps, key=lambda step: abs(step - chosen))
+    return steps[nearest_row(steps, state.read().step)]
 
 
 def measure_in_force(offered: list[str]) -> str:

@@ -20,7 +20,7 @@ from tracer.pictures import headmap, versus
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.versus import Side
-from tracer.store import Run
+from tracer.store import Run, nearest_row
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
@@ -70,8 +70,7 @@ def other_run(run: Run) -> Run:
 def other_step(steps: list[int], step: int) -> int:
     """The one of these steps that is nearest to the chosen one, and until one is chosen to `step`."""
     chosen = state.read().other_step
-    wanted = step if chosen is None else chosen
-    return min(steps, key=lambda one: abs(one - wanted))
+    return steps[nearest_row(steps, step if chosen is None else chosen)]
 
 
 def choose_other(run: Run, steps: list[int], prompt: bool = True, *, place: DeltaGenerator) -> None:

@@ -11,7 +11,7 @@ from dashboard.loading.diagnoses import Bounds
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared.mount import draw
 from tracer.pictures import curves
-from tracer.store import Run
+from tracer.store import Run, nearest_row
 
 HEIGHT = 250
 TITLE = "How low could its entropy be? Zhai's bound"
@@ -67,7 +67,7 @@ def draw_bound(run: Run, head: Head, step: int | None, *, key: str, log_x: bool 
 
 
 def _draw(found: Bounds, label: str, step: int | None, key: str, log_x: bool) -> None:
-    at = len(found.steps) - 1 if step is None else int(np.abs(found.steps - step).argmin())
+    at = nearest_row(found.steps, step)
     st.markdown(reading(found, label, at))
     left, right = st.columns(2, gap="large")
     with left:

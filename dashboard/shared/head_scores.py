@@ -8,6 +8,7 @@ import numpy as np
 
 from dashboard import theme
 from tracer.measures import HEAD_MEASURES
+from tracer.store import nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,16 +41,11 @@ def head_exists(trace: xr.Dataset) -> np.ndarray:
     return found if found.any() else np.ones(shape, bool)
 
 
-def nearest(trace: xr.Dataset, step: int | None) -> int:
-    """The row recorded nearest to a step; the last one when there is none."""
-    return -1 if step is None else int(np.abs(trace["step"].values - step).argmin())
-
-
 def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndarray:
     """A head measure at the row nearest to a step, [layer head]; nan where the run has not measured it."""
     if name not in trace:
         return np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
-    return trace[name].values[nearest(trace, step)]
+    return trace[name].values[nearest_row(trace["step"].values, step)]
 
 
 def induction_words(trace: xr.Dataset, head: Head, step: int | None) -> str:

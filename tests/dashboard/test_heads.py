@@ -165,7 +165,6 @@ def test_what_a_trace_holds() -> None:
     assert head_scores.head_measures(trace) == ["entropy"]
     assert not head_scores.holds(trace, "val_loss") and not head_scores.predicts_tokens(trace)
     assert head_scores.head_exists(trace).tolist() == [[True, False]]
-    assert [head_scores.nearest(trace, step) for step in (None, 0, 4, 6, 99)] == [-1, 0, 0, 1, 1]
     assert np.isnan(head_scores.head_means(trace, "previous_token", 3)).all()
     np.testing.assert_array_equal(head_scores.head_means(trace, "entropy", 3), [[1.0, NAN]])
 

@@ -11,11 +11,10 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import prompt_film, prompt_tokens
-from dashboard.shared import head_scores
 from tests.dashboard.words import was_drawn
 from tracer.analysis.prompt_attention import look
 from tracer.pictures import payload, scrubber
-from tracer.store import Run
+from tracer.store import Run, nearest_row
 from tracer.store.layout import Lock
 
 Open = Callable[..., AppTest]
@@ -43,7 +42,7 @@ def test_every_frame_is_there(open_page: Open, sent: Any, small_run: Run) -> Non
         np.testing.assert_array_equal(arrays["frames"][arrays["film"][i]], scrubber.codes(seen.thumbs))
     assert header["factors"] == [1, 1] and header["n"] == [6, 6] and header["causal"] == [True, True]
     trace = small_run.trace
-    rows = [head_scores.nearest(trace, step) for step in small_run.steps]
+    rows = [nearest_row(trace["step"].values, step) for step in small_run.steps]
     np.testing.assert_array_equal(arrays["loss"], trace["val_loss"].values[rows].astype(np.float32))
     m = header["measures"].index("induction")
     lo, hi = header["ranges"][m]

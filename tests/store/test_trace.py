@@ -8,7 +8,7 @@ import xarray as xr
 
 from tracer.store import Variable
 from tracer.store.files import clear_partial
-from tracer.store.trace import TraceWriter, committed, read_trace
+from tracer.store.trace import TraceWriter, committed, nearest_row, read_trace
 
 VARIABLES = {
     "a": Variable((), ()),
@@ -111,6 +111,11 @@ def test_a_trace_of_unknown_length_doubles(tmp_path):
 )
 def test_committed_rows_end_at_the_first_that_is_only_reserved(steps, rows):
     assert committed(np.array(steps, np.int64)) == rows
+
+
+def test_the_row_nearest_to_a_step():
+    assert [nearest_row([0, 10], step) for step in (None, -3, 0, 4, 5, 6, 99)] == [1, 0, 0, 0, 0, 1, 1]
+    assert nearest_row(np.array([30, 10, 20]), 19) == 2
 
 
 def test_steps_in_any_order(tmp_path):

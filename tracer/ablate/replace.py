@@ -109,11 +109,9 @@ def freeze(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> list[Edit]:
 def ready(model: HeadModel, tokens: Any) -> None:
     """ValueError for what would give numbers that mean nothing."""
     refuse_other_things(model)
-    if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.dtype != torch.int64 or not len(tokens):
+    if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.dtype != torch.int64 or not tokens.numel():
         what = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise ValueError(
-            f"tokens must be a tensor of whole numbers (torch.int64) [batch pos] with a sequence or more, not {what}"
-        )
+        raise ValueError(f"tokens must be a tensor of whole numbers (torch.int64) [batch pos], not empty, not {what}")
     if isinstance(model, Transformer):
         if model.training and model.config.dropout:
             raise ValueError(f"the model is training, with dropout={model.config.dropout}: call model.eval() first")

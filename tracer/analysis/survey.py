@@ -72,8 +72,8 @@ def survey(
     run = run_or_model if isinstance(run_or_model, Run) else None
     model: Any = run_or_model
     if run is not None:
-        step = run.steps[-1] if step is None else step
         model = run.model(step)
+        step = run.steps[-1] if step is None else step
     rows = rows_of(model, run, corpus, tokens, min(length or model.n_ctx, model.n_ctx))
     found, words = _empty((model.n_layers, model.n_heads), rows.numpy()), _in_words(corpus)
     if (size := sum(array.nbytes for array in found.values()) / 1e6) > budget_mb:
@@ -127,6 +127,8 @@ def rows_of(model: Any, run: Run | None, corpus: Any, tokens: int, length: int) 
         found = torch.as_tensor(corpus)
         if found.ndim != 2 or found.dtype.is_floating_point:
             raise ValueError(f"rows of tokens are whole numbers [row pos], not {found.dtype} {list(found.shape)}")
+        if not found.numel():
+            raise ValueError(f"rows of tokens are empty, {list(found.shape)}: give at least one row")
     else:
         texts = documents(str(corpus)) if isinstance(corpus, str | Path) else list(corpus)
         found = _packed(model, run, texts, tokens, length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -64,10 +65,14 @@ class HeadModel(Protocol):
 
 
 def check_tokens(tokens: object, n_ctx: int) -> None:
-    """ValueError for what is no batch of ids, or is longer than the context."""
+    """ValueError for what is no batch of ids, is empty, or is longer than the context."""
     if not isinstance(tokens, Tensor) or tokens.ndim != 2:
         what = f"of shape {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ValueError(f"tokens are a tensor of ids [batch pos] (model.to_tokens or model.tokenizer), not {what}")
+    if not tokens.numel():
+        raise ValueError(f"tokens are empty, {list(tokens.shape)}: give at least one prompt of at least one token")
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype is torch.bool:
+        raise ValueError(f"tokens are ids, whole numbers, not {tokens.dtype}: tokens.long()")
     if tokens.shape[1] > n_ctx:
         raise ValueError(f"the input has {tokens.shape[1]} tokens, the context holds n_ctx={n_ctx}")
 

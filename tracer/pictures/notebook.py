@@ -24,7 +24,7 @@ from tracer.pictures.picture import Head
 from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import of_measure
-from tracer.store import NotARun, Run, open_run
+from tracer.store import NotARun, Run, nearest_row, open_run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -164,15 +164,11 @@ def _tensor(tokens: list[int], model: Any) -> Any:
     return torch.tensor([tokens], device=next(model.parameters()).device)
 
 
-def _nearest(trace: xr.Dataset, step: int) -> int:
-    return int(np.abs(trace["step"].values - step).argmin())
-
-
 def _recorded(trace: xr.Dataset, step: int) -> dict[str, np.ndarray]:
     """Every head measure that the run holds, at the row nearest to a step."""
     if not trace.sizes["step"]:
         return {}
-    row = _nearest(trace, step)
+    row = nearest_row(trace["step"].values, step)
     held = {name: trace[name].values[row] for name in HEAD_MEASURES if name in trace}
     return {name: values for name, values in held.items() if np.isfinite(values).any()}
 
@@ -188,7 +184,7 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     n = len(tokens)
     size = scrubber.resolution(n, exist.size, len(steps), FILM_CELLS)
     frames = {step: scrubber.codes(frame) for step, frame in film(run, torch.tensor([tokens]), steps, size=size)}
-    rows = [_nearest(trace, step) for step in steps]
+    rows = [nearest_row(trace["step"].values, step) for step in steps]
     loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
     values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)
     factor = -(-n // next(iter(frames.values())).shape[-1])

@@ -14,11 +14,11 @@ from tracer.store.layout import (
     newest,
 )
 from tracer.store.run import ROOT, ROOTS, Run, broken_runs, list_runs, open_run, resolve
-from tracer.store.trace import Variable
+from tracer.store.trace import Variable, nearest_row
 from tracer.store.writer import RunWriter, unused
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
     "NothingRecorded", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by", "list_runs",
-    "newest", "open_run", "resolve", "unused",
+    "nearest_row", "newest", "open_run", "resolve", "unused",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from tracer.store.layout import (
 )
 from tracer.store.meta import read_meta
 from tracer.store.tensors import broken, load_tensors, shapes
-from tracer.store.trace import is_laid_out, read_trace
+from tracer.store.trace import is_laid_out, nearest_row, read_trace
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -104,8 +104,10 @@ class Run:
             why = self.about.why_not(what)
         except ValueError as error:
             return str(error)
-        if what == "prompts" and not why and not self.steps and not self.live:
-            return "This run keeps no weights"
+        if what == "prompts" and not why and not self.steps:
+            if not self.meta.get("keep_weights", True):
+                return "This run keeps no weights (the same `tracer open` without `--no-keep-weights` does)"
+            return "" if self.live else "This run keeps no weights"
         return why
 
     @property
@@ -130,9 +132,9 @@ class Run:
     @property
     def steps(self) -> list[int]:
         """Steps whose weights are kept, here, at the run's URL or where `tracer.load_hf` found them, in order."""
-        return sorted(
-            {*steps_in(self.dir / "snapshots"), *remote.steps(self.dir), *map(int, self.meta.get("sources", {}))}
-        )
+        meta = self.meta
+        there = meta.get("sources", {}) if meta.get("keep_weights", True) else ()
+        return sorted({*steps_in(self.dir / "snapshots"), *remote.steps(self.dir), *map(int, there)})
 
     @property
     def trace(self) -> xr.Dataset:
@@ -198,10 +200,10 @@ class Run:
         """
         steps = self.steps
         if not steps:
-            raise BrokenSnapshot(f"{self.dir} holds no snapshot yet")
+            raise BrokenSnapshot(f"{self.dir} holds no snapshot yet. {self.why_not('prompts')}".strip(" ."))
         step = steps[-1] if step is None else step
         if step not in steps:
-            near = min(steps, key=lambda s: abs(s - step))
+            near = steps[nearest_row(steps, step)]
             raise ValueError(
                 f"{self.name} has no snapshot of step {step}; the nearest is {near}, and `run.steps` lists all"
             )

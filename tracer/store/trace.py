@@ -12,6 +12,7 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,6 +240,13 @@ def read_trace(path: Path) -> Any:
     dataset = dataset.set_coords([name for name in names if name in dataset])
     store.committed[0] = n_rows = committed(dataset["step"].values)
     return dataset.isel(step=slice(0, n_rows))
+
+
+def nearest_row(steps: Sequence[int] | np.ndarray, step: int | None) -> int:
+    """The index of the step nearest to the wanted one, the first of two as near; of the last where none is wanted."""
+    import numpy as np
+
+    return len(steps) - 1 if step is None else int(np.abs(np.asarray(steps) - step).argmin())
 
 
 def is_laid_out(path: Path) -> bool:

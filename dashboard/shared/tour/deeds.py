@@ -16,7 +16,7 @@ from tracer.analysis import head_sets
 from tracer.analysis.when_causal import LEAST_EFFECT, LEAST_SCORE, Rise, rise
 from tracer.measures import MEASURES
 from tracer.pictures.payload import visible
-from tracer.store import Run
+from tracer.store import Run, nearest_row
 
 GUESSES = {
     "copying": "Copying: the loss on repeated tokens rises, that on ordinary text hardly does",
@@ -132,7 +132,7 @@ class Story:
     def _scrubbed(self) -> Done | None:
         step = choosers.step_in_force(self.run.steps)
         first, last = birth(self.steps, self.curve, self.run.steps)
-        score = theme.fmt(float(self.curve[np.abs(self.steps - step).argmin()]), "induction")
+        score = theme.fmt(float(self.curve[nearest_row(self.steps, step)]), "induction")
         if first <= step <= last:
             final = theme.fmt(self.born.final, "induction")
             return Done(True, [f"Here: {score} at step {step:,}, on the way to {final}. Half of it is passed by step "
@@ -240,7 +240,7 @@ def birth(steps: np.ndarray, curve: np.ndarray, snapshots: list[int]) -> tuple[i
     first = int(steps[min(low[-1] + 1, len(steps) - 1)]) if len(low) else int(steps[0])
     last = int(steps[np.flatnonzero((curve >= END * final) & (steps >= first))[0]])
     half = rise(steps, curve, LEAST_SCORE).step
-    nearest = min(snapshots, key=lambda step: abs(step - (first if half is None else half)))
+    nearest = snapshots[nearest_row(snapshots, first if half is None else half)]
     return min(first, nearest), max(last, nearest)
 
 

@@ -19,7 +19,7 @@ from dashboard.shared.pulse import ticking
 from dashboard.views.ablate import data
 from tracer.analysis import when_causal
 from tracer.pictures import curves
-from tracer.store import Run
+from tracer.store import Run, nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -140,7 +140,7 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
         st.markdown(when_causal.sentence(label, steps, score[(slice(None), *focus)], effect[(slice(None), *focus)]))
         if run.live or len(steps) < len(run.steps):
             st.caption(f"Of {len(steps)} snapshots so far.")
-    at = int(np.abs(steps - setup.step).argmin())
+    at = nearest_row(steps, setup.step)
     _draw_scatter(score[at], effect[at], focus, int(steps[at]))
 
 

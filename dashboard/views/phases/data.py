@@ -15,7 +15,7 @@ from dashboard.loading import ablation
 from tracer.analysis import change_points, training_curves, undoing
 from tracer.analysis.training_curves import Curve, Head, Reads
 from tracer.analysis.undoing import Undoing
-from tracer.store import Run, open_run
+from tracer.store import Run, nearest_row, open_run
 
 CHEAP_BYTES = 4e8
 """Weights that are read unasked for K-composition: about a second."""
@@ -81,7 +81,7 @@ class Losses:
 
     def since(self, step: int) -> np.ndarray:
         """The row of a step, or of the recorded one next to it."""
-        return self.values[int(np.abs(self.steps - step).argmin())]
+        return self.values[nearest_row(self.steps, step)]
 
 
 def losses(run: Run) -> Losses | None:

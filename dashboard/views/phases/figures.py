@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dashboard import theme
 from dashboard.shared.figures import places, plain, rule, step_axis, stops
+from tracer.store import nearest_row
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -174,7 +175,7 @@ def path(
     import plotly.graph_objects as go
 
     ink, (x, y) = theme.ink(dark), np.asarray(points).T
-    chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())
+    chosen = nearest_row(steps, step)
     inside = np.zeros(len(steps), bool) if window is None else (steps >= window[0]) & (steps <= window[1])
     named = {0, len(steps) - 1, chosen, *np.flatnonzero(inside)[[0, -1] if inside.any() else []].tolist()}
     figure = go.Figure()

@@ -19,7 +19,7 @@ from tracer.analysis import training_curves
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES
 from tracer.pictures import curves
-from tracer.store import Run
+from tracer.store import Run, nearest_row
 from tracer.store.choosing import differences, settings
 
 if TYPE_CHECKING:
@@ -361,7 +361,8 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
     if len(held) > 1:
         st.caption("At the chosen step: the further right, the more the model has read.")
         found = {
-            name: trace["loss_by_position"].values[head_scores.nearest(trace, step)] for name, trace in held.items()
+            name: trace["loss_by_position"].values[nearest_row(trace["step"].values, step)]
+            for name, trace in held.items()
         }
         series = [(np.arange(len(values)), values) for values in found.values()]
         positions, lines = rows.merge(series)
@@ -371,7 +372,7 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
     (trace,) = held.values()
     st.caption("At the chosen step and on the way: the further right, the more the model has read.")
     steps, values = trace["step"].values, trace["loss_by_position"].values
-    chosen = int(np.abs(steps - (steps[-1] if step is None else step)).argmin())
+    chosen = nearest_row(steps, step)
     loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
     at = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
     blob = curves.pack(

@@ -80,7 +80,7 @@ def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):
 
 
 def test_what_only_the_fused_kernel_overflows_at_is_found_in_it(tmp_path, monkeypatch):
-    """Nobody looks at scores while it trains, so the fused kernel runs; a replay that looks would not meet its fault."""
+    """Nobody looks at scores while it trains: the fused kernel runs, whose fault a replay that looks does not meet."""
     steps, attend, forward_backward = [0], F.scaled_dot_product_attention, loop.forward_backward
 
     def overflowing(q, k, v, **options):

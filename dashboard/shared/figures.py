@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,12 +60,13 @@ def scatter(
     edges: tuple[float, float] | None = None,
     corners: tuple[str, str] = ("", ""),
     selected: Head | None = None,
+    lit: Collection[Head] | None = None,
     dark: bool = False,
 ) -> go.Figure:
     """A point a head of x and y [layer head], left out where either is nan, a colour a layer.
 
     Dashed lines stand at `edges`; `corners` name what lies beyond them below right, and above left. Of more than NAMED
-    heads the names would cover each other: then only the pointer tells them.
+    heads the names would cover each other: then only the pointer tells them. Heads that are not in `lit` are dimmed.
     """
     import plotly.graph_objects as go
 
@@ -81,8 +83,9 @@ def scatter(
             mode="markers+text" if x.size <= NAMED else "markers", name=f"layer {layer}",
             text=[theme.head_label(layer, head) for head in heads.tolist()],
             textposition="top center", textfont={"size": 11}, cliponaxis=False,
-            unselected={"marker": {"opacity": 0.85}},
-            marker={"size": [14 if one else 9 for one in chosen], "color": colour, "opacity": 0.85,
+            unselected={"marker": {"opacity": 0.85}} if lit is None else {},
+            marker={"size": [14 if one else 9 for one in chosen], "color": colour,
+                    "opacity": [0.85 if lit is None or (layer, head) in lit else 0.2 for head in heads.tolist()],
                     "line": {"width": [2.5 if one else 0 for one in chosen], "color": ink.text}},
             hovertemplate=f"<b>%{{text}}</b><br>{across} %{{x:.3f}}<br>{up} %{{y:.3f}}<extra></extra>",
         )  # fmt: skip

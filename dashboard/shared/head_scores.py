@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dashboard import theme
+from tracer.analysis import head_query
+from tracer.analysis.head_query import Found
 from tracer.measures import HEAD_MEASURES
 from tracer.store import nearest_row
 
@@ -46,6 +48,12 @@ def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndar
     if name not in trace:
         return np.full((trace.sizes["layer"], trace.sizes["head"]), np.nan)
     return trace[name].values[nearest_row(trace["step"].values, step)]
+
+
+def named(line: str, trace: xr.Dataset, step: int | None = None) -> Found:
+    """The heads that a line of the finder names; ValueError says which word is not understood."""
+    values = {name: head_means(trace, name, step) for name in head_measures(trace)}
+    return head_query.find(line, values, head_exists(trace))
 
 
 def induction_words(trace: xr.Dataset, head: Head, step: int | None) -> str:

@@ -24,22 +24,25 @@ def plot(
     key: str,
     alt: str,
     on_pick: Callable[[Any], None] | None = None,
+    on_set: Callable[[list[Any]], None] | None = None,
     numbers: Callable[[], Mapping[str, Sequence[Any]]] | None = None,
 ) -> None:
     """Draw a figure that has a height; a click on a point gives `on_pick` its customdata, `numbers` is its table.
 
+    With `on_set` dragging draws a lasso, or a box, and gives it the customdata of all points inside.
     Streamlit mounts a chart anew whenever its figure changes: the box around it keeps what is below in its place.
     """
     _remember(key, PLOTLY, figure)
     config = {
         "displaylogo": False,
-        "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+        "modeBarButtonsToRemove": [*(["lasso2d", "select2d"] if on_set is None else []), "autoScale2d"],
         "toImageButtonOptions": {"format": "svg", "filename": key},
     }
     options: dict[str, Any] = {}
     if on_pick is not None:
-        options = {"on_select": lambda: _pick(key, on_pick), "selection_mode": "points"}
-        figure.update_layout(dragmode="zoom")  # Streamlit would pan
+        modes = "points" if on_set is None else ("points", "box", "lasso")
+        options = {"on_select": lambda: _pick(key, on_pick, on_set), "selection_mode": modes}
+        figure.update_layout(dragmode="zoom" if on_set is None else "lasso")  # Streamlit would pan
     high: Any = figure.layout["height"]
     with st.container(height=int(high), border=False, key=f"{key}_box"):
         st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt, **options)
@@ -49,9 +52,13 @@ def plot(
                 table(numbers(), key=f"{key}_table", alt=alt)
 
 
-def _pick(key: str, on_pick: Callable[[Any], None]) -> None:
-    if points := st.session_state[key]["selection"]["points"]:
-        on_pick(points[0]["customdata"])
+def _pick(key: str, on_pick: Callable[[Any], None], on_set: Callable[[list[Any]], None] | None) -> None:
+    chosen = st.session_state[key]["selection"]
+    points = [point["customdata"] for point in chosen["points"]]
+    if on_set is not None and (chosen["lasso"] or chosen["box"]):
+        on_set(points)
+    elif points:
+        on_pick(points[0])
 
 
 def table(

@@ -20,8 +20,12 @@ def weights(seed: int, n_layers: int = 3, n_heads: int = 2) -> tuple[Tensor, Ten
     return W_Q, W_K, W_V, W_O
 
 
+@pytest.mark.parametrize("at_once", [1, 2**26])
 @pytest.mark.parametrize("into", ["q", "k", "v"])
-def test_composition_is_dense_algebra(into: Literal["q", "k", "v"]) -> None:
+def test_composition_is_dense_algebra(
+    into: Literal["q", "k", "v"], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.analysis.composition.AT_ONCE", at_once)
     W_Q, W_K, W_V, W_O = weights(0)
     found = composition(into, W_Q, W_K, W_V, W_O)
     assert found.shape == (3, 2, 3, 2)

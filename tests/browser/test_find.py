@@ -7,8 +7,9 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
+import tracer
 from dashboard.shared.plots import HEAD, ROW
-from tests.browsing import query, settle
+from tests.browsing import query, settle, spot
 
 pytestmark = pytest.mark.slow
 
@@ -129,3 +130,37 @@ def test_without_text_the_ranking_remains(page, server):
     settle(page)
     expect(page.get_by_text("This model reads no tokens, so there is no text to search.")).to_be_visible()
     assert len(heads(page)) == 8
+
+
+def test_a_lasso_takes_heads_to_the_atlas_and_to_ablate(page, server, folder):
+    directory = folder / "checkpoints" / "drawn"
+    shutil.copytree(folder / "checkpoints" / "toy", directory)
+    tracer.survey(tracer.open_run(directory), tokens=2**10)
+    page.goto(f"{server}/find?run=drawn&layer=0&head=1")
+    settle(page)
+    page.mouse.move(*spot(page, "survey_heads", 0.01, 0.01))
+    page.mouse.down()
+    for x, y in ((0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.02)):
+        page.mouse.move(*spot(page, "survey_heads", x, y), steps=3)
+    page.mouse.up()
+    expect(page.get_by_text(re.compile("^8 heads: L0H0 L0H1"))).to_be_visible()
+    assert query(page)["find"] == [" ".join(f"L{layer}H{head}" for layer in range(2) for head in range(4))]
+
+    # A smaller one, around the head that comes first, is another set.
+    page.get_by_role("button", name="Clear", exact=True).click()
+    settle(page)
+    assert "find" not in query(page)
+    point = page.locator(".st-key-survey_heads .point").first
+    box = point.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x - 7, y - 7)
+    page.mouse.down()
+    for dx, dy in ((7, -7), (7, 7), (-7, 7), (-7, -6)):
+        page.mouse.move(x + dx, y + dy, steps=3)
+    page.mouse.up()
+    expect(page.get_by_text(re.compile("^[1-7] heads?: L0H0"))).to_be_visible()
+    taken = query(page)["find"]
+    page.get_by_role("button", name="Switch them off on Ablate").click()
+    expect(page.get_by_text("Switch heads off")).to_be_visible()
+    settle(page)
+    assert query(page)["off"] == taken == query(page)["find"]

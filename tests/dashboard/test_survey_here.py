@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,11 @@ def test_a_corpus_is_read_and_shown(open_page: Open, copy_run: Callable[..., Run
     app.selectbox(key="survey_x").set_value("Induction score").run()
     induction = run.trace.induction.sel(step=30).values
     np.testing.assert_allclose(shown(app, "survey_heads").data[1].x, induction[1], atol=1e-6)
+    app.session_state["selection"] = replace(app.session_state["selection"], find="L0H1 L1H2")
+    app.run()
+    assert "2 heads: L0H1 L1H2" in written(app)
+    dimmed = [opacity < 0.5 for points in shown(app, "survey_heads").data for opacity in points.marker.opacity]
+    assert dimmed.count(False) == 2
     app.toggle(key="survey_jobs").set_value(True).run()
     assert not app.exception, app.exception[0].message
     jobs = shown(app, "survey_jobs_table")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tracer.pictures.bipartite import pack
+from tracer.pictures.bipartite import ALL, OTHERS, OWN, pack
 from tracer.pictures.payload import unpack
 
 
@@ -18,8 +18,9 @@ def scores(seed: int) -> np.ndarray:
 def test_edges_and_their_scores() -> None:
     given = {"k": scores(0), "q": scores(1)}
     header, arrays = unpack(pack(given, 0.25, 0.01))
-    assert {name: header[name] for name in ("kinds", "layers", "heads", "mean", "sd")} == {
-        "kinds": ["k", "q"], "layers": 3, "heads": 2, "mean": 0.25, "sd": 0.01,
+    sure = [int((one > 0.27).sum()) for one in given.values()]
+    assert {name: header[name] for name in ("kinds", "layers", "heads", "mean", "sd", "total", "sure")} == {
+        "kinds": ["k", "q"], "layers": 3, "heads": 2, "mean": 0.25, "sd": 0.01, "total": 12, "sure": sure,
     }  # fmt: skip
     edges = [tuple(edge) for edge in arrays["edges"].tolist()]
     assert len(edges) == 12 == len(set(edges)) and all(a < b for a, _, b, _ in edges)
@@ -36,3 +37,22 @@ def test_one_layer_has_no_edges() -> None:
 def test_other_shapes_are_refused(given: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="layer1 head1 layer2 head2"):
         pack(given, 0.1, 0.01)
+
+
+def test_of_a_thousand_heads_the_strongest_are_sent() -> None:
+    """Of 32 layers of 32 heads: every head has its own strongest, and all of them stay counted."""
+    n = 32
+    layer1, layer2 = np.arange(n)[:, None, None, None], np.arange(n)[:, None]
+    k = np.where(layer1 < layer2, np.random.default_rng(0).random((n, n, n, n)), np.nan)
+    blob = pack({"k": k, "q": k, "v": k}, 0.25, 0.125)
+    header, arrays = unpack(blob)
+    assert len(blob) < 500_000 and header["total"] == n * n * n * (n - 1) // 2 > ALL
+    assert header["sure"] == [int((k > 0.5).sum())] * 3
+    found = {tuple(edge) for edge in arrays["edges"].tolist()}
+    best = np.argsort(np.nan_to_num(k, nan=-1), axis=None)[::-1]
+    assert {tuple(map(int, np.unravel_index(one, k.shape))) for one in best[:OTHERS]} <= found
+    for head in ((0, 3), (16, 0), (31, 31)):
+        for own, side in ((k[head], 0), (k[:, :, *head], 2)):
+            most = np.argsort(np.nan_to_num(own, nan=-1), axis=None)[::-1][: min(OWN, np.isfinite(own).sum())]
+            others = [tuple(map(int, np.unravel_index(one, own.shape))) for one in most]
+            assert {(*head, *other) if side == 0 else (*other, *head) for other in others} <= found

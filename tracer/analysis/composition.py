@@ -12,6 +12,8 @@ from einops import einsum
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+AT_ONCE = 2**26
+"""Numbers of the products of pairs of heads that are held at once: 256 MB in float32."""
 In = Float[Tensor, "layer head d_model d_head"]
 Out = Float[Tensor, "layer head d_head d_model"]
 Pairs = Float[Tensor, "layer1 head1 layer2 head2"]
@@ -27,18 +29,21 @@ def composition(into: Literal["q", "k", "v"], W_Q: In, W_K: In, W_V: In, W_O: Ou
     pairs = left.new_full((*left.shape[:2], *left.shape[:2]), float("nan"))
     write_norm = _product_norm(W_V, W_O)
     read_norm = _product_norm(left, right)
+    # |A1 B1 A2 B2|^2 = tr((A1^T A1) M (B2 B2^T) M^T), M = B1 A2: nothing is as large as d_model x d_model
+    a = einsum(W_V, W_V, "layer1 head1 d_model i, layer1 head1 d_model j -> layer1 head1 i j")
+    b = einsum(right, right, "layer2 head2 i d_model, layer2 head2 j d_model -> layer2 head2 i j")
     for layer in range(1, len(left)):
-        # |A1 B1 A2 B2|^2 = tr((A1^T A1) M (B2 B2^T) M^T), M = B1 A2: nothing is as large as d_model x d_model
-        m = einsum(W_O[:layer], left[layer], "layer1 head1 i d_model, head2 d_model j -> layer1 head1 head2 i j")
-        a = einsum(W_V[:layer], W_V[:layer], "layer1 head1 d_model i, layer1 head1 d_model j -> layer1 head1 i j")
-        b = einsum(right[layer], right[layer], "head2 i d_model, head2 j d_model -> head2 i j")
-        square = einsum(
-            a, m, b, m,
-            "layer1 head1 i k, layer1 head1 head2 k l, head2 l j, layer1 head1 head2 i j -> layer1 head1 head2",
-        )  # fmt: skip
-        norms = einsum(write_norm[:layer], read_norm[layer], "layer1 head1, head2 -> layer1 head1 head2")
-        found = square.clamp_min(0).sqrt() / norms
-        pairs[:layer, :, layer] = torch.where(norms > 0, found, 0.0)
+        step = max(1, AT_ONCE // (layer * left.shape[1] * left.shape[3] * W_O.shape[2]))
+        for some in (slice(start, start + step) for start in range(0, left.shape[1], step)):
+            m = einsum(W_O[:layer], left[layer, some],
+                       "layer1 head1 i d_model, head2 d_model j -> layer1 head1 head2 i j")  # fmt: skip
+            square = einsum(
+                a[:layer], m, b[layer, some], m,
+                "layer1 head1 i k, layer1 head1 head2 k l, head2 l j, layer1 head1 head2 i j -> layer1 head1 head2",
+            )  # fmt: skip
+            norms = einsum(write_norm[:layer], read_norm[layer, some], "layer1 head1, head2 -> layer1 head1 head2")
+            found = square.clamp_min(0).sqrt() / norms
+            pairs[:layer, :, layer, some] = torch.where(norms > 0, found, 0.0)
     return pairs
 
 

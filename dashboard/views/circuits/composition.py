@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
-SURE = 2
-"""Standard deviations of random heads from which on an edge stands out, as in the picture."""
+BESIDE = 16
+"""Layers whose columns have room in a part of the width."""
 MOST = 60
 """Edges of other heads that are drawn, so that something is seen."""
 ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
@@ -31,8 +31,8 @@ ROLES = {"induction": "induction", "previous_token": "token before", "current_to
 
 
 def draw_layers(key: Key, trace: xr.Dataset, head: Head, no_composition: str, no_copying: str) -> None:
-    """Composition and copying beside each other, or one below the other where nothing can be read of the first."""
-    if no_composition:
+    """Composition and copying beside each other; one below the other where the first says nothing or is wide."""
+    if no_composition or trace.sizes["layer"] > BESIDE:
         draw_composition(key, trace, head, no_composition)
         draw_copying(key, head, no_copying, wide=True)
         return
@@ -62,7 +62,7 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
     )  # fmt: skip
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
-        f"{SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
+        f"{bipartite.SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
 
 
@@ -78,14 +78,18 @@ def _said(found: circuits.Composition, into: str, head: Head) -> str:
         other, score = best
         above = score - found.mean
         edge = f"{theme.head_label(*other)} ({theme.signed(above)}, {above / found.sd:.0f} sd)"
-        words.append(f"{clear} {edge}" if above > SURE * found.sd else unclear)
+        words.append(f"{clear} {edge}" if above > bipartite.SURE * found.sd else unclear)
     return theme.sentence("; ".join(words))
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:
     """What a crowded picture does not show."""
-    sure = int((found.scores[into] - found.mean > SURE * found.sd).sum())
-    return f" Drawn are its own edges and the {MOST} strongest of {sure:,} others." if sure > MOST else ""
+    many = int(np.isfinite(found.scores[into]).sum()) > bipartite.ALL
+    sure = int((found.scores[into] - found.mean > bipartite.SURE * found.sd).sum())
+    if sure <= MOST:
+        return ""
+    own = f"at least its {bipartite.OWN} strongest on either side" if many else "its own edges"
+    return f" Drawn are {own} and the {MOST} strongest of {sure:,} others."
 
 
 def roles(trace: xr.Dataset, step: int) -> list[list[str]]:

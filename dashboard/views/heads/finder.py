@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, head_scores
-from tracer.analysis import head_query as finding
+from tracer.analysis import head_query
 from tracer.analysis.head_query import Found
 from tracer.measures import MEASURES
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from streamlit.delta_generator import DeltaGenerator
 
+LONGEST = 8 * 1024
+"""Characters: 1,024 heads, each by its name."""
 CHIPS = 8
 """Heads that are named below the box; the atlas shows all that fit."""
 
@@ -26,14 +28,15 @@ def choose_heads(trace: xr.Dataset | None, place: DeltaGenerator) -> set[Head] |
     """A text box at `place`, and here the heads that fit, which are returned; None while nothing is looked for."""
     ready = trace is not None and trace.sizes["step"] > 0
     place.text_input(
-        "Find heads", placeholder="induction > 0.5, or L1H2", help=finding.HELP, max_chars=200, disabled=not ready,
+        "Find heads", placeholder="induction > 0.5, or L1H2", help=head_query.HELP, max_chars=LONGEST,
+        disabled=not ready,
         **state.control("find_box", state.read().find, lambda line: _look(line, trace)),
     )  # fmt: skip
     line = state.read().find
     if trace is None or not ready or not line.strip():
         return None
     try:
-        found = _find(line, trace)
+        found = head_scores.named(line, trace, state.read().step)
     except ValueError as error:
         st.text(str(error))
         return None
@@ -50,17 +53,11 @@ def _look(line: str, trace: xr.Dataset | None) -> None:
     if trace is None:
         return
     try:
-        heads = _find(line, trace).heads if line.strip() else ()
+        heads = head_scores.named(line, trace, state.read().step).heads if line.strip() else ()
     except ValueError:  # said below the box
         return
     if len(heads) == 1:
         state.focus_on(heads[0])
-
-
-def _find(line: str, trace: xr.Dataset) -> Found:
-    step = state.read().step
-    values = {name: head_scores.head_means(trace, name, step) for name in head_scores.head_measures(trace)}
-    return finding.find(line, values, head_scores.head_exists(trace))
 
 
 def _draw_chips(found: Found, trace: xr.Dataset) -> None:

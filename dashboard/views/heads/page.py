@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from streamlit.delta_generator import DeltaGenerator
 
+TALL = 16
+"""Layers from which on the atlas is as high as a pattern, and what else there is stands beside it."""
 See = Callable[[int], PromptPatterns]
 """Every head on the prompt, at a step."""
 
@@ -83,25 +85,27 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
         return
     focus = choosers.focus(trace, shown.step)
     draw_comparison(run, shown, see, focus)
-    long = patterns.is_long(shown)
+    long, tall = patterns.is_long(shown), len(shown.causal) > TALL
     with st.container(key="heads_body"):
         left, right = st.columns([1, 1], gap="large")
     with left:
         _draw_atlas(run, trace, shown, measure, focus, lit)
-    with right if long else left, st.container(key="over_training"):
-        draw_history(run, trace, measure, focus, shown.step)
-        draw_induction(run, trace, focus, shown.step)
     if long:
-        left, right = st.columns([1, 1], gap="large")
-        with left:
+        below = st.columns([1, 1], gap="large")
+        with right if tall else below[0]:
             patterns.draw_overview(shown, focus)
-        with right:
+        with below[0] if tall else below[1]:
             patterns.draw_window(shown, focus)
-        draw_reading(run, shown, focus)
+        with below[1] if tall else st.container():
+            draw_reading(run, shown, focus)
     else:
         with right:
             patterns.draw_whole(shown, focus)
+        with st.container() if tall else right:
             draw_reading(run, shown, focus)
+    with right if long or tall else left, st.container(key="over_training"):
+        draw_history(run, trace, measure, focus, shown.step)
+        draw_induction(run, trace, focus, shown.step)
     draw_why(run, shown, focus)
     draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest

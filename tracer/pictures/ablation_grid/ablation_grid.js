@@ -68,16 +68,15 @@ function makeGrid(part) {
     grid.replaceChildren();
     buttons = [];
     const axis = (text, className, name, ones) => {
-      Object.assign(
-        button(`axis ${className}`, text, grid, () => flip(ones)),
-        { title: name, ariaLabel: name }
-      );
+      const node = button(`axis ${className}`, null, grid, () => flip(ones));
+      element("span", "", text, node);
+      Object.assign(node, { title: name, ariaLabel: name });
     };
     element("span", "", null, grid);
     values[0].forEach((_, h) => {
       axis(
         `H${h}`,
-        "",
+        "column",
         `Toggle head ${h} in every layer`,
         values.map((_, layer) => [layer, h])
       );
@@ -110,14 +109,21 @@ function makeGrid(part) {
       const { values, scale, value } = part.cue;
       const { theme } = part;
       const columns = values[0].length;
-      const cell = Math.min(76, Math.floor((root.clientWidth - 34 - columns * 4) / columns));
+      const room = Math.floor((root.clientWidth - 34) / columns);
+      const gap = room < 18 ? 1 : room < 50 ? 3 : 4;
+      const cell = Math.max(4, Math.min(76, room - gap));
+      const every = cell < 22 ? Math.ceil(22 / (cell + gap)) : 1; // names of columns that have room
       const now = `${values.length},${columns}`;
       if (shape !== now) build(values);
       shape = now;
       if (brush === null) off = new Set((value ?? []).map(String));
       const lut = lutOf(scale.stops[theme.mode]);
-      grid.style.gridTemplateColumns = `30px repeat(${columns}, ${Math.max(cell, 14)}px)`;
+      grid.style.gridTemplateColumns = `30px repeat(${columns}, ${cell}px)`;
+      grid.style.gap = `${gap}px`;
       grid.classList.toggle("small", cell < 46);
+      grid.classList.toggle("tiny", cell < 22);
+      for (const [h, node] of grid.querySelectorAll(".axis.column").entries())
+        node.firstChild.textContent = cell >= 22 ? `H${h}` : h % every ? "" : `${h}`;
       for (const { node, one } of buttons) {
         const own = values[one[0]][one[1]];
         const fill = own == null ? theme.faint : lut.at((own - scale.lo) / (scale.hi - scale.lo));

@@ -114,9 +114,10 @@ function makeAtlas(part) {
   function layOut(width) {
     const roomy = Math.min(part.cue.max_cell, Math.floor((width - (heads - 1) * 10) / heads));
     const labels = roomy >= 72;
-    const cell = labels ? roomy : Math.max(14, Math.floor((width - 30 - (heads - 1) * 4) / heads));
-    const narrow = cell >= 34 ? 15 : isByMeasure() ? 12 : 6;
-    const [left, top, gap, strip] = labels ? [2, 2, 10, 22] : [28, 18, 4, narrow];
+    const close = (width - 30) / heads < 18 ? 2 : 4;
+    const cell = labels ? roomy : Math.max(6, Math.floor((width - 30 - (heads - 1) * close) / heads));
+    const narrow = cell >= 34 ? 15 : cell < 14 ? 4 : isByMeasure() ? 12 : 6;
+    const [left, top, gap, strip] = labels ? [2, 2, 10, 22] : [28, 18, close, narrow];
     layout = { labels, cell, left, top, gap, strip, high: cell + strip };
     layout.width = left + heads * (cell + gap) - gap + 2;
     layout.height = top + layers * (cell + strip + gap) - gap + 2;
@@ -224,7 +225,7 @@ function makeAtlas(part) {
     const scale = name ? scaleOf(name) : null;
     // a change of font takes longer than a word
     const numbers = allHeads().map((one) => drawHead(ctx, one, scale, letter));
-    const named = layout.labels || isByMeasure();
+    const named = layout.labels || (isByMeasure() && cell >= 14);
     const look = { font: `400 ${font}px ${theme.mono}`, align: named ? "right" : "center" };
     for (const number of numbers.filter(Boolean))
       writeText(ctx, number.text, number.x, number.y, { ...look, colour: number.ink });
@@ -252,7 +253,7 @@ function makeAtlas(part) {
     const dim = !fits(one);
     if (dim) fillRound(ctx, css(theme.page, 0.75), x - 1, y - 1, cell + 2, high + 2, 4);
     const ink = dim ? css(theme.muted) : isMeasured ? scores.inks[code] : inkOn(theme.faint);
-    const named = labels || isByMeasure();
+    const named = labels || (isByMeasure() && cell >= 14);
     const label = labels ? headName(one) : `${index}`;
     const margin = labels ? 6 : 3;
     const middle = y + strip / 2 + 0.5;
@@ -270,7 +271,7 @@ function makeAtlas(part) {
     if (isByMeasure())
       writeText(ctx, "strongest first", left, 9, { ...look, font: `400 10.5px ${theme.sans}`, align: "left" });
     else
-      for (let one = 0; one < heads; one++)
+      for (let one = 0; one < heads; one += cell < 14 ? 2 : 1)
         writeText(ctx, cell >= 24 ? `H${one}` : `${one}`, corner([0, one])[0] + cell / 2, 9, look);
     for (let layer = 0; layer < layers; layer++) {
       const [, y] = corner([layer, seats[layer][0]]);

@@ -10,6 +10,13 @@ from numpy.typing import ArrayLike
 from tracer.pictures import payload
 from tracer.pictures.picture import Head, Picture, as_head
 
+ALL = 2**14
+"""Edges that are sent whole: 12 layers of 12 heads have 9,504, 32 of 32 have 507,904 (10 MB)."""
+OWN, OTHERS = 4, 250
+"""Of more: the strongest that each head reads, those that read it, and the strongest of all."""
+SURE = 2
+"""Standard deviations of random heads from which on an edge stands out."""
+
 
 def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected: Head, most: int = 60) -> Picture:
     """`pack(...)`, the edges of one kind; `roles` [layer head] are words below the heads' labels; picks a head.
@@ -18,17 +25,36 @@ def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected:
     """
     cue = {"into": into, "roles": [list(row) for row in roles], "most": most}
     heads = len(roles[0])
-    return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * min(84, 440 // heads))
+    return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * max(20, min(84, 440 // heads)))
 
 
 def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:
-    """Scores [layer1 head1 layer2 head2] by what is read, nan where there is no edge; mean and sd of random heads."""
+    """Scores [layer1 head1 layer2 head2] by what is read, nan where there is no edge; mean and sd of random heads.
+
+    All edges up to ALL; of more, what a reader can be shown: the strongest of every head and of all (`strongest`).
+    """
     found = {name: np.asarray(values, np.float32) for name, values in scores.items()}
     shapes = {name: a.shape for name, a in found.items()}
     n_layers, n_heads = next(iter(shapes.values()))[:2]
     if set(shapes.values()) != {(n_layers, n_heads) * 2}:
         raise ValueError(f"scores must all be [layer1 head1 layer2 head2] of one size, got {shapes}")
     there = np.all([np.isfinite(a) for a in found.values()], axis=0)
-    header = {"kinds": list(found), "layers": n_layers, "heads": n_heads, "mean": mean, "sd": sd}
+    total, sure = int(there.sum()), [int((a[there] - mean > SURE * sd).sum()) for a in found.values()]
+    if total > ALL:
+        there = np.any([strongest(np.where(there, a, -np.inf)) for a in found.values()], axis=0)
+    header = {"kinds": list(found), "layers": n_layers, "heads": n_heads, "mean": mean, "sd": sd,
+              "total": total, "sure": sure}  # fmt: skip
     edges = np.argwhere(there).astype(np.uint16)
     return payload.pack(header, edges=edges, scores=np.stack([a[there] for a in found.values()]))
+
+
+def strongest(scores: np.ndarray) -> np.ndarray:
+    """Which of scores [layer1 head1 layer2 head2], -inf where there is no edge, are among the OTHERS strongest of all,
+    or the OWN strongest of the head that reads or of the one that is read."""
+    n_layers, n_heads = scores.shape[:2]
+    flat = scores.reshape(n_layers * n_heads, -1)
+    kept = flat >= np.partition(flat, -OTHERS, axis=None)[-OTHERS]
+    for axis in (0, 1):
+        edge = np.take(np.partition(flat, -OWN, axis=axis), [-OWN], axis=axis)
+        kept |= flat >= edge
+    return (kept & np.isfinite(flat)).reshape(scores.shape)

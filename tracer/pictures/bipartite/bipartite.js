@@ -3,8 +3,9 @@
 // stays faint.
 
 /**
- * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads.
- * @typedef {Header & { layers: number, heads: number, kinds: string[], mean: number, sd: number }} BipartiteHeader
+ * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads, `total` and `sure` count all edges.
+ * @typedef {Header & { layers: number, heads: number, kinds: string[], mean: number, sd: number, total: number,
+ *   sure: number[] }} BipartiteHeader
  */
 
 const SURE = 2; // standard deviations of random heads where an edge begins to stand out,
@@ -49,12 +50,14 @@ function makeBipartite(part) {
   let buttons = [];
   let hover = -1;
   let built = "";
+  let drawn = []; // edges that are seen, in the order in which they cover each other
 
   const count = () => edges.length / 4;
   const allEdges = () => Array.from({ length: count() }, (_, i) => i);
   const readOf = (i) => [edges[4 * i], edges[4 * i + 1]];
   const readerOf = (i) => [edges[4 * i + 2], edges[4 * i + 3]];
-  const score = (i) => scores[Math.max(0, head.kinds.indexOf(part.cue.into)) * count() + i];
+  const kind = () => Math.max(0, head.kinds.indexOf(part.cue.into));
+  const score = (i) => scores[kind() * count() + i];
   const above = (i) => score(i) - head.mean;
   const deviations = (i) => above(i) / head.sd;
   const isSure = (i) => deviations(i) > SURE;
@@ -88,8 +91,9 @@ function makeBipartite(part) {
     const order = allEdges().sort((a, b) => above(a) - above(b));
     const sure = order.filter(isSure);
     const strong = sure.filter((i, rank) => touches(i) || sure.length - rank <= part.cue.most);
-    for (const i of order.filter((i) => !isSure(i) && isFaintShown(i)))
-      drawEdge(ctx, i, css(theme.line, touches(i) ? 1 : 0.75), touches(i) ? 1.25 : 0.75);
+    const faint = order.filter((i) => !isSure(i) && isFaintShown(i));
+    drawn = [...faint, ...strong];
+    for (const i of faint) drawEdge(ctx, i, css(theme.line, touches(i) ? 1 : 0.75), touches(i) ? 1.25 : 0.75);
     for (const own of [false, true]) {
       for (const i of strong.filter((i) => touches(i) === own)) {
         const tint = lut.at(0.45 + 0.4 * Math.min(1, above(i) / layout.most));
@@ -106,8 +110,7 @@ function makeBipartite(part) {
   function nearest([x, y]) {
     let found = -1;
     let least = 8;
-    for (const i of allEdges()) {
-      if (!isSure(i) && !isFaintShown(i)) continue;
+    for (const i of drawn) {
       const [x0, y0, x1, y1] = endsOf(i);
       if (x < x0 || x > x1) continue;
       const t = alongCurve((x - x0) / (x1 - x0));
@@ -174,7 +177,8 @@ function makeBipartite(part) {
   }
   function buildHead(one) {
     const { w, h, x, y } = layout;
-    const node = button(w < 40 ? "head dot" : "head", w < 40 ? null : headName(one), nodes, () => take(one));
+    const name = h < 16 ? "head dot tiny" : w < 40 ? "head dot" : "head";
+    const node = button(name, w < 40 ? null : headName(one), nodes, () => take(one));
     node.style.cssText = `left:${x(one[0])}px;top:${y(one[1])}px;width:${w}px;height:${h}px`;
     if (roleOf(one) && w >= 96 && h >= 34) element("small", "", roleOf(one), node);
     node.onpointerenter = node.onfocus = () => showHead(one);
@@ -196,29 +200,34 @@ function makeBipartite(part) {
     buttons = [];
     for (let layer = 0; layer < head.layers; layer++) {
       const name = layout.w < 30 ? `${layer}` : layout.w < 60 ? `L${layer}` : `layer ${layer}`;
-      element("span", "layer", name, nodes).style.left = `${layout.x(layer)}px`;
+      const isNamed = layout.apart >= 18 || layer % 2 === 0;
+      if (isNamed) element("span", "layer", name, nodes).style.left = `${layout.x(layer)}px`;
       for (let one = 0; one < head.heads; one++) buildHead([layer, one]);
     }
   }
   function layOut() {
     const width = root.clientWidth;
     const column = Math.floor((width / head.layers) * (head.layers > 2 ? 0.5 : 0.34));
-    const wide = clamp(column, 14, 140);
+    const wide = clamp(column, 6, 140);
     const row = Math.min(width < 480 ? 60 : 84, Math.max(20, Math.floor(440 / head.heads)));
     const h = wide < 40 ? Math.min(wide, row - 4) : Math.min(46, row - 6);
     const edge = Math.max(wide / 2 + 3, 16);
     const top = 26;
-    const most = Math.max(...Array.from(scores, (value) => value - head.mean), FULL * head.sd);
+    const most = scores.reduce((most, value) => Math.max(most, value - head.mean), FULL * head.sd);
     const x = (layer) => (head.layers > 1 ? edge + ((width - 2 * edge) * layer) / (head.layers - 1) : width / 2);
     const y = (one) => top + row * (one + 0.5);
-    layout = { w: wide < 40 ? h : wide, h, height: top + row * head.heads, thick: Math.min(11, row * 0.3), most, x, y };
+    const apart = (width - 2 * edge) / Math.max(1, head.layers - 1);
+    const size = { w: wide < 40 ? h : wide, h, height: top + row * head.heads };
+    layout = { ...size, thick: Math.min(11, row * 0.3), most, x, y, apart };
     stage.style.height = `${layout.height}px`;
   }
   function markHeads() {
+    const ends = count() < head.total ? new Set(drawn.flatMap((i) => [String(readOf(i)), String(readerOf(i))])) : null;
     const isChosen = buttons.some(({ one }) => isSame(one, part.cue.value));
     buttons.forEach(({ one, node }, i) => {
       const on = isSame(one, part.cue.value);
       node.ariaPressed = `${on}`;
+      node.classList.toggle("quiet", !!ends && !on && !ends.has(String(one))); // a line passes by, it does not end here
       node.ariaLabel = named(one);
       node.tabIndex = on || (!isChosen && i === 0) ? 0 : -1;
     });
@@ -229,11 +238,13 @@ function makeBipartite(part) {
     const names = (i) => [headName(readerOf(i)), headName(readOf(i))];
     const first = sure.slice(0, 3).map((i) => names(i).join(" reads "));
     const what = `What heads read of earlier ones for their ${INPUT_NAMES[part.cue.into] ?? part.cue.into}`;
-    const many = `${sure.length} of ${count()} pairs stand more than ${SURE} standard deviations above random heads`;
+    const many = `${head.sure[kind()]} of ${head.total} pairs stand more than ${SURE} standard deviations above random heads`;
     base.setAttribute("aria-label", `${what}: ${many}${first.length ? `, first ${first.join(", ")}` : ""}.`);
     const figures = (i) => [numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(deviations(i), 1)];
     const columns = ["reader", "read", "score", "above random heads", "in their sd"];
-    tableOf(alt, "Show as table", columns, () => order.map((i) => [...names(i), ...figures(i)]));
+    const title =
+      count() < head.total ? `Show the strongest of ${head.total.toLocaleString("en")} as table` : "Show as table";
+    tableOf(alt, title, columns, () => order.map((i) => [...names(i), ...figures(i)]));
   }
 
   return {
@@ -248,8 +259,8 @@ function makeBipartite(part) {
       const now = JSON.stringify([root.clientWidth, part.cue.roles, head.version]);
       if (now !== built) build();
       built = now;
-      markHeads();
       drawEdges();
+      markHeads();
       drawOver();
       writeTable();
     }

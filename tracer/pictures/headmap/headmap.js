@@ -46,25 +46,36 @@ function makeHeadmap(part) {
     if (isMarked) element("span", "sr", ", marked", node);
   }
 
+  function nameColumn(line, one, text, named, cell) {
+    const node = element("th", "", null, line);
+    node.scope = "col";
+    node.style.maxWidth = `${cell}px`; // a name is wider than a narrow column, and must not widen it
+    element("span", named ? "" : "sr", named ? text : `H${one}`, node);
+  }
+
   return {
     load() {},
     draw() {
       const { values, title, scale, log } = part.cue;
       const columns = values[0].length;
-      const cell = Math.min(112, Math.floor((root.clientWidth - 34) / columns) - 3);
+      const room = Math.floor((root.clientWidth - 34) / columns);
+      const gap = room < 18 ? 1 : 3;
+      const cell = Math.max(4, Math.min(112, room - gap));
       const small = cell < (log ? 54 : 44);
+      const every = Math.ceil((small ? 22 : 1) / (cell + gap)); // names of columns that have room
       const focused = /** @type {ShadowRoot} */ (root.getRootNode()).activeElement;
       const held = /** @type {HTMLElement} */ (focused)?.dataset.head;
       const lut = lutOf(scale.stops[part.theme.mode]);
       const span = Math.log(scale.hi / scale.lo);
       const share = (v) => (log ? Math.log(v / scale.lo) / span : (v - scale.lo) / (scale.hi - scale.lo));
       const table = element("table");
+      table.style.cssText = `border-spacing:${gap}px;margin-left:-${gap}px`;
       element("caption", "", title, table);
       const top = element("tr", "", null, element("thead", "", null, table));
       const body = element("tbody", "", null, table);
       element("td", "", null, top);
       for (let one = 0; one < columns; one++)
-        element("th", "", small && columns > 8 && one % 2 ? "" : `H${one}`, top).scope = "col";
+        nameColumn(top, one, `${cell < 22 ? "" : "H"}${one}`, one % every === 0, cell);
       values.forEach((row, layer) => {
         const line = element("tr", "", null, body);
         element("th", "", `L${layer}`, line).scope = "row";

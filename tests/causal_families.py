@@ -17,6 +17,11 @@ TEXT: dict[str, Any] = WORDS | {
 SHARED = TEXT | {"num_key_value_heads": 2}
 EXPERTS = {"num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
 GEMMA = SHARED | {"head_dim": 6, "sliding_window": 4, "query_pre_attn_scalar": 6}
+LATENT = TEXT | {
+    "kv_lora_rank": 10, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5, "n_routed_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    "n_group": 1, "topk_group": 1, "num_key_value_heads": 4,
+}  # fmt: skip
 CAUSAL: dict[str, Callable[[], tuple[Any, Any]]] = {
     "GPT-2": lambda: (hf.GPT2LMHeadModel, hf.GPT2Config(**WORDS, n_embd=32, n_layer=3, n_head=4, n_positions=64)),
     "GPT-Neo": lambda: (hf.GPTNeoForCausalLM, hf.GPTNeoConfig(
@@ -43,6 +48,9 @@ CAUSAL: dict[str, Callable[[], tuple[Any, Any]]] = {
         **SHARED, qk_layernorm=True, use_parallel_residual=True, use_qkv_bias=True)),
     "Granite": lambda: (hf.GraniteForCausalLM, hf.GraniteConfig(
         **SHARED, embedding_multiplier=3.0, residual_multiplier=0.5, logits_scaling=4.0, attention_multiplier=0.3)),
+    "DeepSeek-V2": lambda: (hf.DeepseekV2ForCausalLM, hf.DeepseekV2Config(**LATENT, q_lora_rank=None)),
+    "DeepSeek-V3": lambda: (hf.DeepseekV3ForCausalLM, hf.DeepseekV3Config(
+        **LATENT, q_lora_rank=12, attention_bias=True)),
     "Mixtral": lambda: (hf.MixtralForCausalLM, hf.MixtralConfig(**SHARED, num_local_experts=4)),
     "Qwen2-MoE": lambda: (hf.Qwen2MoeForCausalLM, hf.Qwen2MoeConfig(
         **SHARED, **EXPERTS, shared_expert_intermediate_size=16)),

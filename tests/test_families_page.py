@@ -27,6 +27,12 @@ def test_it_is_what_is_found(name: str, written: dict[str, list[str]]) -> None:
 
 def test_nothing_is_off_by_more_than_rounding(written: dict[str, list[str]]) -> None:
     known = {name: cells for name, cells in written.items() if name not in ("", "Falcon (not known)")}
-    refused = {name: cells.index(cell) for name, cells in known.items() for cell in cells if cell.startswith("(")}
-    assert set(refused.values()) == {list(families.QUESTIONS).index("positions")}
-    assert all(float(cell) < 1e-5 for cells in known.values() for cell in cells if not cell.startswith("("))
+    questions = list(families.QUESTIONS)
+    for name, cells in known.items():
+        latent = name.startswith("DeepSeek")  # a norm stands between the weights of a head
+        refused = {question for question, cell in zip(questions, cells, strict=True) if cell.startswith("(")}
+        assert refused <= {"positions", "OV"} if latent else refused <= {"positions"}
+        off = {
+            question: float(cell) for question, cell in zip(questions, cells, strict=True) if question not in refused
+        }
+        assert off.pop("card") == latent and max(off.values()) < 1e-5

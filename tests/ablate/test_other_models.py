@@ -65,7 +65,13 @@ def test_a_direct_effect_is_what_is_missed_and_what_comes_back(model: Any) -> No
 
 def test_the_card_measures_all_that_it_names(model: Any) -> None:
     card = ablate.verdict(model, 1, 0, sequences=4)
-    assert [test.passed for test in card.tests if "Not measured" in str(test)] == []
+    unmeasured = [str(test) for test in card.tests if "Not measured" in str(test)]
+    if str(family_of(model.model)).startswith("deepseek"):  # a norm stands between the weights of a head
+        assert len(unmeasured) == 1 and "(MLA)" in unmeasured[0]
+        with pytest.raises(ValueError, match="norms a narrow vector between two weights"):
+            model.head_weights()
+    else:
+        assert unmeasured == []
     assert len(card.tests) == 5 and "previous-token partners" in str(card)
 
 

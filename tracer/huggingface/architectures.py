@@ -40,6 +40,8 @@ class Architecture:
     """Are positions added to the stream?"""
     divides: bool = False
     """Are scores divided by sqrt(d_head), though no module says so?"""
+    latent: bool = False
+    """Are keys and values, and perhaps queries, made through a narrow normed vector (MLA)?"""
 
 
 _LLAMA = Architecture("model.layers", "model.norm", "model.embed_tokens", "self_attn", "input_layernorm")
@@ -66,6 +68,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "phi3": replace(_LLAMA, into=("qkv_proj",)),
     "gemma2": _GEMMA, "gemma3_text": _GEMMA,
     "olmo2": replace(_GEMMA, norm=None), "olmo3": replace(_GEMMA, norm=None),
+    "deepseek_v2": replace(_LLAMA, latent=True), "deepseek_v3": replace(_LLAMA, latent=True),
     "stablelm": replace(_LLAMA, own_norms=("q_layernorm", "k_layernorm")),
 } | dict.fromkeys(
     ("llama", "gemma", "mistral", "qwen2", "qwen3", "granite", "mixtral", "qwen2_moe", "qwen3_moe", "arcee",

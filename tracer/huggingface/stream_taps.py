@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from tracer.huggingface.architectures import Architecture
 from tracer.huggingface.weights import residual_times
@@ -101,7 +102,9 @@ def _given(prefix: str, of_pass: threading.local) -> Callable[..., Any]:
         if here is None:
             return
         for tap, (name, index) in GIVEN.items():
-            value = kwargs.get(name)
+            value: Any = kwargs.get(name)
+            if isinstance(value, Tensor) and value.is_complex():  # DeepSeek-V2: cosine and sine of a half each
+                value = [torch.cat([half, half], -1) for half in (value.real, value.imag)]
             if value is not None and here.wants(prefix + tap):
                 here.at(prefix + tap, value if index is None else value[index])
 

@@ -3,6 +3,7 @@
 1. q, k and v come out of three layers (q_proj, k_proj, v_proj) or of one: all of q, then of k, then of v (c_attn,
    qkv_proj), or those of head 0, then of head 1 (query_key_value of GPT-NeoX and BLOOM).
 2. Head h owns columns h d_head to (h + 1) d_head of each, and those rows of what writes (o_proj, out_proj, c_proj).
+   DeepSeek's MLA makes them through narrow vectors, which are multiplied out (`_latent`).
 3. Where queries share keys and values, those are repeated, so that every head has its own.
 4. A norm is read from its module, and tried on numbers: what computes something else is refused.
 """
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,13 +20,18 @@ from torch import Tensor, nn
 
 from tracer.huggingface.architectures import Architecture, architecture_of
 from tracer.model.protocol import HeadWeights
-from tracer.model.stream import AttentionWeights, Norm, Unembedding
+from tracer.model.stream import AttentionWeights, Into, Latent, Norm, Unembedding
 from tracer.watching.sites import Layer
 
 
 @torch.no_grad()
 def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
     """ValueError, saying what is missing, where they cannot be told apart."""
+    if architecture_of(model).latent:
+        raise ValueError(
+            f"{type(model).__name__} norms a narrow vector between two weights of a head and reads positions beside "
+            "it (MLA): what a head does by its weights alone depends on that norm, token by token"
+        )
     layers = [attention_weights(model, layer) for layer in attentions]
     W_E, W_U = embedding(model), unembedding(model).W_U
     shapes = {tuple(weight.shape for weight in (one.W_Q, one.W_K, one.W_V, one.W_O)) for one in layers}
@@ -69,7 +76,11 @@ def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
     if out[0].shape[0] % layer.n_heads:
         raise ValueError(f"{layer.name} has {layer.n_heads} heads, which do not divide the {out[0].shape[0]} it writes")
     d_head = out[0].shape[0] // layer.n_heads
-    (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = _into(attention, known, layer, d_head)
+    latents: dict[Into, Latent] = {}
+    if known.latent:
+        ((W_Q, b_Q), (W_K, b_K), (W_V, b_V)), latents = _latent(attention, layer)
+    else:
+        (W_Q, b_Q), (W_K, b_K), (W_V, b_V) = _into(attention, known, layer, d_head)
     norm, out_norm = (
         None if name is None else norm_of(block.get_submodule(name), f"{layer.name}, {name}")
         for name in (known.norm, known.out_norm)
@@ -82,7 +93,7 @@ def attention_weights(model: nn.Module, layer: Layer) -> AttentionWeights:
     return AttentionWeights(
         W_Q, W_K, W_V, rearrange(out[0], "(head d) d_model -> head d d_model", head=layer.n_heads), scale,
         b_Q, b_K, b_V, out[1], norm, q_norm, k_norm, out_norm, residual_times(model),
-        getattr(attention, "attn_logit_softcapping", None),
+        getattr(attention, "attn_logit_softcapping", None), latents,
     )  # fmt: skip
 
 
@@ -142,6 +153,43 @@ def _into(attention: nn.Module, known: Architecture, layer: Layer, d_head: int) 
         W, b = _linear(attention, known.into[0], layer.name)
         parts = list(zip(_apart(W, known, layer, d_head), _apart(b, known, layer, d_head), strict=True))
     return [(_heads(W, layer), None if b is None else _heads(b, layer)) for W, b in parts]
+
+
+def _latent(attention: Any, layer: Layer) -> tuple[list[tuple[Tensor, Tensor | None]], dict[Into, Latent]]:
+    """`_into` of MLA (DeepSeek-V2, 2024): keys and values through one narrow vector, queries through another or none.
+
+    A head's turned numbers, which stand last and often in pairs (0, 1), (2, 3), come first here and as two halves: q
+    and k change alike, so that their product stays.
+    """
+    nope, turned, rank = attention.qk_nope_head_dim, attention.qk_rope_head_dim, attention.kv_lora_rank
+    halves = torch.arange(turned)
+    if getattr(attention.config, "rope_interleave", True):
+        halves = torch.cat([halves[0::2], halves[1::2]])
+    order = torch.cat([nope + halves, torch.arange(nope)])
+
+    def up(name: str, norm: Norm | None) -> Tensor:
+        W = _linear(attention, name, layer.name)[0]
+        W = W if norm is None or norm.gain is None else norm.gain[:, None] * W
+        return rearrange(W, "rank (head d) -> head rank d", head=layer.n_heads)
+
+    W, b = _linear(attention, "kv_a_proj_with_mqa", layer.name)
+    norm = norm_of(attention.kv_a_layernorm, f"{layer.name}, kv_a_layernorm")
+    keys, values = up("kv_b_proj", norm).split([nope, attention.v_head_dim], -1)
+    kv = Latent(W[:, :rank], norm, None if b is None else b[:rank])
+    latents: dict[Into, Latent] = {"k": replace(kv, beside=turned), "v": kv}
+    W_K = torch.cat([W[:, rank:][:, halves].expand(layer.n_heads, -1, -1), kv.W @ keys], -1)
+    b_K = b_V = b_Q = None
+    if b is not None:
+        b_K = torch.cat([b[rank:][halves].expand(layer.n_heads, -1), b[:rank] @ keys], -1)
+        b_V = b[:rank] @ values
+    if attention.q_lora_rank is None:
+        W_Q = up("q_proj", None)
+    else:
+        W, b = _linear(attention, "q_a_proj", layer.name)
+        norm = norm_of(attention.q_a_layernorm, f"{layer.name}, q_a_layernorm")
+        wide, latents["q"] = up("q_b_proj", norm), Latent(W, norm, b)
+        W_Q, b_Q = W @ wide, None if b is None else (b @ wide)[..., order]
+    return [(W_Q[..., order], b_Q), (W_K, b_K), (kv.W @ values, b_V)], latents
 
 
 def _apart(x: Tensor | None, known: Architecture, layer: Layer, d_head: int) -> list[Any]:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -53,6 +53,17 @@ class Norm:
 
 
 @dataclass(frozen=True)
+class Latent:
+    """A narrow vector x W + b, normed, through which q, k or v are made (DeepSeek's MLA): W_Q, W_K and W_V hold both
+    ways and the norm's gain, so what is read is only divided by its scale. The first `beside` of d_head pass it by."""
+
+    W: Float[Tensor, "d_model rank"]
+    norm: Norm
+    b: Float[Tensor, " rank"] | None = None
+    beside: int = 0
+
+
+@dataclass(frozen=True)
 class AttentionWeights:
     """One layer's attention by query head, nothing folded; heads that share keys and values each have a copy.
 
@@ -76,6 +87,7 @@ class AttentionWeights:
     out_norm: Norm | None = None
     times: float = 1.0
     cap: float | None = None
+    latents: Mapping[Into, Latent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -222,8 +234,19 @@ class AttentionPass:
                 found[into] = norm.scale(made + self._constant(into))
         return found
 
+    @cached_property
+    def _latent_scales(self) -> dict[Into, Float[Tensor, "batch pos 1"]]:
+        norm, x = self.weights.norm, self.normed(self.resid_pre)
+        x = x if norm is None or norm.bias is None else x + norm.bias
+        return {into: one.norm.scale(x @ one.W if one.b is None else x @ one.W + one.b)
+                for into, one in self.weights.latents.items()}  # fmt: skip
+
     def _finish(self, into: Into, head: int, x: Tensor, at: At, bias: Tensor | None = None) -> Tensor:
-        """From the projection of one head to its q, k or v: the norm of its own, held, and the rotation."""
+        """From the projection of one head to its q, k or v: norms on the way, held, and the rotation."""
+        latent = self.weights.latents.get(into)
+        if latent is not None:
+            through = x[..., latent.beside :] / self._latent_scales[into][:, at]
+            x = torch.cat([x[..., : latent.beside], through], -1)
         norm = self._own_norm(into)
         if norm is not None:
             scale = self._own_scales[into]

@@ -13,7 +13,7 @@ import pytest
 
 from tests import children, trainings
 from tests.waiting import wait
-from tracer.store import NotARun, housekeeping, list_runs, open_run
+from tracer.store import NotARun, housekeeping, list_runs, open_run, remote
 from tracer.store.files import Damaged
 from tracer.store.tensors import load_tensors
 
@@ -213,6 +213,33 @@ def test_the_command_line_lists_and_does_not_write(run, bucket):
         refused = tracer(*words)
         assert refused.returncode == 2 and "is only read: write to a folder of this machine" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("places", "answer"),
+    [
+        ("", []),
+        ("a:/b/c", ["a", "/b/c"]),
+        ("s3://bucket:a", ["s3://bucket", "a"]),
+        ("a:s3://bucket/r:gs://b/r", ["a", "s3://bucket/r", "gs://b/r"]),
+        ("ssh://me@host:22/r:ssh://host:2222:a", ["ssh://me@host:22/r", "ssh://host:2222", "a"]),
+    ],
+)
+def test_folders_and_urls_in_one_variable(places, answer):
+    assert remote.split(places) == answer
+
+
+def test_urls_among_the_folders_of_runs(run, bucket, monkeypatch, tmp_path):
+    """They are listed beside folders and opened by name; one out of reach hides no other."""
+    bucket.put(str(run.dir), "bucket/runs/far", recursive=True)
+    shutil.copytree(run.dir, tmp_path / "here" / "near")
+    monkeypatch.setenv("MANYEYES_RUNS", f"{tmp_path}/here:s3://bucket/runs:s3://nowhere/runs")
+    told = json.loads(tracer("ls", "--json").stdout)
+    where = {x["run"]: x["directory"] for x in told["runs"]}
+    assert where == {"near": f"{tmp_path}/here/near", "far": "s3://bucket/runs/far"}
+    assert list(told["broken"]) == ["s3://nowhere/runs"]
+    refused = tracer("sweep", "far")
+    assert refused.returncode == 2 and "s3://bucket/runs/far lies elsewhere" in refused.stderr
 
 
 SFTP = """

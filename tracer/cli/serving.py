@@ -32,10 +32,11 @@ def view(
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
-    from tracer.store import building, remote
+    from tracer.store import PLACES, building, remote
     from tracer.store.following import follow
 
     building.allow(*build)
+    runs = runs or (PLACES if any(map(remote.is_url, PLACES)) else ())
     roots, run = _where(runs)
     token = os.environ.get("MANYEYES_TOKEN") or ("" if host in HERE else secrets.token_urlsafe(24))
     settings = {

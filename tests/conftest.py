@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 from tests import children
 from tests.reaping import reap_at_the_end
+from tests.shapes import check_signatures
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and so share one cache
     scratch = tempfile.mkdtemp(prefix="manyeyes-tests-")
@@ -29,14 +29,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and 
         "STREAMLIT_SERVER_HEADLESS": "true",
     }
 
-# Modules whose signatures, shapes included, are checked at run time (an int is a fine float). Not so config, presets,
+# Modules whose signatures, shapes included, are checked at run time. Not so config, presets,
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
     "ablate", "analysis", "data", "heads", "huggingface", "interventions", "measures", "model", "specimens.exercises",
     "store.trace_layout", "tracking", "training.loop", "training.optim", "training.probe_recorder", "watching",
 )  # fmt: skip
 SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
-install_import_hook(SHAPE_CHECKED, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+check_signatures(SHAPE_CHECKED)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

@@ -62,12 +62,8 @@ def is_large(run: Run) -> bool:
     return run.meta["n_params"] > SMALL
 
 
-def batches(run: str, created: str) -> Batches:
-    return _batches(run, created)
-
-
 @st.cache_resource(max_entries=16, show_spinner="Reading the held-out text …")
-def _batches(run: str, created: str) -> Batches:
+def batches(run: str, created: str) -> Batches:
     from tracer.analysis.eval_sequences import batches as compute
 
     return compute(open_run(run))

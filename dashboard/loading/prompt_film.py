@@ -48,7 +48,7 @@ def film_of(
     reel = _reel(shown.key, size)
     missing = [step for step in steps if step not in reel]
     if missing and (asked or cheap(run, shown, missing)):
-        _shoot(run, shown, see, missing, size, reel)
+        _shoot(shown, see, missing, size, reel)
         missing = []
     filmed = tuple(step for step in steps if step in reel)
     rows = tuple(nearest_row(trace["step"].values, step) for step in steps)
@@ -80,7 +80,7 @@ def _reel(key: tuple[object, ...], size: int) -> Reel:
 
 
 def _shoot(
-    run: Run, shown: PromptPatterns, see: Callable[[int], PromptPatterns], steps: list[int], size: int, reel: Reel
+    shown: PromptPatterns, see: Callable[[int], PromptPatterns], steps: list[int], size: int, reel: Reel
 ) -> None:  # fmt: skip
     if not _reads(shown):
         shape = shown.thumbs.shape

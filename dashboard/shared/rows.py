@@ -42,11 +42,11 @@ def merge(series: Sequence[tuple[ArrayLike, ArrayLike]]) -> tuple[Floats, Floats
     return union, merged
 
 
-def wide_range(values: ArrayLike, factor: float = 100.0) -> bool:
-    """Do the values, all positive, span more than `factor`, so that only a logarithmic axis shows them all?"""
+def wide_range(values: ArrayLike) -> bool:
+    """Do the values, all positive, span more than a factor of 100, so that only a logarithmic axis shows them all?"""
     values = np.asarray(values, float)
     values = values[np.isfinite(values)]
-    return bool(values.size and values.min() > 0 and values.max() > factor * values.min())
+    return bool(values.size and values.min() > 0 and values.max() > 100 * values.min())
 
 
 def short_names(params: Sequence[str]) -> list[str]:

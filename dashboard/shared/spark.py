@@ -20,9 +20,9 @@ STYLE = """<style>
 </style>"""
 
 
-def spark(values: Sequence[float], *, label: str, share: float = 1.0, height: int = 44) -> None:
+def spark(values: Sequence[float], *, label: str, share: float) -> None:
     """Draw values named `label` from left to right, over `share` of the width when more is still to come."""
-    st.html(STYLE + markup(values, label=label, share=share, height=height))
+    st.html(STYLE + markup(values, label=label, share=share))
 
 
 def markup(values: Sequence[float], *, label: str, share: float = 1.0, height: int = 44) -> str:

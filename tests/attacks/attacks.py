@@ -24,11 +24,11 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
     "kill-random": (lambda forks, folder, honest, n, seed: kills.attack_at_random(forks, folder, n, seed), 2, 200),
     "power": (lambda forks, folder, honest, n, seed: power.attack(forks, folder, n, seed), 4, 300),
     "hostile": (lambda forks, folder, honest, n, seed: hostile.attack(forks, folder, honest, n, seed), 20, 600),
-    "damage": (lambda forks, folder, honest, n, seed: damage.attack(forks, folder / "x", honest, n, seed), 12, 500),
-    "commands": (lambda forks, folder, honest, n, seed: fuzz.commands(forks, folder / "x", honest, n, seed), 22, 2000),
+    "damage": (lambda forks, folder, honest, n, seed: damage.attack(forks, folder / "x", honest, n, seed), 8, 500),
+    "commands": (lambda forks, folder, honest, n, seed: fuzz.commands(forks, folder / "x", honest, n, seed), 16, 2000),
     "calls": (lambda forks, folder, honest, n, seed: fuzz.wrong_calls(forks, folder / "x", honest, n, seed), 200, 2000),
     "sessions": (lambda forks, folder, honest, n, seed: sessions.together(forks, folder, n, seed), 18, 2000),
-    "pages": (lambda forks, folder, honest, n, seed: sessions.damaged(folder, honest, n, seed), 18, 4500),
+    "pages": (lambda forks, folder, honest, n, seed: sessions.damaged(folder, honest, n, seed), 9, 4500),
     "soak": (lambda forks, folder, honest, n, seed: sessions.soak(forks, folder, n, seed), 0, 60),  # minutes
 }  # fmt: skip
 """The attack, how many cases the slice of `make test` has (0: it is not in it), and how many all of it."""

@@ -17,7 +17,8 @@ KEYS = set(re.findall(r"st-key-([\w-]+)", STYLES.read_text("utf-8"))) - {"NAME"}
 
 
 def test_no_other_file_names_a_part_of_the_host():
-    assert len(CODE) > 150 and NAMES.search(STYLES.read_text("utf-8")) and NAMES.search(SCRIPT.read_text("utf-8"))
+    assert {path.suffix for path in CODE} == {".py", ".js", ".css"} and len(CODE) > 150
+    assert NAMES.search(STYLES.read_text("utf-8")) and NAMES.search(SCRIPT.read_text("utf-8"))
     assert {path.name: found[0] for path in CODE if (found := NAMES.search(path.read_text("utf-8")))} == {}
 
 

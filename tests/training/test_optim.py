@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import _muon
 
 from tracer.config import ModelConfig, OptimConfig
 from tracer.model import Transformer
@@ -38,7 +39,13 @@ def merged(name: str, weight: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(2, 8, 6), (1, 8, 8), (4, 3, 2)])
 @pytest.mark.parametrize("name", ["W_Q", "W_O", "W_in"])
-def test_muon_is_torchs_on_the_merged_matrix(name: str, shape: tuple[int, int, int]) -> None:
+def test_muon_is_torchs_on_the_merged_matrix(
+    name: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's private function stands for all of its bfloat16; everything else of its step is compared to ours."""
+    monkeypatch.setattr(
+        _muon, "_zeropower_via_newtonschulz", lambda x, _, steps, eps: optim.orthogonalised(x, steps, eps)
+    )
     generator = torch.Generator().manual_seed(1)
     weight = nn.Parameter(torch.randn(shape if name != "W_in" else shape[1:], generator=generator))
     matrix = nn.Parameter(merged(name, weight.detach()).clone())
@@ -50,8 +57,22 @@ def test_muon_is_torchs_on_the_merged_matrix(name: str, shape: tuple[int, int, i
         matrix.grad = merged(name, weight.grad).clone()
         ours.step()
         theirs.step()
-        assert torch.equal(merged(name, weight.detach()), matrix.detach())
+        torch.testing.assert_close(merged(name, weight.detach()), matrix.detach(), rtol=1e-6, atol=1e-7)
         assert not torch.equal(weight, before)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (12, 5), (5, 12)])
+def test_an_update_is_orthogonal_and_torchs_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+    found = optim.orthogonalised(matrix)
+    u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    s, (a, b, c) = s / s.square().sum().sqrt(), optim.NEWTON_SCHULZ
+    for _ in range(5):
+        s = a * s + b * s**3 + c * s**5
+    torch.testing.assert_close(found.double(), u @ torch.diag(s) @ v, rtol=0, atol=2e-5)
+    assert s.min() > 0.5 and s.max() < 1.3
+    theirs = _muon._zeropower_via_newtonschulz(matrix, optim.NEWTON_SCHULZ, 5, 1e-7)
+    torch.testing.assert_close(found, theirs.float(), rtol=0, atol=0.05)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", "muon"])

@@ -19,7 +19,7 @@ from tracer.pictures import colours
 
 HERE = Path(__file__).parent
 SHARED = (
-    "streamlit", "hub", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared",
+    "streamlit", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared",
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def can_search(run: Run, setup: Setup) -> bool:
     return not ablation.is_large(run) and model.n_layers * model.n_heads <= MOST
 
 
-def draw_circuit(run: Run, setup: Setup) -> None:
+def draw_circuit(setup: Setup) -> None:
     """A button until it is asked for; then the heads in order, what each brings, and a button that applies them."""
     model = setup.model
     n = model.n_layers * model.n_heads

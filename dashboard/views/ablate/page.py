@@ -78,7 +78,7 @@ def _draw_tabs(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         "text": lambda: draw_prompt(run, setup, trace),
         "heads": lambda: draw_sweep(run, setup),
         "when": (lambda: draw_when(run, setup, trace)) if len(run.steps) > 1 else None,
-        "set": (lambda: draw_circuit(run, setup)) if can_search(run, setup) else None,
+        "set": (lambda: draw_circuit(setup)) if can_search(run, setup) else None,
         "patch": lambda: draw_patching(run, setup),
     }
     offered = [name for name, draw_one in draws.items() if draw_one]

@@ -21,3 +21,10 @@ function chartSvg(chart, page) {
   for (const layer of layers) whole.append(layer.cloneNode(true));
   return new XMLSerializer().serializeToString(whole);
 }
+
+/**
+ * The key of the element around a part, by which its two halves find each other. The container they share would not do:
+ * while a list shifts, React lets the halves of two parts stand in one for a while.
+ */
+const keyOf = (parent) =>
+  (parent.host ?? parent).closest('[class*="st-key-"]')?.className.match(/st-key-(\S+)/)[1] ?? "";

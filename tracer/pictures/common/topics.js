@@ -1,5 +1,13 @@
-// What one part tells all others on the page at once, without the host: `frame`, the step that a film shows now;
-// `cursor`, the cell of the prompt under the mouse. Who asks later hears the last word.
+// What the parts of a page share (HUB), and what one tells all others at once, without the host: `frame`, the step that
+// a film shows now; `cursor`, the cell of the prompt under the mouse. Who asks later hears the last word.
+
+globalThis.manyeyes ??= {};
+const HUB = globalThis.manyeyes;
+HUB.cues ??= new Map();
+HUB.parts ??= new Map();
+HUB.topics ??= new Map();
+// parts that wait for `saver`, which draws them into a file; `press` then makes their contexts
+HUB.waiting ??= new Set();
 
 function topicOf(name) {
   if (!HUB.topics.has(name)) HUB.topics.set(name, { value: null, listeners: new Set() });

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,7 +14,7 @@ import pytest
 
 from tests import children, trainings
 from tests.waiting import wait
-from tracer.store import NotARun, housekeeping, list_runs, open_run
+from tracer.store import NotARun, following, housekeeping, list_runs, open_run, remote
 from tracer.store.files import Damaged
 from tracer.store.tensors import load_tensors
 
@@ -192,10 +193,12 @@ def rows(directory: Path) -> int:
 
 
 def sync(directory: Path, bucket) -> None:
-    """What has its name, trace's `step` last."""
+    """What has its name; the rows that are committed before all else is looked at are told of last."""
+    steps = {path: path.read_bytes() for path in directory.rglob("step/c/*") if not path.name.startswith(".")}
     files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    for path in sorted(files, key=lambda path: "/step/" in str(path)):
-        bucket.pipe_file(f"bucket/{directory.name}/{path.relative_to(directory)}", path.read_bytes())
+    for path in sorted(files, key=steps.__contains__):
+        content = steps.get(path) or path.read_bytes()
+        bucket.pipe_file(f"bucket/{directory.name}/{path.relative_to(directory)}", content)
 
 
 def tracer(*words: str) -> subprocess.CompletedProcess:
@@ -213,6 +216,59 @@ def test_the_command_line_lists_and_does_not_write(run, bucket):
         refused = tracer(*words)
         assert refused.returncode == 2 and "is only read: write to a folder of this machine" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("places", "answer"),
+    [
+        ("", []),
+        ("a:/b/c", ["a", "/b/c"]),
+        ("s3://bucket:a", ["s3://bucket", "a"]),
+        ("a:s3://bucket/r:gs://b/r", ["a", "s3://bucket/r", "gs://b/r"]),
+        ("ssh://me@host:22/r:ssh://host:2222:a", ["ssh://me@host:22/r", "ssh://host:2222", "a"]),
+    ],
+)
+def test_folders_and_urls_in_one_variable(places, answer):
+    assert remote.split(places) == answer
+
+
+def test_urls_among_the_folders_of_runs(run, bucket, monkeypatch, tmp_path):
+    """They are listed beside folders and opened by name; one out of reach hides no other."""
+    bucket.put(str(run.dir), "bucket/runs/far", recursive=True)
+    shutil.copytree(run.dir, tmp_path / "here" / "near")
+    monkeypatch.setenv("MANYEYES_RUNS", f"{tmp_path}/here:s3://bucket/runs:s3://nowhere/runs")
+    told = json.loads(tracer("ls", "--json").stdout)
+    where = {x["run"]: x["directory"] for x in told["runs"]}
+    assert where == {"near": f"{tmp_path}/here/near", "far": "s3://bucket/runs/far"}
+    assert list(told["broken"]) == ["s3://nowhere/runs"]
+    refused = tracer("sweep", "far")
+    assert refused.returncode == 2 and "s3://bucket/runs/far lies elsewhere" in refused.stderr
+
+
+def test_the_dashboard_opens_whatever_is_out_of_reach(run, bucket, monkeypatch, tmp_path):
+    """It says so, keeps what was fetched before, and does not mind a folder that is not there yet."""
+    bucket.put(str(run.dir), "bucket/runs/far", recursive=True)
+    bucket.pipe_file("bucket/runs/huge/run.json", b" " * (5 << 20))
+    monkeypatch.setenv("MANYEYES_RUNS", f"{tmp_path}/none:s3://bucket/runs:s3://nowhere/runs")
+    server = children.start([sys.executable, "-u", "-m", "tracer", "view", "--no-browser"],
+                            stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert server.stdout is not None
+    told = [server.stdout.readline() for _ in range(3)]
+    assert sorted(line.split(" is shown as it was last fetched: ")[0] for line in told[:2]) == [
+        "s3://bucket/runs/huge", "s3://nowhere/runs"]  # fmt: skip
+    assert told[2].startswith("manyeyes: http://")
+    server.terminate()  # it ends its own server
+    assert server.wait() == 143
+    assert [one.name for one in list_runs(remote.below("s3://bucket/runs"))] == ["far"]
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for(bucket, monkeypatch):
+    """A port that takes the connection and says nothing, as behind a network that is down."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(following, "PATIENCE", 0.5)
+        type(bucket).clear_instance_cache()
+        assert following.update(["s3://bucket/runs"]) == {"s3://bucket/runs": "it had not come after 0.5 s"}
 
 
 SFTP = """

@@ -16,12 +16,21 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
             looks for other words in its name, preset, status and note.
         json: Print them as JSON.
     """
-    from tracer.store import ROOTS, broken_runs, list_runs
+    from tracer.store import PLACES, broken_runs, list_runs
     from tracer.store.choosing import settings, wanted
     from tracer.store.remote import is_url, mirror_all, origin
 
     holds = wanted(find)
-    folder, elsewhere = mirror_all(root) if root and is_url(root) else (root, {})
+    folder, elsewhere = root, {}
+    for url in filter(is_url, (root,) if root else PLACES):
+        try:
+            at, reasons = mirror_all(url)
+        except (OSError, ValueError) as error:
+            if root:
+                raise
+            elsewhere[url] = str(error)  # the other folders are listed all the same
+        else:
+            folder, elsewhere = at if root else None, elsewhere | reasons
     runs, broken = list_runs(folder), broken_runs(folder) | elsewhere
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -41,9 +50,9 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     if json:
         say_json(runs=rows, broken=broken)
     elif find and not rows:
-        say(f"none of {len(runs)} runs below {root or ', '.join(map(str, ROOTS))} holds {find!r}")
+        say(f"none of {len(runs)} runs below {root or ', '.join(PLACES)} holds {find!r}")
     elif not rows and not broken:
-        say(f"no runs below {root or ', '.join(map(str, ROOTS))}; `tracer demo` trains one")
+        say(f"no runs below {root or ', '.join(PLACES)}; `tracer demo` trains one")
     else:
         _table(rows, broken)
     return 0

@@ -32,11 +32,13 @@ def view(
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
-    from tracer.store import building, remote
-    from tracer.store.following import follow
+    from tracer.store import PLACES, building, remote
+    from tracer.store.following import follow, update
 
     building.allow(*build)
     roots, run = _where(runs)
+    for url, why in update([] if runs else [place for place in PLACES if remote.is_url(place)]).items():
+        say(f"{url} is shown as it was last fetched: {why}")
     token = os.environ.get("MANYEYES_TOKEN") or ("" if host in HERE else secrets.token_urlsafe(24))
     settings = {
         "MANYEYES_RUNS": os.pathsep.join(map(str, roots)), "MANYEYES_TOKEN": token,
@@ -48,7 +50,7 @@ def view(
         say(f"manyeyes: {url}\nCtrl-C ends it.")
         if browser:
             webbrowser.open(url)
-        for url in filter(remote.is_url, runs):
+        for url in filter(remote.is_url, runs or PLACES):
             follow(url)
         with contextlib.suppress(KeyboardInterrupt):
             return server.wait()

@@ -11,8 +11,30 @@ from tracer.store.run import list_runs
 
 EVERY, RELIST_EVERY = 5, 12
 """Seconds after which live runs are looked at; whole folders, and runs that may have gone on, every twelfth time."""
+PATIENCE = 20.0
+"""Seconds that the folders of MANYEYES_RUNS are waited for; a store behind a network that is down may take minutes."""
 _URLS: list[str] = []
 _LOCK = threading.Lock()
+
+
+def update(urls: list[str]) -> dict[str, str]:
+    """Fetch all runs of these folders, side by side; why what is not up to date after PATIENCE is not."""
+    broken = {url: f"it had not come after {PATIENCE:g} s" for url in urls}
+
+    def one(url: str) -> None:
+        try:
+            broken.update({f"{url}/{name}": why for name, why in remote.mirror_all(url, whole=True)[1].items()})
+            del broken[url]
+        except (OSError, ValueError) as error:
+            broken[url] = str(error)
+
+    threads = [threading.Thread(target=one, args=(url,), daemon=True) for url in broken]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return dict(broken)
 
 
 def follow(url: str) -> None:

@@ -53,6 +53,17 @@ def is_url(name: object) -> bool:
     return isinstance(name, str) and bool(URL.match(name))
 
 
+def split(places: str) -> list[str]:
+    """Folders and URLs with os.pathsep between them; the ":" of a scheme and of a port separate nothing."""
+    url = r"[A-Za-z][A-Za-z0-9+.-]+://[^/:;]*(?::[0-9]+(?=[/:;]|$))?"
+    return re.findall(rf"{url}[^{os.pathsep}]*|[^{os.pathsep}]+", places)
+
+
+def below(url: str) -> Path:
+    """The folder in which the copies of all runs below a URL are, or would be."""
+    return _place(f"{url.rstrip('/')}/run")[0].parent
+
+
 def _folder() -> Path:
     chosen = os.environ.get("MANYEYES_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "manyeyes")
     return Path(chosen, "remote").expanduser().resolve()
@@ -283,7 +294,7 @@ def mirror_all(url: str, whole: bool = False) -> tuple[Path, dict[str, str]]:
     """Copies of all runs of a folder: the folder that they are in, and why others cannot be read."""
     fs, root = _store(url := url.rstrip("/"))
     fs.invalidate_cache()
-    at, broken = _place(f"{url}/run")[0].parent, {}
+    at, broken = below(url), {}
     try:
         listed = fs.ls(root, detail=True)
     except FileNotFoundError as error:
@@ -310,5 +321,4 @@ def fetch(url: str) -> Path:
 def place(url: str) -> Path:
     """The folder in which the copies of a URL are: of all runs of a folder, or of a run and those beside it."""
     url = url.rstrip("/")
-    below = _place(f"{url}/run")[0].parent
-    return below if below.is_dir() else _place(url)[0].parent
+    return at if (at := below(url)).is_dir() else _place(url)[0].parent

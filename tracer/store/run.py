@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from tracer.model.protocol import HeadModel
     from tracer.store.building import Build
 
-ROOTS = tuple(map(Path, filter(None, os.environ.get("MANYEYES_RUNS", "").split(os.pathsep)))) or (Path("checkpoints"),)
-"""The folders that runs are looked for in: checkpoints/, or those of MANYEYES_RUNS, with ":" between them."""
-ROOT = ROOTS[0]
+PLACES = tuple(remote.split(os.environ.get("MANYEYES_RUNS", ""))) or ("checkpoints",)
+"""Where runs are looked for: checkpoints/, or the folders and URLs of MANYEYES_RUNS, with ":" between them."""
+ROOTS = tuple(remote.below(place) if remote.is_url(place) else Path(place) for place in PLACES)
+"""Their folders; of a URL that of the copies, which `tracer ls` and `manyeyes` bring up to date."""
+ROOT = next((Path(place) for place in PLACES if not remote.is_url(place)), Path("checkpoints"))
 """The one that new runs go to."""
 MOST_ADDED = 20_000
 """Added tokens: each is searched for by itself, which took gigabytes for a million of them."""

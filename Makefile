@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check docs pictures attack bench
+.PHONY: help demo test check docs pictures attack bench bom
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,12 @@ attack: $(VENV)/installed-dev ## kill, cut, damage and fuzz everything (hours), 
 
 bench: $(VENV)/installed-dev ## measure every speed and memory claim
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bom: ## write the bill of materials (CycloneDX) of what `make demo` installs to build/bom.json, by a tool in a place of its own
+	$(PYTHON) -m venv build/bom
+	build/bom/bin/pip install -q --disable-pip-version-check cyclonedx-bom==7.5.0
+	cat requirements.lock requirements-torch.lock | build/bom/bin/cyclonedx-py requirements \
+	  --pyproject pyproject.toml --output-reproducible -o build/bom.json -
 
 $(VENV)/installed: requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \

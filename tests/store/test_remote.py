@@ -1,5 +1,6 @@
 """Runs elsewhere: on a real S3-compatible server, and over SFTP."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -197,8 +198,9 @@ def sync(directory: Path, bucket) -> None:
     steps = {path: path.read_bytes() for path in directory.rglob("step/c/*") if not path.name.startswith(".")}
     files = [path for path in directory.rglob("*") if path.is_file() and not path.name.startswith(".")]
     for path in sorted(files, key=steps.__contains__):
-        content = steps.get(path) or path.read_bytes()
-        bucket.pipe_file(f"bucket/{directory.name}/{path.relative_to(directory)}", content)
+        with contextlib.suppress(FileNotFoundError):  # an old resume point, gone since
+            content = steps.get(path) or path.read_bytes()
+            bucket.pipe_file(f"bucket/{directory.name}/{path.relative_to(directory)}", content)
 
 
 def tracer(*words: str) -> subprocess.CompletedProcess:

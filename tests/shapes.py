@@ -6,11 +6,12 @@
 """
 
 import ast
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from beartype import BeartypeConf, beartype
-from jaxtyping import AbstractArray, _import_hook, install_import_hook, jaxtyped
+from jaxtyping import AbstractArray, _import_hook, config, install_import_hook, jaxtyped
 
 typed: Callable[[Any], Any] = beartype(conf=BeartypeConf(is_pep484_tower=True))
 """An int is a fine float."""
@@ -22,8 +23,13 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     if any(map(_names_axes, hints.values())):
         return jaxtyped(typechecker=typed)(function)
     said, function.__annotations__ = function.__annotations__, hints
-    wrapper = typed(function)
-    function.__annotations__ = wrapper.__annotations__ = said
+    inner = typed(function)
+    function.__annotations__ = said
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return (function if config.jaxtyping_disable else inner)(*args, **kwargs)  # dynamo can trace neither check
+
     return wrapper
 
 

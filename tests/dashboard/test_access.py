@@ -230,8 +230,9 @@ def test_only_the_process_that_trains_a_run_is_stopped(copy_run: Callable[..., R
     """A run.json names whatever its author likes: 0 and -1 are everybody, and any number may be a stranger's."""
     run = copy_run("other", status="training", host=socket.gethostname())
     path = run.dir / "run.json"
-    code = (
-        "import sys, pathlib, tracer.store.layout as x; held = x.Lock(pathlib.Path(sys.argv[1])); print(1, flush=True)"
+    code = (  # what runs in the background of a script has Ctrl-C ignored, unless it says otherwise as trainings do
+        "import sys, pathlib, signal, tracer.store.layout as x; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "held = x.Lock(pathlib.Path(sys.argv[1])); print(1, flush=True)"
     )
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     trainer = subprocess.Popen(

@@ -231,7 +231,8 @@ def test_only_the_process_that_trains_a_run_is_stopped(copy_run: Callable[..., R
     run = copy_run("other", status="training", host=socket.gethostname())
     path = run.dir / "run.json"
     code = (  # what runs in the background of a script has Ctrl-C ignored, unless it says otherwise as trainings do
-        "import sys, pathlib, signal, tracer.store.layout as x; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "import sys, pathlib, signal, tracer.store.layout as x; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
         "held = x.Lock(pathlib.Path(sys.argv[1])); print(1, flush=True)"
     )
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

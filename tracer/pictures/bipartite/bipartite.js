@@ -238,7 +238,8 @@ function makeBipartite(part) {
     const names = (i) => [headName(readerOf(i)), headName(readOf(i))];
     const first = sure.slice(0, 3).map((i) => names(i).join(" reads "));
     const what = `What heads read of earlier ones for their ${INPUT_NAMES[part.cue.into] ?? part.cue.into}`;
-    const many = `${head.sure[kind()]} of ${head.total} pairs stand more than ${SURE} standard deviations above random heads`;
+    const edge = `${SURE} standard deviations above random heads`;
+    const many = `${head.sure[kind()]} of ${head.total} pairs stand more than ${edge}`;
     base.setAttribute("aria-label", `${what}: ${many}${first.length ? `, first ${first.join(", ")}` : ""}.`);
     const figures = (i) => [numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(deviations(i), 1)];
     const columns = ["reader", "read", "score", "above random heads", "in their sd"];

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tracer import ablate
-from tracer.ablate import MLP, MODES, Attention, Edge, Path, derangement, effect, estimate, planner, sweep
+from tracer.ablate import MLP, MODES, Attention, Edge, Estimate, Path, derangement, effect, estimate, planner, sweep
 from tracer.ablate.estimates import ratio
 from tracer.ablate.parts import name
 from tracer.analysis.prompt_attention import induction, next_token
@@ -219,6 +219,21 @@ def test_of_five_values_by_hand() -> None:
     """Their standard deviation is sqrt(2.5), and Student's quantile with 4 degrees of freedom 2.7764."""
     found, half = estimate(np.arange(1.0, 6.0)), 2.7764 * (2.5 / 5) ** 0.5
     assert (found.mean, found.low, found.high, found.n) == (3, pytest.approx(3 - half), pytest.approx(3 + half), 5)
+
+
+def test_of_six_values_by_hand() -> None:
+    """Of the means of their 63 subsets the least is the smallest value alone, the greatest the largest."""
+    assert estimate(np.array([4.0, 1.0, 9.0, 2.0, 16.0, 7.0])) == Estimate(6.5, 1.0, 16.0, 6)
+
+
+@pytest.mark.parametrize("n", [7, 8, 10, 12])
+def test_heavy_tails_do_not_widen_the_interval_of_few(n: int) -> None:
+    """Exact where tails are heavy on both sides: outer subsets are 2k of 2^n; Student's t holds 98 times and more."""
+    rng, hits, outer = np.random.default_rng(1), 0, 2**n // 40
+    for _ in range(4000):
+        found = estimate(1 + rng.standard_cauchy(n))
+        hits += found.low <= 1.0 <= found.high
+    assert abs(hits / 4000 - (1 - 2 * outer / 2**n)) < 4 * (0.05 * 0.95 / 4000) ** 0.5
 
 
 def test_a_ratio_holds_the_truth_95_times_in_100() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 PerHead = dict[str, Float[Tensor, " head"]]
 
 
-def head_means(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
+def head_means(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[str] = HEAD_MEASURES) -> PerHead:
     """The mean over batch and the given query rows of each statistic, and the largest logit of all rows.
 
     Source: Olsson et al. 2022, Methods (averages over examples). Row 0 sees one key only, so it is left out by default;
@@ -22,13 +23,13 @@ def head_means(stats: HeadStats, rows: slice = slice(1, None)) -> PerHead:
     so read them on Probe R with `rows=probe.second_copy`.
     """
     broken = (stats["entropy"].isnan() & (stats.lse != float("-inf")))[..., rows].any(-1).any(0)
-    means = {
-        name: stats[name][..., rows].nanmean((0, 2)).masked_fill_(broken, float("nan"))
-        for name in HEAD_MEASURES
-        if name in stats.rows
-    }
+    found, values = _together(stats, rows, names)
+    means = values.nanmean((1, 3)).masked_fill_(broken, float("nan"))
     max_logit = stats.max_logit.amax(0)
-    return {**means, "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan"))}
+    return {
+        **dict(zip(found, means, strict=True)),
+        "max_logit": max_logit.masked_fill_(max_logit == float("-inf"), float("nan")),
+    }
 
 
 def head_errors(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[str] = HEAD_MEASURES) -> PerHead:
@@ -37,14 +38,19 @@ def head_errors(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[
     Source: Cochran 1977, 2.11, standard error of a ratio, as sequences may have different numbers of rows with a value;
     of equal numbers it is the standard deviation of the sequences' means over sqrt(batch). nan for one sequence.
     """
-    found = {}
-    for name in (name for name in names if name in stats.rows):
-        values = stats[name][..., rows]
-        total, count = values.nansum(2), values.isfinite().sum(2)
-        apart = total - count * total.sum(0) / count.sum(0)
-        spread = len(values) / (len(values) - 1 or float("nan")) * apart.square().sum(0)
-        found[name] = spread.sqrt() / count.sum(0)
-    return found
+    found, values = _together(stats, rows, names)
+    total, count = values.nansum(3), values.isfinite().sum(3)
+    apart = total - count * (total.sum(1) / count.sum(1)).unsqueeze(1)
+    spread = len(stats.lse) / (len(stats.lse) - 1 or float("nan")) * apart.square().sum(1)
+    return dict(zip(found, spread.sqrt() / count.sum(1), strict=True))
+
+
+def _together(
+    stats: HeadStats, rows: slice, names: Iterable[str]
+) -> tuple[list[str], Float[Tensor, "measure batch head query_pos"]]:
+    """Those measures that are there, in one tensor: a reduction costs more to call than to do."""
+    found = [name for name in names if name in stats.rows]
+    return found, torch.stack([stats[name][..., rows] for name in found])
 
 
 def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
@@ -53,9 +59,13 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
     Source: `tracer.measures`, the probe of each measure. `repeat` and `control`, whose q and k come from the control's
     rows, must both have been given Probe R's own tokens, so that they read the same keys.
     """
-    on_repeat, without = head_means(repeat, second_copy), head_means(control, second_copy)
-    scores = {**head_means(text), **{name: on_repeat[name] for name in REPEAT_MEASURES}}
-    return {**scores, "induction_control": without["induction"]}
+    on_repeat = head_means(repeat, second_copy, REPEAT_MEASURES)
+    without = head_means(control, second_copy, ["induction"])
+    return {
+        **head_means(text, names=TEXT_MEASURES),
+        **{name: on_repeat[name] for name in REPEAT_MEASURES},
+        "induction_control": without["induction"],
+    }
 
 
 def probe_errors(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:

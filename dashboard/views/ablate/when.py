@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import jobs, state, theme
 from dashboard.access import read_only
+from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores
 from dashboard.shared.figures import scatter
@@ -61,7 +62,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
 def _read(run: Run, writing: bool) -> tuple[xr.Dataset | None, int]:
     """What was swept, and how many snapshots; nothing in the moment in which a row is written: it is read again."""
     try:
-        return data.effects(run), data.swept(run)
+        return ablation.effects(run), data.swept(run)
     except ValueError:
         if not writing:
             raise

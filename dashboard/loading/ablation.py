@@ -272,3 +272,12 @@ def _effects(directory: str, stamp: str) -> xr.Dataset | None:
         return open_run(directory).effects.load()
     except NothingRecorded:
         return None
+
+
+def swept(run: Run) -> int:
+    """Snapshots that were swept in every mode."""
+    found = effects(run)
+    if found is None or "effect" not in found or found.sizes["mode"] < 3:
+        return 0
+    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
+    return len(set(map(int, found["step"].values[there.values])) & set(run.steps))

@@ -79,7 +79,7 @@ def test_what_a_head_costs_is_an_axis_and_a_colour(open_page: Open, copy_run: Ca
     run = copy_run("costly")
     app = open_page("find", run="costly", up="effect", colour="induction")
     assert "has not been measured in this run" in written(app) and "all_heads" not in was_drawn(app)
-    assert app.button(key="all_heads_sweep").label == "Measure it on Ablate"
+    assert app.button(key="sweep_run").label == "Measure 4 snapshots"
     sweep_run(run, modes=["zero"], steps=[20])
     assert "not been measured at step 30 (zero ablation)" in written(open_page("find", run="costly", up="effect"))
     app = open_page("find", run="costly", step=20, across="layer", up="effect", colour="effect_text")

@@ -26,15 +26,6 @@ LONGEST_PAIR = 64
 """Tokens of a prompt of a pair whose activations are patched one position at a time."""
 
 
-def swept(run: Run) -> int:
-    """Snapshots that were swept in every mode."""
-    found = ablation.effects(run)
-    if found is None or "effect" not in found or found.sizes["mode"] < 3:
-        return 0
-    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
-    return len(set(map(int, found["step"].values[there.values])) & set(run.steps))
-
-
 def verdict(run: Run, step: int, head: tuple[int, int]) -> Verdict:
     """The card of one head; ValueError where the model does not let it be drawn up."""
     return _verdict(str(run.dir.resolve()), run.meta["created"], step, head)

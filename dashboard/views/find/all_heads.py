@@ -14,6 +14,7 @@ from dashboard.loading import ablation
 from dashboard.shared import choosers, head_scores, prompts
 from dashboard.shared.figures import scatter
 from dashboard.shared.plots import plot
+from dashboard.shared.sweeping import draw_sweeping
 from tracer.measures import MEASURES
 from tracer.pictures.scales import Scale
 from tracer.store import Run
@@ -47,8 +48,11 @@ def draw_all_heads(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step:
     """A click takes a head into focus; what is drawn around is the set that Heads shows and Ablate takes over."""
     st.header("All heads", anchor=False)
     known = _known(run, trace, survey, step)
-    measured = [name for name in known if name not in {"layer", *COSTS}]
-    first, second = ("corpus_sink", "corpus_sharpest") if survey is not None else (measured[0], (measured * 2)[1])
+    measured = head_scores.head_measures(trace)
+    second = choosers.measure_in_force(measured)
+    first = next((name for name in ("previous_token", *measured) if name in measured and name != second), "layer")
+    if survey is not None:
+        first, second = "corpus_sink", "corpus_sharpest"
     with st.container(horizontal=True):
         across = _choose("Across", "across", first, known)
         up = _choose("Up", "up", second, known)
@@ -131,18 +135,17 @@ def _effect(run: Run, step: int, probe: str) -> np.ndarray:
 
 
 def _refuse(run: Run, why: str) -> None:
-    """The reason, and the way to the page that measures it."""
+    """The reason, and what measures it."""
     with st.container(key="exactly-all_heads"):
         st.text(why)
     if not prompts.can_read(run):
         st.text(f"{run.why_not('prompts')}, so it can't be.")
         return
-    st.caption(
-        "Ablate measures it for every snapshot, under When; so does `tracer sweep`. The numbers stay in the run."
-    )
-    if st.button("Measure it on Ablate", key="all_heads_sweep", icon=":material/power_off:"):
-        state.update(section="when")
-        st.switch_page(navigation.page("ablate"))
+    st.caption("`tracer sweep` measures it once for every snapshot, and the numbers stay in the run.")
+    try:
+        draw_sweeping(run)
+    except ValueError:  # that is the reason given
+        return
 
 
 def _rows(columns: dict[str, np.ndarray]) -> dict[str, list[Any]]:

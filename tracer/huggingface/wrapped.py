@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -102,6 +102,11 @@ class WrappedModel(nn.Module):
                 check_scores(self)
             self._scores_checked = True
         return residual_stream(self, tokens)
+
+    def beginning(self, layer: int, x: Float[Tensor, "batch pos d_model"]) -> AbstractContextManager[None]:
+        """Edited passes inside, in this thread, run from this block on, which x enters."""
+        assert self._stream is not None
+        return self._stream.beginning(layer, x)
 
     @torch.no_grad()
     def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:

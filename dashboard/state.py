@@ -80,6 +80,11 @@ class Selection:
     """What the head finder looks for, such as "induction > 0.5" or "L1H2"."""
     looks: str = "sharpest"
     """What counts as a strong look on Find."""
+    across: str = ""
+    """What stands across on the picture of all heads on Find; empty means the first that is known."""
+    up: str = ""
+    colour: str = ""
+    """Empty means the layer."""
     token: int | None = None
     """A token of the prompt that is held in the token view."""
     view: str = "lines"

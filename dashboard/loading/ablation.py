@@ -13,9 +13,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from tracer.store import Run, open_run
+from tracer.pictures.scales import Scale
+from tracer.store import NothingRecorded, Run, open_run
 
 if TYPE_CHECKING:
+    import xarray as xr
     from torch import Tensor
 
     from tracer.ablate import Estimate, Null
@@ -250,3 +252,32 @@ def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[st
         return Swept(effect, low, high, p_holm < 0.05)
 
     return {name: swept(name, tokens, where) for name, tokens, where in found.sequences()}
+
+
+def change_scale(*effects: np.ndarray) -> Scale:
+    """Of all these changes in loss, with 0 in the middle; of a model that broke they may all be nan."""
+    sizes = np.abs(np.concatenate([effect.ravel() for effect in effects]))
+    top = float(np.max(sizes[np.isfinite(sizes)], initial=0.0))
+    return Scale("Change in loss", "nats", -top or -1.0, top or 1.0, "change", 2 if top >= 0.2 else 3)
+
+
+def effects(run: Run) -> xr.Dataset | None:
+    """What `tracer sweep` has committed, in memory; None before its first row, ValueError where it is damaged."""
+    return _effects(str(run.dir.resolve()), run.stamp)
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _effects(directory: str, stamp: str) -> xr.Dataset | None:
+    try:
+        return open_run(directory).effects.load()
+    except NothingRecorded:
+        return None
+
+
+def swept(run: Run) -> int:
+    """Snapshots that were swept in every mode."""
+    found = effects(run)
+    if found is None or "effect" not in found or found.sizes["mode"] < 3:
+        return 0
+    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
+    return len(set(map(int, found["step"].values[there.values])) & set(run.steps))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dashboard import theme
+from tracer.pictures.colours import LINES
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -61,10 +62,12 @@ def scatter(
     corners: tuple[str, str] = ("", ""),
     selected: Head | None = None,
     lit: Collection[Head] | None = None,
+    shade: tuple[np.ndarray, theme.Scale] | None = None,
     dark: bool = False,
 ) -> go.Figure:
-    """A point a head of x and y [layer head], left out where either is nan, a colour a layer.
+    """A point a head of x and y [layer head], left out where either is nan, a colour a layer, or that of `shade`.
 
+    Layers of one ramp of colours are told by a bar, as a list of 32 would take the picture's place.
     Dashed lines stand at `edges`; `corners` name what lies beyond them below right, and above left. Of more than NAMED
     heads the names would cover each other: then only the pointer tells them. Heads that are not in `lit` are dimmed.
     """
@@ -74,9 +77,16 @@ def scatter(
         raise ValueError(f"x {x.shape} and y {y.shape} must both be [layer head]")
     ink, n_layers, across, up = theme.ink(dark), len(x), plain(x_label), plain(y_label)
     colours = theme.layer_colours(n_layers)["dark" if dark else "light"]
-    figure = go.Figure()
+    figure, hues, told, bar = go.Figure(), np.zeros(x.shape), "", None
+    if shade is not None:
+        hues, told = shade[0], f"<br>{plain(shade[1].label)} %{{marker.color:.3f}}"
+        palest = 0.0 if shade[1].palette == "change" else 0.2  # of a score it would be lost on the page
+        bar = _colour_axis(shade[1].label, shade[1].lo, shade[1].hi, stops(shade[1].palette, dark, palest))
+    elif n_layers > len(LINES["light"]):
+        hues, last = np.indices(x.shape)[0].astype(float), n_layers - 1
+        bar = _colour_axis("layer", 0, last, [[layer / last, colour] for layer, colour in enumerate(colours)])
     for layer, colour in enumerate(colours):
-        heads = np.flatnonzero(np.isfinite(x[layer]) & np.isfinite(y[layer]))
+        heads = np.flatnonzero(np.isfinite([x[layer], y[layer], hues[layer]]).all(0))
         chosen = [(layer, head) == selected for head in heads.tolist()]
         figure.add_scatter(
             x=x[layer, heads], y=y[layer, heads], customdata=[[layer, head] for head in heads.tolist()],
@@ -84,11 +94,14 @@ def scatter(
             text=[theme.head_label(layer, head) for head in heads.tolist()],
             textposition="top center", textfont={"size": 11}, cliponaxis=False,
             unselected={"marker": {"opacity": 0.85}} if lit is None else {},
-            marker={"size": [14 if one else 9 for one in chosen], "color": colour,
+            marker={"size": [14 if one else 9 for one in chosen],
+                    **({"color": colour} if bar is None else {"color": hues[layer, heads], "coloraxis": "coloraxis"}),
                     "opacity": [0.85 if lit is None or (layer, head) in lit else 0.2 for head in heads.tolist()],
                     "line": {"width": [2.5 if one else 0 for one in chosen], "color": ink.text}},
-            hovertemplate=f"<b>%{{text}}</b><br>{across} %{{x:.3f}}<br>{up} %{{y:.3f}}<extra></extra>",
+            hovertemplate=f"<b>%{{text}}</b><br>{across} %{{x:.3f}}<br>{up} %{{y:.3f}}{told}<extra></extra>",
         )  # fmt: skip
+    if bar is not None:
+        figure.update_layout(coloraxis=bar)
     if edges is not None:
         rule(figure, edges[0], ink.muted, dash="dash", width=1)
         figure.add_hline(y=edges[1], line={"color": ink.muted, "dash": "dash", "width": 1})
@@ -97,9 +110,17 @@ def scatter(
         figure.add_annotation(text=below, x=1, y=edges[1], xanchor="right", yanchor="top", **quiet)
         figure.add_annotation(text=above, x=0, y=1, yref="paper", xanchor="left", yanchor="top", **quiet)
     figure.update_layout(
-        template=theme.plotly_template(dark), height=340, showlegend=n_layers > 1,
+        template=theme.plotly_template(dark), height=340, showlegend=n_layers > 1 and bar is None,
         margin={"l": 8, "r": 8, "t": 8, "b": 8}, legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
     )  # fmt: skip
     figure.update_xaxes(title={"text": across, "font": {"size": 12}})
     figure.update_yaxes(title={"text": up, "font": {"size": 12}})
     return figure
+
+
+def _colour_axis(label: str, low: float, high: float, colours: list[list[Any]]) -> dict[str, Any]:
+    return {
+        "colorscale": colours, "cmin": low, "cmax": high,
+        "colorbar": {"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 11}, "nticks": 5, "title": {
+            "text": plain(label), "side": "right", "font": {"size": 12}}},
+    }  # fmt: skip

@@ -211,7 +211,7 @@ def test_a_run_in_training_is_swept_as_far_as_it_is(tmp_path):
         training_now.wait()
 
 
-def test_the_checkpoints_of_a_model_of_others_are_swept(tmp_path):
+def test_the_checkpoints_of_a_model_of_others_are_swept_and_one_is_shared_by_its_layers(tmp_path, free_port):
     words = Tokenizer(models.WordLevel({"<s>": 0, "<unk>": 1, "def": 2, "self": 3}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", unk_token="<unk>")
@@ -233,6 +233,10 @@ def test_the_checkpoints_of_a_model_of_others_are_swept(tmp_path):
     expected = ablate.effect(model, found.repeat.tokens, [(1, 2)], **how).delta[:, found.repeat.predictable].mean()
     one = effects.sel(step=20, probe="repeat", mode="mean", layer=1, head=2)
     assert float(one) == pytest.approx(float(expected), abs=2e-6)
+    shutil.copytree(run.dir, tmp_path / "shared", ignore=shutil.ignore_patterns("effects*"))
+    outputs = launch(2, free_port, "sweep", str(tmp_path / "shared"), "--steps", "20", "--modes", "zero", "mean")
+    assert "1 snapshot swept, into" in outputs[0] and "swept" not in outputs[1]
+    xr.testing.assert_equal(open_run(tmp_path / "shared").effects["effect"], effects.sel(step=[20]))
 
 
 def test_progress_without_a_terminal_is_lines(capsys, monkeypatch):

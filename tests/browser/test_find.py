@@ -138,10 +138,10 @@ def test_a_lasso_takes_heads_to_the_atlas_and_to_ablate(page, server, folder):
     tracer.survey(tracer.open_run(directory), tokens=2**10)
     page.goto(f"{server}/find?run=drawn&layer=0&head=1")
     settle(page)
-    page.mouse.move(*spot(page, "survey_heads", 0.01, 0.01))
+    page.mouse.move(*spot(page, "all_heads", 0.01, 0.01))
     page.mouse.down()
     for x, y in ((0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.02)):
-        page.mouse.move(*spot(page, "survey_heads", x, y), steps=3)
+        page.mouse.move(*spot(page, "all_heads", x, y), steps=3)
     page.mouse.up()
     expect(page.get_by_text(re.compile("^8 heads: L0H0 L0H1"))).to_be_visible()
     assert query(page)["find"] == [" ".join(f"L{layer}H{head}" for layer in range(2) for head in range(4))]
@@ -150,7 +150,7 @@ def test_a_lasso_takes_heads_to_the_atlas_and_to_ablate(page, server, folder):
     page.get_by_role("button", name="Clear", exact=True).click()
     settle(page)
     assert "find" not in query(page)
-    point = page.locator(".st-key-survey_heads .point").first
+    point = page.locator(".st-key-all_heads .point").first
     box = point.bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     page.mouse.move(x - 7, y - 7)

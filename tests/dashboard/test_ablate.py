@@ -240,5 +240,5 @@ def test_pictures_refuse_what_does_not_fit() -> None:
 
 def test_effects_of_a_model_that_broke_have_a_scale() -> None:
     nothing, some = np.full((1, 2), np.nan), np.array([[-0.5, np.nan]])
-    assert (sweep.change_scale(nothing).lo, sweep.change_scale(nothing).hi) == (-1.0, 1.0)
-    assert (sweep.change_scale(nothing, some).lo, sweep.change_scale(some).hi) == (-0.5, 0.5)
+    assert (ablation.change_scale(nothing).lo, ablation.change_scale(nothing).hi) == (-1.0, 1.0)
+    assert (ablation.change_scale(nothing, some).lo, ablation.change_scale(some).hi) == (-0.5, 0.5)

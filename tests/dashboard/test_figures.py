@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboard import theme
 from dashboard.shared import rows
 from dashboard.shared.figures import places, plain, scatter
 from dashboard.views.ablate import figures as of_ablate
@@ -284,7 +285,12 @@ def test_only_heads_with_both_numbers_are_points() -> None:
     assert (list(first.text), list(second.text)) == (["L0H0"], ["L1H0"])
     assert (list(second.x), list(second.y), list(second.customdata[0])) == ([0.3], [3.0], [1, 0])
     assert second.marker.size[0] > first.marker.size[0]
-    with pytest.raises(ValueError, match=r"\(2, 2\) and y \(2, 1\)"):
+    shaded = scatter(x, x, x_label="", y_label="", shade=(y, theme.Scale("effect", palette="change")))
+    assert [list(layer.marker.color) for layer in traces(shaded)] == [[1], [3]] and not layout(shaded).showlegend
+    many = scatter(x := np.ones((9, 2)), x, x_label="", y_label="")
+    assert [list(layer.marker.color) for layer in traces(many)] == [[layer] * 2 for layer in range(9)]
+    assert layout(many).coloraxis.cmax == 8 and not layout(many).showlegend
+    with pytest.raises(ValueError, match=r"\(9, 2\) and y \(2, 1\)"):
         scatter(x, y[:, :1], x_label="", y_label="", edges=(0, 0))
 
 

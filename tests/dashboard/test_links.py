@@ -24,6 +24,7 @@ Open = Callable[..., AppTest]
         ({"log": True, "since": True}, {"log": "True", "since": "True"}),
         ({"beside": ("demo-1", "my run, 2")}, {"beside": "demo-1/my run, 2"}),
         ({"beside": ()}, {"beside": "/"}),
+        ({"across": "effect", "up": "layer", "colour": "sink"}, {"across": "effect", "up": "layer", "colour": "sink"}),
         ({"phase": "previous_token", "path": "late"}, {"phase": "previous_token", "path": "late"}),
         ({"guess": "everything", "tour": 5}, {"guess": "everything", "tour": "5"}),
         ({}, {}),

@@ -16,8 +16,9 @@ from streamlit.testing.v1 import AppTest
 from dashboard import jobs
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup, Swept
+from dashboard.shared import sweeping
 from dashboard.theme import signed
-from dashboard.views.ablate import circuit, sweep, when
+from dashboard.views.ablate import circuit, sweep
 from dashboard.views.ablate import data as proving
 from tests.dashboard.words import shown, written
 from tests.waiting import wait
@@ -121,7 +122,7 @@ def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run:
     assert before.button(key="sweep_run").label == "Measure 4 snapshots"
     effects = sweep_run(run, steps=[0, 10], draws=2)
     part = open_page("ablate", run="swept", section="when")
-    assert part.button(key="sweep_run").label == "Measure the 2 snapshots that are missing"
+    assert part.button(key="sweep_run").label == "Measure the 2 snapshots missing"
     effects = sweep_run(run, draws=2)
     app = open_page("ablate", run="swept", step=20, layer=1, head=2, mode="mean", section="when")
     assert [b for b in app.button if b.key == "sweep_run"] == []
@@ -134,7 +135,7 @@ def test_effects_over_training_are_those_of_the_sweep(open_page: Open, copy_run:
     assert list(points.customdata[2]) == [1, 2] and points.y[2] == pytest.approx(float(expected[6, 2]), abs=1e-6)
     assert points.x[2] == pytest.approx(float(run.trace["induction"].sel(step=20)[1, 2]), abs=1e-6)
     assert "L1H2 rose in neither" in written(app)  # 30 steps are too few
-    assert proving.swept(run) == 4
+    assert ablation.swept(run) == 4
 
 
 def test_a_sweep_is_a_process_that_can_be_cancelled(none_left: None, copy_run: Callable[..., Run]) -> None:
@@ -147,7 +148,7 @@ def test_a_sweep_is_a_process_that_can_be_cancelled(none_left: None, copy_run: C
     again = jobs.sweep(run)
     again.process.wait(300)
     assert not again.failed, again.tail()
-    assert proving.swept(run) == 4 and jobs.started() == []  # it trains nothing, so it is no card on Runs
+    assert ablation.swept(run) == 4 and jobs.started() == []  # it trains nothing, so it is no card on Runs
 
 
 def test_progress_is_shown_while_a_sweep_runs(none_left: None, open_page: Open, copy_run: Callable[..., Run]) -> None:
@@ -157,7 +158,7 @@ def test_progress_is_shown_while_a_sweep_runs(none_left: None, open_page: Open, 
     if one.alive:
         assert [b.key for b in app.button if b.key == "cancel_sweep"] == ["cancel_sweep"]
     one.process.wait(300)
-    wait(lambda: proving.swept(run) == 4)
+    wait(lambda: ablation.swept(run) == 4)
     app.run()
     assert [b.key for b in app.button if b.key in ("cancel_sweep", "sweep_run")] == [] and not app.exception
 
@@ -227,7 +228,7 @@ def test_the_link_of_a_verdict_opens_the_verdict(open_page: Open) -> None:
 def test_the_time_that_is_left_forgets_the_start(
     seen: dict[int, float], done: int, now: float, left: float | None
 ) -> None:
-    assert when.seconds_left(seen, done, 10, now) == left
+    assert sweeping.seconds_left(seen, done, 10, now) == left
 
 
 def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Run) -> None:

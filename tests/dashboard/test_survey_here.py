@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from dashboard import navigation
 from tests.dashboard.words import shown, was_drawn, written
+from tracer.analysis.run_sweep import sweep_run
 from tracer.store import Run
 
 Open = Callable[..., AppTest]
@@ -45,16 +46,16 @@ def test_a_corpus_is_read_and_shown(open_page: Open, copy_run: Callable[..., Run
     ids = found.tokens.values[int(one.row_strongest[0])]
     query = int(one.query_strongest[0])
     assert app.session_state["selection"].prompt.split() == [str(i) for i in ids[1 : query + 9]]
-    points = shown(app, "survey_heads").data[1]
+    points = shown(app, "all_heads").data[1]
     np.testing.assert_allclose(points.x, found.sink.values[1])
     assert list(points.customdata[2]) == [1, 2]
-    app.selectbox(key="survey_x").set_value("Induction score").run()
+    app.selectbox(key="all_heads_across").set_value("induction").run()
     induction = run.trace.induction.sel(step=30).values
-    np.testing.assert_allclose(shown(app, "survey_heads").data[1].x, induction[1], atol=1e-6)
+    np.testing.assert_allclose(shown(app, "all_heads").data[1].x, induction[1], atol=1e-6)
     app.session_state["selection"] = replace(app.session_state["selection"], find="L0H1 L1H2")
     app.run()
     assert "2 heads: L0H1 L1H2" in written(app)
-    dimmed = [opacity < 0.5 for points in shown(app, "survey_heads").data for opacity in points.marker.opacity]
+    dimmed = [opacity < 0.5 for points in shown(app, "all_heads").data for opacity in points.marker.opacity]
     assert dimmed.count(False) == 2
     app.toggle(key="survey_jobs").set_value(True).run()
     assert not app.exception, app.exception[0].message
@@ -72,3 +73,22 @@ def test_what_cannot_be_read_is_said(open_page: Open, copy_run: Callable[..., Ru
     (run.dir / "surveys").mkdir()
     (run.dir / "surveys" / "30-0.safetensors").write_bytes(b"nothing")
     assert "cannot be read" in written(open_page("find", run="unread"))
+
+
+def test_what_a_head_costs_is_an_axis_and_a_colour(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    run = copy_run("costly")
+    app = open_page("find", run="costly", up="effect", colour="induction")
+    assert "has not been measured in this run" in written(app) and "all_heads" not in was_drawn(app)
+    assert app.button(key="sweep_run").label == "Measure 4 snapshots"
+    sweep_run(run, modes=["zero"], steps=[20])
+    assert "not been measured at step 30 (zero ablation)" in written(open_page("find", run="costly", up="effect"))
+    app = open_page("find", run="costly", step=20, across="layer", up="effect", colour="effect_text")
+    effect = run.effects["effect"].sel(step=20, mode="zero")
+    for layer, points in enumerate(shown(app, "all_heads").data):
+        np.testing.assert_allclose(points.x, layer)
+        np.testing.assert_allclose(points.y, effect.sel(probe="repeat").values[layer])
+        np.testing.assert_allclose(points.marker.color, effect.sel(probe="text").values[layer])
+    app.selectbox(key="all_heads_colour").set_value("layer").run()
+    link = {"run": "costly", "step": "20", "across": "layer", "up": "effect", "colour": "layer"}
+    assert app.query_params == link
+    assert "nowhere" not in str(open_page("find", run="costly", up="nowhere").query_params)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import tracer
 from tracer import ablate
@@ -47,6 +48,34 @@ def test_a_directory_opens(saved: Path, here: Path, build: Callable[..., Any], n
     again = run.model()
     assert torch.equal(again(IDS), expected) and run.tokenizer.get_vocab_size() >= 48  # type: ignore[arg-type]
     assert np.isfinite(ablate.sweep(again, IDS)).all()
+
+
+def test_weights_are_float32_unless_asked_otherwise(here: Path, build: Callable[..., Any]) -> None:
+    build("llama").to(torch.bfloat16).save_pretrained(here / "coarse")
+    cases: Any = ((None, torch.float32), ("auto", torch.bfloat16), (torch.float64, torch.float64))
+    for asked, found in cases:
+        model = tracer.load_hf(here / "coarse", dtype=asked)
+        assert {weight.dtype for weight in model.parameters()} == {found}
+        assert torch.isfinite(model(IDS)).all() and np.isfinite(ablate.sweep(model, IDS, layers=[1])).all()
+    with pytest.raises(CannotOpen, match=r"a model in memory keeps its own"):
+        tracer.load_hf(build("llama"), dtype=torch.float64)
+
+
+def test_weights_may_stay_on_disk(saved: Path, here: Path, build: Callable[..., Any]) -> None:
+    """A `device_map` of Accelerate, which brings a block's weights as it runs."""
+    places = {"model": "disk", "lm_head": "cpu"}
+    theirs: Any = transformers.LlamaForCausalLM.from_pretrained(
+        saved / "llama", device_map=places, offload_folder=here / "offload", dtype=torch.float32
+    )
+    assert theirs.model.layers[0].mlp.down_proj.weight.is_meta
+    model, whole = tracer.load_hf(theirs), tracer.load_hf(saved / "llama")
+    assert torch.equal(model(IDS), whole(IDS))
+    np.testing.assert_allclose(ablate.sweep(model, IDS), ablate.sweep(whole, IDS), atol=1e-6)
+    with pytest.raises(ValueError, match="are offloaded .* this question reads weights"):
+        tracer.logit_attribution(model, IDS)
+    np.testing.assert_allclose(
+        tracer.survey(model, IDS, tokens=18).entropy, tracer.survey(whole, IDS, tokens=18).entropy
+    )
 
 
 def test_checkpoints_are_steps(saved: Path, here: Path, build: Callable[..., Any]) -> None:

@@ -1,14 +1,17 @@
 """The residual stream of every family, in float64: parts sum to it, and what heads read gives the model's patterns."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
 import tracer
 from tests.causal_families import CAUSAL, causal
+from tracer import ablate
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.stream import ResidualStream, Source
 
@@ -119,3 +122,37 @@ def test_an_empty_batch_is_refused_in_words(shape: tuple[int, int]) -> None:
             ask(model, empty)
     with pytest.raises(ValueError, match="empty"):
         tracer.patch(model, empty, empty)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("mode", ablate.MODES)
+def test_a_sweep_that_begins_at_a_later_block_is_one_of_whole_passes(name: str, mode: ablate.Mode) -> None:
+    model, how = tracer.load_hf(causal(name)), {"frozen": mode == "mean", "draws": 2}
+    expected = [
+        [ablate.effect(model, IDS, [(layer, head)], mode, **how).delta.mean() for head in range(model.n_heads)]
+        for layer in range(model.n_layers)
+    ]
+    np.testing.assert_allclose(ablate.sweep(model, IDS, mode, **how), expected, atol=1e-6)
+
+
+def test_blocks_before_the_head_are_not_run_again() -> None:
+    """Of 3 layers of 4 heads: a clean pass, one a layer that keeps what enters it, and one a head, from there on."""
+    theirs, ran = causal("Llama"), [0, 0, 0]
+    model = tracer.load_hf(theirs)
+    for layer, block in enumerate(theirs.model.layers):
+        block.mlp.register_forward_hook(lambda *_, layer=layer: ran.__setitem__(layer, ran[layer] + 1))
+    ablate.sweep(model, IDS)
+    assert ran == [1 + 4 + 1, 1 + 4 + 1 + 4 + 1, 1 + 4 + 1 + 4 + 1 + 4]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+def test_views_go_in_any_order_and_a_copy_is_no_view(order: tuple[int, int]) -> None:
+    theirs = causal("Llama")
+    views = [tracer.load_hf(theirs), tracer.load_hf(theirs)]
+    expected, other = theirs(IDS).logits, copy.deepcopy(theirs)
+    for block in theirs.model.layers:
+        block.mlp.down_proj.weight.data.zero_()
+    assert torch.equal(other(IDS).logits, expected) and not torch.equal(theirs(IDS).logits, expected)
+    for i in order:
+        views[i].release()
+    assert not any("forward" in vars(block) for block in theirs.model.layers)

@@ -86,6 +86,12 @@ def test_a_sweep_is_every_head_by_itself(pair: tuple[WrappedModel, Any]) -> None
                 logits = replaced(bridge, {(layer, head)}, {layer: 0.0}, None)
                 expected = float(per_token_loss(logits, IDS).mean() - clean)
                 assert float(found[layer, head]) == pytest.approx(expected, abs=2e-6)
+    one = ablate.sweep(model, IDS, layers=[1])
+    np.testing.assert_array_equal(one.sel(layer=1), found.sel(layer=1))
+    assert one.dims == found.dims and one["layer"].values.tolist() == [1]
+    for layers, words in (([2], "layer 2 does not exist: the model has layers 0 to 1"), ([], "layers is empty")):
+        with pytest.raises(ValueError, match=words):
+            ablate.sweep(model, IDS, layers=layers)
 
 
 def test_taps_are_those_of_transformer_lens(pair: tuple[WrappedModel, Any]) -> None:

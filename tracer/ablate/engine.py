@@ -7,7 +7,11 @@ layers costs about L / 2 blocks and one unembedding a head; plain forward passes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +24,8 @@ from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
 from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, own_rows, planner, ready
 from tracer.ablate.sources import sources
 from tracer.huggingface.any_model import any_model
-from tracer.interventions.edits import active
+from tracer.huggingface.wrapped import WrappedModel
+from tracer.interventions.edits import active, recording
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel, check_vocabulary
 
@@ -72,7 +77,8 @@ def metric_under_ablation(
     """The metric (default: `Loss()`) with each set of heads off, mean over draws; an empty set is the clean run.
 
     Arguments as in `effect`. `budget` is how many bytes the work may take beside weights and results; sets and
-    sequences are split to fit. A model that others wrote, or one that is being edited, runs once a set instead.
+    sequences are split to fit. One that is being edited runs once a set instead, as does a model that others wrote,
+    from the first layer on that loses a head where its stream is seen.
     """
     ready(model, tokens)
     metric = metric or Loss()
@@ -138,16 +144,30 @@ def _one_by_one(
     given = inputs(model, tokens)
     where, targets = _wanted(model, tokens, given, metric)
     rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    begins = Counter(heads[0][0] for heads in sets if heads)
+    values: list[Tensor] = []
+    begin: Callable[[], AbstractContextManager[None]] = nullcontext
+    skipped = 0
 
     def read() -> Tensor:
-        return metric.of(model(given)[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape)
+        with begin():
+            return metric.of(model(given)[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape)
 
-    values = []
-    for heads in sets:
+    for heads in sets:  # sorted, so that no layer is turned back to
+        layer = heads[0][0] if heads else 0
+        if layer > skipped and begins[layer] * layer > model.n_layers and _can_begin(model):
+            with recording(tap := f"blocks.{layer}.hook_resid_pre") as seen:
+                read()
+            begin, skipped = partial(model.beginning, layer, seen[tap]), layer
         values.append(averaged(plans(heads), read) if heads else read())
         if progress:
             progress(len(values), len(sets))
     return torch.stack(values)
+
+
+def _can_begin(model: HeadModel) -> TypeGuard[WrappedModel]:
+    """Is its stream seen, and is nothing in force that may change what enters a later block?"""
+    return isinstance(model, WrappedModel) and not model.why_no_stream and active() is None
 
 
 def _wanted(model: HeadModel, tokens: Tensor, given: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ from tracer.ablate.nulls import holm
 from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import DRAWS, Mode, ready
 from tracer.huggingface.any_model import any_model
+from tracer.interventions.edits import exist
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def sweep(
     tokens: Int[Tensor, "batch pos"],
     mode: Mode | str = "zero",
     *,
+    layers: Iterable[int] | None = None,
     positions: slice | None = None,
     metric: Metric | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
@@ -45,6 +47,7 @@ def sweep(
 ) -> Any:
     """The change in mean next-token loss from switching off each head by itself: `effect[layer, head]`, in nats.
 
+    `layers`: only those, which a model of a billion parameters may ask for: each head is a pass from its layer on.
     `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
     `interval` a Dataset: effect, low and high of its 95 % interval over sequences, and p_holm, the p-value of
     no effect (`p_value`), corrected for as many heads as there are (`holm`). A small effect of one head does not mean
@@ -54,13 +57,13 @@ def sweep(
 
     ready(model, tokens)
     metric = _metric(metric, positions)
-    layers, heads = range(model.n_layers), range(model.n_heads)
-    sets = [(), *(((layer, head),) for layer in layers for head in heads)]
+    chosen, heads = _layers(model, layers), range(model.n_heads)
+    sets = [(), *(((layer, head),) for layer in chosen for head in heads)]
     change = _changes(
         model, tokens, sets, mode, metric=metric, reference=reference, frozen=frozen, draws=draws, seed=seed,
         budget=budget, progress=progress,
     )  # fmt: skip
-    coords, shape = {"layer": layers, "head": heads}, (len(layers), len(heads))
+    coords, shape = {"layer": chosen, "head": heads}, (len(chosen), len(heads))
     attrs = _attrs(metric, mode, frozen, len(tokens))
     effect = xr.DataArray(change.mean(1).reshape(shape), dims=("layer", "head"), coords=coords, attrs=attrs)
     if not interval:
@@ -120,6 +123,14 @@ def pairs(
         table, dims=("head_a", "head_b"), coords={"head_a": names, "head_b": names}, name="effect",
         attrs=_attrs(metric, mode, frozen, len(tokens)),
     )  # fmt: skip
+
+
+def _layers(model: HeadModel, layers: Iterable[int] | None) -> list[int]:
+    chosen = list(range(model.n_layers)) if layers is None else sorted(set(layers))
+    exist(chosen, model.n_layers, "layer", "the model has layers")
+    if not chosen:
+        raise ValueError("layers is empty: name at least one, or leave it out for all")
+    return chosen
 
 
 def _metric(metric: Metric | None, positions: slice | None) -> Metric:

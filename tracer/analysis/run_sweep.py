@@ -1,7 +1,8 @@
 """Every head switched off by itself at every snapshot of a run: when in training does a head become causal?
 
 1. What is missing in the run's effects.zarr is a list of (step, modes).
-2. Each process takes every n-th of them; the first one writes, in order of steps.
+2. Each process takes every n-th of them; the first one writes, in order of steps. Fewer snapshots than processes are
+   shared by layers where the model is one of others, of which each head is a pass; heads of ours are one batch.
 3. A step is done once its row is committed, so a sweep that was killed, or a run that has grown, only needs the rest.
 """
 
@@ -65,12 +66,14 @@ def sweep_run(
             if any_process(asked()):
                 raise KeyboardInterrupt
             turn, rows = todo[begin : begin + state.num_processes], []
-            if state.process_index < len(turn):
-                step, missing = turn[state.process_index]
-                rows = _effects(run, step, missing, found, draws, frozen, seed, state.device)
+            parts = state.num_processes // len(turn) if run.why_not("recipe") else 1
+            mine, part = divmod(state.process_index, parts)
+            if mine < len(turn):
+                step, missing = turn[mine]
+                rows = _effects(run, step, missing, found, draws, frozen, seed, state.device, slice(part, None, parts))
             rows = gather_object(rows)
             if writer:
-                for mode, step, effect in rows:
+                for (mode, step), effect in _whole(rows).items():
                     writer.append(mode, frozen, step, effect)
             tell(begin + len(turn), len(todo))
     state.wait_for_everyone()
@@ -78,21 +81,33 @@ def sweep_run(
 
 
 def _effects(
-    run: Run, step: int, modes: list[str], found: Batches, draws: int, frozen: bool, seed: int, device: Any
-) -> list[tuple[str, int, np.ndarray]]:
-    """(mode, step, effect[probe layer head]) of one snapshot."""
+    run: Run, step: int, modes: list[str], found: Batches, draws: int, frozen: bool, seed: int, device: Any,
+    part: slice,
+) -> list[tuple[str, int, np.ndarray]]:  # fmt: skip
+    """(mode, step, effect[probe layer head]) of a part of the layers of one snapshot, nan in the others."""
     model: Any = run.model(step)
     model.to(device)
+    layers = range(model.n_layers)[part]
+    whole = {"layer": range(model.n_layers)}
     return [
         (mode, step, np.stack([
             sweep(
-                model, tokens.to(device), mode, positions=where, reference=found.reference(name, mode), frozen=frozen,
-                draws=draws, seed=seed,
-            ).values
+                model, tokens.to(device), mode, layers=layers, positions=where, reference=found.reference(name, mode),
+                frozen=frozen, draws=draws, seed=seed,
+            ).reindex(whole).values
             for name, tokens, where in found.sequences()
         ]))
-        for mode in modes
+        for mode in (modes if layers else ())
     ]  # fmt: skip
+
+
+def _whole(rows: list[tuple[str, int, np.ndarray]]) -> dict[tuple[str, int], np.ndarray]:
+    """Parts of the layers put together."""
+    found: dict[tuple[str, int], np.ndarray] = {}
+    for mode, step, effect in rows:
+        there = found.setdefault((mode, step), effect)
+        found[mode, step] = np.where(np.isnan(there), effect, there)
+    return found
 
 
 def _missing(writer: EffectsWriter, wanted: list[int], modes: list[str], frozen: bool) -> list[Todo]:

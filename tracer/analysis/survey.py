@@ -31,7 +31,7 @@ from tracer.data.corpora import documents
 from tracer.heads.call import AttentionCall, row_block
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
-from tracer.model.protocol import HeadModel, check_vocabulary
+from tracer.model.protocol import HeadModel, check_vocabulary, device_of
 from tracer.store import Run
 from tracer.store.surveys import newest_survey, read_survey, write_survey
 
@@ -235,7 +235,7 @@ def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[st
         into["lot"][...] = _keep(into, "kept", flat, -into["lot"], -lots) * -1
 
     with visiting(see):
-        model(rows.to(next(model.parameters()).device))
+        model(rows.to(device_of(model)))
 
 
 def _keep(

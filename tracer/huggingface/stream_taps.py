@@ -4,10 +4,12 @@
    context (`tracer.interventions.edits`): nothing is kept on the model, so any number of threads may run it.
 2. A part counts as it comes into the stream: behind its own norm (Gemma 2, OLMo 2), multiplied (Granite).
 3. They answer in passes of their own view (`running`): two views of one module would make each edit twice.
+4. A pass may begin at a later block (`beginning`), when what enters it is known: those before hand on what they get.
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,18 +35,20 @@ class StreamTaps:
     def __init__(self, model: nn.Module, known: Architecture, layers: list[Layer]) -> None:
         self._handles: list[Any] = []
         self._pass = threading.local()
-        times = residual_times(model)
+        times, blocks = residual_times(model), []
         for i, layer in enumerate(layers):
             block = model.get_submodule(layer.name.removesuffix(f".{known.attention}"))
             attention = model.get_submodule(layer.name)
             pre = f"blocks.{i}."
-            self._keep(block.register_forward_pre_hook(_first(pre + "hook_resid_pre", self._pass), with_kwargs=True))
+            blocks.append(block)
+            self._keep(block.register_forward_pre_hook(_first(i, self._pass), with_kwargs=True))
             self._keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, self._pass)))
             self._keep(attention.register_forward_pre_hook(_given(pre, self._pass), with_kwargs=True))
             writes = block.get_submodule(known.out_norm) if known.out_norm else attention.get_submodule(known.out)
             self._keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, self._pass)))
             writes = block.get_submodule(known.mlp_norm or known.mlp)
             self._keep(writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
+        self._blocks = [_Skippable(block, i, self._pass) for i, block in enumerate(blocks)]
         self.names = [f"blocks.{i}.{tap}" for i in range(len(layers)) for tap in TAPS]
 
     def _keep(self, handle: Any) -> None:
@@ -59,22 +63,74 @@ class StreamTaps:
         finally:
             self._pass.on = False
 
+    @contextmanager
+    def beginning(self, layer: int, x: Tensor) -> Iterator[None]:
+        """Passes inside, in this thread, begin with x, which enters this block; those before are not run.
+
+        Only after a whole pass has told what a block returns.
+        """
+        self._pass.begin = layer, x
+        try:
+            yield
+        finally:
+            self._pass.begin = None
+
     def remove(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+        for block in self._blocks:
+            block.remove()
+
+
+class _Skippable:
+    """A block's forward, which is left out where the pass begins later."""
+
+    def __init__(self, block: nn.Module, layer: int, of_pass: threading.local) -> None:
+        self._block, self._layer, self._pass, self._n = block, layer, of_pass, 0
+        self._own, self._forward, self._gone = block.__dict__.get("forward"), block.forward, False
+        block.forward = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        begin = getattr(self._pass, "begin", None) if _here(self._pass) is not None else None
+        if begin is not None and self._layer < begin[0]:
+            x = args[0] if args else kwargs["hidden_states"]
+            return (x, *[None] * (self._n - 1)) if self._n else x
+        output = self._forward(*args, **kwargs)
+        self._n = len(output) if isinstance(output, tuple) else 0
+        return output
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of the model runs its own block, always."""
+        return copy.deepcopy(self._forward, memo)
+
+    def remove(self) -> None:
+        """Views of one module may go in any order: one below another is taken out with it."""
+        self._gone = True
+        below: Any = self._block.__dict__.get("forward")
+        while isinstance(below, _Skippable) and below._gone:
+            below = below._own
+        if below is None:
+            self._block.__dict__.pop("forward", None)
+        else:
+            self._block.forward = below
 
 
 def _here(of_pass: threading.local) -> Active | None:
     return active() if getattr(of_pass, "on", False) else None
 
 
-def _first(tap: str, of_pass: threading.local) -> Callable[..., Any]:
+def _first(layer: int, of_pass: threading.local) -> Callable[..., Any]:
+    tap = f"blocks.{layer}.hook_resid_pre"
+
     def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         here, x = _here(of_pass), args[0] if args else kwargs["hidden_states"]
         if here is None:
             return None
         of_pass.shape = x.shape
-        if not here.wants(tap):
+        begin = getattr(of_pass, "begin", None)
+        if begin is not None and begin[0] == layer:
+            x = begin[1]
+        elif not here.wants(tap):
             return None
         x = here.at(tap, x)
         return ((x, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": x})

@@ -24,6 +24,15 @@ from tracer.model.stream import AttentionWeights, Into, Latent, Norm, Unembeddin
 from tracer.watching.sites import Layer
 
 
+def refuse_offloaded(model: nn.Module) -> None:
+    """ValueError where weights are on the meta device: a `device_map` brings them only while their module runs."""
+    if away := [name for name, weight in model.named_parameters() if weight.is_meta]:
+        raise ValueError(
+            f"{len(away)} weights ({away[0]}, ...) are offloaded and come only while their module runs: passes, "
+            f"ablations and surveys work so, but this question reads weights; load the model without offloading"
+        )
+
+
 @torch.no_grad()
 def head_weights(model: nn.Module, attentions: list[Layer]) -> HeadWeights:
     """ValueError, saying what is missing, where they cannot be told apart."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from tracer.huggingface.architectures import architecture_of
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
-from tracer.huggingface.weights import head_weights, unembedding
+from tracer.huggingface.weights import head_weights, refuse_offloaded, unembedding
 from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
-from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
+from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary, device_of
 from tracer.model.stream import ResidualStream
 from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.inputs import logits_of
@@ -51,7 +51,7 @@ class WrappedModel(nn.Module):
         if str(getattr(getattr(self.model, "config", None), "_attn_implementation", "")) in UNSEEN:
             raise CannotWatch(nothing_seen(self.model, self._map))
         with visiting(lambda call: None):
-            self(torch.arange(min(7, self.n_ctx, self.d_vocab))[None].to(next(self.model.parameters()).device))
+            self(torch.arange(min(7, self.n_ctx, self.d_vocab))[None].to(device_of(self.model)))
         refuse(self.model, self._map)
         ahead = [layer.name for layer in self._map.layers if layer.kind == "self" and not layer.causal]
         if ahead:
@@ -91,21 +91,29 @@ class WrappedModel(nn.Module):
 
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where they cannot be told apart."""
+        refuse_offloaded(self.model)
         return head_weights(self.model, self.layers)
 
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
         if self.why_no_stream:
             raise ValueError(self.why_no_stream)
+        refuse_offloaded(self.model)
         if not self._scores_checked:
             with untouched():
                 check_scores(self)
             self._scores_checked = True
         return residual_stream(self, tokens)
 
+    def beginning(self, layer: int, x: Float[Tensor, "batch pos d_model"]) -> AbstractContextManager[None]:
+        """Edited passes inside, in this thread, run from this block on, which x enters."""
+        assert self._stream is not None
+        return self._stream.beginning(layer, x)
+
     @torch.no_grad()
     def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
         """From what leaves the last block to the next token's logits: the final norm, the unembedding, the cap."""
+        refuse_offloaded(self.model)
         return unembedding(self.model)(x)
 
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from tracer.model.stream import ResidualStream
 
@@ -82,3 +82,8 @@ def check_vocabulary(tokens: Tensor, d_vocab: int) -> None:
     low, high = (int(tokens.min()), int(tokens.max())) if tokens.numel() else (0, 0)
     if low < 0 or high >= d_vocab:
         raise ValueError(f"token {low if low < 0 else high} is outside the vocabulary: 0 to {d_vocab - 1}")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where tokens go: to the first weights that are there, as those which a `device_map` offloads are nowhere."""
+    return next((weight.device for weight in model.parameters() if not weight.is_meta), torch.device("cpu"))

@@ -14,7 +14,7 @@ from dashboard.loading.ablation import Cost, Setup, Swept
 from dashboard.shared import prompts
 from dashboard.shared.comparing import is_compared, other_run, other_step
 from dashboard.shared.mount import draw
-from dashboard.views.ablate.sweep import AT_ONCE, TABLE, change_scale, probe_title
+from dashboard.views.ablate.sweep import AT_ONCE, TABLE, probe_title
 from tracer.pictures import headmap
 from tracer.store import Run
 
@@ -138,11 +138,11 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
             format_func=lambda name: probe_title(name, setup),
         ) or shared[0]  # fmt: skip
     one, two = a[chosen], fitted(b[chosen], a[chosen].effect.shape)
-    change, both = two.effect - one.effect, change_scale(one.effect, b[chosen].effect)
+    change, both = two.effect - one.effect, ablation.change_scale(one.effect, b[chosen].effect)
     apart = (two.low > one.high) | (two.high < one.low)
     maps = [("a", "A", one.effect, both, one.sure, setup.off),
             ("b", "B", b[chosen].effect, both, b[chosen].sure, beside.off),
-            ("change", "B − A", change, change_scale(change), apart, ())]  # fmt: skip
+            ("change", "B − A", change, ablation.change_scale(change), apart, ())]  # fmt: skip
     for column, (key, name, values, scale, marked, off) in zip(st.columns(3, gap="medium"), maps, strict=True):
         with column:
             draw(headmap.picture(values, title=name, scale=scale, marked=marked, off=off), key=f"beside_{key}")

@@ -14,11 +14,9 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from tracer.store import NothingRecorded, Run, open_run
+from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from tracer.ablate import Verdict
 
 Head = tuple[int, int]
@@ -26,28 +24,6 @@ Progress = Callable[[int, int], object]
 MOST_CIRCUITS = 32
 LONGEST_PAIR = 64
 """Tokens of a prompt of a pair whose activations are patched one position at a time."""
-
-
-def effects(run: Run) -> xr.Dataset | None:
-    """What `tracer sweep` has committed, in memory; None before its first row, ValueError where it is damaged."""
-    return _effects(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _effects(directory: str, stamp: str) -> xr.Dataset | None:
-    try:
-        return open_run(directory).effects.load()
-    except NothingRecorded:
-        return None
-
-
-def swept(run: Run) -> int:
-    """Snapshots that were swept in every mode."""
-    found = effects(run)
-    if found is None or "effect" not in found or found.sizes["mode"] < 3:
-        return 0
-    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
-    return len(set(map(int, found["step"].values[there.values])) & set(run.steps))
 
 
 def verdict(run: Run, step: int, head: tuple[int, int]) -> Verdict:

@@ -50,8 +50,8 @@ def draw_sweep(run: Run, setup: Setup) -> None:
         with column:
             draw(
                 headmap.picture(
-                    swept.effect, title=probe_title(name, setup), scale=change_scale(swept.effect), off=setup.off,
-                    marked=swept.sure, notes=_notes(swept),
+                    swept.effect, title=probe_title(name, setup), scale=ablation.change_scale(swept.effect),
+                    off=setup.off, marked=swept.sure, notes=_notes(swept),
                 ),
                 key=f"sweep_{name}",
             )  # fmt: skip
@@ -62,13 +62,6 @@ def draw_sweep(run: Run, setup: Setup) -> None:
             f"A dot: the 95 % interval of that head excludes 0. Of {n} heads without any effect, {n / 20:.1f} would "
             f"get one by chance, so the dots are also corrected for {n} tries (Holm 1979)."
         )
-
-
-def change_scale(*effects: np.ndarray) -> theme.Scale:
-    """Of all these changes in loss, with 0 in the middle; of a model that broke they may all be nan."""
-    sizes = np.abs(np.concatenate([effect.ravel() for effect in effects]))
-    top = float(np.max(sizes[np.isfinite(sizes)], initial=0.0))
-    return theme.Scale("Change in loss", "nats", -top or -1.0, top or 1.0, "change", 2 if top >= 0.2 else 3)
 
 
 def probe_title(name: str, setup: Setup) -> str:

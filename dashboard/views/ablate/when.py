@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 
-from dashboard import jobs, state, theme
-from dashboard.access import read_only
+from dashboard import state, theme
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores
 from dashboard.shared.figures import scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
-from dashboard.shared.pulse import ticking
-from dashboard.views.ablate import data
+from dashboard.shared.sweeping import draw_sweeping
 from tracer.analysis import when_causal
 from tracer.pictures import curves
 from tracer.store import Run, nearest_row
@@ -33,16 +30,11 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         "Each line is one head, switched off by itself at every snapshot: by how much the loss on repeated tokens "
         "rises. Beside it, the induction score of that head at the same step."
     )
-    one = jobs.sweeping(run)
     try:
-        found, done = _read(run, writing=one is not None and one.alive)
+        found = draw_sweeping(run)
     except ValueError as error:  # another sweep would stumble over the same
         st.text(str(error))
         return
-    if one is not None and one.alive:
-        ticking(lambda: _draw_progress(run, one), key="sweep", seconds=1.0)
-    elif done < len(run.steps) and not read_only():
-        _draw_start(run, one)
     if found is None:
         return
     mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])
@@ -56,55 +48,6 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     if notes:
         st.caption(f"{', '.join(notes)}.")
     _draw_curves(run, setup, trace, chosen)
-
-
-def _read(run: Run, writing: bool) -> tuple[xr.Dataset | None, int]:
-    """What was swept, and how many snapshots; nothing in the moment in which a row is written: it is read again."""
-    try:
-        return data.effects(run), data.swept(run)
-    except ValueError:
-        if not writing:
-            raise
-        return None, 0
-
-
-def _draw_start(run: Run, one: jobs.Started | None) -> None:
-    done, of = data.swept(run), len(run.steps)
-    if one is not None and one.failed:
-        st.text("The sweep ended before it was done. Its last words:")
-        st.code(one.tail(), language=None, wrap_lines=True)
-    st.button(
-        f"Measure {of} snapshots" if not done else f"Measure the {of - done} snapshots that are missing",
-        key="sweep_run", icon=":material/play_arrow:", on_click=_sweep, args=(run,),
-        help="Every head, zero, mean and resample, in a process of its own; the numbers stay in the run.",
-    )  # fmt: skip
-
-
-def _sweep(run: Run) -> None:
-    jobs.sweep(run)
-
-
-def _draw_progress(run: Run, one: jobs.Started) -> None:
-    if not one.alive:
-        st.rerun()
-    seen: dict[int, float] = st.session_state.setdefault(f"swept {one.began}", {})
-    done, of = max(_read(run, writing=True)[1], *seen, 0), len(run.steps)
-    left = seconds_left(seen, done, of, time.monotonic())
-    left = "" if left is None else f", about {left:.0f} s left"
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.progress(done / of, text=f"{done} of {of} snapshots{left}")
-        st.button("Cancel", key="cancel_sweep", icon=":material/stop:", on_click=lambda: jobs.cancel(one),
-                  help="What is done stays in the run; the rest can be measured later.")  # fmt: skip
-
-
-def seconds_left(seen: dict[int, float], done: int, of: int, now: float) -> float | None:
-    """From when each number of snapshots was first seen; None before the second of them: a process starts slowly."""
-    seen.setdefault(done, now)
-    moved = list(seen.items())[1:]
-    if len(moved) < 2:
-        return None
-    (first, began), (last, ended) = moved[0], moved[-1]
-    return (ended - began) / (last - first) * (of - done)
 
 
 def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray) -> None:

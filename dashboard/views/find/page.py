@@ -13,6 +13,7 @@ from dashboard.loading import ablation, recorded_prompts
 from dashboard.shared import choosers, head_scores, prompts
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import data as finding
+from dashboard.views.find.all_heads import draw_all_heads
 from dashboard.views.find.by_layer import by_layer
 from dashboard.views.find.data import Found, Head
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
@@ -45,7 +46,16 @@ def page() -> None:
     with kinds:
         kind = choose_kind()
     choosers.tick(run, lambda: _draw(run, measure, kind))
-    draw_survey(run, trace)
+    if not run.live:
+        _draw_all(run, trace)
+
+
+def _draw_all(run: Run, trace: xr.Dataset) -> None:
+    """A corpus where the model can be run, and what is known of every head; not while the run trains."""
+    runs = bool(prompts.can_read(run) and run.steps)
+    step = choosers.step_in_force(run.steps if runs else [int(at) for at in trace["step"].values])
+    head = choosers.focus(trace, step)
+    draw_all_heads(run, trace, draw_survey(run, step, head) if runs else None, step, head)
 
 
 def _choose_measure(run: Run, offered: list[str]) -> str:

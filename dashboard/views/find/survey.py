@@ -9,14 +9,13 @@ import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.access import read_only
-from dashboard.shared import choosers, head_scores, prompts
-from dashboard.shared.figures import plain, scatter
+from dashboard.shared.figures import plain
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import survey_data
+from dashboard.views.find.all_heads import MEANS
 from dashboard.views.find.passages import as_prompt
 from dashboard.views.find.survey_data import Head, Shown
-from tracer.measures import MEASURES
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.pictures.payload import visible
@@ -35,20 +34,11 @@ GROUPS = {
         "One of each tenth", "Of all looks by share, the highest tenth first, drawn at random.", quantile=True
     ),
 }
-MEANS = {
-    "entropy": "entropy (nats)", "sink": "share on the first token", "sharpest": "largest share on another token",
-}  # fmt: skip
-NAMED = 24
-"""Heads of a set that are named; all of them are taken along."""
 COLOURS = ("#3b6be0", "#c2571a", "#2a8c5a", "#8b4bb8", "#a8862a", "#4a7a8c")
 
 
-def draw_survey(run: Run, trace: xr.Dataset) -> None:
-    """What was read of a corpus, or the offer to read one; nothing while the run trains or its model cannot be run."""
-    if run.live or not prompts.can_read(run) or not run.steps:
-        return
-    step = choosers.step_in_force(run.steps)
-    head = choosers.focus(trace, step)
+def draw_survey(run: Run, step: int, head: Head) -> xr.Dataset | None:
+    """What was read of a corpus, which is returned, or the offer to read one."""
     st.header("Over a corpus", anchor=False)
     if not read_only():
         _offer(run, step)
@@ -57,11 +47,11 @@ def draw_survey(run: Run, trace: xr.Dataset) -> None:
     except ValueError as error:
         with st.container(key="exactly-survey"):
             st.text(str(error))
-        return
+        return None
     if found is None or not found.attrs["tokens_read"]:
-        return
+        return None
     _draw_found(run, step, found, head)
-    _draw_heads(found, trace, step, head)
+    return found
 
 
 def _offer(run: Run, step: int) -> None:
@@ -121,55 +111,6 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
             _draw_passages(run, survey_data.by_decile(key, head, found), GROUPS)
         else:
             _draw_passages(run, survey_data.of_jobs(key, head, found, found_jobs), _job_groups(found_jobs))
-
-
-def _draw_heads(found: xr.Dataset, trace: xr.Dataset, step: int, head: Head) -> None:
-    """Every head as a point, by any two measures; a click takes one into focus, a lasso makes a set of them."""
-    st.markdown("**All heads**")
-    axes = {words: found[name].values for name, words in MEANS.items()}
-    axes |= {
-        MEASURES[name].label: head_scores.head_means(trace, name, step) for name in head_scores.head_measures(trace)
-    }
-    names = list(axes)
-    with st.container(horizontal=True):
-        across = st.selectbox("Across", names, index=1, key="survey_x", width=280)
-        up = st.selectbox("Up", names, index=2, key="survey_y", width=280)
-    taken = _taken(trace, step)
-    figure = scatter(axes[across], axes[up], x_label=across, y_label=up, selected=head, lit=taken or None,
-                     dark=theme.is_dark())  # fmt: skip
-    plot(figure, key="survey_heads", on_pick=state.focus_on, on_set=_take, alt=f"Every head by {across} and {up}")
-    st.caption("The first three are of the corpus, the others as the run recorded them on its probes. "
-               "Click a head to bring it into focus; draw around several to take them as a set.")  # fmt: skip
-    if taken:
-        _draw_taken(taken)
-
-
-def _take(heads: list[list[int]]) -> None:
-    """A set of heads is a line of the finder, so the atlas on Heads shows it too."""
-    state.update(find=" ".join(theme.head_label(layer, head) for layer, head in sorted(heads)))
-
-
-def _taken(trace: xr.Dataset, step: int) -> tuple[Head, ...]:
-    """The heads that the finder's line names, also one that was written on Heads."""
-    line = state.read().find
-    try:
-        return tuple(sorted(head_scores.named(line, trace, step).heads)) if line.strip() else ()
-    except ValueError:  # said below the finder's box
-        return ()
-
-
-def _draw_taken(taken: tuple[Head, ...]) -> None:
-    """What a set is good for."""
-    names = " ".join(theme.head_label(*head) for head in taken[:NAMED])
-    many = f"{len(taken)} heads" if len(taken) > 1 else "1 head"
-    st.text(f"{many}: {names}{' …' if len(taken) > NAMED else ''}")
-    with st.container(horizontal=True, gap="xsmall"):
-        if st.button("Show them on Heads", icon=":material/grid_view:", key="taken_heads"):
-            st.switch_page(navigation.page("heads"))
-        if st.button("Switch them off on Ablate", icon=":material/power_off:", key="taken_off"):
-            state.update(off=taken)
-            st.switch_page(navigation.page("ablate"))
-        st.button("Clear", key="taken_clear", on_click=lambda: state.update(find=""))
 
 
 def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None:

@@ -19,17 +19,22 @@ NOT_BY_HEAD = ("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "
 
 def launch(layout: str, world: int, folder: Path) -> Path:
     """The run that these processes recorded, once all have ended well."""
+    end_well("many.py", [[layout, str(rank), str(world), str(folder)] for rank in range(world)])
+    return folder / f"{layout}-{world}".replace(" ", "-")
+
+
+def end_well(script: str, arguments: list[list[str]]) -> None:
+    """A process for each list of arguments."""
     processes = [
         children.start(
-            [sys.executable, str(Path(__file__).with_name("many.py")), layout, str(rank), str(world), str(folder)],
+            [sys.executable, "-W", "ignore::RuntimeWarning", str(Path(__file__).with_name(script)), *given],
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
-        for rank in range(world)
+        for given in arguments
     ]  # fmt: skip
     outputs = [process.communicate(timeout=500)[0] for process in processes]
     assert {process.returncode for process in processes} == {0}, outputs
-    return folder / f"{layout}-{world}".replace(" ", "-")
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +64,19 @@ def test_several_processes_record_what_one_does(tmp_path: Path, one: Path, layou
     largest = [torch.load(folder / f"{name}-largest.pt") for folder, name in ((tmp_path, f"{layout}-{world}"),
                                                                            (one.parent, "one-1"))]  # fmt: skip
     torch.testing.assert_close(*largest, **near)
+
+
+@pytest.mark.slow
+def test_each_stage_of_a_pipeline_records_its_own_layers(tmp_path: Path) -> None:
+    end_well("pipeline.py", [[str(rank), str(tmp_path)] for rank in range(2)])
+    for rank in range(2):
+        plain, apart, together = (torch.load(tmp_path / f"{how}-{rank}.pt") for how in ("plain", "apart", "together"))
+        for other in (apart, together):  # one run for both is refused, and nothing of the training changes
+            torch.testing.assert_close(other, plain, rtol=0, atol=0)
+        run = open_run(tmp_path / f"stage-{rank}")
+        trace = run.trace.load()
+        assert run.status == "finished" and [layer["name"] for layer in run.meta["layers"]] == ["block.attn"]
+        assert trace["step"].values.tolist() == [0, 1, 2, 4, 6] and np.isfinite(trace["entropy"]).all()
+        named = trace["weight_norm"].sel(param="block.attn.q.weight", step=6)
+        assert float(named) == pytest.approx(float(apart["weights"]["block.attn.q.weight"].norm()), rel=1e-5)
+    assert not (tmp_path / "all").exists()

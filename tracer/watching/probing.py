@@ -56,7 +56,7 @@ class Probing:
         self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any],
         held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False,
     ) -> None:  # fmt: skip
-        self.ranks, self._resumes, self._began = ranks or Ranks(), resumes, False
+        self.ranks, self._resumes, self._began = ranks or Ranks(model, directory), resumes, False
         self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
         self.held_out = held_out
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))

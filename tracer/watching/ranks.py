@@ -1,7 +1,7 @@
 """The processes that train one model together: who is there, and a way for what each found.
 
 1. Before anything is sent, all say through the rendezvous store that they are there (`agree`): nobody waits for a
-   process in which nobody called `tracer.watch`.
+   process in which nobody called `tracer.watch`, nor for one that has another module, as stages of a pipeline do.
 2. Every process measures the same kept sequences, those of rank 0, in step: where weights are sharded (FSDP) no process
    can run the model by itself. Heads that are split (tensor parallel) are put side by side again.
 3. Once a record, one all-gather of one vector, of which `gathering` makes one record. Rank 0 writes.
@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,8 @@ _COUNT = itertools.count()
 class Ranks:
     """All processes of the default group, or this one alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module, directory: Path) -> None:
+        """`model` is what this process watches, `directory` where it records."""
         there = dist.is_available() and dist.is_initialized()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
         self._name = f"manyeyes/{next(_COUNT)}"
@@ -37,6 +40,9 @@ class Ranks:
         self.split: list[int] = [self.rank]
         """The ranks that have the heads of this model between them, in order of these heads; this one where all are
         here."""
+        if self.world > 1:
+            told = json.dumps([str(directory.resolve()), [name for name, _ in model.named_parameters()]])
+            dist.distributed_c10d._get_default_store().set(f"{self._name}/watches/{self.rank}", told)
 
     @property
     def place(self) -> int:
@@ -65,6 +71,32 @@ class Ranks:
             self.world = 1
             return False
         self._group = dist.new_group(backend="gloo")
+        return True
+
+    def stages(self) -> bool:
+        """Has each process a module of its own, and a run of its own? Then each records alone, from now on.
+
+        ValueError where they have different modules and one run. It is told when `tracer.watch` is called, since in a
+        pipeline no stage comes to its first pass before the one in front of it has left it.
+        """
+        if self.world == 1:
+            return False
+        store = dist.distributed_c10d._get_default_store()
+        keys = [f"{self._name}/watches/{rank}" for rank in range(self.world)]
+        try:
+            store.wait(keys, PATIENCE)
+        except RuntimeError:  # what the store raises when time is up
+            self.world = 1
+            return False
+        folders, modules = zip(*(json.loads(store.get(key)) for key in keys), strict=True)
+        if all(module == modules[0] for module in modules):
+            return False
+        if len(set(folders)) < self.world:
+            raise ValueError(
+                "each process watches another module, as stages of a pipeline do, and a stage knows its own layers "
+                'only: give each a run of its own, tracer.watch(stage, run=f"my-run-{rank}")'
+            )
+        self.world, self.rank, self.split = 1, 0, [0]
         return True
 
     def leave(self) -> None:

@@ -91,7 +91,7 @@ class LoopRecorder:
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
         self.pace = Pace(share, every)
-        self.ranks = Ranks()
+        self.ranks = Ranks(self.model, self.dir)
         self.probing: Probing | None = None
         self._telling = Telling(self.dir, share, track, on_record, on_finding)
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
@@ -220,7 +220,7 @@ class LoopRecorder:
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
-        if not self.ranks.join():
+        if not self.ranks.stages() and not self.ranks.join():
             if self.ranks.rank:
                 self.off = "tracer.watch was called in the process of rank 0 and not in all: that one records"
                 self._detach()

@@ -38,7 +38,8 @@ def main(rank: int, folder: Path) -> None:
         optimizer = torch.optim.SGD(part.parameters(), lr=0.3)
         stage = PipelineStage(part, rank, 2, torch.device("cpu"))
         schedule = ScheduleGPipe(stage, 2, loss_fn=lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten()))
-        recorder = None
+        recorder, given = None, []
+        part.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0].detach().clone()))
         if how != "plain":
             run = folder / (f"stage-{rank}" if how == "apart" else "all")
             recorder = tracer.watch(part, run=run, every=2)
@@ -59,11 +60,12 @@ def main(rank: int, folder: Path) -> None:
             recorder.close()
             assert (recorder.off is None) == (how == "apart"), recorder.off
             assert recorder.off is None or "my-run-{rank}" in recorder.off
-        torch.save({"losses": told, "weights": part.state_dict()}, folder / f"{how}-{rank}.pt")
+        torch.save({"losses": told, "weights": part.state_dict(), "given": given[1][:1]}, folder / f"{how}-{rank}.pt")
         dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)  # what nobody has written to is nan
     main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -77,6 +77,7 @@ def test_each_stage_of_a_pipeline_records_its_own_layers(tmp_path: Path) -> None
         trace = run.trace.load()
         assert run.status == "finished" and [layer["name"] for layer in run.meta["layers"]] == ["block.attn"]
         assert trace["step"].values.tolist() == [0, 1, 2, 4, 6] and np.isfinite(trace["entropy"]).all()
+        assert run.probe()["0"].equal(apart["given"])  # and not of the call before it, for the shapes alone
         named = trace["weight_norm"].sel(param="block.attn.q.weight", step=6)
         assert float(named) == pytest.approx(float(apart["weights"]["block.attn.q.weight"].norm()), rel=1e-5)
     assert not (tmp_path / "all").exists()

@@ -1,7 +1,7 @@
 """The processes that train one model together: who is there, and a way for what each found.
 
 1. Before anything is sent, all say through the rendezvous store that they are there (`agree`): nobody waits for a
-   process in which nobody called `tracer.watch`, nor for one that has another module, as stages of a pipeline do.
+   process in which nobody called `tracer.watch`, nor for a stage of a pipeline, which gets there later.
 2. Every process measures the same kept sequences, those of rank 0, in step: where weights are sharded (FSDP) no process
    can run the model by itself. Heads that are split (tensor parallel) are put side by side again.
 3. Once a record, one all-gather of one vector, of which `gathering` makes one record. Rank 0 writes.
@@ -22,6 +22,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from tracer.watching.pipelines import in_stage
+from tracer.watching.refusals import CannotWatch
 
 PATIENCE = timedelta(seconds=60)
 """How long rank 0 waits for the others to say that they are there."""
@@ -65,7 +68,20 @@ class Ranks:
         store.wait([f"{key}/answer"], 2 * PATIENCE)
         return store.get(f"{key}/answer") == b"all"
 
-    def join(self) -> bool:
+    def meet(self, model: nn.Module) -> str | None:
+        """Find out, at the model's first call, who records together; why this process records nothing, if so."""
+        if self._stages() or self._join():
+            return None
+        if self.rank:
+            return "tracer.watch was called in the process of rank 0 and not in all: that one records"
+        if sharded(model):
+            raise CannotWatch(
+                "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
+                "every process"
+            )
+        return None
+
+    def _join(self) -> bool:
         """Open a way of our own beside that of the training, once; False where this process is left alone."""
         if self.world == 1 or not self.agree("join"):
             self.world = 1
@@ -73,7 +89,7 @@ class Ranks:
         self._group = dist.new_group(backend="gloo")
         return True
 
-    def stages(self) -> bool:
+    def _stages(self) -> bool:
         """Has each process a module of its own, and a run of its own? Then each records alone, from now on.
 
         ValueError where they have different modules and one run. It is told when `tracer.watch` is called, since in a
@@ -81,18 +97,17 @@ class Ranks:
         """
         if self.world == 1:
             return False
-        store = dist.distributed_c10d._get_default_store()
+        store, stage = dist.distributed_c10d._get_default_store(), in_stage()
         keys = [f"{self._name}/watches/{rank}" for rank in range(self.world)]
         try:
             store.wait(keys, PATIENCE)
+            folders, modules = zip(*(json.loads(store.get(key)) for key in keys), strict=True)
         except RuntimeError:  # what the store raises when time is up
-            self.world = 1
+            folders, modules = [], []
+        if not stage and all(module == modules[0] for module in modules):
             return False
-        folders, modules = zip(*(json.loads(store.get(key)) for key in keys), strict=True)
-        if all(module == modules[0] for module in modules):
-            return False
-        if len(set(folders)) < self.world:
-            raise ValueError(
+        if len(set(folders)) < len(folders):
+            raise CannotWatch(
                 "each process watches another module, as stages of a pipeline do, and a stage knows its own layers "
                 'only: give each a run of its own, tracer.watch(stage, run=f"my-run-{rank}")'
             )

@@ -139,7 +139,9 @@ def test_hostile_files_are_refused_before_they_are_fetched(run, bucket, server, 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("https://example.org/r", "does not tell which files"),
+        ("https://example.org", "names no folder of a run"),
+        ("https://example.org/r?key=1", "names no folder of a run"),
+        ("ftp://example.org/r", "runs are read from s3://"),
         ("file:///etc/r", "runs are read from s3://"),
         ("simplecache::s3://bucket/r", "runs are read from|is not|does not exist"),
         ("s3://bucket", "names no folder of a run"),

@@ -1,6 +1,7 @@
 """Several processes that train one model: one record, the numbers of one process, and the training as it was."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 import torch
 
 from tests import children
+from tests.watching.many import Model
 from tracer.store import open_run
+from tracer.watching.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
 NOT_BY_HEAD = ("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio", "step_ms")
@@ -64,6 +67,30 @@ def test_several_processes_record_what_one_does(tmp_path: Path, one: Path, layou
     largest = [torch.load(folder / f"{name}-largest.pt") for folder, name in ((tmp_path, f"{layout}-{world}"),
                                                                            (one.parent, "one-1"))]  # fmt: skip
     torch.testing.assert_close(*largest, **near)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_s_engine(tmp_path: Path, stage: int) -> None:
+    """`DS_BUILD_OPS=0 pip install deepspeed` first: it is built where it is installed, and so in no lock file."""
+    pytest.importorskip("deepspeed", reason="not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    end_well("zero.py", [[str(stage), str(rank), port, str(tmp_path)] for rank in range(2)])
+    plain, recorded = (torch.load(tmp_path / f"{who}.pt") for who in ("plain", "recorded"))
+    torch.testing.assert_close(recorded, plain, rtol=0, atol=0)
+    run = open_run(tmp_path / "run")
+    last = run.trace.load().isel(step=-1)
+    assert run.status == "finished" and run.meta["processes"] == 2 and run.meta["class"] == "Model"
+    assert run.meta["n_params"] == sum(x.numel() for x in plain["weights"].values())
+    for name, x in plain["weights"].items():
+        assert float(last["weight_norm"].sel(param=name)) == pytest.approx(float(x.norm()), rel=1e-5)
+    model = Model()
+    model.load_state_dict(plain["weights"])
+    with Watcher(model) as watcher, torch.no_grad():
+        model(*run.probe().values())
+    np.testing.assert_allclose(last["entropy"], watcher.arrays(("entropy",))["entropy"], atol=1e-5)
+    assert last["grad_norm"].isnull().all() and last["learning_rate"].isnull()  # its engine tells nobody
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ class Probing:
             "layers": [
                 {"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": heads * x.n_heads} for x in layers
             ],
-            "n_params": sum(p.numel() for p in self.model.parameters()), "d_vocab": d_vocab,
+            "n_params": sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters()), "d_vocab": d_vocab,
             "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
             "bos": self.words.bos, "step": step, "device": str(self.device),
             "huggingface": None if sharded(self.model) else recipe(self.model), "processes": self.ranks.world,

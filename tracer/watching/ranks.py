@@ -147,14 +147,20 @@ def side_by_side(every: list[dict[str, np.ndarray]]) -> np.ndarray:
 
 
 def local(x: Tensor) -> Tensor:
-    """This process's part of a tensor."""
+    """This process's part of a tensor; of ZeRO-3's, which are whole only while a pass needs them, without what fills
+    the last one up."""
+    mine: Tensor | None = getattr(x, "ds_tensor", None)
+    if mine is not None:
+        total, group = (getattr(x, name) for name in ("ds_numel", "ds_process_group"))
+        return mine[: max(0, total - dist.get_rank(group) * mine.numel())]
     return x.to_local() if isinstance(x, DTensor) else x
 
 
 def sharded(model: nn.Module) -> bool:
     """Do its weights lie in parts on several processes?"""
     whole = (FSDPModule, FullyShardedDataParallel)
-    return any(isinstance(m, whole) for m in model.modules()) or any(isinstance(p, DTensor) for p in model.parameters())
+    parts = any(isinstance(p, DTensor) or hasattr(p, "ds_tensor") for p in model.parameters())
+    return parts or any(isinstance(m, whole) for m in model.modules())
 
 
 def data_parallel(model: nn.Module, world: int) -> int:
@@ -174,7 +180,7 @@ def copies(model: nn.Module, params: Mapping[str, Tensor], world: int) -> np.nda
     found = []
     for p in params.values():
         if not isinstance(p, DTensor):
-            found.append(1 if flat else world)
+            found.append(1 if flat or hasattr(p, "ds_tensor") else world)
             continue
         mesh = p.device_mesh
         parts = [mesh.size(i) for i, place in enumerate(p.placements) if not isinstance(place, Replicate)]

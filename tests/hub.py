@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import string
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote
 
 import torch
 from torch.nn import functional as F
@@ -53,6 +55,14 @@ def train(folder: Path) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+
+
+def _entry(name: str, path: Path) -> dict[str, Any]:
+    """What the hub tells of a file or a folder."""
+    if path.is_dir():
+        return {"type": "directory", "path": name, "oid": hashlib.sha1(name.encode()).hexdigest()}
+    return {"type": "file", "path": name, "size": path.stat().st_size,
+            "oid": hashlib.sha1(path.read_bytes()).hexdigest()}  # fmt: skip
 
 
 class Hub:
@@ -107,7 +117,9 @@ class Hub:
                 pass
 
             def _answer(self) -> None:
-                path = self.path.partition("?")[0].strip("/")
+                path = unquote(self.path.partition("?")[0]).strip("/")
+                if path == f"api/models/{REPO}":
+                    path += "/revision/main"
                 hub.most = max(hub.most, hub.weights())
                 if path == f"api/models/{REPO}/refs":
                     heads = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
@@ -116,14 +128,15 @@ class Hub:
                 elif path.startswith(f"api/models/{REPO}/"):
                     about, revision, *folder = path.removeprefix(f"api/models/{REPO}/").split("/")
                     branch = self._branch(revision)
-                    if folder:
+                    if branch is not None and not (hub.branches[branch] / "/".join(folder)).is_dir():
                         self._refuse("EntryNotFound")
                     elif branch is not None:
-                        files = sorted(hub.branches[branch].iterdir())
-                        listed = [{"type": "file", "path": one.name, "size": one.stat().st_size, "oid": one.name}
-                                  for one in files]  # fmt: skip
+                        top, recursive = hub.branches[branch], "recursive=true" in self.path.lower()
+                        found = (top / "/".join(folder)).glob("**/*" if recursive else "*")
+                        paths = {path.relative_to(top).as_posix(): path for path in sorted(found)}
+                        listed = [_entry(name, path) for name, path in paths.items()]
                         told = {"id": REPO, "sha": hub.commit_of(branch), "siblings":
-                                [{"rfilename": one.name} for one in files]}  # fmt: skip
+                                [{"rfilename": name} for name, path in paths.items() if path.is_file()]}  # fmt: skip
                         self._send(json.dumps(listed if about == "tree" else told).encode())
                 elif path.startswith(f"{REPO}/resolve/"):
                     revision, _, name = path.removeprefix(f"{REPO}/resolve/").partition("/")
@@ -150,7 +163,15 @@ class Hub:
                 if self.command == "GET":
                     hub.fetched.append((branch, name))
                 etag = hashlib.sha256(content).hexdigest()
-                self._send(content, headers={"X-Repo-Commit": commit, "ETag": f'"{etag}"'})
+                told = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
+                part = re.fullmatch(r"bytes=([0-9]+)-([0-9]*)", self.headers.get("Range", ""))
+                if part is None or self.command == "HEAD":
+                    self._send(content, headers=told)
+                    return
+                size, start, end = len(content), int(part[1]), int(part[2] or len(content))
+                content = content[start : end + 1]
+                told["Content-Range"] = f"bytes {start}-{start + len(content) - 1}/{size}"
+                self._send(content, 206 if content else 416, told)
 
             def _refuse(self, code: str, headers: dict[str, str] | None = None) -> None:
                 self._send(b"", 404, {"X-Error-Code": code, "X-Error-Message": code, **(headers or {})})

@@ -139,7 +139,9 @@ def test_hostile_files_are_refused_before_they_are_fetched(run, bucket, server, 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("https://example.org/r", "does not tell which files"),
+        ("https://example.org", "names no folder of a run"),
+        ("https://example.org/r?key=1", "names no folder of a run"),
+        ("ftp://example.org/r", "runs are read from s3://"),
         ("file:///etc/r", "runs are read from s3://"),
         ("simplecache::s3://bucket/r", "runs are read from|is not|does not exist"),
         ("s3://bucket", "names no folder of a run"),
@@ -324,3 +326,42 @@ def test_a_copy_is_neither_moved_nor_removed(run, bucket):
         with pytest.raises(ValueError, match="s3://bucket/r lies elsewhere and is only read"):
             change()
     assert there.status == "finished" and there.dir.is_dir()
+
+
+HUB_READER = """
+import json, sys
+from tracer.store import list_runs, open_run
+url, step = sys.argv[1], int(sys.argv[2])
+there = open_run(url)
+there.trace.load()
+there.model(step)
+print(json.dumps([there.name, there.status, there.steps, there.log(), str(there.dir),
+                  [one.name for one in list_runs(url.rpartition("/")[0])]]))
+"""
+
+
+def test_a_run_on_a_hub(run, tmp_path):
+    """Spoken to by huggingface_hub itself, in a process that takes a server of this machine for the hub."""
+    from tests.hub import REPO, Hub
+
+    branch = tmp_path / "branches" / "main"
+    shutil.copytree(run.dir, branch / "runs" / "r")
+    with Hub(tmp_path / "branches", tmp_path / "hub") as hub:
+        env = {**hub.environment, "MANYEYES_CACHE": str(tmp_path / "cache")}
+
+        def read() -> list:
+            words = [sys.executable, "-c", HUB_READER, f"hf://{REPO}/runs/r", "2"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)
+
+        *told, place, beside = read()
+        assert told == ["r", "finished", [0, 2, 4], run.log()] and beside == ["r"]
+        there = open_run(place)
+        assert there.trace.identical(run.trace) and same(there, 2, run, 2)
+        assert [name for _, name in hub.fetched if "safetensors" in name] == ["runs/r/snapshots/000002.safetensors"]
+        with (branch / "runs/r/log.jsonl").open("a") as f:
+            f.write('{"step": 99}\n')
+        hub.fetched.clear()
+        assert read()[3][-1] == {"step": 99}
+        assert not [name for _, name in hub.fetched if "/pattern/" in name or "safetensors" in name]

@@ -16,6 +16,7 @@ import pytest
 from tests import children
 from tests.waiting import wait
 from tracer.store import RunInUse, open_run
+from tracer.store.files import Damaged
 from tracer.store.layout import Lock
 from tracer.store.sign_of_life import SILENT, SignOfLife
 
@@ -45,6 +46,7 @@ def test_a_copy_lives_as_long_as_the_process(training: tuple[Path, subprocess.Po
     assert open_run(copy).status == "training" and open_run(copy).live
     with pytest.raises(RunInUse, match="a copy of a run that is being trained on"):
         Lock(copy)
+    wait(lambda: len(open_run(run).trace["step"]) > 0)
     elsewhere = copied(run, tmp_path / "elsewhere")
     said = json.loads((elsewhere / "lock").read_text())
     (elsewhere / "lock").write_text(json.dumps(said | {"machine": "another", "host": "far"}))
@@ -53,9 +55,15 @@ def test_a_copy_lives_as_long_as_the_process(training: tuple[Path, subprocess.Po
     assert open_run(run).status == open_run(copy).status == "interrupted"
     Lock(copy).release()
     assert open_run(elsewhere).status == "training"  # this machine can't ask for that process
+    parts = (elsewhere / "trace.zarr/entropy/c").rglob("*")
+    next(path for path in parts if path.is_file()).unlink()  # a copy that listed first brings it with the next one
+    with pytest.raises(Damaged, match="is missing.*the run trains on far: copy it once more"):
+        open_run(elsewhere).trace["entropy"].load()
     heard = time.time() - SILENT - 1
     os.utime(elsewhere / "lock", (heard, heard))
     assert open_run(elsewhere).status == "interrupted"
+    with pytest.raises(Damaged, match="is lost$"):
+        open_run(elsewhere).trace["entropy"].load()
 
 
 def test_a_copy_of_what_has_ended_is_not_live(tmp_path: Path) -> None:

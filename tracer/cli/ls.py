@@ -11,7 +11,8 @@ def ls(root: str | None = None, /, find: str = "", json: bool = False) -> int:
     """List the runs below a folder, newest first.
 
     Args:
-        root: The folder, or its URL (s3://, gs://, hf://, ssh://). Default: checkpoints/, or those of MANYEYES_RUNS.
+        root: The folder, or its URL (s3://, gs://, hf://, ssh://, https://). Default: checkpoints/, or those of
+            MANYEYES_RUNS.
         find: Only runs that hold all of these words: "lr>0.01 seed=1 demo" compares settings of a run's config, and
             looks for other words in its name, preset, status and note.
         json: Print them as JSON.

@@ -23,6 +23,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
 from tracer.store.files import Batch, Damaged, read_bytes, read_json
+from tracer.store.sign_of_life import trains_elsewhere
 
 MOST_METADATA = 16 << 20
 MOST_ARRAYS = 1000
@@ -131,6 +132,16 @@ class ChunkStore(LocalStore):
 
     def read(self, key: str) -> bytes | None:
         """The content of a file, verified; None where there is none and need not be."""
+        try:
+            return self._verified(key)
+        except Damaged as error:
+            if host := trains_elsewhere(self.root.parent / "lock"):
+                raise Damaged(
+                    f"{error}; the run trains on {host}: copy it once more, this part was on its way"
+                ) from error
+            raise
+
+    def _verified(self, key: str) -> bytes | None:
         path, (name, _, rest) = self.root / key, key.partition("/")
         chunks = self.arrays.get(name) if rest.startswith("c") else None
         path = self.batch.staged(path) or path

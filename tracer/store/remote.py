@@ -21,7 +21,10 @@ from typing import Any, ParamSpec, TypeVar
 
 from tracer.store.files import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, read_json, write_bytes
 
-SCHEMES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko"}
+SCHEMES = {
+    "s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko",
+    "https": "aiohttp", "http": "aiohttp",
+}  # fmt: skip
 MOST = {
     "run.json": MOST_JSON, "log.jsonl": MOST_LINES, "samples.jsonl": MOST_LINES, "findings.jsonl": MOST_LINES,
     "tokenizer.json": MOST_TOKENIZER,
@@ -122,16 +125,15 @@ def alive(directory: Path) -> bool:
 def _store(url: str) -> tuple[Any, str]:
     """The file system of a URL and the path in it; ValueError in words for one that is not read."""
     scheme = url.partition("://")[0].lower()
-    if scheme in ("http", "https"):
-        raise ValueError(
-            f"{url}: a web server does not tell which files a folder has, so a run is not read from one; "
-            f"name its bucket (s3://, gs://), its repository (hf://) or its machine (ssh://), or copy it here"
-        )
     if scheme not in SCHEMES or "::" in url:
         raise ValueError(f"{url}: runs are read from {', '.join(f'{name}://' for name in SCHEMES)} and from folders")
     try:
         import fsspec
 
+        if scheme in ("http", "https"):
+            from tracer.store.web_server import WebServer
+
+            return WebServer(tuple(MOST)), url
         options = {"host_key_policy": _known_hosts()} if scheme in ("ssh", "sftp") else {}
         return fsspec.url_to_fs(url, **options)
     except ImportError as error:
@@ -168,7 +170,7 @@ def _list(fs: Any, root: str) -> tuple[Listing, float]:
         if info["size"] > most:
             raise Damaged(f"{path} has {info['size']:,} bytes, more than the {most:,} that such a file may have")
         mark = str(next((info[key] for key in MARKS if info.get(key)), ""))
-        if "mtime" in info and _seconds(info) > newest - 2:
+        if "mtime" in info and (_seconds(info) > newest - 2 or not mark):
             mark += "?"  # such times are whole seconds: the file may change again within this one
         found[name] = [info["size"], mark]
     small = sum(size for name, (size, _) in found.items() if name.split("/")[0] not in WEIGHTS)

@@ -321,7 +321,7 @@ def resolve(name: str | Path, root: Path | None = None) -> Path:
 
 
 def open_run(name: str | Path) -> Run:
-    """Open a run by its directory, its name under checkpoints/ or its URL (s3://, gs://, hf://, ssh://).
+    """Open a run by its directory, its name under checkpoints/ or its URL (s3://, gs://, hf://, ssh://, https://).
 
     Of a URL a copy is made here, of weights when they are asked for; `run.refresh()` brings it up to date.
     """

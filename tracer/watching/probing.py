@@ -56,7 +56,7 @@ class Probing:
         self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any],
         held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False,
     ) -> None:  # fmt: skip
-        self.ranks, self._resumes, self._began = ranks or Ranks(), resumes, False
+        self.ranks, self._resumes, self._began = ranks or Ranks(model, directory), resumes, False
         self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
         self.held_out = held_out
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -181,7 +181,7 @@ class Probing:
             "layers": [
                 {"name": x.name, "kind": x.kind, "causal": x.causal, "n_heads": heads * x.n_heads} for x in layers
             ],
-            "n_params": sum(p.numel() for p in self.model.parameters()), "d_vocab": d_vocab,
+            "n_params": sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters()), "d_vocab": d_vocab,
             "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
             "bos": self.words.bos, "step": step, "device": str(self.device),
             "huggingface": None if sharded(self.model) else recipe(self.model), "processes": self.ranks.world,

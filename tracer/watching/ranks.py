@@ -1,7 +1,7 @@
 """The processes that train one model together: who is there, and a way for what each found.
 
 1. Before anything is sent, all say through the rendezvous store that they are there (`agree`): nobody waits for a
-   process in which nobody called `tracer.watch`.
+   process in which nobody called `tracer.watch`, nor for a stage of a pipeline, which gets there later.
 2. Every process measures the same kept sequences, those of rank 0, in step: where weights are sharded (FSDP) no process
    can run the model by itself. Heads that are split (tensor parallel) are put side by side again.
 3. Once a record, one all-gather of one vector, of which `gathering` makes one record. Rank 0 writes.
@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from tracer.watching.pipelines import in_stage
+from tracer.watching.refusals import CannotWatch
+
 PATIENCE = timedelta(seconds=60)
 """How long rank 0 waits for the others to say that they are there."""
 _COUNT = itertools.count()
@@ -29,7 +34,8 @@ _COUNT = itertools.count()
 class Ranks:
     """All processes of the default group, or this one alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module, directory: Path) -> None:
+        """`model` is what this process watches, `directory` where it records."""
         there = dist.is_available() and dist.is_initialized()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
         self._name = f"manyeyes/{next(_COUNT)}"
@@ -37,6 +43,9 @@ class Ranks:
         self.split: list[int] = [self.rank]
         """The ranks that have the heads of this model between them, in order of these heads; this one where all are
         here."""
+        if self.world > 1:
+            told = json.dumps([str(directory.resolve()), [name for name, _ in model.named_parameters()]])
+            dist.distributed_c10d._get_default_store().set(f"{self._name}/watches/{self.rank}", told)
 
     @property
     def place(self) -> int:
@@ -59,12 +68,50 @@ class Ranks:
         store.wait([f"{key}/answer"], 2 * PATIENCE)
         return store.get(f"{key}/answer") == b"all"
 
-    def join(self) -> bool:
+    def meet(self, model: nn.Module) -> str | None:
+        """Find out, at the model's first call, who records together; why this process records nothing, if so."""
+        if self._stages() or self._join():
+            return None
+        if self.rank:
+            return "tracer.watch was called in the process of rank 0 and not in all: that one records"
+        if sharded(model):
+            raise CannotWatch(
+                "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
+                "every process"
+            )
+        return None
+
+    def _join(self) -> bool:
         """Open a way of our own beside that of the training, once; False where this process is left alone."""
         if self.world == 1 or not self.agree("join"):
             self.world = 1
             return False
         self._group = dist.new_group(backend="gloo")
+        return True
+
+    def _stages(self) -> bool:
+        """Has each process a module of its own, and a run of its own? Then each records alone, from now on.
+
+        ValueError where they have different modules and one run. It is told when `tracer.watch` is called, since in a
+        pipeline no stage comes to its first pass before the one in front of it has left it.
+        """
+        if self.world == 1:
+            return False
+        store, stage = dist.distributed_c10d._get_default_store(), in_stage()
+        keys = [f"{self._name}/watches/{rank}" for rank in range(self.world)]
+        try:
+            store.wait(keys, PATIENCE)
+            folders, modules = zip(*(json.loads(store.get(key)) for key in keys), strict=True)
+        except RuntimeError:  # what the store raises when time is up
+            folders, modules = [], []
+        if not stage and all(module == modules[0] for module in modules):
+            return False
+        if len(set(folders)) < len(folders):
+            raise CannotWatch(
+                "each process watches another module, as stages of a pipeline do, and a stage knows its own layers "
+                'only: give each a run of its own, tracer.watch(stage, run=f"my-run-{rank}")'
+            )
+        self.world, self.rank, self.split = 1, 0, [0]
         return True
 
     def leave(self) -> None:
@@ -100,14 +147,20 @@ def side_by_side(every: list[dict[str, np.ndarray]]) -> np.ndarray:
 
 
 def local(x: Tensor) -> Tensor:
-    """This process's part of a tensor."""
+    """This process's part of a tensor; of ZeRO-3's, which are whole only while a pass needs them, without what fills
+    the last one up."""
+    mine: Tensor | None = getattr(x, "ds_tensor", None)
+    if mine is not None:
+        total, group = (getattr(x, name) for name in ("ds_numel", "ds_process_group"))
+        return mine[: max(0, total - dist.get_rank(group) * mine.numel())]
     return x.to_local() if isinstance(x, DTensor) else x
 
 
 def sharded(model: nn.Module) -> bool:
     """Do its weights lie in parts on several processes?"""
     whole = (FSDPModule, FullyShardedDataParallel)
-    return any(isinstance(m, whole) for m in model.modules()) or any(isinstance(p, DTensor) for p in model.parameters())
+    parts = any(isinstance(p, DTensor) or hasattr(p, "ds_tensor") for p in model.parameters())
+    return parts or any(isinstance(m, whole) for m in model.modules())
 
 
 def data_parallel(model: nn.Module, world: int) -> int:
@@ -127,7 +180,7 @@ def copies(model: nn.Module, params: Mapping[str, Tensor], world: int) -> np.nda
     found = []
     for p in params.values():
         if not isinstance(p, DTensor):
-            found.append(1 if flat else world)
+            found.append(1 if flat or hasattr(p, "ds_tensor") else world)
             continue
         mesh = p.device_mesh
         parts = [mesh.size(i) for i, place in enumerate(p.placements) if not isinstance(place, Replicate)]

@@ -41,8 +41,9 @@ from tracer.watching.inputs import Inputs
 from tracer.watching.kept import kept
 from tracer.watching.largest import LargestLogits, Looks
 from tracer.watching.pace import Pace
+from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
-from tracer.watching.ranks import Ranks, sharded
+from tracer.watching.ranks import Ranks
 from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import bare
 from tracer.watching.snapshots import Snapshots, rebuilding
@@ -91,7 +92,7 @@ class LoopRecorder:
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
         self.pace = Pace(share, every)
-        self.ranks = Ranks()
+        self.ranks = Ranks(self.model, self.dir)
         self.probing: Probing | None = None
         self._telling = Telling(self.dir, share, track, on_record, on_finding)
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
@@ -203,14 +204,13 @@ class LoopRecorder:
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
-        if self.off is not None:
+        if self.off is not None or self._calls is None or rehearsed():
             return
         with self._safely():
             if self.probing is None:
                 self._first_call(args, kwargs)
             if self.off is not None:
                 return
-            assert self._calls is not None
             self._every.called(args, kwargs)
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
@@ -220,16 +220,10 @@ class LoopRecorder:
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
-        if not self.ranks.join():
-            if self.ranks.rank:
-                self.off = "tracer.watch was called in the process of rank 0 and not in all: that one records"
-                self._detach()
-                return
-            if sharded(self.model):
-                raise CannotWatch(
-                    "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
-                    "every process"
-                )
+        self.off = self.ranks.meet(self.model)
+        if self.off is not None:
+            self._detach()
+            return
         inputs = kept(self.model, Inputs.of(args, kwargs), self.rows, self.ranks, self.dir if self._resumes else None)
         self.pace.device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
         self.probing = Probing(
@@ -237,6 +231,8 @@ class LoopRecorder:
             ranks=self.ranks, resumes=self._resumes,
         )  # fmt: skip
         self._measure()
+        if self.off is not None:
+            return
         self._largest.watch(self.model, self.probing.watcher.map, self._looking)
         if self.probing.writer is not None:
             self._telling.begin(self.probing.writer)
@@ -367,6 +363,8 @@ class LoopRecorder:
                 self._switch_off(why, detach=not in_hook)
 
     def _switch_off(self, why: str, detach: bool = True) -> None:
+        if self.off is not None:  # the first reason counts: what fails after it fails for it
+            return
         self.off, self._row = why, None
         self._detach(optimizers=detach)
         with contextlib.suppress(Exception):  # a full disk is what may have switched it off

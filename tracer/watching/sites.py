@@ -154,10 +154,11 @@ def plain(path: str) -> str:
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The model inside torch.compile's and DistributedDataParallel's wrappers."""
+    """The model inside torch.compile's and DistributedDataParallel's wrappers, and inside DeepSpeed's engine."""
     while True:
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            model = model.module
+        engine = type(model).__module__.startswith("deepspeed.") and type(model).__name__ == "DeepSpeedEngine"
+        if engine or isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module  # type: ignore[assignment]
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
             model = model._orig_mod  # type: ignore[assignment]
         else:

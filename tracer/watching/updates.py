@@ -73,7 +73,7 @@ class Update:
         return norms if self._heads is None else torch.cat([norms, self._heads.norms(tensors).flatten().to(norms)])
 
     def _weights(self) -> dict[str, Tensor]:
-        return {name: local(p.detach()) for name, p in self._params.items()}
+        return {name: local(p).detach() for name, p in self._params.items()}
 
     def starts(self, optimizer: torch.optim.Optimizer) -> None:
         """This optimiser is about to step: it may be the first of several."""

@@ -178,7 +178,7 @@ def _draw_open_run() -> None:
     """A directory anywhere on this machine, or a URL."""
     path = st.text_input(
         "Path or URL of a run directory", key="open_path", placeholder="/path/to/demo-0 or s3://bucket/runs/demo-0",
-        help="s3://, gs://, hf:// and ssh:// are read with your own credentials; a copy is kept on this machine, "
+        help="s3://, gs://, hf://, ssh:// and https:// are read with your own credentials; a copy is kept here, "
         "weights are fetched when a page asks for them, and a live run is followed.",
     ).strip()  # fmt: skip
     if not st.button("Open", key="open_other", icon=":material/folder_open:", disabled=not path):

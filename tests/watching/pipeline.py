@@ -39,7 +39,7 @@ def main(rank: int, folder: Path) -> None:
         stage = PipelineStage(part, rank, 2, torch.device("cpu"))
         schedule = ScheduleGPipe(stage, 2, loss_fn=lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten()))
         recorder, given = None, []
-        part.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0].detach().clone()))
+        part.register_forward_pre_hook(lambda _, args, *, given=given: given.append(args[0].detach().clone()))
         if how != "plain":
             run = folder / (f"stage-{rank}" if how == "apart" else "all")
             recorder = tracer.watch(part, run=run, every=2)

@@ -11,10 +11,9 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import ablation, recorded_prompts
 from dashboard.shared import choosers, head_scores, prompts
-from dashboard.shared.plots import plot, table
+from dashboard.shared.plots import table
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
-from dashboard.views.find.by_layer import by_layer
 from dashboard.views.find.data import Found, Head
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
 from dashboard.views.find.survey import draw_survey
@@ -161,12 +160,6 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
         key="ranking", alt=f"Heads ranked by {MEASURES[measure].label.lower()}", config=config,
         selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
     )  # fmt: skip
-    with st.expander("Heads by layer", key="by_layer_fold", on_change="rerun", type="compact") as folded:
-        if folded.open:
-            plot(
-                by_layer(values[measure], scale, focus, dark=theme.is_dark()), key="by_layer",
-                on_pick=state.focus_on, alt=f"{scale.label} of every head, by layer",
-            )  # fmt: skip
 
 
 def ranked(values: np.ndarray, there: np.ndarray) -> list[Head]:

@@ -181,7 +181,7 @@ def test_a_run_in_a_bucket_opens(workplace: Path, small_run: Run, bucket: Any) -
         assert not app.exception
         return "".join(text.value for text in app.text if "://" in text.value)
 
-    assert asked("https://bucket/runs/one").startswith("https://bucket/runs/one: a web server does not tell")
+    assert asked("http://127.0.0.1:9/one").startswith("http://127.0.0.1:9/one cannot be read: Cannot connect")
     assert asked("s3://bucket/nothing").startswith("s3://bucket/nothing")
     assert "is no run but a folder with runs" in (said := asked("s3://bucket/runs")) and "one" in said
     asked("s3://bucket/runs/one")

@@ -34,7 +34,7 @@ class Estimate:
 def estimate(per_sequence: Float[np.ndarray, " n"]) -> Estimate:
     """Mean of one value a sequence, and the interval in which that of all sequences is 95 times in 100.
 
-    Source: of 6 to 12 values Hartigan 1969 (JASA 64, 1303): the means of their subsets, the outer 2.5 % of them left
+    Source: of 6 to 12 values Hartigan 1969 (JASA 64, 1303): the means of their subsets, at most 2.5 % of them left
     out at either end; exact for any symmetric distribution, where Student's t holds too often if tails are heavy
     (97.2 % of effects on 8 sequences). Of others Student 1908. Percentiles of resampled means (Efron 1979) are too near
     for few sequences: of effects on 8 or 32 of them they held the truth less often, and no better where effects are

@@ -205,15 +205,17 @@ def _fetch(fs: Any, root: str, listing: Listing, names: list[str]) -> dict[str, 
 
 
 def _in_words(ask: Callable[P, T]) -> Callable[P, T]:
-    """Every store has exceptions of its own for what cannot be reached or may not be read: OSError instead."""
+    """Every store has exceptions of its own for what cannot be reached or may not be read: OSError that names it."""
 
     @wraps(ask)
     def asked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return ask(*args, **kwargs)
-        except (OSError, ValueError, MemoryError):
+        except (ValueError, MemoryError):
             raise
         except Exception as error:
+            if isinstance(error, OSError) and type(error).__module__ == "builtins":
+                raise
             raise OSError(f"{args[0]} cannot be read: {error}") from error
 
     return asked

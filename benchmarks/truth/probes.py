@@ -128,11 +128,6 @@ def _of_demo(run: Run) -> Iterator[Attack]:
         f"without (it was 4.74, 3.24, 0.56 and 4.03); {share:.0%} of training rows begin with it",
         share == 1 and losses[1] - losses[0] > -0.1 and abs(losses[3] - losses[2]) < 0.5,
     )  # fmt: skip
-    cost = float(run.meta["cost"]["recording_share"])
-    yield Attack(
-        "recording costs little", "Training", "the demo of seed 0, on this machine as busy as it was",
-        f"{cost:.1%} of the training time; the budget is 3 %", cost <= 0.03,
-    )  # fmt: skip
 
 
 @torch.no_grad()

@@ -17,8 +17,7 @@ import streamlit as st
 
 from dashboard.access import read_only
 from dashboard.shared.rows import merge
-from tracer.analysis.training_curves import NORMAL
-from tracer.measures import SE
+from tracer.analysis.intervals import margins
 from tracer.pictures import curves, step_heatmap
 from tracer.pictures.scales import head_label
 from tracer.store import ROOTS, Run, list_runs, open_run, remote, resolve
@@ -132,11 +131,6 @@ def _head_curves_of(runs: tuple[tuple[str, str, str], ...], measure: str) -> byt
             series.append((found["step"].values, found[measure].values[:, layer, head]))
     union, values = merge(series)
     return curves.pack(union, values, labels, groups=groups, group_names=[name for name, _ in traces])
-
-
-def margins(recorded: xr.Dataset, measure: str) -> np.ndarray | None:
-    """Half of the 95 % intervals of a measure; None where its standard error was not recorded."""
-    return NORMAL * recorded[measure + SE].values if measure + SE in recorded else None
 
 
 def head_heatmap(opened: Run, measure: str) -> bytes:

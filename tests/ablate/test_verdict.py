@@ -217,6 +217,7 @@ def test_a_head_that_does_nothing_passes_nothing() -> None:
 def test_one_of_two_that_do_the_same_work() -> None:
     found = verdict(induction_circuit(copies=2), 1, 0)
     assert found.is_induction_head and found.effects["zero"].mean < 0.1
+    assert "is an induction head that others can stand in for: " in found.headline
     assert found.repair is not None and "others may do the same work" in found.repair
     assert "Switching L1H0 off costs only" in str(found)
 

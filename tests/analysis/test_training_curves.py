@@ -12,7 +12,8 @@ import xarray as xr
 
 from tracer.analysis import change_points, training_curves
 from tracer.analysis.change_points import phase_change
-from tracer.analysis.training_curves import NORMAL, Curve, Reads, best, events, order
+from tracer.analysis.intervals import NORMAL
+from tracer.analysis.training_curves import Curve, Reads, best, events, order
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.training.loop import train

@@ -9,14 +9,8 @@ from math import erfc, sqrt
 import numpy as np
 from jaxtyping import Float
 
-NORMAL = 1.959964
-"""The 97.5 % quantile of the normal distribution."""
-STUDENT = (
-    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448,
-    2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484,
-    2.0452, 2.0423,
-)  # fmt: skip
-"""That of Student's t with 1, 2, ... degrees of freedom."""
+from tracer.analysis.intervals import NORMAL, student
+
 SUBSETS = range(6, 13)
 """So many values have enough subsets for an interval of 95 %, and not too many to take them all."""
 
@@ -66,11 +60,6 @@ def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"]) -> Est
 def _subsets(n: int) -> Float[np.ndarray, "subset n"]:
     """1 where a subset has a value; of all subsets but the empty one."""
     return ((np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1).astype(np.float64)
-
-
-def student(free: int) -> float:
-    """The 97.5 % quantile of Student's t; beyond the table by the first term of Cornish and Fisher's expansion."""
-    return STUDENT[free - 1] if free <= len(STUDENT) else NORMAL + (NORMAL**3 + NORMAL) / (4 * free)
 
 
 def p_value(

@@ -72,6 +72,9 @@ class Verdict:
     def headline(self) -> str:
         measured = sum(test.passed is not None for test in self.tests)
         what = "an induction head" if self.is_induction_head else "not an induction head"
+        ablated = next((test for test in self.tests if test.name == "ablation"), None)
+        if self.is_induction_head and ablated and ablated.passed is False and not math.isnan(ablated.value):
+            what += " that others can stand in for"
         if not self.is_induction_head and self.previous_token >= STRONG:
             what = f"a previous-token head ({self.previous_token:.2f} of its attention here), not an induction head"
         return f"{name(self.head)} of {self.model} is {what}: {self.passed} of {measured} tests passed"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracer.analysis.change_points import PhaseChange, phase_changes
-from tracer.measures import SE
+from tracer.analysis.intervals import margins
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tracer.store import Run
 
 Head = tuple[int, int]
-NORMAL = 1.96
-"""Standard errors on either side of a value that make its 95 % interval."""
 LAST = 0.1
 """The share of the steps, at the end, that says which head a curve is of; at least 3 steps."""
 LEAST = {"val_loss": 0.05, "repeat_loss": 0.25, "icl_score": 0.05, "induction": 0.1, "previous_token": 0.1,
@@ -92,20 +90,21 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
     every = trace["step"].values
     found: dict[str, tuple[np.ndarray, np.ndarray, tuple[Head, ...], np.ndarray | None]] = {}
 
-    def add(name: str, values: np.ndarray, heads: tuple[Head, ...] = (), at: np.ndarray = every, se: str = "") -> None:
-        errors = trace[se].values[(slice(None), *heads[0])] if heads and se in trace else None
-        errors = trace[se].values if se in trace and not heads else errors
-        if errors is not None and errors.ndim == 3:  # a mean over heads that see the same rows: no surer than one
-            errors = _mean_of_heads(errors)
+    def add(name: str, values: np.ndarray, heads: tuple[Head, ...] = (), at: np.ndarray = every, of: str = "") -> None:
+        around = margins(trace, of) if of else None
+        if around is not None and heads:
+            around = around[(slice(None), *heads[0])]
+        if around is not None and around.ndim == 3:  # a mean over heads that see the same rows: no surer than one
+            around = _mean_of_heads(around)
         if np.isfinite(values).any():
-            found[name] = at, np.asarray(values, float), heads, errors
+            found[name] = at, np.asarray(values, float), heads, around
 
     for name in ("val_loss", "repeat_loss", "icl_score"):
         if name in trace:
-            add(name, trace[name].values, se=name + SE)
+            add(name, trace[name].values, of=name)
     for name in ("induction", "previous_token"):
         if name in trace and (head := best(trace[name].values)) is not None:
-            add(name, trace[name].values[(slice(None), *head)], (head,), se=name + SE)
+            add(name, trace[name].values[(slice(None), *head)], (head,), of=name)
     if reads is not None and "induction" in found and "previous_token" in trace:
         reader = found["induction"][2][0]
         earlier = np.where(np.arange(trace.sizes["layer"])[:, None] < reader[0], trace["previous_token"].values, np.nan)
@@ -113,7 +112,7 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
             scores = reads.scores[(slice(None), *read, *reader)] - reads.chance
             add("composition", scores, (read, reader), np.asarray(reads.steps))
     if "entropy_normalised" in trace:
-        add("entropy", _mean_of_heads(trace["entropy_normalised"].values), se="entropy_normalised" + SE)
+        add("entropy", _mean_of_heads(trace["entropy_normalised"].values), of="entropy_normalised")
     if "grad_norm" in trace:
         squares = np.square(trace["grad_norm"].values.astype(float))
         measured = np.isfinite(squares).any(axis=1)
@@ -130,20 +129,20 @@ ONE_TOKEN = "read from one token of each row, as runs did that recorded no stand
 
 
 def _curve(
-    name: str, at: np.ndarray, values: np.ndarray, heads: tuple[Head, ...], errors: np.ndarray | None,
+    name: str, at: np.ndarray, values: np.ndarray, heads: tuple[Head, ...], around: np.ndarray | None,
     change: PhaseChange | None,
 ) -> Curve:  # fmt: skip
     """What was measured of a curve, and its change unless that is too small to tell."""
     known = np.isfinite(values)
-    margins = None if errors is None else NORMAL * errors[known].astype(float)
-    undated = ONE_TOKEN if name == "icl_score" and margins is None else ""
+    around = None if around is None else around[known]
+    undated = ONE_TOKEN if name == "icl_score" and around is None else ""
     apart = 0.0
-    if change is not None and margins is not None:
-        ends = np.interp([change.onset, change.end], at[known], margins)
+    if change is not None and around is not None:
+        ends = np.interp([change.onset, change.end], at[known], around)
         apart = float(np.hypot(*np.nan_to_num(ends)))
     if change is not None and (undated or abs(change.after - change.before) < max(LEAST[name], apart)):
         change = None
-    return Curve(name, at[known], values[known], change, heads, margins, undated)
+    return Curve(name, at[known], values[known], change, heads, around, undated)
 
 
 def best(scores: np.ndarray) -> Head | None:

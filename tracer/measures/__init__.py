@@ -7,15 +7,15 @@ that computes it (of a head: in `tracer.heads.definitions`, under the same name)
 
 from tracer.measures.attention import ATTENTION
 from tracer.measures.bands import UPDATE_BANDS, UPDATE_BANDS_SOURCE, Band, expected_range, update_band
-from tracer.measures.measure import HEAD, PARAM, PROBES, SE, Measure, probe_words
+from tracer.measures.measure import HEAD, PARAM, PROBES, SE, SEQUENCES, Measure, probe_words
 from tracer.measures.scalars import SCALARS
 from tracer.measures.setting import MAX_PERIOD, Setting, period
 from tracer.measures.weights import WEIGHTS
 
 __all__ = [
-    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES", "SE", "TEXT_MEASURES",
-    "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "expected_range", "period", "probe_words",
-    "update_band",
+    "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES", "SE", "SEQUENCES",
+    "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "expected_range", "period",
+    "probe_words", "update_band",
 ]  # fmt: skip
 
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from tracer.measures import HEAD_MEASURES, PARAM_MEASURES, SE
+from tracer.measures import HEAD_MEASURES, PARAM_MEASURES, SE, SEQUENCES
 from tracer.measures.gradients import MATRICES
 from tracer.store.trace import Variable
 
@@ -24,11 +24,12 @@ def layout(
     strings: list[list[str]],
     *,
     scalars: Iterable[str],
-    unsure: Iterable[str],
+    unsure: Mapping[str, int],
     attrs: Callable[[str], dict[str, str]],
     tokens_are: str,
 ) -> Layout:
-    """`heads`: layers, and heads in each; `unsure`: measures whose standard errors are recorded too."""
+    """`heads`: layers, and heads in each; `unsure`: measures whose standard errors are recorded too, and of how many
+    sequences they are means."""
     names, width = list(params), tokens.shape[1]
     axes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
     axes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
@@ -37,8 +38,9 @@ def layout(
     axes |= {name: ((), ()) for name in scalars}
     axes["resid_rms"] = (("depth",), (heads[0] + 1,))
     variables = {name: Variable(*axes[name], attrs=attrs(name)) for name in axes}
-    for name in unsure:
-        variables[name + SE] = Variable(*axes[name], attrs=attrs(name) | {"long_name": f"Standard error of {name}"})
+    for name, sequences in unsure.items():
+        told = {"long_name": f"Standard error of {name}", SEQUENCES: sequences}
+        variables[name + SE] = Variable(*axes[name], attrs=attrs(name) | told)
     variables["pattern"] = Variable(
         ("prompt", "layer", "head", "query_pos", "key_pos"), (len(tokens), *heads, width, width), "float16",
         attrs("pattern"),

@@ -15,7 +15,7 @@ from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, SE, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.store.trace_layout import Layout, layout
@@ -87,11 +87,19 @@ class ProbeRecorder:
         variables, coords = layout(
             (c.n_layers, c.n_heads), self.params, names, tokens,
             [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens],
-            scalars=SCALARS, unsure=UNSURE, attrs=lambda name: MEASURES[name].attrs, tokens_are="the probe prompts",
+            scalars=SCALARS, unsure={name: self._sequences(name) for name in UNSURE},
+            attrs=lambda name: MEASURES[name].attrs, tokens_are="the probe prompts",
         )  # fmt: skip
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=MEASURES["loss_by_position"].attrs)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
         return variables, coords
+
+    def _sequences(self, name: str) -> int:
+        if name in ("induction_control", "first_copy_loss"):
+            return len(self.both) - len(self.repeat_tokens)
+        if name == "icl_score":
+            return len(self.context.full)
+        return len(self.repeat_tokens if name in (*REPEAT_MEASURES, "repeat_loss") else self.val)
 
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from dashboard.shared.mount import draw
 from dashboard.state import MOST_OVER
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
 from tracer.analysis import training_curves
+from tracer.analysis.intervals import margins
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES
 from tracer.pictures import curves
@@ -295,7 +296,7 @@ def _thinned(each: Mapping[str, xr.Dataset]) -> str:
 def _bands(traces: dict[str, xr.Dataset], names: dict[str, str]) -> str:
     if any(SEEDS in trace.attrs for trace in traces.values()):
         return " Bands: from the lowest to the highest seed."
-    recorded = any(loading.margins(trace, name) is not None for trace in traces.values() for name in names)
+    recorded = any(margins(trace, name) is not None for trace in traces.values() for name in names)
     return " Bands: 95 % intervals over the texts that it is a mean of." if recorded else ""
 
 
@@ -307,8 +308,8 @@ def _end(trace: xr.Dataset, name: str, sign: int) -> np.ndarray:
     """The lower (-1) or upper end of the band: of the seeds, or of 95 % intervals, nan where no error was recorded."""
     if SEEDS in trace.attrs:
         return trace[name + (LOWEST if sign < 0 else HIGHEST)].values
-    margins = loading.margins(trace, name)
-    return trace[name].values + sign * (np.nan if margins is None else margins)
+    around = margins(trace, name)
+    return trace[name].values + sign * (np.nan if around is None else around)
 
 
 def _cut(name: str, longest: int = 14) -> str:

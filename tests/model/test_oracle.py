@@ -74,7 +74,7 @@ def native(model: Transformer) -> TransformerBridge:
 def test_transformer_lens_agrees(name: str) -> None:
     model = as_trained(NATIVE[name], torch.float64)
     bridge = native(model)
-    close = 5e-6 if model.config.norm == "rms" and model.config.norm_gain else 1e-11  # weighted RMS is float32 there
+    close = 2e-5 if model.config.norm == "rms" and model.config.norm_gain else 1e-11  # weighted RMS is float32 there
     with torch.no_grad(), recording("hook_pattern", "hook_z") as seen:
         logits = model(TOKENS)
     with torch.no_grad():

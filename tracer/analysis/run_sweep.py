@@ -87,7 +87,8 @@ def sweep_run(
                 def heard(share: float, done: int = done, cost: int = cost) -> None:
                     if asked():
                         raise _Stopped
-                    tell(done + int(share * cost), of)
+                    if share < 1:  # the end of a mode is told once it is kept
+                        tell(done + int(share * cost), of)
 
                 rows: list[Row | None] = []
                 try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def in_turn(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
@@ -22,3 +25,19 @@ def in_turn(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[st
 def ratio(numerator: list[float], denominator: list[float]) -> float:
     """The median of the ratios round by round."""
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
+
+
+def peak_megabytes(run: Callable[[int], object], tokens: int) -> float:
+    """The most memory that this process held while that many tokens ran, over what it held before (Linux)."""
+    run(8)  # what is loaded and set up once is no part of it
+    ctypes.CDLL(None).malloc_trim(0)
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    run(tokens)
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> float:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024 / 1e6

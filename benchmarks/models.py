@@ -10,13 +10,10 @@ The vocabulary is small, so that unembedding, which only `bridge` does, is below
 
 from __future__ import annotations
 
-import ctypes
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +23,7 @@ from tokenizers.models import WordLevel
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import tracer
-from benchmarks.measure import in_turn, ratio
+from benchmarks.measure import in_turn, peak_megabytes, ratio
 from tracer.watching.watcher import Watcher
 
 D_VOCAB = 1024
@@ -181,22 +178,10 @@ def name_of(shape: Shape, tokens: int) -> str:
 
 
 @torch.no_grad()
-def peak_megabytes(shape: Shape, tokens: int, side: str) -> float:
-    """The most memory that this process held while one side ran, over what it held before (Linux)."""
+def weigh(shape: Shape, tokens: int, side: str) -> float:
     sides = Sides(shape, tokens)
     run = sides.side(side)
-    run(sides.ids[:, :8])  # what is loaded and set up once is no part of it
-    ctypes.CDLL(None).malloc_trim(0)
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    run(sides.ids)
-    return _status("VmHWM") - before
-
-
-def _status(field: str) -> float:
-    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024 / 1e6
+    return peak_megabytes(lambda few: run(sides.ids[:, :few]), tokens)
 
 
 def in_new_process(shape: Shape, tokens: int, side: str) -> float:
@@ -230,4 +215,4 @@ def main() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     n_layers, n_heads, d_model, tokens = map(int, sys.argv[1:5])
-    print(peak_megabytes((n_layers, n_heads, d_model), tokens, sys.argv[5]))
+    print(weigh((n_layers, n_heads, d_model), tokens, sys.argv[5]))

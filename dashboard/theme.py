@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from tracer.pictures.colours import ANCHORS, LINES, layer_colours, palette
 from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
-    "MARKS", "Scale", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
+    "MARKS", "Scale", "digits", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
     "plotly_template", "sentence", "signed",
 ]  # fmt: skip
 
@@ -48,6 +49,12 @@ def signed(value: float, digits: int = 3) -> str:
         return f"+{fmt(value)}" if value > 0 else fmt(value)
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if text.strip("+−0.") else text.lstrip("+−")
+
+
+def digits(values: Iterable[float], least: int = 2) -> int:
+    """Digits behind the point with which the largest of some numbers has two that count, and at least so many."""
+    most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return max(least, 1 - math.floor(math.log10(most))) if most else least
 
 
 def interval(low: float, high: float) -> str:

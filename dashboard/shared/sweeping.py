@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -15,6 +15,9 @@ from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
+
+
+LINE = re.compile(r"sweeping: (\d+) of (\d+) ablations(?:, about (\d+) s to go)?")
 
 
 def draw_sweeping(run: Run) -> xr.Dataset | None:
@@ -65,21 +68,18 @@ def _sweep(run: Run) -> None:
 def _draw_progress(run: Run, one: jobs.Started) -> None:
     if not one.alive:
         st.rerun()
-    seen: dict[int, float] = st.session_state.setdefault(f"swept {one.began}", {})
-    done, of = max(_read(run, writing=True)[1], *seen, 0), len(run.steps)
-    left = seconds_left(seen, done, of, time.monotonic())
-    left = "" if left is None else f", about {left:.0f} s left"
+    share, said = progress(one.tail())
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.progress(done / of, text=f"{done} of {of} snapshots{left}")
+        st.progress(share, text=said)
         st.button("Cancel", key="cancel_sweep", icon=":material/stop:", on_click=lambda: jobs.cancel(one),
-                  help="What is done stays in the run; the rest can be measured later.")  # fmt: skip
+                  help="What is whole stays in the run; the rest can be measured later.")  # fmt: skip
 
 
-def seconds_left(seen: dict[int, float], done: int, of: int, now: float) -> float | None:
-    """From when each number of snapshots was first seen; None before the second of them: a process starts slowly."""
-    seen.setdefault(done, now)
-    moved = list(seen.items())[1:]
-    if len(moved) < 2:
-        return None
-    (first, began), (last, ended) = moved[0], moved[-1]
-    return (ended - began) / (last - first) * (of - done)
+def progress(tail: str) -> tuple[float, str]:
+    """The share that is done, and the words beside it, from what `tracer sweep` has printed last."""
+    found = LINE.findall(tail)
+    if not found:
+        return 0.0, "Reading the model and its text …"
+    done, of, left = (int(number or 0) for number in found[-1])
+    left = f", about {left} s left" if 0 < left < 90 else f", about {left / 60:.0f} min left" if left else ""
+    return done / max(of, 1), f"{done:,} of {of:,} ablations{left}"

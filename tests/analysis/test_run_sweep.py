@@ -96,7 +96,7 @@ def test_a_mode_opens_without_our_code(swept):
 
 
 class Told(list):
-    """What progress said: (snapshots done, snapshots to do)."""
+    """What progress said: (ablations done, ablations to do)."""
 
     def __call__(self, done: int, of: int) -> None:
         self.append((done, of))
@@ -106,10 +106,12 @@ def test_only_what_is_missing_is_computed(run, swept):
     told = Told()
     stamp = run.stamp
     sweep_run(run, ["zero"], [4], progress=told, draws=2)
-    assert told == [(0, 1), (1, 1)] and run.stamp != stamp
+    one = 2 * 2 * 4  # a mode of a snapshot: probes x layers x heads
+    assert told[0] == (0, one) and told[-1] == (one, one) and run.stamp != stamp
+    assert len({done for done, _ in told}) > 2 and told == sorted(told), "a snapshot is followed from within"
     told.clear()
     sweep_run(run, ["mean", "zero"], [0, 4], progress=told, draws=2)
-    assert told == [(0, 2), (1, 2), (2, 2)]
+    assert told[0] == (0, 3 * one) and told[-1] == (3 * one, 3 * one)
     assert run.effects["step"].values.tolist() == [0, 4], "an earlier step, swept later, stands in order"
     assert np.isfinite(run.effects["effect"]).all()
     sweep_run(run, "resample", [6], draws=2)
@@ -127,8 +129,21 @@ def test_a_run_that_has_grown_is_swept_on(run):
     loop.resume(run.dir, steps=9, quiet=True)
     told = Told()
     after = sweep_run(run, ["zero"], progress=told)["effect"]
-    assert told[-1] == (2, 2) and after["step"].values.tolist() == [0, 2, 4, 6, 8, 9]
+    assert told[-1] == (2 * 16, 2 * 16) and after["step"].values.tolist() == [0, 2, 4, 6, 8, 9]
     xr.testing.assert_equal(after.sel(step=before["step"]), before)
+
+
+def test_ctrl_c_stops_within_a_snapshot_and_keeps_the_modes_that_are_whole(run):
+    def stop(done: int, of: int) -> None:
+        if 16 < done < 32:  # within the second mode, asked as Ctrl-C does
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep_run(run, steps=[4], progress=stop, draws=2)
+    assert run.effects["mode"].values.tolist() == ["zero"]
+    told = Told()
+    sweep_run(run, steps=[4], progress=told, draws=2)
+    assert told[0] == (0, 16 * 3), "mean and two draws"
 
 
 def test_frozen_patterns_are_kept_apart(run):
@@ -178,7 +193,7 @@ def test_a_sweep_that_was_killed_goes_on(tmp_path):
         stopped.send_signal(signal.SIGINT)
         assert stopped.wait(300) == 130
     said = (tmp_path / "out.txt").read_text()
-    assert "sweeping: 0 of 16 snapshots" in said and "goes on where it stopped" in said and "Traceback" not in said
+    assert "sweeping: 0 of 25600 ablations" in said and "goes on where it stopped" in said and "Traceback" not in said
     second = run.effects.load()
     assert first.sizes["step"] < second.sizes["step"] < 16
     xr.testing.assert_equal(second.sel(step=first["step"]), first)
@@ -241,13 +256,13 @@ def test_the_checkpoints_of_a_model_of_others_are_swept_and_one_is_shared_by_its
 
 def test_progress_without_a_terminal_is_lines(capsys, monkeypatch):
     monkeypatch.setattr("tracer.training.progress.LINE_SECONDS", 0.0)
-    with Bar("sweeping", "snapshots") as bar:
+    with Bar("sweeping", "ablations") as bar:
         for done in range(4):
             bar.update(done, 3)
             time.sleep(0.01)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "sweeping: 0 of 3 snapshots" and lines[3] == "sweeping: 3 of 3 snapshots"
-    assert re.fullmatch(r"sweeping: 2 of 3 snapshots, about [0-9]+ s to go", lines[2])
+    assert lines[0] == "sweeping: 0 of 3 ablations" and lines[3] == "sweeping: 3 of 3 ablations"
+    assert re.fullmatch(r"sweeping: 2 of 3 ablations, about [0-9]+ s to go", lines[2])
 
 
 @pytest.mark.parametrize(
@@ -284,7 +299,14 @@ def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):
     sweep_run(run, ["zero", "mean"], [0], draws=1, seed=3)
     told = Told()
     sweep_run(run, steps=[0, 2], progress=told)
-    assert told[0] == (0, 2) and run.effects.sizes == {"step": 2, "probe": 2, "mode": 3, "layer": 2, "head": 4}
+    assert told[0] == (0, 16 * 5 + 16 * (1 + 1 + 5))
+    assert run.effects.sizes == {
+        "step": 2,
+        "probe": 2,
+        "mode": 3,
+        "layer": 2,
+        "head": 4,
+    }
     assert np.isfinite(run.effects["effect"]).all()
     Lock(run.dir, "effects.lock").release()
 

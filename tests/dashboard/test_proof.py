@@ -217,18 +217,17 @@ def test_the_link_of_a_verdict_opens_the_verdict(open_page: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "done", "now", "left"),
+    ("tail", "share", "said"),
     [
-        ({}, 0, 9.0, None),
-        ({0: 3.0}, 1, 9.0, None),  # how much of it was the start?
-        ({0: 3.0, 1: 9.0}, 2, 10.0, 8.0),  # 1 s a snapshot, whatever the first took; 8 are left
-        ({4: 3.0, 5: 9.0, 7: 13.0}, 8, 15.0, 4.0),  # three in 6 s, two are left
+        ("", 0, "Reading the model and its text …"),
+        ("sweeping: 0 of 8960 ablations", 0, "0 of 8,960 ablations"),
+        ("sweeping: 1 of 40 ablations\nsweeping: 4 of 40 ablations, about 8 s to go", 0.1,
+         "4 of 40 ablations, about 8 s left"),
+        ("sweeping: 4480 of 8960 ablations, about 1200 s to go", 0.5, "4,480 of 8,960 ablations, about 20 min left"),
     ],
-)
-def test_the_time_that_is_left_forgets_the_start(
-    seen: dict[int, float], done: int, now: float, left: float | None
-) -> None:
-    assert sweeping.seconds_left(seen, done, 10, now) == left
+)  # fmt: skip
+def test_progress_is_what_the_sweep_printed_last(tail: str, share: float, said: str) -> None:
+    assert sweeping.progress(tail) == (share, said)
 
 
 def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Run) -> None:

@@ -1,5 +1,6 @@
 """Colours that can be read by everyone, numbers that can be read at a glance."""
 
+import math
 import tomllib
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -132,6 +133,13 @@ def test_ramp_ends_on_its_anchors():
 )
 def test_fmt(value, measure, text):
     assert theme.fmt(value, measure) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "n"), [([12.3, -0.004], 2), ([0.02, -0.018], 3), ([-0.0004], 5), ([0.0], 2), ([math.nan], 2), ([], 2)]
+)
+def test_digits_show_two_that_count(values, n):
+    assert theme.digits(values) == n
 
 
 def test_head_labels_go_both_ways():

@@ -41,6 +41,8 @@ def test_the_pinned_cell_is_explained(open_page: Open, small_run: Run) -> None:
     np.testing.assert_allclose(np.array(figure.data[0].z), found.above, atol=1e-6)
     said = next(one.value for one in app.text if "The strongest reason" in one.value)
     assert said.startswith(f"L1H2 gives {found.attrs['pattern']:.0%} of the attention of “4” (5) to “4” (2).")
+    above, below = (written(app).index(text) for text in ("of the attention of “4” (5)", "Why L1H2 looks there"))
+    assert above < below, "the sentence stands where the reader has clicked"
     app.segmented_control(key="why_what").set_value("score").run()
     np.testing.assert_allclose(np.array(shown(app, "why_pairs").data[0].z), found, atol=1e-6)
     assert f"{float(found.sum()):+.2f}".replace("-", "−") in written(app)

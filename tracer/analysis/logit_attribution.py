@@ -50,7 +50,12 @@ def logit_attribution(
     against = None if against is None else _chosen(tokens, stream.logits, against)
     columns = end.W_U.T
     direction = columns[targets] - (columns.mean(0) if against is None else columns[against])  # [batch pos d_model]
-    biases = torch.zeros_like(direction[..., 0])
+    b_U = torch.zeros_like(direction[..., 0])
+    if end.b_U is not None:
+        b_U = end.b_U[targets] - (end.b_U.mean() if against is None else end.b_U[against])
+    normed = stream.final if end.norm is None else end.norm(stream.final)
+    logit = ((normed * direction).sum(-1) + b_U) * end.times  # those of all tokens would cost as much as some layers
+    biases = b_U
     if end.norm is not None:
         if end.norm.bias is not None:
             biases = biases + direction @ end.norm.bias
@@ -58,8 +63,6 @@ def logit_attribution(
         if end.norm.centre:
             direction = direction - direction.mean(-1, keepdim=True)  # centring is linear and its own transpose
         direction = direction / end.norm.scale(stream.final)
-    if end.b_U is not None:
-        biases = biases + end.b_U[targets] - (end.b_U.mean() if against is None else end.b_U[against])
 
     def share(vectors: Float[Tensor, "*parts batch pos d_model"]) -> Float[Tensor, "*parts batch pos"]:
         return einsum(vectors, direction, "... batch pos d_model, batch pos d_model -> ... batch pos") * end.times
@@ -68,13 +71,11 @@ def logit_attribution(
     heads = torch.stack([share(layer.heads_out()) for layer in stream.layers])
     mlps = torch.stack([torch.zeros_like(embed) if mlp is None else share(mlp) for mlp in stream.mlp_out])
     biases = biases * end.times + sum(share(layer.bias_out) for layer in stream.layers)
-    logits = end(stream.final, capped=False)
-    base = logits.mean(-1) if against is None else logits.gather(-1, against[..., None])[..., 0]
     rows = {"batch": np.arange(len(tokens)), "pos": np.arange(tokens.shape[1])}
     found = {
         "embed": (("batch", "pos"), embed), "heads": (("layer", "head", "batch", "pos"), heads),
         "mlps": (("layer", "batch", "pos"), mlps), "biases": (("batch", "pos"), biases),
-        "logit": (("batch", "pos"), logits.gather(-1, targets[..., None])[..., 0] - base),
+        "logit": (("batch", "pos"), logit),
         "target": (("batch", "pos"), targets),
     }  # fmt: skip
     return xr.Dataset(

@@ -3,7 +3,8 @@
 1. What is missing in the run's effects.zarr is a list of (step, modes).
 2. Each process takes every n-th of them; the first one writes, in order of steps. Fewer snapshots than processes are
    shared by layers where the model is one of others, of which each head is a pass; heads of ours are one batch.
-3. A step is done once its row is committed, so a sweep that was killed, or a run that has grown, only needs the rest.
+3. A step is done in a mode once its row is committed, so a sweep that was killed, or a run that has grown, only needs
+   the rest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from tracer.ablate import DRAWS, MODES, sweep
 from tracer.analysis.eval_sequences import MORE, Batches, batches
+from tracer.model.protocol import device_of
 from tracer.store import EffectsWriter, Run, open_run
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Todo = tuple[int, list[str]]
+Row = tuple[int, np.ndarray]
+"""A step, and its effect[probe layer head], nan in the layers that another process took."""
+
+
+class _Stopped(Exception):
+    """Asked to stop within a row."""
 
 
 def sweep_run(
@@ -41,8 +49,9 @@ def sweep_run(
 
     Probe `repeat` is Probe R at its predictable positions, `text` the run's held-out text. Heads of a run that was
     trained with clamps are switched off with the clamps of that step in force. Computed once: the numbers stay in the
-    run as `run.effects`, which is what this returns. `progress` is given (snapshots done, snapshots to do).
-    A Ctrl-C stops after the snapshot at hand and raises KeyboardInterrupt; called again, this goes on from there.
+    run as `run.effects`, which is what this returns. `progress` is given (ablations done, ablations to do): one is a
+    head off on a probe with one replacement, of which resample draws several. A Ctrl-C stops after those at hand and
+    raises KeyboardInterrupt; called again, this goes on after the last mode of a snapshot that was whole.
     Processes give the numbers of one process when each uses as many threads.
     """
     from accelerate import PartialState
@@ -60,53 +69,77 @@ def sweep_run(
         asked = stack.enter_context(interrupts())
         todo = _missing(writer, wanted, modes, frozen) if writer else []
         todo = broadcast_object_list([todo])[0]
+        each = {mode: len(found.sequences()) * _heads(run) * (draws if mode == "resample" else 1) for mode in modes}
         tell = progress if progress is not None and state.is_main_process else lambda done, of: None
-        tell(0, len(todo))
+        done, of = 0, sum(each[mode] for _, missing in todo for mode in missing)
+        tell(0, of)
         for begin in range(0, len(todo), state.num_processes):
-            if any_process(asked()):
-                raise KeyboardInterrupt
-            turn, rows = todo[begin : begin + state.num_processes], []
+            turn = todo[begin : begin + state.num_processes]
             parts = state.num_processes // len(turn) if run.why_not("recipe") else 1
             mine, part = divmod(state.process_index, parts)
-            if mine < len(turn):
-                step, missing = turn[mine]
-                rows = _effects(run, step, missing, found, draws, frozen, seed, state.device, slice(part, None, parts))
-            rows = gather_object(rows)
-            if writer:
-                for (mode, step), effect in _whole(rows).items():
-                    writer.append(mode, frozen, step, effect)
-            tell(begin + len(turn), len(todo))
+            step, missing = turn[mine] if mine < len(turn) else (0, [])
+            model: Any = run.model(step) if missing else None
+            if missing:
+                model.to(state.device)
+            for mode in modes:
+                cost = each[mode] * sum(mode in left for _, left in turn)
+
+                def heard(share: float, done: int = done, cost: int = cost) -> None:
+                    if asked():
+                        raise _Stopped
+                    if share < 1:  # the end of a mode is told once it is kept
+                        tell(done + int(share * cost), of)
+
+                rows: list[Row | None] = []
+                try:
+                    if mode in missing:
+                        layers = range(model.n_layers)[part::parts]
+                        rows = (
+                            [(step, _effect(model, layers, mode, found, draws, frozen, seed, heard))] if layers else []
+                        )
+                except _Stopped:
+                    rows = [None]
+                rows = gather_object(rows)
+                if writer and None not in rows:
+                    for step_, effect in _whole(row for row in rows if row is not None).items():
+                        writer.append(mode, frozen, step_, effect)
+                if None in rows or any_process(asked()):
+                    raise KeyboardInterrupt
+                done += cost
+                if cost:
+                    tell(done, of)
     state.wait_for_everyone()
     return run.effects
 
 
-def _effects(
-    run: Run, step: int, modes: list[str], found: Batches, draws: int, frozen: bool, seed: int, device: Any,
-    part: slice,
-) -> list[tuple[str, int, np.ndarray]]:  # fmt: skip
-    """(mode, step, effect[probe layer head]) of a part of the layers of one snapshot, nan in the others."""
-    model: Any = run.model(step)
-    model.to(device)
-    layers = range(model.n_layers)[part]
-    whole = {"layer": range(model.n_layers)}
-    return [
-        (mode, step, np.stack([
-            sweep(
-                model, tokens.to(device), mode, layers=layers, positions=where, reference=found.reference(name, mode),
-                frozen=frozen, draws=draws, seed=seed,
-            ).reindex(whole).values
-            for name, tokens, where in found.sequences()
-        ]))
-        for mode in (modes if layers else ())
-    ]  # fmt: skip
+def _heads(run: Run) -> int:
+    return run.trace.sizes["layer"] * run.trace.sizes["head"]
 
 
-def _whole(rows: list[tuple[str, int, np.ndarray]]) -> dict[tuple[str, int], np.ndarray]:
+def _effect(
+    model: Any, layers: range, mode: str, found: Batches, draws: int, frozen: bool, seed: int,
+    heard: Callable[[float], None],
+) -> np.ndarray:  # fmt: skip
+    """effect[probe layer head] of some layers of one snapshot, nan in the others; `heard` is told the share done."""
+    effects, probes = [], found.sequences()
+    if not layers:
+        return np.full((len(probes), model.n_layers, model.n_heads), np.nan)
+    device = device_of(model)
+    for i, (name, tokens, where) in enumerate(probes):
+        effects.append(sweep(
+            model, tokens.to(device), mode, layers=layers, positions=where, reference=found.reference(name, mode),
+            frozen=frozen, draws=draws, seed=seed,
+            progress=lambda done, of, i=i: heard((i + done / of) / len(probes)),
+        ).reindex(layer=range(model.n_layers)).values)  # fmt: skip
+    return np.stack(effects)
+
+
+def _whole(rows: Iterable[Row]) -> dict[int, np.ndarray]:
     """Parts of the layers put together."""
-    found: dict[tuple[str, int], np.ndarray] = {}
-    for mode, step, effect in rows:
-        there = found.setdefault((mode, step), effect)
-        found[mode, step] = np.where(np.isnan(there), effect, there)
+    found: dict[int, np.ndarray] = {}
+    for step, effect in rows:
+        there = found.setdefault(step, effect)
+        found[step] = np.where(np.isnan(there), effect, there)
     return found
 
 

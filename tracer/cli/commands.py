@@ -234,7 +234,7 @@ def sweep(
         building.allow(build)
     opened = open_run(run)
     try:
-        with contextlib.nullcontext() if json else Bar("sweeping", "snapshots") as bar:
+        with contextlib.nullcontext() if json else Bar("sweeping", "ablations") as bar:
             found = sweep_run(opened, modes, steps, draws, frozen, bar.update if bar else None)
     except KeyboardInterrupt:
         if PartialState().is_main_process:

@@ -13,7 +13,7 @@ from rich.table import Table
 from tracer.store.descriptors import silence
 
 LINE_SECONDS = 10.0
-"""Between two plain lines of progress."""
+"""Between two plain lines of progress; at first less, so that short work is seen too."""
 
 
 class Screen(Console):
@@ -74,7 +74,7 @@ class Bar:
     """Progress through a known number of things, with the time that is left; plain lines where there is no terminal."""
 
     def __init__(self, doing: str, things: str) -> None:
-        self._doing, self._things, self._said = doing, things, 0.0
+        self._doing, self._things, self._said, self._began = doing, things, 0.0, time.monotonic()
         self._console = Screen(highlight=False)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(things),
@@ -92,7 +92,8 @@ class Bar:
     def update(self, done: int, of: int) -> None:
         self._progress.update(self._task, completed=done, total=of)
         now, left = time.monotonic(), self._progress.tasks[0].time_remaining
-        if self._console.is_terminal or (done < of and now - self._said < LINE_SECONDS):
+        pause = min(LINE_SECONDS, max(1, (now - self._began) / 10))
+        if self._console.is_terminal or (done < of and now - self._said < pause):
             return
         self._said = now
         eta = "" if left is None or done == of else f", about {left:.0f} s to go"

@@ -94,7 +94,7 @@ def contributions(names: Sequence[str], values: Sequence[float], unit: str, *, d
         go.Waterfall(
             orientation="h", y=[*map(plain, names), "sum"], x=bars,
             measure=["relative"] * len(names) + ["total"],
-            text=[theme.signed(v, 2) for v in bars],
+            text=[theme.signed(v, theme.digits(bars)) for v in bars],
             textposition="outside", cliponaxis=False, connector={"line": {"color": theme.ink(dark).grid}},
             increasing={"marker": {"color": up}}, decreasing={"marker": {"color": down}},
             totals={"marker": {"color": theme.ink(dark).muted}},

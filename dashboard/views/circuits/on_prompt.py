@@ -95,23 +95,24 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
     if found.biases.any():
         parts["biases"] = float(found.biases[at])
     total = sum(parts.values())
+    precise = theme.digits([*parts.values(), total])
     left, right = st.columns([5, 4], gap="large")
     size = max(0.1, float(np.nanmax(np.abs(heads))))
     with left:
         draw(
             headmap.picture(
                 heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
-                scale=theme.Scale("Added", "logits", -size, size, "change", 2),
+                scale=theme.Scale("Added", "logits", -size, size, "change", theme.digits(heads.ravel())),
             ),
             key="logit_heads", on_change=state.focus_on,
         )  # fmt: skip
     with right:
         st.markdown("**The sum of all parts**")
         figure = figures.contributions(list(parts), list(parts.values()), "logits", dark=theme.is_dark())
-        plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {total:.2f}",
+        plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {theme.signed(total, precise)}",
              numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
         logit = float(found.logit[at])
         st.caption(
-            f"Its logit minus the mean logit is {theme.signed(logit, 2)}; the parts sum to that within "
+            f"Its logit minus the mean logit is {theme.signed(logit, precise)}; the parts sum to that within "
             f"{max(abs(total - logit), 1e-9):.0e}."
         )

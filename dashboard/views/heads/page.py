@@ -96,17 +96,19 @@ def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: 
             patterns.draw_overview(shown, focus)
         with below[0] if tall else below[1]:
             patterns.draw_window(shown, focus)
+            near = st.container(key="why_near")
         with below[1] if tall else st.container():
             draw_reading(run, shown, focus)
     else:
         with right:
             patterns.draw_whole(shown, focus)
+            near = st.container(key="why_near")
         with st.container() if tall else right:
             draw_reading(run, shown, focus)
     with right if long or tall else left, st.container(key="over_training"):
         draw_history(run, trace, measure, focus, shown.step)
         draw_induction(run, trace, focus, shown.step)
-    draw_why(run, shown, focus)
+    draw_why(run, shown, focus, near)
     draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest
         draw_scrubber(run, trace, steps, see, focus, measure)

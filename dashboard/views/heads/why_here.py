@@ -23,19 +23,21 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
     import xarray as xr
+    from streamlit.delta_generator import DeltaGenerator
 
 SHOWN = {"above": "for this key", "score": "the whole score"}
 NORMS = "Each norm keeps the scale that it has on this prompt."
 INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 
 
-def draw_why(run: Run, shown: PromptPatterns, head: Head) -> None:
-    """The answer for the pinned cell; an invitation while none is pinned; nothing where the model cannot be run."""
+def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) -> None:
+    """The answer for the pinned cell, its sentence `near` the pattern, where one clicks; an invitation while none
+    is pinned; nothing where the model cannot be run."""
     directory, created, tokens = shown.key
     if not isinstance(tokens, tuple):  # a prompt that the run kept
         return
     label, at = theme.head_label(*head), patterns.pinned(shown)
-    st.header(f"Why {label} looks there", anchor=False)
+    st.header(f"Why {label} looks there", anchor="why")
     if at is None or at[1] > at[0] or at[0] >= len(shown.strings):
         st.caption("Click a cell of the pattern to see who wrote its query and its key.")
         return
@@ -46,7 +48,13 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head) -> None:
         with st.container(key="exactly-why"):
             st.text(str(error))
         return
-    _draw_sentence(shown, label, at, found)
+    query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)  # as text: a token is whatever somebody typed
+    with near, st.container(key="why_said"):
+        st.text(f"{label} gives {found.score.attrs['pattern']:.0%} of the attention of {query} to {key}. "
+                f"{found.reason.sentence}")  # fmt: skip
+        st.markdown("[Who wrote its query and its key, and what it moves](#why)")
+    with st.container(key="why_cell"):
+        st.text(f"{query} → {key}")
     left, right = st.columns([5, 4], gap="large")
     with left:
         _draw_pairs(label, found)
@@ -56,14 +64,6 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head) -> None:
     _draw_training(run, place, head, at, found)
     with st.expander("These numbers in Python", icon=":material/code:", type="compact"):
         st.code(snippet(run, shown.step, tokens, head, at), language="python")
-
-
-def _draw_sentence(shown: PromptPatterns, label: str, at: Cell, found: Answer) -> None:
-    """As text: a token is whatever somebody typed."""
-    query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)
-    with st.container(key="why_said"):
-        st.text(f"{label} gives {found.score.attrs['pattern']:.0%} of the attention of {query} to {key}. "
-                f"{found.reason.sentence}")  # fmt: skip
 
 
 def _draw_pairs(label: str, found: Answer) -> None:
@@ -102,7 +102,7 @@ def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
         go.Heatmap(
             z=z, x=[plain(str(x)) for x in values["key_source"].values], texttemplate="%{text}",
             y=[plain(str(y)) for y in values["query_source"].values],
-            text=[[theme.signed(v, 1 if most >= 1 else 3) if abs(v) >= 0.05 * most else "" for v in row]
+            text=[[theme.signed(v, theme.digits([most], 1)) if abs(v) >= 0.05 * most else "" for v in row]
                   for row in z],
             zmin=-most, zmax=most, colorscale=stops("change", dark), showscale=False, xgap=1, ygap=1,
             hovertemplate="query side %{y}<br>key side %{x}<br><b>%{z:+.3f}</b><extra></extra>",

@@ -22,6 +22,7 @@ from tests.waiting import wait
 from tracer.store import NotARun, list_runs, open_run
 from tracer.store.files import Damaged
 from tracer.store.tensors import load_tensors
+from tracer.training.loop import resume
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -98,6 +99,33 @@ def test_a_run_on_a_web_server_reads_like_one_in_a_folder(run, web):
     with (run.dir / "log.jsonl").open("a") as f:
         f.write('{"step": 99}\n')
     assert there.refresh().log()[-1] == {"step": 99}
+
+
+def test_a_refresh_asks_for_what_may_have_changed(run, web):
+    """Of a trace without a new row nothing but its steps; of one with new rows no chunk that was full before."""
+    address, asked, _ = web
+    for path in run.dir.rglob("*"):  # what is no older than two seconds less than the newest is asked for again
+        os.utime(path, (100 * (path.name == "run.json"),) * 2)
+    there = open_run(f"{address}/r")
+    everything = len(asked)
+    del asked[:]
+    there.refresh()
+    assert len(asked) < 20 < everything / 10
+    assert {one for one in asked if "zarr" in one} == {f"GET /r/trace.zarr/step/c/{i}" for i in (0, 1)}
+    assert {one for one in asked if "safetensors" in one} == set()
+    resume(run.dir, steps=12, quiet=True)
+    del asked[:]
+    there.refresh()
+    assert there.trace.identical(run.trace) and len(run.trace["step"]) == 8 and there.steps == run.steps
+    patterns = {one.split("/")[5] for one in asked if one.startswith("HEAD /r/trace.zarr/pattern/c/")}
+    assert patterns == {*map(str, range(3, 9))}  # the last that was there, those after it, and one more to see the end
+    (run.dir / "snapshots" / "000002.safetensors").unlink()
+    assert 2 not in there.refresh().steps
+    meta = json.loads((run.dir / "run.json").read_text())  # another process goes on: it may have taken rows back
+    (run.dir / "run.json").write_text(json.dumps({**meta, "pid": -1}))
+    del asked[:]
+    there.refresh()
+    assert "HEAD /r/trace.zarr/pattern/c/0/0/0/0/0/0" in asked
 
 
 def test_a_live_run_is_followed_and_its_death_seen(tmp_path, monkeypatch):

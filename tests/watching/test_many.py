@@ -1,5 +1,6 @@
 """Several processes that train one model: one record, the numbers of one process, and the training as it was."""
 
+import json
 import os
 import socket
 import subprocess
@@ -108,3 +109,16 @@ def test_each_stage_of_a_pipeline_records_its_own_layers(tmp_path: Path) -> None
         named = trace["weight_norm"].sel(param="block.attn.q.weight", step=6)
         assert float(named) == pytest.approx(float(apart["weights"]["block.attn.q.weight"].norm()), rel=1e-5)
     assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_watch_is_named_while_it_is_waited_for(tmp_path: Path) -> None:
+    end_well("absent.py", [[str(rank), str(tmp_path)] for rank in range(2)])
+    zero, one = (json.loads((tmp_path / f"told-{rank}.json").read_text()) for rank in range(2))
+    assert zero["ddp-0"]["off"] is None and one["ddp-1"]["off"] is None  # the only one there is records
+    assert [len(open_run(tmp_path / name).trace["step"]) for name in ("ddp-0", "ddp-1")] == [3, 3]
+    for found, absent in ((zero["ddp-0"], 1), (one["ddp-1"], 0), (one["fsdp2-1"], 0)):
+        assert f"waits 1 s at most for rank {absent}, where tracer.watch has not been called" in found["said"][0]
+    refused = one["fsdp2-1"]["off"]
+    assert "rank 0 did not call tracer.watch before the first pass: every process has to" in refused
+    assert not (tmp_path / "fsdp2-1").exists()

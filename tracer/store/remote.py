@@ -4,6 +4,8 @@
 from and what is there. That file is never the run's own, so no run can name an address. What is small is fetched when
 it is new or changed; weights, when they are asked for. A live run is fetched so that no row is seen before its arrays:
 1. run.json and the `step` of each trace, 2. the list of files, 3. what changed of the others, 4. kept in reverse order.
+A web server has no such list, only pages and files to ask for one by one: while the same job writes, a refresh asks for
+none of a trace that has no new row, and of one that has for what may have changed since the last list (`_open`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
@@ -43,6 +45,11 @@ MARKS = ("ETag", "etag", "blob_id", "mtime", "LastModified")
 SILENCE = 120.0
 """Seconds without a newer file after which a training elsewhere counts as interrupted."""
 HEAD = re.compile(r"run\.json|(trace|updates|effects)\.zarr(/[^/]+)?/step/c/[0-9]+")
+STEP = re.compile(r"((?:trace|updates)\.zarr)/step/c/([0-9]+)")
+CHUNK = re.compile(r"((?:trace|updates)\.zarr/\w+/)(?:zarr\.json|c/([0-9]+)(?:/[0-9]+)*)")
+SNAPSHOT = re.compile(r"snapshots/([0-9]{6,12})\.safetensors")
+JOB = ("created", "host", "pid", "resumed")
+"""What run.json says of the process that writes: another one may take rows back."""
 NAME = re.compile(r"\w[\w.-]*")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -112,7 +119,7 @@ def refuse_writing(name: str | Path) -> None:
 
 def steps(directory: Path) -> list[int]:
     """Steps whose weights lie at the origin."""
-    names = (re.fullmatch(r"snapshots/([0-9]{6,12})\.safetensors", name) for name in _noted(directory).get("there", {}))
+    names = (SNAPSHOT.fullmatch(name) for name in _noted(directory).get("there", {}))
     return sorted(int(found[1]) for found in names if found)
 
 
@@ -153,11 +160,15 @@ def _known_hosts() -> type:
     return KnownHosts
 
 
-def _list(fs: Any, root: str) -> tuple[Listing, float]:
-    """The files of a run, and when the newest was written; Damaged where they are more or larger than a run's are."""
+def _list(fs: Any, root: str, before: Listing | None = None, still: Sequence[str] = ()) -> tuple[Listing, float]:
+    """The files of a run, and when the newest was written; Damaged where they are more or larger than a run's are.
+
+    `before`: an earlier list, of which what cannot have changed is taken as it is, the `still` traces as a whole.
+    """
     fs.invalidate_cache()
-    found: Listing = {}
-    listed = fs.find(root, detail=True)
+    found, known = _open(before, still) if before else ({}, {})
+    sure = {name: mark for name, mark in (before or {}).items() if SNAPSHOT.fullmatch(name) and mark[1][-1:] != "?"}
+    listed = fs.find(root, detail=True, **({"known": known, "sure": sure} if before else {}))
     newest = max((_seconds(info) for info in listed.values()), default=0.0)
     for path, info in listed.items():
         name = path.removeprefix(root).lstrip("/")
@@ -177,6 +188,46 @@ def _list(fs: Any, root: str) -> tuple[Listing, float]:
     if len(found) > MOST_FILES or small > MOST_BYTES:
         raise Damaged(f"{root} has {len(found):,} files and {small:,} bytes without weights: more than is fetched")
     return found, newest
+
+
+def _open(before: Listing, still: Sequence[str]) -> tuple[Listing, dict[str, list[str]]]:
+    """What is as it was, and the files that may have changed of each folder that need not be listed.
+
+    Rows are appended: of an array only the chunks of the last rows change, and those after them are new.
+    """
+    chunks = {name: found for name in before if (found := CHUNK.fullmatch(name))}
+    last: dict[str, int] = {}
+    for found in chunks.values():
+        last[found[1]] = max(last.get(found[1], 0), int(found[2] or 0))
+    same = {
+        name: mark for name, mark in before.items()
+        if name.split("/")[0] in still
+        or ((found := chunks.get(name)) and int(found[2] or last[found[1]]) < last[found[1]] and mark[1][-1:] != "?")
+    }  # fmt: skip
+    known: dict[str, list[str]] = {f"{top}/": [] for top in still}
+    for name, found in chunks.items():
+        if name not in same:
+            known.setdefault(found[1], []).append(name)
+    return same, known
+
+
+def _unmoved(directory: Path, heads: Mapping[str, bytes], room: Listing) -> list[str] | None:
+    """The traces whose rows are those of the copy; None where another job than the copy's may have written."""
+
+    def here(name: str) -> bytes | None:
+        return path.read_bytes() if (path := directory / name).is_file() else None
+
+    try:
+        then, now = (json.loads(content or b"{}") for content in (here("run.json"), heads.get("run.json")))
+        if not then or any(then.get(name) != now.get(name) for name in JOB):
+            return None
+    except (ValueError, AttributeError):
+        return None
+    steps: dict[str, bool] = {}
+    for name in room:
+        if found := STEP.fullmatch(name):
+            steps[found[1]] = steps.get(found[1], True) and heads.get(name) == here(name)
+    return [top for top, same in steps.items() if same]
 
 
 def _seconds(info: dict[str, Any]) -> float:
@@ -222,8 +273,9 @@ def _in_words(ask: Callable[P, T]) -> Callable[P, T]:
 
 
 @_in_words
-def mirror(url: str, whole: bool = True, tries: int = 3) -> Path:
-    """Bring the copy of a run up to date, of weights only the list; its folder. `whole`: more than run.json."""
+def mirror(url: str, whole: bool = True, tries: int = 3, anew: bool = True) -> Path:
+    """Bring the copy of a run up to date, of weights only the list; its folder. `whole`: more than run.json; `anew`:
+    look at every file of a web server's, and not only at what a run that goes on may have changed."""
     directory, url = _place(url)
     fs, root = _store(url)
     root = root.rstrip("/")
@@ -236,11 +288,19 @@ def mirror(url: str, whole: bool = True, tries: int = 3) -> Path:
             f"{url} has no run.json, so it is not a run; `tracer ls URL` lists those below a folder"
         )
     room = {name: [MOST_JSON, ""] for name in before if HEAD.fullmatch(name) and (whole or name == "run.json")}
+    quick = whole and not anew and fs.protocol == ("http", "https") and before is noted.get("there")
+    if quick:
+        room |= {
+            f"{found[1]}/step/c/{int(found[2]) + 1}": [MOST_JSON, ""] for found in map(STEP.fullmatch, room) if found
+        }
     heads = _fetch(fs, root, room, sorted(room))
-    there, newest = _list(fs, root)
+    still = _unmoved(directory, heads, room) if quick else None
+    there, newest = _list(fs, root, None if still is None else before, still or ())
+    newest = max(newest, noted.get("newest", 0.0)) if quick else newest
     changed = [
         name for name, mark in there.items()
-        if whole and not HEAD.fullmatch(name) and name.split("/")[0] not in WEIGHTS and here.get(name) != mark
+        if whole and not HEAD.fullmatch(name) and name.split("/")[0] not in (*WEIGHTS, *(still or ()))
+        and here.get(name) != mark
     ]  # fmt: skip
     contents = _fetch(fs, root, there, changed)
     torn = bool(set(changed) - set(contents))
@@ -259,7 +319,7 @@ def mirror(url: str, whole: bool = True, tries: int = 3) -> Path:
         if not there.get(name, ["", "?"])[1].endswith("?"):
             here[name] = there[name]
     _write_note(directory, {"url": url, "there": there, "here": here, "newest": newest})
-    return mirror(url, whole, tries - 1) if torn and tries > 1 else directory
+    return mirror(url, whole, tries - 1, anew) if torn and tries > 1 else directory
 
 
 def _write_note(directory: Path, note: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ class Run:
     def refresh(self) -> Run:
         """Fetch what is new of a run that was opened by its URL; one in a folder is read afresh anyway."""
         if url := remote.origin(self.dir):
-            remote.mirror(url)
+            remote.mirror(url, anew=False)
         return self
 
     @property
@@ -329,7 +329,10 @@ def open_run(name: str | Path) -> Run:
 
 
 def list_runs(root: str | Path | None = None) -> list[Run]:
-    """Every readable run below a folder or URL (default: `ROOTS`), newest first; `broken_runs` names the others."""
+    """Every readable run below a folder or URL (default: `ROOTS`), newest first; `broken_runs` names the others.
+
+    A URL that is given is fetched; of those of MANYEYES_RUNS the copies are listed that `tracer ls` or `manyeyes` made.
+    """
     if isinstance(root, str) and remote.is_url(root):
         root, _ = remote.mirror_all(root)
     runs = []

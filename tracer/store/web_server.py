@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
 from typing import Any, TypeVar
@@ -49,9 +49,14 @@ class WebServer(HTTPFileSystem):
 
     ls = sync_wrapper(_ls)
 
-    async def _find(self, path: str, maxdepth: Any = None, withdirs: bool = False, **_: Any) -> dict[str, Any]:
-        """Every file below, with its size and time."""
-        url, pages = path.rstrip("/"), 0
+    async def _find(
+        self, path: str, maxdepth: Any = None, withdirs: bool = False, *, known: Mapping[str, list[str]] | None = None,
+        sure: Mapping[str, tuple[int, str]] | None = None, **_: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Every file below, with its size and time. `known`: for folders that are not to be listed the files in them
+        that are asked for, by their names from here on; of an array's chunks those that follow too. `sure`: size and
+        mark of files that need not be asked for where a folder lists them."""
+        url, pages, known = path.rstrip("/"), 0, known or {}
         folders, files = [f"{url}/"], []
         for _depth in range(DEEPEST):
             pages += len(folders)
@@ -62,9 +67,22 @@ class WebServer(HTTPFileSystem):
             if folders == [f"{url}/"]:
                 found = [one for one in found if one.removeprefix(f"{url}/").rstrip("/") in self.tops]
             files += [one for one in found if not one.endswith("/")]
-            folders = [one for one in found if one.endswith("/")]
-        infos = await _together(self._head(file) for file in files)
-        return {file: info for file, info in zip(files, infos, strict=True) if info is not None}
+            folders = [one for one in found if one.endswith("/") and one.removeprefix(f"{url}/") not in known]
+        kept = {
+            f"{url}/{name}": {"type": "file", "size": size, "ETag": mark} for name, (size, mark) in (sure or {}).items()
+        }
+        every: dict[str, Any] = {file: kept[file] for file in files if file in kept}
+        files = [file for file in files if file not in kept]
+        chunks = {f"{url}/{name}" for names in known.values() for name in names}
+        files += chunks
+        while files:
+            infos = await _together(self._head(file) for file in files)
+            every |= (there := {file: info for file, info in zip(files, infos, strict=True) if info is not None})
+            if len(every) > MOST_PAGES:
+                raise OSError(f"{url} has more than {MOST_PAGES:,} files: more than are asked for one by one")
+            chunks = {_next(file, url) for file in chunks & set(there)} - set(every)
+            files = [file for file in chunks if file]
+        return every
 
     async def _exists(self, path: str, **_: Any) -> bool:
         return await self._head(path) is not None
@@ -121,6 +139,13 @@ class WebServer(HTTPFileSystem):
         if response.status in (401, 403):
             raise PermissionError(f"{url}: {response.status} {response.reason}")
         super()._raise_not_found_for_status(response, url)
+
+
+def _next(file: str, url: str) -> str:
+    """The chunk after this one along the first axis; empty where it is no chunk."""
+    before, is_chunk, after = file.removeprefix(url).partition("/c/")
+    first, slash, rest = after.partition("/")
+    return f"{url}{before}/c/{int(first) + 1}{slash}{rest}" if is_chunk else ""
 
 
 async def _client(**options: Any) -> aiohttp.ClientSession:

@@ -1,7 +1,7 @@
 """The processes that train one model together: who is there, and a way for what each found.
 
-1. Before anything is sent, all say through the rendezvous store that they are there (`agree`): nobody waits for a
-   process in which nobody called `tracer.watch`, nor for a stage of a pipeline, which gets there later.
+1. Before anything is sent, all say through the rendezvous store that they are there (`absent`): nobody waits for long
+   for a process in which nobody called `tracer.watch`, nor for a stage of a pipeline, which gets there later.
 2. Every process measures the same kept sequences, those of rank 0, in step: where weights are sharded (FSDP) no process
    can run the model by itself. Heads that are split (tensor parallel) are put side by side again.
 3. Once a record, one all-gather of one vector, of which `gathering` makes one record. Rank 0 writes.
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Mapping
@@ -23,11 +24,12 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from tracer.tracking.tracking import say
 from tracer.watching.pipelines import in_stage
 from tracer.watching.refusals import CannotWatch
 
-PATIENCE = timedelta(seconds=60)
-"""How long rank 0 waits for the others to say that they are there."""
+PATIENCE, SOON = timedelta(seconds=60), timedelta(seconds=5)
+"""How long a process waits for the others to say that they are there, and after what it says that it does."""
 _COUNT = itertools.count()
 
 
@@ -52,67 +54,75 @@ class Ranks:
         """Which part of the heads this process has."""
         return self.split.index(self.rank) if self.rank in self.split else 0
 
-    def agree(self, what: str) -> bool:
-        """Have all processes come here? What rank 0 found, for all alike."""
+    def absent(self, what: str) -> list[int]:
+        """The ranks that have not come here within PATIENCE: the same answer in all that have, the first one given."""
         if self.world == 1:
-            return True
-        store, key = dist.distributed_c10d._get_default_store(), f"{self._name}/{what}"
-        store.set(f"{key}/{self.rank}", "here")
-        if self.rank == 0:
-            try:
-                store.wait([f"{key}/{rank}" for rank in range(self.world)], PATIENCE)
-                answer = "all"
-            except RuntimeError:  # what the store raises when time is up
-                answer = "some"
-            store.set(f"{key}/answer", answer)
-        store.wait([f"{key}/answer"], 2 * PATIENCE)
-        return store.get(f"{key}/answer") == b"all"
+            return []
+        store = dist.distributed_c10d._get_default_store()
+        keys = [f"{self._name}/{what}/{rank}" for rank in range(self.world)]
+        if not store.check([keys[self.rank]]):
+            store.set(keys[self.rank], "here")
+
+        def missing() -> list[int]:
+            return [] if store.check(keys) else [rank for rank, key in enumerate(keys) if not store.check([key])]
+
+        for patience in (SOON, PATIENCE - SOON):
+            with contextlib.suppress(RuntimeError):  # what the store raises when time is up
+                store.wait(keys, patience)
+            if not (waited_for := missing()):
+                break
+            if what == "watches" and patience == SOON:
+                say(
+                    f"manyeyes waits {PATIENCE.total_seconds():g} s at most for {_named(waited_for)}, where "
+                    "tracer.watch has not been called yet: call it in every process, before the first pass"
+                )
+        return json.loads(store.compare_set(f"{self._name}/{what}/absent", "", json.dumps(missing())))
 
     def meet(self, model: nn.Module) -> str | None:
         """Find out, at the model's first call, who records together; why this process records nothing, if so."""
-        if self._stages() or self._join():
+        absent = self.absent("watches")
+        if self._stages(absent):
             return None
-        if self.rank:
-            return "tracer.watch was called in the process of rank 0 and not in all: that one records"
-        if sharded(model):
+        lacking = f"{_named(absent)} did not call tracer.watch before the first pass"
+        if not absent and (absent := self.absent("join")):
+            lacking = f"{_named(absent)} did not call the model that tracer.watch was given there"
+        if absent and sharded(model):
             raise CannotWatch(
-                "its weights are sharded over processes, so no process can run it by itself: call tracer.watch in "
-                "every process"
+                f"its weights are sharded over processes, so no process can run it by itself, and {lacking}: every "
+                "process has to"
             )
+        if absent:
+            first = min(set(range(self.world)) - set(absent))
+            if self.rank != first:
+                return f"{lacking}, so rank {first} records alone"
+            self._alone()
+        elif self.world > 1:  # a way of our own beside that of the training
+            self._group = dist.new_group(backend="gloo")
         return None
 
-    def _join(self) -> bool:
-        """Open a way of our own beside that of the training, once; False where this process is left alone."""
-        if self.world == 1 or not self.agree("join"):
-            self.world = 1
-            return False
-        self._group = dist.new_group(backend="gloo")
-        return True
-
-    def _stages(self) -> bool:
+    def _stages(self, absent: list[int]) -> bool:
         """Has each process a module of its own, and a run of its own? Then each records alone, from now on.
 
-        ValueError where they have different modules and one run. It is told when `tracer.watch` is called, since in a
-        pipeline no stage comes to its first pass before the one in front of it has left it.
+        ValueError where they have different modules and one run. What a process has is told when `tracer.watch` is
+        called, since in a pipeline no stage comes to its first pass before the one in front of it has left it.
         """
         if self.world == 1:
             return False
-        store, stage = dist.distributed_c10d._get_default_store(), in_stage()
-        keys = [f"{self._name}/watches/{rank}" for rank in range(self.world)]
-        try:
-            store.wait(keys, PATIENCE)
-            folders, modules = zip(*(json.loads(store.get(key)) for key in keys), strict=True)
-        except RuntimeError:  # what the store raises when time is up
-            folders, modules = [], []
-        if not stage and all(module == modules[0] for module in modules):
+        store = dist.distributed_c10d._get_default_store()
+        there = [f"{self._name}/watches/{rank}" for rank in range(self.world) if rank not in absent]
+        folders, modules = zip(*(json.loads(store.get(key)) for key in there), strict=True)
+        if not in_stage() and all(module == modules[0] for module in modules):
             return False
         if len(set(folders)) < len(folders):
             raise CannotWatch(
                 "each process watches another module, as stages of a pipeline do, and a stage knows its own layers "
                 'only: give each a run of its own, tracer.watch(stage, run=f"my-run-{rank}")'
             )
-        self.world, self.rank, self.split = 1, 0, [0]
+        self._alone()
         return True
+
+    def _alone(self) -> None:
+        self.world, self.rank, self.split = 1, 0, [0]
 
     def leave(self) -> None:
         if self._group is not None and dist.is_initialized():
@@ -138,6 +148,10 @@ class Ranks:
         ends = np.cumsum([x.size for x in given.values()])[:-1]
         cut = [zip(given.items(), np.split(one.numpy(), ends), strict=True) for one in theirs]
         return [{name: part.reshape(x.shape) for (name, x), part in one} for one in cut]
+
+
+def _named(ranks: list[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def side_by_side(every: list[dict[str, np.ndarray]]) -> np.ndarray:

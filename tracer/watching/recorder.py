@@ -170,7 +170,7 @@ class LoopRecorder:
         """Measure the last state, commit everything, let go of the model. Also called when the program ends."""
         with self._safely():
             if self.off is None and self.probing is not None:
-                together = self.ranks.world == 1 or error is None and self.ranks.agree("close")
+                together = self.ranks.world == 1 or error is None and not self.ranks.absent("close")
                 if error is None and together:
                     if self._row is None:
                         self._measure(last=True)

@@ -1,4 +1,4 @@
-"""Starts the command line in several processes, as a launcher does; `accelerate launch --cpu` starts only one."""
+"""Starts the command line, or a program, in several processes, as a launcher does; Accelerate's `--cpu` starts one."""
 
 import os
 import subprocess
@@ -10,14 +10,14 @@ from tests import children
 ROOT = Path(__file__).parent.parent
 
 
-def launch(world: int, port: int, *args: str) -> list[str]:
-    """What each of `world` processes printed, once all have ended well."""
+def launch(world: int, port: int, *args: str, program: tuple[str, ...] = ("-m", "tracer")) -> list[str]:
+    """What each of `world` processes of Python printed, once all have ended well."""
     processes = []
     for rank in range(world):
         env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         processes.append(
             children.start(
-                [sys.executable, "-m", "tracer", *args], cwd=ROOT, text=True,
+                [sys.executable, *program, *args], cwd=ROOT, text=True,
                 env={**os.environ, **{name: str(value) for name, value in env.items()}},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )

@@ -27,6 +27,7 @@ from torch import Tensor
 from tracer import data
 from tracer.analysis.eval_sequences import batches
 from tracer.analysis.max_activating import LOGITS
+from tracer.analysis.turns import Turns
 from tracer.data.corpora import documents
 from tracer.heads.call import AttentionCall, row_block
 from tracer.huggingface.any_model import any_model
@@ -47,6 +48,7 @@ AT_ONCE = 2**12
 SAVE_EVERY = 32
 """Batches between two savings of a survey that is kept in a run."""
 FIELDS = ("row", "query", "key", "score", "first")
+SUMS = ("n_looks", "entropy", "sink", "sharpest", "mass")
 Progress = Callable[[int, int], None]
 Corpus = str | Path | Iterable[str] | Int[Tensor, "row pos"]
 
@@ -62,7 +64,8 @@ def survey(
     `corpus`: a file, a folder or a name as in `DataConfig.corpus`; texts; rows of tokens [row pos]; None: the run's own
     held-out text. `tokens`: how many are read; `length`: of a row, at most the context. A run keeps the survey beside
     its weights, saves it while it grows, and goes on where it ended; `progress` is given (tokens read, to read), and
-    `stop` is asked after each batch. ValueError for a corpus that cannot be read, or that `budget_mb` cannot hold.
+    `stop` is asked after each batch. Processes that a launcher started (`accelerate launch`) and that all call it share
+    the rows, and all return the same. ValueError for a corpus that cannot be read, or that `budget_mb` cannot hold.
 
     On [layer, head]: `entropy` (nats), `sink` (share of the first token), `sharpest` (largest share of another token
     than itself and the first), `n_looks`; [.., distance]: `mass`, share of attention 0, 1, 2, 3-4, 5-8, ... back;
@@ -83,21 +86,48 @@ def survey(
         found, words = kept
     first, n = int(found["done"][0]), rows.shape[1]
     at_once = max(1, min(AT_ONCE, LOGITS // model.d_vocab) // n)
+    turns = Turns()
+    mine = found if turns.alone else _empty((model.n_layers, model.n_heads), rows.numpy())
+    """What this process read since all put theirs together."""
+    done = first
     try:
-        for batch, begin in enumerate(range(first, len(rows), at_once), 1):
-            if stop():
+        for batch, begin in enumerate(range(first, len(rows), at_once * turns.world), 1):
+            if turns.any(stop()):
                 break
-            part = rows[begin : begin + at_once]
-            _scan(model, part, begin, found)
-            found["done"][0] = begin + len(part)
+            here = begin + at_once * turns.rank
+            if here < len(rows):
+                _scan(model, rows[here : here + at_once], here, mine)
+            done = min(len(rows), begin + at_once * turns.world)
+            if turns.alone:
+                found["done"][0] = done
             if run is not None and batch % SAVE_EVERY == 0:
-                write_survey(run.dir, name, found, words)
-            if progress is not None:
-                progress(int(found["done"][0]) * n, rows.numel())
-    finally:  # also when it is interrupted: what was read is kept
-        if run is not None and int(found["done"][0]) > first:
+                _gather(turns, found, mine, done)
+                if turns.rank == 0:
+                    write_survey(run.dir, name, found, words)
+            if progress is not None and turns.rank == 0:
+                progress(done * n, rows.numel())
+        _gather(turns, found, mine, done)
+    finally:  # also when it is interrupted: what was read, and of several processes put together, is kept
+        if run is not None and turns.rank == 0 and int(found["done"][0]) > first:
             write_survey(run.dir, name, found, words)
     return _dataset(found, words)
+
+
+def _gather(turns: Turns, found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> None:
+    """Put what each process read into what all found, in every process; each then begins anew."""
+    if turns.alone:
+        return
+    for part in turns.all(mine):
+        for name in SUMS:
+            found[name] += part[name]
+        flat, new = ({name: x.reshape(-1, x.shape[-1]) for name, x in one.items() if x.ndim == 3}
+                     for one in (found, part))  # fmt: skip
+        of_kind = {kind: {field: new[f"{field}_{kind}"] for field in FIELDS} for kind in ("strongest", "kept")}
+        _keep(flat, "strongest", of_kind["strongest"], flat["score_strongest"], new["score_strongest"])
+        flat["lot"][...] = _keep(flat, "kept", of_kind["kept"], -flat["lot"], -new["lot"]) * -1
+    found["done"][0] = done
+    for name, nothing in _empty(found["entropy"].shape, found["tokens"]).items():
+        mine[name][...] = nothing
 
 
 def kept_survey(run: Run, step: int) -> xr.Dataset | None:
@@ -167,7 +197,7 @@ def _empty(shape: tuple[int, int], rows: Int[np.ndarray, "row pos"]) -> dict[str
     """Nothing read yet: all arrays of [layer head], in their final size."""
     kept = {f"{field}_{kind}": (np.full((*shape, size), -1, kind_of(field)))
             for kind, size in (("kept", KEPT), ("strongest", STRONGEST)) for field in FIELDS}  # fmt: skip
-    sums = {name: np.zeros(shape) for name in ("n_looks", "entropy", "sink", "sharpest")}
+    sums = {name: np.zeros(shape) for name in SUMS if name != "mass"}
     return {
         **sums, **kept, "mass": np.zeros((*shape, bin_of(rows.shape[1] - 1) + 1)),
         "lot": np.full((*shape, KEPT), np.inf, np.float32), "tokens": rows.astype(np.int32),

@@ -138,7 +138,8 @@ def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
 
 def _draw_moves(found: Answer) -> None:
     st.markdown("**What the cell moves**")
-    raised, lowered = ([(visible(token), theme.signed(value)) for token, value in side]
+    precise = theme.digits((value for _, value in (*found.raised, *found.lowered)), 3)
+    raised, lowered = ([(visible(token), theme.signed(value, precise)) for token, value in side]
                        for side in (found.raised, found.lowered))  # fmt: skip
     columns = {
         "raises": [token for token, _ in raised], "by": [value for _, value in raised],
@@ -147,8 +148,9 @@ def _draw_moves(found: Answer) -> None:
     table(columns, key="why_logits", alt="Tokens whose logits this cell raises and lowers most")
     st.caption("Logits of the next token, straight from this cell; what later parts make of it is not in it.")
     if found.readers:
+        precise = theme.digits((100 * share for *_, share in found.readers), 0)
         readers = ", ".join(
-            f"{theme.head_label(*head)}'s {INPUTS[into]} ({share:.0%})" for head, into, share in found.readers
+            f"{theme.head_label(*head)}'s {INPUTS[into]} ({share:.{precise}%})" for head, into, share in found.readers
         )
         st.caption(f"Later heads that read it here, by its share of what they read: {readers}.")
 

@@ -57,7 +57,10 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
 def amounts(values: Sequence[float]) -> Any:
     """A column of bars that begin at zero, or at the least of values below it."""
     return st.column_config.ProgressColumn(
-        format=f"%.{theme.digits(values)}f", min_value=min([0.0, *values]), max_value=max([1e-9, *values]), width="small"
+        format=f"%.{theme.digits(values)}f",
+        min_value=min([0.0, *values]),
+        max_value=max([1e-9, *values]),
+        width="small",
     )
 
 

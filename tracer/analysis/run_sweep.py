@@ -20,7 +20,7 @@ from tracer.ablate import DRAWS, MODES, sweep
 from tracer.analysis.eval_sequences import MORE, Batches, batches
 from tracer.model.protocol import device_of
 from tracer.store import EffectsWriter, Run, open_run
-from tracer.training.interrupts import any_process, interrupts
+from tracer.training.interrupts import any_process, interrupts, processes
 from tracer.training.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -54,13 +54,12 @@ def sweep_run(
     raises KeyboardInterrupt; called again, this goes on after the last mode of a snapshot that was whole.
     Processes give the numbers of one process when each uses as many threads.
     """
-    from accelerate import PartialState
     from accelerate.utils import broadcast_object_list, gather_object
 
     run = run if isinstance(run, Run) else open_run(run)
     modes, wanted = _modes(modes), _steps(run, steps)
     keep_freed_memory()  # a quarter of the time of a small model's sweep
-    state, found = PartialState(cpu=not _gpu()), batches(run)
+    state, found = processes(), batches(run)
     with ExitStack() as stack:
         writer = None
         if state.is_main_process:
@@ -92,11 +91,8 @@ def sweep_run(
 
                 rows: list[Row | None] = []
                 try:
-                    if mode in missing:
-                        layers = range(model.n_layers)[part::parts]
-                        rows = (
-                            [(step, _effect(model, layers, mode, found, draws, frozen, seed, heard))] if layers else []
-                        )
+                    if mode in missing and (layers := range(model.n_layers)[part::parts]):
+                        rows = [(step, _effect(model, layers, mode, found, draws, frozen, seed, heard))]
                 except _Stopped:
                     rows = [None]
                 rows = gather_object(rows)
@@ -122,8 +118,6 @@ def _effect(
 ) -> np.ndarray:  # fmt: skip
     """effect[probe layer head] of some layers of one snapshot, nan in the others; `heard` is told the share done."""
     effects, probes = [], found.sequences()
-    if not layers:
-        return np.full((len(probes), model.n_layers, model.n_heads), np.nan)
     device = device_of(model)
     for i, (name, tokens, where) in enumerate(probes):
         effects.append(sweep(
@@ -184,9 +178,3 @@ def _attrs(draws: int, seed: int, found: Batches) -> dict[str, Any]:
         "mean_of": f"{MORE} times as many sequences",
         "n_sequences": {name: len(tokens) for name, tokens, _ in found.sequences()},
     }  # fmt: skip
-
-
-def _gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()

@@ -27,7 +27,6 @@ from torch import Tensor
 from tracer import data
 from tracer.analysis.eval_sequences import batches
 from tracer.analysis.max_activating import LOGITS
-from tracer.analysis.turns import Turns
 from tracer.data.corpora import documents
 from tracer.heads.call import AttentionCall, row_block
 from tracer.huggingface.any_model import any_model
@@ -35,6 +34,7 @@ from tracer.interventions.edits import visiting
 from tracer.model.protocol import HeadModel, check_vocabulary, device_of
 from tracer.store import Run
 from tracer.store.surveys import newest_survey, read_survey, write_survey
+from tracer.training.interrupts import any_process, processes
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -86,38 +86,41 @@ def survey(
         found, words = kept
     first, n = int(found["done"][0]), rows.shape[1]
     at_once = max(1, min(AT_ONCE, LOGITS // model.d_vocab) // n)
-    turns = Turns()
-    mine = found if turns.alone else _empty((model.n_layers, model.n_heads), rows.numpy())
+    state = processes()
+    rank, world = state.process_index, state.num_processes
+    mine = found if world == 1 else _empty((model.n_layers, model.n_heads), rows.numpy())
     """What this process read since all put theirs together."""
     done = first
     try:
-        for batch, begin in enumerate(range(first, len(rows), at_once * turns.world), 1):
-            if turns.any(stop()):
+        for batch, begin in enumerate(range(first, len(rows), at_once * world), 1):
+            if any_process(stop()):
                 break
-            here = begin + at_once * turns.rank
+            here = begin + at_once * rank
             if here < len(rows):
                 _scan(model, rows[here : here + at_once], here, mine)
-            done = min(len(rows), begin + at_once * turns.world)
-            if turns.alone:
-                found["done"][0] = done
-            if run is not None and batch % SAVE_EVERY == 0:
-                _gather(turns, found, mine, done)
-                if turns.rank == 0:
-                    write_survey(run.dir, name, found, words)
-            if progress is not None and turns.rank == 0:
+            done = min(len(rows), begin + at_once * world)
+            save = batch % SAVE_EVERY == 0
+            if save or world == 1:
+                _gather(found, mine, done)
+            if save and run is not None and rank == 0:
+                write_survey(run.dir, name, found, words)
+            if progress is not None and rank == 0:
                 progress(done * n, rows.numel())
-        _gather(turns, found, mine, done)
+        _gather(found, mine, done)
     finally:  # also when it is interrupted: what was read, and of several processes put together, is kept
-        if run is not None and turns.rank == 0 and int(found["done"][0]) > first:
+        if run is not None and rank == 0 and int(found["done"][0]) > first:
             write_survey(run.dir, name, found, words)
     return _dataset(found, words)
 
 
-def _gather(turns: Turns, found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> None:
+def _gather(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> None:
     """Put what each process read into what all found, in every process; each then begins anew."""
-    if turns.alone:
+    found["done"][0] = done
+    if mine is found:
         return
-    for part in turns.all(mine):
+    from accelerate.utils import gather_object
+
+    for part in gather_object([mine]):
         for name in SUMS:
             found[name] += part[name]
         flat, new = ({name: x.reshape(-1, x.shape[-1]) for name, x in one.items() if x.ndim == 3}
@@ -125,7 +128,6 @@ def _gather(turns: Turns, found: dict[str, np.ndarray], mine: dict[str, np.ndarr
         of_kind = {kind: {field: new[f"{field}_{kind}"] for field in FIELDS} for kind in ("strongest", "kept")}
         _keep(flat, "strongest", of_kind["strongest"], flat["score_strongest"], new["score_strongest"])
         flat["lot"][...] = _keep(flat, "kept", of_kind["kept"], -flat["lot"], -new["lot"]) * -1
-    found["done"][0] = done
     for name, nothing in _empty(found["entropy"].shape, found["tokens"]).items():
         mine[name][...] = nothing
 

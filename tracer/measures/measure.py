@@ -10,9 +10,9 @@ from typing import Literal
 from tracer.measures.setting import Setting
 
 SE = "_se"
+"""Ends the name of a variable's standard error, over the sequences that it is a mean of."""
 SEQUENCES = "sequences"
 """The attribute of a standard error in a trace: of how many sequences it is."""
-"""Ends the name of a variable's standard error, over the sequences that it is a mean of."""
 HEAD = ("step", "layer", "head")
 PARAM = ("step", "param")
 HEAD_MATRIX = ("step", "layer", "head", "matrix")

@@ -6,9 +6,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
 
 
 @contextmanager
@@ -29,6 +32,13 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def processes() -> PartialState:
+    """Those that a launcher started together, or this one alone."""
+    from accelerate import PartialState
+
+    return PartialState(cpu=not torch.cuda.is_available())
 
 
 def any_process(asked: bool) -> bool:

@@ -293,7 +293,7 @@ class Probing:
             strings.append(self.words.strings(ids[:width]) if ids else [str(j) for j in range(width)])
         return layout(
             heads, self.params, prompts, tokens, strings, scalars=SCALARS,
-            unsure={name: self.inputs.batch or 0 if name in TEXT_MEASURES else PROBE_ROWS for name in UNSURE},
+            unsure={name: (self.inputs.batch or 0) if name in TEXT_MEASURES else PROBE_ROWS for name in UNSURE},
             attrs=lambda name: attrs(name, self.facts["kind"]), tokens_are="the kept sequences",
         )  # fmt: skip
 

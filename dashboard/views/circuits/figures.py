@@ -39,7 +39,7 @@ def spectrum(values: np.ndarray, *, dark: bool = False) -> go.Figure:
         )
     )  # fmt: skip
     figure.update_layout(
-        template=theme.plotly_template(dark), height=300, margin={"l": 60, "r": 60, "t": 24, "b": 24},
+        template=theme.plotly_template(dark), height=300, margin={"l": 84, "r": 60, "t": 24, "b": 24},
         polar={
             "bgcolor": "rgba(0,0,0,0)",
             "angularaxis": {**quiet, "tickvals": [0, 90, 180, 270], "ticks": "",

@@ -49,8 +49,9 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
             st.text(str(error))
         return
     query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)  # as text: a token is whatever somebody typed
+    share = found.score.attrs["pattern"]
     with near, st.container(key="why_said"):
-        st.text(f"{label} gives {found.score.attrs['pattern']:.0%} of the attention of {query} to {key}. "
+        st.text(f"{label} gives {share:.{theme.digits([100 * share], 0)}%} of the attention of {query} to {key}. "
                 f"{found.reason.sentence}")  # fmt: skip
         st.markdown("[Who wrote its query and its key, and what it moves](#why)")
     with st.container(key="why_cell"):

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+import xarray as xr
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 
 import tracer
 from tests.watching.loops import batches
+from tests.watching.many import Model
+from tracer.store import open_run
 
 
 class NoAttention(nn.Module):
@@ -96,16 +100,38 @@ def test_trouble_is_one_warning_and_the_training_goes_on(
         warnings.warn(texts[0], RuntimeWarning, stacklevel=1)
 
 
-def test_sharded_weights_without_attention_are_told(here: Path, tmp_path: Path) -> None:
-    from torch.distributed.fsdp import fully_shard
-
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Any]:
+    """A mesh of this one process."""
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/sync", rank=0, world_size=1)
-    try:
-        model: Any = nn.Linear(4, 4)
-        fully_shard(model, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
-        recorder = tracer.watch(model, run="sharded")
-        with pytest.warns(RuntimeWarning, match="sharded over processes"):
-            model(torch.zeros(2, 4))
-        assert recorder.off is not None
-    finally:
-        dist.destroy_process_group()
+    yield dist.device_mesh.init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_sharded_weights_without_attention_are_told(here: Path, alone: Any) -> None:
+    model: Any = nn.Linear(4, 4)
+    fully_shard(model, mesh=alone)
+    recorder = tracer.watch(model, run="sharded")
+    with pytest.warns(RuntimeWarning, match="no attention was seen in this FSDPLinear"):
+        model(torch.zeros(2, 4))
+    assert recorder.off is not None
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_weights_sharded_over_one_process_are_recorded(here: Path, alone: Any) -> None:
+    found = []
+    for name in ("plain", "sharded"):
+        torch.manual_seed(0)
+        model: Any = Model()
+        if name == "sharded":
+            fully_shard(model, mesh=alone)
+        recorder = tracer.watch(model, run=name, every=1)
+        ids = torch.randint(0, 20, (8, 17), generator=torch.Generator().manual_seed(1))
+        loss = model(ids[:, :-1], ids[:, 1:])[1]
+        loss.backward()
+        recorder.step(loss)
+        recorder.close()
+        assert recorder.off is None
+        found.append(open_run(name).trace[["entropy", "induction", "grad_norm", "weight_norm", "train_loss"]])
+    assert found[0]["entropy"].notnull().any()
+    xr.testing.assert_equal(*found)

@@ -1,6 +1,6 @@
-"""One of two processes, of which only one calls `tracer.watch`: `python absent.py RANK FOLDER`, by test_many.py."""
+"""One of two processes, of which at first only one calls `tracer.watch`, then both, then the other one:
+`python absent.py RANK FOLDER`, by test_many.py."""
 
-import itertools
 import json
 import sys
 import warnings
@@ -18,18 +18,19 @@ PATIENCE = 1.0
 
 
 def main(rank: int, folder: Path) -> None:
-    ranks.PATIENCE, ranks.SOON = timedelta(seconds=PATIENCE), timedelta(seconds=0.2)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     told = {}
-    for i, (layout, watching) in enumerate((("ddp", 0), ("ddp", 1), ("fsdp2", 1))):
-        ranks._COUNT = itertools.count(i)  # as if each were a job of its own
+    for layout, watching in (("ddp", (0,)), ("ddp", (0, 1)), ("ddp", (1,)), ("fsdp2", (1,)), ("fsdp2", (0, 1))):
+        patience = PATIENCE if len(watching) < 2 else 120  # who is expected may be slow
+        ranks.PATIENCE, ranks.SOON = timedelta(seconds=patience), timedelta(seconds=patience / 5)
         model, _ = laid_out(layout, Model(), 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         dist.barrier()
-        name = f"{layout}-{watching}"
+        name = "-".join((layout, *map(str, watching)))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            recorder = tracer.watch(model, run=folder / name, every=1) if rank == watching else None
+            recorder = tracer.watch(model, run=folder / name, every=1) if rank in watching else None
+            dist.barrier()
             for _ in range(2):
                 ids = torch.randint(0, 20, (8, 17))
                 loss = model(ids[:, :-1], ids[:, 1:])[1]

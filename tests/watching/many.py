@@ -1,5 +1,6 @@
-"""One process of a training that several share: `python many.py LAYOUT RANK WORLD FOLDER`; launched by test_many.py."""
+"""One process of trainings that several share: `python many.py RANK WORLD FOLDER LAYOUT ...`; by test_many.py."""
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 import tracer
 
@@ -51,6 +53,7 @@ class Model(nn.Module):
 
 def laid_out(layout: str, model: nn.Module, world: int) -> tuple[Any, int]:
     """The model as this layout has it, and into how many parts a batch is cut."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -64,9 +67,9 @@ def laid_out(layout: str, model: nn.Module, world: int) -> tuple[Any, int]:
             fully_shard(block, mesh=mesh, **options)
         return fully_shard(model, mesh=mesh, **options)
 
-    if layout == "one":
+    if layout.startswith("one"):
         return model, 1
-    if layout == "ddp":
+    if layout.startswith("ddp"):
         return nn.parallel.DistributedDataParallel(model), world
     if layout == "fsdp1":
         mine = FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
@@ -84,11 +87,32 @@ def laid_out(layout: str, model: nn.Module, world: int) -> tuple[Any, int]:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     if layout == "fsdp2 bf16":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if layout == "fsdp2 compiled":
+        for block in model.blocks:  # type: ignore[union-attr]
+            block.compile(backend="aot_eager")
+    if layout == "fsdp2 checkpointed":
+        for i, block in enumerate(model.blocks):  # type: ignore[arg-type]
+            model.blocks[i] = checkpoint_wrapper(block)  # type: ignore[index]
     return fsdp(mesh, **options), world
 
 
-def main(layout: str, rank: int, world: int, folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/{layout}-{world}-meet", rank=rank, world_size=world)
+def summed_over_ranks(model: Any, now: bool) -> contextlib.AbstractContextManager[None]:
+    """Gradients of a part of a batch; `now`, where it is the last one."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(now)
+    return contextlib.nullcontext() if now or not hasattr(model, "no_sync") else model.no_sync()
+
+
+def main(rank: int, world: int, folder: Path, layouts: list[str]) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{world}", rank=rank, world_size=world)
+    for layout in layouts:
+        train(layout, rank, world, folder)
+    dist.destroy_process_group()
+
+
+def train(layout: str, rank: int, world: int, folder: Path) -> None:
+    """Twice: as it is, and recorded."""
+    passes = 2 if "accumulated" in layout else 1
     for recorded in (False, True):
         model, parts = laid_out(layout, Model(), world)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
@@ -99,30 +123,33 @@ def main(layout: str, rank: int, world: int, folder: Path) -> None:
         generator = torch.Generator().manual_seed(3)
         losses, largest = [], []
         for _ in range(STEPS):
-            batch = torch.randint(0, 20, (ROWS, 17), generator=generator)
-            mine = batch.chunk(parts)[rank * parts // world]
+            batch = torch.randint(0, 20, (ROWS * passes, 17), generator=generator)
+            mine = batch.chunk(parts)[rank * parts // world].chunk(passes)
             optimizer.zero_grad()
-            loss = model(mine[:, :-1], mine[:, 1:])[1]
-            loss.backward()
+            loss = torch.tensor(0.0)
+            for i, rows in enumerate(mine):
+                with summed_over_ranks(model, i + 1 == len(mine)):
+                    part = model(rows[:, :-1], rows[:, 1:])[1] / len(mine)
+                    part.backward()
+                loss = loss + part.detach()
             for p in model.parameters():  # clipped by hand: torch cannot take norms of layouts that are mixed
                 if p.grad is not None:
                     p.grad.mul_(0.5)
             optimizer.step()
-            losses.append(loss.detach())
+            losses.append(loss)
             if recorder is not None:
                 recorder.step(loss)
                 largest.append(recorder.max_logits)
         if recorder is not None:
             recorder.close()
             assert recorder.off is None, recorder.off
-            assert largest[-1] is not None and recorder.last
+            assert recorder.last and (largest[-1] is None) == ("compiled" in layout) == bool(recorder.max_logits_unseen)
         torch.save(torch.stack(losses), folder / f"{layout}-{world}-{rank}-{recorded}.pt")
-        if recorded and rank == 0:
+        if recorded and rank == 0 and largest[-1] is not None:
             torch.save(torch.stack(largest), folder / f"{layout}-{world}-largest.pt")  # type: ignore[arg-type]
         dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

@@ -2,33 +2,45 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from tests import children
 from tests.watching.many import Model
-from tracer.store import open_run
+from tracer.store import Run, open_run
 from tracer.watching.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
+LAYOUTS = {
+    1: ["one", "one accumulated"],
+    2: [
+        "ddp", "ddp accumulated", "fsdp1", "fsdp2 offload", "fsdp2 bf16", "fsdp2 checkpointed", "fsdp2 accumulated",
+        "tp", "fsdp2 compiled",  # the last, since nothing looks into passes of a program that compiles
+    ],
+    4: ["fsdp2", "fsdp2+tp"],
+}  # fmt: skip
 NOT_BY_HEAD = ("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio", "step_ms")
-
-
-def launch(layout: str, world: int, folder: Path) -> Path:
-    """The run that these processes recorded, once all have ended well."""
-    end_well("many.py", [[layout, str(rank), str(world), str(folder)] for rank in range(world)])
-    return folder / f"{layout}-{world}".replace(" ", "-")
 
 
 def end_well(script: str, arguments: list[list[str]]) -> None:
     """A process for each list of arguments."""
+    codes, outputs = ended(script, arguments)
+    assert set(codes) == {0}, outputs
+
+
+def ended(script: str, arguments: list[list[str]]) -> tuple[list[int], list[str]]:
+    """A process for each list of arguments: how each ended, and what it printed."""
     processes = [
         children.start(
             [sys.executable, "-W", "ignore::RuntimeWarning", str(Path(__file__).with_name(script)), *given],
@@ -38,36 +50,76 @@ def end_well(script: str, arguments: list[list[str]]) -> None:
         for given in arguments
     ]  # fmt: skip
     outputs = [process.communicate(timeout=500)[0] for process in processes]
-    assert {process.returncode for process in processes} == {0}, outputs
+    return [process.returncode for process in processes], outputs
+
+
+def run_of(recorded: Callable[[int], Path], layout: str, world: int) -> Run:
+    return open_run(recorded(world) / f"{layout}-{world}".replace(" ", "-"))
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return launch("one", 1, tmp_path_factory.mktemp("one"))
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """The folder of what so many processes recorded: every layout for them, one after the other."""
+
+    @cache
+    def made(world: int) -> tuple[Path, list[int], list[str]]:
+        folder = tmp_path_factory.mktemp(f"world-{world}")
+        ranks = [[str(rank), str(world), str(folder), *LAYOUTS[world]] for rank in range(world)]
+        return folder, *ended("many.py", ranks)
+
+    def folder(world: int) -> Path:
+        made_there, codes, outputs = made(world)
+        assert set(codes) == {0}, outputs
+        return made_there
+
+    return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("layout", "world"),
-    [("ddp", 2), ("fsdp1", 2), ("fsdp2", 4), ("fsdp2 offload", 2), ("fsdp2 bf16", 2), ("tp", 2), ("fsdp2+tp", 4)],
-)
-def test_several_processes_record_what_one_does(tmp_path: Path, one: Path, layout: str, world: int) -> None:
-    run, alone = open_run(launch(layout, world, tmp_path)), open_run(one)
+@pytest.mark.parametrize(("world", "layout"), [(world, layout) for world in (2, 4) for layout in LAYOUTS[world]])
+def test_several_processes_record_what_one_does(recorded: Callable[[int], Path], world: int, layout: str) -> None:
+    single = "one accumulated" if "accumulated" in layout else "one"
+    here, name = recorded(world), f"{layout}-{world}"
+    run, alone = run_of(recorded, layout, world), run_of(recorded, single, 1)
     for rank in range(world):  # the losses of each process are those of a training that nobody records
-        plain, recorded = (torch.load(tmp_path / f"{layout}-{world}-{rank}-{who}.pt") for who in (False, True))
-        assert torch.equal(plain, recorded)
+        plain, recorded = (torch.load(here / f"{name}-{rank}-{who}.pt") for who in (False, True))
+        assert torch.equal(unwatched, watched)
     assert run.status == "finished" and run.meta["processes"] == world and run.meta["layers"] == alone.meta["layers"]
     found, expected = run.trace.load(), alone.trace.load()
     assert found["step"].values.tolist() == expected["step"].values.tolist() == [0, 1, 2, 4, 6]
     near: dict[str, Any] = {"rtol": 2e-2, "atol": 1e-2} if layout == "fsdp2 bf16" else {"rtol": 1e-3, "atol": 1e-4}
-    unseen = {"grad_norm", "clip_factor"} if layout == "fsdp1" else set()  # its gradients come by no hook
-    for name in set(expected.data_vars) - {*unseen, *(NOT_BY_HEAD if layout != "ddp" else ["step_ms"])}:
+    unseen = {"step_ms"} if layout.startswith("ddp") else {*NOT_BY_HEAD}
+    unseen |= {"fsdp1": {"grad_norm", "clip_factor"}, "fsdp2 compiled": {"max_logit"}}.get(layout, set())
+    for name in set(expected.data_vars) - unseen:  # FSDP1's gradients come by no hook
         np.testing.assert_allclose(found[name], expected[name], err_msg=name, **near)
     assert run.updates is not None and alone.updates is not None
     np.testing.assert_allclose(run.updates["train_loss"], alone.updates["train_loss"], **near)
-    largest = [torch.load(folder / f"{name}-largest.pt") for folder, name in ((tmp_path, f"{layout}-{world}"),
-                                                                           (one.parent, "one-1"))]  # fmt: skip
-    torch.testing.assert_close(*largest, **near)
+    largest = [recorded(1) / f"{single}-1-largest.pt", here / f"{name}-largest.pt"]
+    if layout == "fsdp2 compiled":  # nothing looks into what is compiled: of the kept sequences alone
+        assert not largest[1].exists() and (found["max_logit"] <= expected["max_logit"] + 1e-4).all()
+    else:
+        torch.testing.assert_close(*map(torch.load, largest), **near)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dies", "world"), [(0, 4), (1, 1)])
+def test_a_process_dies_and_another_number_of_them_goes_on(
+    tmp_path: Path, recorded: Callable[[int], Path], dies: int, world: int
+) -> None:
+    codes, outputs = ended("dying.py", [["begin", str(rank), "2", str(dies), str(tmp_path)] for rank in range(2)])
+    assert codes[dies] == -signal.SIGKILL and codes[1 - dies] == 1, outputs
+    left = open_run(tmp_path / "run")
+    assert left.status == ("stopped" if dies else "interrupted") and left.trace["step"].values.tolist() == [0, 1, 2]
+    end_well("dying.py", [["go-on", str(rank), str(world), "-1", str(tmp_path)] for rank in range(world)])
+    run, alone = open_run(tmp_path / "run"), run_of(recorded, "one", 1)
+    found, expected = run.trace.load(), alone.trace.load()
+    assert run.status == "finished" and run.meta["processes"] == world
+    assert found["step"].values.tolist() == expected["step"].values.tolist() == [0, 1, 2, 4, 6]
+    for name in set(expected.data_vars) - {*NOT_BY_HEAD}:
+        np.testing.assert_allclose(found[name], expected[name], err_msg=name, rtol=1e-3, atol=1e-4)
+    assert run.updates is not None and alone.updates is not None  # that of step 3 had not been made the loss of all
+    loss = alone.updates["train_loss"].sel(step=[0, 1, 2, 4, 5])
+    xr.testing.assert_allclose(run.updates["train_loss"], loss, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -122,3 +174,6 @@ def test_a_process_that_does_not_watch_is_named_while_it_is_waited_for(tmp_path:
     refused = one["fsdp2-1"]["off"]
     assert "rank 0 did not call tracer.watch before the first pass: every process has to" in refused
     assert not (tmp_path / "fsdp2-1").exists()
+    for name in ("ddp-0-1", "fsdp2-0-1"):  # what only some had watched before is in nobody's way
+        assert all(told[name] == {"off": None, "said": []} for told in (zero, one))
+        assert open_run(tmp_path / name).meta["processes"] == 2

@@ -36,18 +36,26 @@ _COUNT = itertools.count()
 class Ranks:
     """All processes of the default group, or this one alone."""
 
-    def __init__(self, model: nn.Module, directory: Path) -> None:
-        """`model` is what this process watches, `directory` where it records."""
+    def __init__(self, model: nn.Module, run: Path) -> None:
+        """`model` is what this process watches, `run` where it was asked to record."""
         there = dist.is_available() and dist.is_initialized()
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if there else (0, 1)
-        self._name = f"manyeyes/{next(_COUNT)}"
+        self._name = ""
         self._group: Any = None
         self.split: list[int] = [self.rank]
         """The ranks that have the heads of this model between them, in order of these heads; this one where all are
         here."""
         if self.world > 1:
-            told = json.dumps([str(directory.resolve()), [name for name, _ in model.named_parameters()]])
+            told = json.dumps([str(run.resolve()), [name for name, _ in model.named_parameters()]])
+            while not self._name or self._is_over(told):
+                self._name = f"manyeyes/{next(_COUNT)}"
             dist.distributed_c10d._get_default_store().set(f"{self._name}/watches/{self.rank}", told)
+
+    def _is_over(self, told: str) -> bool:
+        """Did others record something else under this name, without this process?"""
+        store = dist.distributed_c10d._get_default_store()
+        there = [key for rank in range(self.world) if store.check([key := f"{self._name}/watches/{rank}"])]
+        return store.check([f"{self._name}/watches/absent"]) and all(store.get(key) != told.encode() for key in there)
 
     @property
     def place(self) -> int:

@@ -92,7 +92,7 @@ class LoopRecorder:
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
         self.pace = Pace(share, every)
-        self.ranks = Ranks(self.model, self.dir)
+        self.ranks = Ranks(self.model, named)
         self.probing: Probing | None = None
         self._telling = Telling(self.dir, share, track, on_record, on_finding)
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
@@ -189,7 +189,8 @@ class LoopRecorder:
         probing, self.probing = self.probing, None
         if probing is None or probing.writer is None:
             return
-        write(probing.writer, self._every.take())
+        if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
+            write(probing.writer, self._every.take())
         facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
         facts |= {"recording_stopped": self.off} if self.off else {}
         facts |= {"divergence": self._divergence} if self._divergence else {}

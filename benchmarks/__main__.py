@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
-from benchmarks import dashboard, heads, models, recording, scrubbing, sweeps, threads, training, watching, why
-
-ALL = {
-    "dashboard": dashboard.main, "heads": heads.main, "models": models.main, "recording": recording.main,
-    "scrubbing": scrubbing.main, "sweeps": sweeps.main, "threads": threads.main, "training": training.main,
-    "watching": watching.main, "why": why.main,
-}  # fmt: skip
+ALL = (
+    "dashboard", "heads", "models", "processes", "recording", "scrubbing", "sweeps", "threads", "training", "watching",
+    "why",
+)  # fmt: skip
 
 for name in sys.argv[1:] or ALL:
     if name not in ALL:
         sys.exit(f"there is no benchmark {name!r}; there are: {', '.join(ALL)}")
-    ALL[name]()
+    import_module(f"benchmarks.{name}").main()

@@ -59,7 +59,8 @@ WIRE = """(() => { // when this page last asked its server, and last heard from 
 RELEASE = "() => { const { held } = wire; wire.held = null; for (const ask of held) ask(); }"
 STILL = """([quiet, longest]) => new Promise((done) => {
   let last = performance.now(), before = last, restless = 0;
-  const undrawn = '[class*="st-key-me-"]:not(:has([data-drawn])), [data-testid=stSkeleton]';
+  const chart = '[class*="_chart "]:not(:has(.main-svg))'; // whose scripts the host fetches late
+  const undrawn = '[class*="st-key-me-"]:not(:has([data-drawn])), [data-testid=stSkeleton], ' + chart;
   const busy = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning"
     || window.wire?.asked > window.wire?.heard
     || [...document.querySelectorAll(undrawn)].some((node) => node.checkVisibility() && node.clientWidth);

@@ -44,7 +44,7 @@ def plot(
         options = {"on_select": lambda: _pick(key, on_pick, on_set), "selection_mode": modes}
         figure.update_layout(dragmode="zoom" if on_set is None else "lasso")  # Streamlit would pan
     high: Any = figure.layout["height"]
-    with st.container(height=int(high), border=False, key=f"{key}_box"):
+    with st.container(height=int(high), border=False, key=f"{key}_chart"):
         st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt, **options)
     if numbers is not None:
         with st.expander("Show as table", key=f"{key}_numbers", on_change="rerun", type="compact") as folded:

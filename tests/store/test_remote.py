@@ -1,6 +1,7 @@
 """Runs elsewhere: on a real S3-compatible server, and over SFTP."""
 
 import contextlib
+import getpass
 import json
 import os
 import shutil
@@ -286,7 +287,32 @@ asyncio.run(serve())
 """
 
 
-def test_a_run_over_sftp(run, tmp_path, monkeypatch):
+def listens(server: str, ssh: Path, tmp_path: Path) -> str:
+    """The port of an SSH server that lets in who has the key in this folder."""
+    if server == "asyncssh":
+        command = [sys.executable, "-c", SFTP, str(ssh / "host"), str(ssh / "id_ed25519.pub")]
+        process = children.start(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+    if (sshd := shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")) is None:
+        pytest.skip("no sshd is installed")
+    if os.getuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where it asks to be when root starts it
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    said = {
+        "ListenAddress": f"127.0.0.1:{port}", "HostKey": ssh / "host", "AuthorizedKeysFile": ssh / "id_ed25519.pub",
+        "StrictModes": "no", "PidFile": "none", "UsePAM": "no", "Subsystem": "sftp internal-sftp",
+    }  # fmt: skip
+    options = [word for name, value in said.items() for word in ("-o", f"{name} {value}")]
+    log = tmp_path / "sshd.txt"
+    children.start([sshd, "-D", "-E", str(log), "-f", "/dev/null", *options])
+    wait(lambda: log.exists() and "Server listening" in log.read_text(), 60)
+    return str(port)
+
+
+@pytest.mark.parametrize("server", ["asyncssh", "OpenSSH"])
+def test_a_run_over_sftp(run, tmp_path, monkeypatch, server):
     """A real SSH server with public keys; a machine that is not known is not spoken to."""
     import asyncssh
 
@@ -295,14 +321,12 @@ def test_a_run_over_sftp(run, tmp_path, monkeypatch):
     for name in ("host", "id_ed25519"):
         key = asyncssh.generate_private_key("ssh-ed25519")
         key.write_private_key(ssh / name)
+        (ssh / name).chmod(0o600)
         key.write_public_key(ssh / f"{name}.pub")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MANYEYES_CACHE", str(tmp_path / "cache"))
-    server = children.start([sys.executable, "-c", SFTP, str(ssh / "host"), str(ssh / "id_ed25519.pub")],
-                            stdout=subprocess.PIPE, text=True)  # fmt: skip
-    assert server.stdout is not None
-    port = server.stdout.readline().strip()
-    url = f"ssh://me@127.0.0.1:{port}{run.dir}"
+    port = listens(server, ssh, tmp_path)
+    url = f"ssh://{getpass.getuser()}@127.0.0.1:{port}{run.dir}"
     with pytest.raises(OSError, match="does not hold the key"):
         open_run(url)
     (ssh / "known_hosts").write_text(f"[127.0.0.1]:{port} {(ssh / 'host.pub').read_text()}")

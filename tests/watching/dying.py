@@ -54,5 +54,5 @@ def main(job: str, rank: int, world: int, dies: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    job, *numbers, folder = sys.argv[1:]
-    main(job, *map(int, numbers), Path(folder))
+    job, rank, world, dies, folder = sys.argv[1:]
+    main(job, int(rank), int(world), int(dies), Path(folder))

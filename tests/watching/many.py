@@ -100,7 +100,9 @@ def summed_over_ranks(model: Any, now: bool) -> contextlib.AbstractContextManage
     """Gradients of a part of a batch; `now`, where it is the last one."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(now)
-    return contextlib.nullcontext() if now or not hasattr(model, "no_sync") else model.no_sync()
+    elif not now and hasattr(model, "no_sync"):
+        return model.no_sync()
+    return contextlib.nullcontext()
 
 
 def main(rank: int, world: int, folder: Path, layouts: list[str]) -> None:

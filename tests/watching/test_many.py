@@ -79,10 +79,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 @pytest.mark.parametrize(("world", "layout"), [(world, layout) for world in (2, 4) for layout in LAYOUTS[world]])
 def test_several_processes_record_what_one_does(recorded: Callable[[int], Path], world: int, layout: str) -> None:
     single = "one accumulated" if "accumulated" in layout else "one"
-    here, name = recorded(world), f"{layout}-{world}"
+    here, files = recorded(world), f"{layout}-{world}"
     run, alone = run_of(recorded, layout, world), run_of(recorded, single, 1)
     for rank in range(world):  # the losses of each process are those of a training that nobody records
-        plain, recorded = (torch.load(here / f"{name}-{rank}-{who}.pt") for who in (False, True))
+        unwatched, watched = (torch.load(here / f"{files}-{rank}-{who}.pt") for who in (False, True))
         assert torch.equal(unwatched, watched)
     assert run.status == "finished" and run.meta["processes"] == world and run.meta["layers"] == alone.meta["layers"]
     found, expected = run.trace.load(), alone.trace.load()
@@ -94,7 +94,7 @@ def test_several_processes_record_what_one_does(recorded: Callable[[int], Path],
         np.testing.assert_allclose(found[name], expected[name], err_msg=name, **near)
     assert run.updates is not None and alone.updates is not None
     np.testing.assert_allclose(run.updates["train_loss"], alone.updates["train_loss"], **near)
-    largest = [recorded(1) / f"{single}-1-largest.pt", here / f"{name}-largest.pt"]
+    largest = [recorded(1) / f"{single}-1-largest.pt", here / f"{files}-largest.pt"]
     if layout == "fsdp2 compiled":  # nothing looks into what is compiled: of the kept sequences alone
         assert not largest[1].exists() and (found["max_logit"] <= expected["max_logit"] + 1e-4).all()
     else:

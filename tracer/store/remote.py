@@ -10,6 +10,7 @@ none of a trace that has no new row, and of one that has for what may have chang
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -76,7 +77,13 @@ def below(url: str) -> Path:
 
 def _folder() -> Path:
     chosen = os.environ.get("MANYEYES_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "manyeyes")
-    return Path(chosen, "remote").expanduser().resolve()
+    return _resolved(Path(chosen, "remote").expanduser())
+
+
+@functools.cache
+def _resolved(folder: Path) -> Path:
+    """Asked three times for each run of a list."""
+    return folder.resolve()
 
 
 def _place(url: str) -> tuple[Path, str]:

@@ -1,8 +1,8 @@
 """What `tracer.watch(model, run=...)` costs trainings that several processes share, CPU and gloo: one process, FSDP2
 over two, tensor parallel over two. In each process two copies of the model take steps in turn, one of them watched.
 
-A record costs each process one pass without gradients of the few kept sequences and one all-gather of one vector of
-about 30 numbers a head and 6 a weight; `share` bounds the time of both, by default to 1 % of the training's.
+A record costs each process one pass without gradients of the few kept sequences and one all-gather of one vector;
+`share` bounds the time of both, by default to 1 % of the training's.
 """
 
 from __future__ import annotations

@@ -43,6 +43,8 @@ def plot(
         modes = "points" if on_set is None else ("points", "box", "lasso")
         options = {"on_select": lambda: _pick(key, on_pick, on_set), "selection_mode": modes}
         figure.update_layout(dragmode="zoom" if on_set is None else "lasso")  # Streamlit would pan
+    if on_set is not None:  # the host keeps a figure's outline, and a drag within it would move that one
+        figure.update_layout(meta=st.session_state.get(f"{key}_sets", 0))
     high: Any = figure.layout["height"]
     with st.container(height=int(high), border=False, key=f"{key}_chart"):
         st.plotly_chart(figure, theme=None, key=key, config=config, alt=alt, **options)
@@ -56,6 +58,7 @@ def _pick(key: str, on_pick: Callable[[Any], None], on_set: Callable[[list[Any]]
     chosen = st.session_state[key]["selection"]
     points = [point["customdata"] for point in chosen["points"]]
     if on_set is not None and (chosen["lasso"] or chosen["box"]):
+        st.session_state[f"{key}_sets"] = st.session_state.get(f"{key}_sets", 0) + 1
         on_set(points)
     elif points:
         on_pick(points[0])

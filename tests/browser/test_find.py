@@ -18,6 +18,11 @@ HOSTILE = (
     "x" * 300, "**b**", "[x](javascript:alert(1))", "$x$", ":material/x:", "   ", "\n        y", " " * 200,
 )  # fmt: skip
 
+CLEAR_AT_ONCE = """() => new MutationObserver((_, observer) => {
+  const button = document.querySelector(".st-key-taken_clear button");
+  if (button) { observer.disconnect(); button.click(); window.cleared = true; }
+}).observe(document, { subtree: true, childList: true })"""
+
 
 def heads(page):
     """The heads of the table, top down."""
@@ -133,22 +138,32 @@ def test_without_text_the_ranking_remains(page, server):
     assert len(heads(page)) == 8
 
 
+def take_all(page):
+    """Draw around every head."""
+    page.mouse.move(*spot(page, "all_heads", 0.01, 0.01))
+    page.mouse.down()
+    for x, y in ((0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.02)):
+        page.mouse.move(*spot(page, "all_heads", x, y), steps=3)
+    page.mouse.up()
+
+
 def test_a_lasso_takes_heads_to_the_atlas_and_to_ablate(page, server, folder):
     directory = folder / "checkpoints" / "drawn"
     shutil.copytree(folder / "checkpoints" / "toy", directory)
     tracer.survey(tracer.open_run(directory), tokens=2**10)
     page.goto(f"{server}/find?run=drawn&layer=0&head=1")
     settle(page)
-    page.mouse.move(*spot(page, "all_heads", 0.01, 0.01))
-    page.mouse.down()
-    for x, y in ((0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.01, 0.02)):
-        page.mouse.move(*spot(page, "all_heads", x, y), steps=3)
-    page.mouse.up()
+    take_all(page)
     expect(page.get_by_text(re.compile("^8 heads: L0H0 L0H1"))).to_be_visible()
     assert query(page)["find"] == [" ".join(f"L{layer}H{head}" for layer in range(2) for head in range(4))]
-
-    # A smaller one, around the head that comes first, is another set.
     page.get_by_role("button", name="Clear", exact=True).click()
+    settle(page)
+    assert "find" not in query(page)
+
+    # Cleared before the page is through, the outline is gone too: a smaller one within it is another set.
+    page.evaluate(CLEAR_AT_ONCE)
+    take_all(page)
+    page.wait_for_function("() => window.cleared")
     settle(page)
     assert "find" not in query(page)
     point = page.locator(".st-key-all_heads .point").first

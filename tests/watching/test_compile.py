@@ -2,19 +2,23 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch._dynamo.eval_frame import OptimizedModule
 from transformers import Trainer, TrainingArguments, set_seed
 
 import tracer
 from tests.watching.loops import batches
+from tracer.presets import preset
 from tracer.store import open_run
+from tracer.training.loop import prepare
 
 CALL = OptimizedModule.__call__
 ORDERS = [
@@ -167,3 +171,6 @@ def test_trainer_that_compiles(here: Path, build: Callable[..., Any]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     trace = open_run("hf").trace
     assert trace["step"].values.tolist() == [0, 1, 2, 3, 4] and np.isfinite(trace["train_loss"][:-1]).all()
+    # What it asked of Accelerate holds for the whole process; ours is compiled where its own configuration says so.
+    job = prepare(replace(preset("induction").config, device="cpu"))
+    assert AcceleratorState().dynamo_plugin.backend == "AOT_EAGER" and job.model is job.raw

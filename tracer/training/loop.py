@@ -201,6 +201,7 @@ def prepare(config: TrainConfig) -> Job:
     raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
     raw.tokenizer = data.tokenizer
     model = accelerator.prepare(raw)
+    model = getattr(model, "_orig_mod", model)  # a Trainer before us may have asked to compile
     optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
     if config.optim.compile:
         model = torch.compile(model)

@@ -5,6 +5,7 @@ Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -14,36 +15,41 @@ from torch import Tensor
 
 AT_ONCE = 2**26
 """Numbers of the products of pairs of heads that are held at once: 256 MB in float32."""
+Progress = Callable[[int, int], object]
+"""Told how much of the work is done, and how much there is."""
 In = Float[Tensor, "layer head d_model d_head"]
 Out = Float[Tensor, "layer head d_head d_model"]
 Pairs = Float[Tensor, "layer1 head1 layer2 head2"]
 
 
-def composition(into: Literal["q", "k", "v"], W_Q: In, W_K: In, W_V: In, W_O: Out) -> Pairs:
+def composition(
+    into: Literal["q", "k", "v"], W_Q: In, W_K: In, W_V: In, W_O: Out, progress: Progress | None = None
+) -> Pairs:
     """How much of what head 1 writes head 2 reads: |OV1 M2|_F / (|OV1|_F |M2|_F), M2 = QK2, QK2^T or OV2 for q, k, v.
 
     Source: Elhage et al. 2021, "Analyzing a Two-Layer Model". 0 to 1, 0 for a head that writes or reads
     nothing; nan unless layer1 < layer2. Random heads have about 1 / sqrt(d_model) (`random_composition`): subtract it.
+    `progress` is told how many pairs are done, and of how many. A pair costs d_head^2 d_model multiplications.
     """
     left, right = {"q": (W_Q, W_K.mT), "k": (W_K, W_Q.mT), "v": (W_V, W_O)}[into]
-    pairs = left.new_full((*left.shape[:2], *left.shape[:2]), float("nan"))
-    write_norm = _product_norm(W_V, W_O)
-    read_norm = _product_norm(left, right)
-    # |A1 B1 A2 B2|^2 = tr((A1^T A1) M (B2 B2^T) M^T), M = B1 A2: nothing is as large as d_model x d_model
-    a = einsum(W_V, W_V, "layer1 head1 d_model i, layer1 head1 d_model j -> layer1 head1 i j")
-    b = einsum(right, right, "layer2 head2 i d_model, layer2 head2 j d_model -> layer2 head2 i j")
-    for layer in range(1, len(left)):
-        step = max(1, AT_ONCE // (layer * left.shape[1] * left.shape[3] * W_O.shape[2]))
-        for some in (slice(start, start + step) for start in range(0, left.shape[1], step)):
-            m = einsum(W_O[:layer], left[layer, some],
-                       "layer1 head1 i d_model, head2 d_model j -> layer1 head1 head2 i j")  # fmt: skip
-            square = einsum(
-                a[:layer], m, b[layer, some], m,
-                "layer1 head1 i k, layer1 head1 head2 k l, head2 l j, layer1 head1 head2 i j -> layer1 head1 head2",
-            )  # fmt: skip
+    # A norm stays where orthonormal columns leave the outside: |V O A B| = |R O A S^T|, V = Q R and B^T = Q' S
+    writes = torch.linalg.qr(W_V, mode="r").R @ W_O
+    reads = left @ torch.linalg.qr(right.mT, mode="r").R.mT
+    write_norm, read_norm = torch.linalg.matrix_norm(writes), torch.linalg.matrix_norm(reads)
+    n_layers, n_heads = left.shape[:2]
+    pairs = left.new_full((n_layers, n_heads) * 2, float("nan"))
+    done, total = 0, n_heads**2 * n_layers * (n_layers - 1) // 2
+    for layer in range(1, n_layers):
+        step = max(1, AT_ONCE // (layer * n_heads * writes.shape[2] * reads.shape[3]))
+        for some in (slice(start, start + step) for start in range(0, n_heads, step)):
+            products = einsum(writes[:layer], reads[layer, some],
+                              "layer1 head1 i d_model, head2 d_model j -> layer1 head1 head2 i j")  # fmt: skip
             norms = einsum(write_norm[:layer], read_norm[layer, some], "layer1 head1, head2 -> layer1 head1 head2")
-            found = square.clamp_min(0).sqrt() / norms
+            found = torch.linalg.matrix_norm(products) / norms
             pairs[:layer, :, layer, some] = torch.where(norms > 0, found, 0.0)
+            done += found.numel()
+            if progress is not None:
+                progress(done, total)
     return pairs
 
 
@@ -133,10 +139,3 @@ def held(
     """
     vectors = vectors - vectors.mean(-1, keepdim=True) if centre else vectors
     return vectors / scale if gain is None else vectors / scale * gain
-
-
-def _product_norm(
-    a: Float[Tensor, "layer head d_model d_head"], b: Float[Tensor, "layer head d_head d_model"]
-) -> Float[Tensor, "layer head"]:
-    """|A B|_F through d_head x d_head matrices."""
-    return ((a.mT @ a) * (b @ b.mT).mT).sum((-2, -1)).clamp_min(0).sqrt()

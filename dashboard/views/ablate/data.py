@@ -5,7 +5,6 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,14 +13,13 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
+from dashboard.loading.kept import Progress, kept
 from tracer.store import Run, open_run
 
 if TYPE_CHECKING:
     from tracer.ablate import Verdict
 
 Head = tuple[int, int]
-Progress = Callable[[int, int], object]
-MOST_CIRCUITS = 32
 LONGEST_PAIR = 64
 """Tokens of a prompt of a pair whose activations are patched one position at a time."""
 
@@ -62,8 +60,7 @@ def circuit(
     from tracer.ablate import build_up, losses
     from tracer.data.probes import first_copy_loss, repeat_loss
 
-    key, kept = (run, created, step, mode, frozen, target), _circuits()
-    if key not in kept:  # no cached function of its own: Streamlit would replay the progress bar, which is gone by then
+    def search() -> Circuit:
         model, given = loading.model(open_run(run), step), ablation.batches(run, created)
         probe, how = given.repeat, {"frozen": frozen, "reference": given.reference("repeat", mode)}
         found = build_up(model, probe.tokens, mode, target=target, progress=progress, **how)
@@ -75,16 +72,9 @@ def circuit(
             (float(of(both[0], probe.period)), float(of(both[1], probe.period)))
             for of in (repeat_loss, first_copy_loss)
         )
-        kept[key] = Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
-        while len(kept) > MOST_CIRCUITS:
-            kept.pop(next(iter(kept)))
-    return kept[key]
+        return Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
 
-
-@st.cache_resource(show_spinner=False)
-def _circuits() -> dict[tuple[object, ...], Circuit]:
-    """What was found since the server started, the latest MOST_CIRCUITS of it."""
-    return {}
+    return kept("circuit", (run, created, step, mode, frozen, target), search)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.loading import ablation
 from dashboard.shared import head_scores
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
@@ -16,13 +18,16 @@ from dashboard.views.circuits import data as circuits
 from dashboard.views.circuits.data import Head, Key
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.pictures import bipartite, headmap
+from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-KINDS = {"k": "Keys", "q": "Queries", "v": "Values"}
+KINDS: dict[circuits.Kind, str] = {"k": "Keys", "q": "Queries", "v": "Values"}
 BESIDE = 16
 """Layers whose columns have room in a part of the width."""
+MOMENT = 0.5
+"""Seconds after which a bar says how far comparing is."""
 MOST = 60
 """Edges of other heads that are drawn, so that something is seen."""
 ROLES = {"induction": "induction", "previous_token": "token before", "current_token": "own token",
@@ -30,32 +35,32 @@ ROLES = {"induction": "induction", "previous_token": "token before", "current_to
 """Measures that name a head where they are above the threshold, the first of them that is."""
 
 
-def draw_layers(key: Key, trace: xr.Dataset, head: Head, no_composition: str, no_copying: str) -> None:
+def draw_layers(run: Run, key: Key, trace: xr.Dataset, head: Head) -> None:
     """Composition and copying beside each other; one below the other where the first says nothing or is wide."""
-    if no_composition or trace.sizes["layer"] > BESIDE:
-        draw_composition(key, trace, head, no_composition)
-        draw_copying(key, head, no_copying, wide=True)
+    if run.why_not("composition") or trace.sizes["layer"] > BESIDE:
+        draw_composition(run, key, trace, head)
+        draw_copying(run, key, head, wide=True)
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
-        draw_composition(key, trace, head, "")
+        draw_composition(run, key, trace, head)
     with right:
-        draw_copying(key, head, no_copying)
+        draw_copying(run, key, head)
 
 
-def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> None:
-    """Edges from heads to later heads."""
+def draw_composition(run: Run, key: Key, trace: xr.Dataset, head: Head) -> None:
+    """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
     about.heading("Who reads whom", about.COMPOSITION, "composition")
-    if why_not:
+    if why_not := run.why_not("composition"):
         st.caption(why_not)
         return
     st.caption("A line to a later head: it reads what the earlier one wrote. Click a head to take it into focus.")
-    found = circuits.composition(key)
     into = state.read().into
     st.segmented_control(
         "What is read becomes the later head’s", list(KINDS), required=True, format_func=KINDS.__getitem__,
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
+    found = _compared(key, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
     draw(
         bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST),
         key="composition", on_change=state.focus_on,
@@ -64,6 +69,19 @@ def draw_composition(key: Key, trace: xr.Dataset, head: Head, why_not: str) -> N
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
         f"{bipartite.SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
+
+
+def _compared(key: Key, kinds: tuple[circuits.Kind, ...]) -> circuits.Composition:
+    """With a bar, where it takes more than a moment."""
+    place, begun = st.empty(), time.monotonic()
+
+    def told(done: int, of: int) -> None:
+        if time.monotonic() - begun > MOMENT:
+            place.progress(done / of, text=f"Comparing heads: {done:,} of {of:,} pairs")
+
+    found = circuits.composition(key, kinds, told)
+    place.empty()
+    return found
 
 
 def _said(found: circuits.Composition, into: str, head: Head) -> str:
@@ -100,10 +118,10 @@ def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
     return found.tolist()
 
 
-def draw_copying(key: Key, head: Head, why_not: str, *, wide: bool = False) -> None:
+def draw_copying(run: Run, key: Key, head: Head, *, wide: bool = False) -> None:
     """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
     about.heading("Who copies", about.COPYING, "copying")
-    if why_not:
+    if why_not := run.why_not("vocabulary"):
         st.caption(why_not)
         return
     st.caption(

@@ -5,14 +5,16 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import norm_scales
+from dashboard.loading.kept import Progress, kept
 from dashboard.loading.norm_scales import Key
 from tracer.pictures import bipartite
 from tracer.store import Run, open_run
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from tracer.model.protocol import HeadWeights
 
 Head = tuple[int, int]
-INTO = ("k", "q", "v")
+Kind = Literal["k", "q", "v"]
 TOP = 12
 LONGEST_PERIOD = 25
 """Tokens that stand twice for the attention by distance, as in Olsson et al. 2022."""
@@ -80,14 +82,19 @@ class Composition:
         return (int(layer), int(head)), float(found[layer, head])
 
 
-@st.cache_data(max_entries=64, show_spinner="Comparing every pair of heads …")
-def composition(key: Key) -> Composition:
+def composition(key: Key, kinds: Sequence[Kind], progress: Progress) -> Composition:
+    """Of these kinds."""
     from tracer.analysis import composition
 
-    found = weights(key)
-    scores = {into: composition.composition(into, *found[:4]).numpy() for into in INTO}
-    mean, sd = composition.random_composition(*found.W_Q.shape[2:])
-    return Composition(scores, mean, sd, bipartite.pack(scores, mean, sd))
+    def compare() -> Composition:
+        found, scores = weights(key)[:4], {}
+        for i, into in enumerate(kinds):
+            told = lambda done, of, i=i: progress(i * of + done, len(kinds) * of)  # noqa: E731
+            scores[into] = composition.composition(into, *found, told).numpy()
+        mean, sd = composition.random_composition(*found[0].shape[2:])
+        return Composition(scores, mean, sd, bipartite.pack(scores, mean, sd))
+
+    return kept("composition", (key, *kinds), compare)
 
 
 @dataclass(frozen=True)

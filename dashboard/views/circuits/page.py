@@ -45,7 +45,7 @@ def page() -> None:
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
         st.text(why_not)
     else:
-        draw_layers(key, trace, head, run.why_not("composition"), run.why_not("vocabulary"))
+        draw_layers(run, key, trace, head)
         draw_words(run, key, head, run.why_not("vocabulary"))
         draw_trigrams(run, key, head)
     left, right = st.columns(2, gap="large")

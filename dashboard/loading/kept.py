@@ -1,0 +1,27 @@
+"""What takes so long that a bar says how far it is: kept as a cached function keeps, which would replay the bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import streamlit as st
+
+Result = TypeVar("Result")
+Progress = Callable[[int, int], object]
+MOST = 32
+
+
+def kept(name: str, key: Hashable, make: Callable[[], Result]) -> Result:
+    """What `make` made for this key since the server started; of each name the latest MOST are kept."""
+    found = _kept(name)
+    if key not in found:
+        found[key] = make()
+        while len(found) > MOST:
+            found.pop(next(iter(found)))
+    return found[key]
+
+
+@st.cache_resource(show_spinner=False)
+def _kept(name: str) -> dict[Hashable, Any]:
+    return {}

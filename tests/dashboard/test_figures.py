@@ -224,6 +224,15 @@ def test_lanes_have_their_own_range_and_their_value_at_a_step() -> None:
     assert (first.name, second.name) == ("a", "b")
 
 
+@pytest.mark.parametrize(("margin", "ends"), [(0.2, (0.3, 0.71)), (0.001, (0.5, 0.51)), (NAN, (0.5, 0.51))])
+def test_a_curve_that_hardly_moves_in_its_band_has_the_ends_of_the_band(margin: float, ends: object) -> None:
+    flat = np.array([0, 10]), np.array([0.50, 0.51])
+    figure = of_phases.timeline(
+        [flat], ["loss"], units=[""], windows=[None], numbers=[None], margins=[np.full(2, margin)]
+    )
+    assert layout(figure).yaxis.tickvals == pytest.approx(ends)
+
+
 def test_a_timeline_of_nothing() -> None:
     figure = of_phases.timeline([], [], units=[], windows=[], numbers=[], step=3)
     assert not traces(figure) and not layout(figure).shapes

@@ -19,6 +19,9 @@ Window = tuple[int, int, int, int, int]
 """Onset, midpoint and end, and the interval of the midpoint."""
 LANE, FOOT = 76, 48
 """Pixels of a lane with its name, and below all of them."""
+CLOSE = 0.3
+"""Of a band's height: nearer to each other, the least and the greatest value of a curve have no room for their labels,
+and the ends of the band are labelled."""
 
 
 def timeline(
@@ -44,8 +47,9 @@ def timeline(
     for i, ((x, y), label, unit, window) in enumerate(zip(series, labels, units, windows, strict=True)):
         at, axis, number = places(x, log_x), f"y{i + 1 if i else ''}", numbers[i]
         said = f"step {window[1]:,}, 95 % interval {window[3]:,} to {window[4]:,}" if window else "no change found"
-        if margins is not None and (margin := margins[i]) is not None:
-            known = np.isfinite(margin)
+        ends, band = _ends(y), [0.0, 0.0]
+        if margins is not None and (margin := margins[i]) is not None and np.isfinite(margin).any():
+            known, band = np.isfinite(margin), _ends(np.concatenate([y - margin, y + margin]))
             x_band, low_band, high_band = at[known], (y - margin)[known], (y + margin)[known]
             figure.add_scatter(
                 x=[*x_band, *x_band[::-1]], y=[*high_band, *low_band[::-1]], yaxis=axis, fill="toself", mode="none",
@@ -57,8 +61,8 @@ def timeline(
             hovertemplate=f"step %{{customdata:,}}: %{{y:.4g}} {unit}<br>changed: {said}<extra>{plain(label)}</extra>",
         )  # fmt: skip
         top = 1 - i / n
-        finite = y[np.isfinite(y)]
-        ends = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 1.0]
+        if ends[1] - ends[0] < CLOSE * (band[1] - band[0]):
+            ends = band
         figure.layout[f"yaxis{axis[1:]}"] = {
             "domain": [top - 0.94 / n, top - 0.36 / n], "tickvals": sorted(set(ends)), "tickformat": ".3g",
             "tickfont": {"size": 10}, "showgrid": False, "zeroline": False, "fixedrange": True,
@@ -92,6 +96,11 @@ def timeline(
     )  # fmt: skip
     step_axis(figure, log_x, anchor="free", position=0)
     return figure
+
+
+def _ends(values: np.ndarray) -> list[float]:
+    finite = values[np.isfinite(values)]
+    return [float(finite.min()), float(finite.max())] if finite.size else [0.0, 1.0]
 
 
 def surface(

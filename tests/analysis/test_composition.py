@@ -27,8 +27,10 @@ def test_composition_is_dense_algebra(
 ) -> None:
     monkeypatch.setattr("tracer.analysis.composition.AT_ONCE", at_once)
     W_Q, W_K, W_V, W_O = weights(0)
-    found = composition(into, W_Q, W_K, W_V, W_O)
+    told: list[tuple[int, int]] = []
+    found = composition(into, W_Q, W_K, W_V, W_O, lambda done, of: told.append((done, of)))
     assert found.shape == (3, 2, 3, 2)
+    assert told == ([(2, 12), (4, 12), (8, 12), (12, 12)] if at_once == 1 else [(4, 12), (12, 12)])
     for layer1 in range(3):
         for layer2 in range(3):
             for head1 in range(2):

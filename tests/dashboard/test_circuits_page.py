@@ -15,6 +15,8 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
+from dashboard.loading import ablation
+from dashboard.views.circuits import composition
 from dashboard.views.circuits import data as circuits
 from tests.dashboard.words import captions, shown, was_drawn
 from tracer.analysis.composition import random_composition
@@ -86,6 +88,24 @@ def test_composition_is_dense_algebra(into: str, open_page: Open, sent: Any, sma
     mean, sd = random_composition(64, 16)
     assert (header["mean"], header["sd"]) == (mean, sd)
     assert f"mean {mean:.3f}, sd {sd:.4f}" in captions(app)
+
+
+def test_of_a_large_model_only_what_is_shown_is_compared(
+    open_page: Open, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = sent(open_page("circuits", run="tiny", step=20), "composition")
+    monkeypatch.setattr(ablation, "SMALL", 0)
+    monkeypatch.setattr(composition, "MOMENT", 0)
+    st.cache_resource.clear()
+    app = open_page("circuits", run="tiny", step=20)
+    assert "reading the weights of every head takes its time" in captions(app)
+    assert not app.get("bidi_component")
+    app.button(key="read_weights").click().run()
+    for into in ("k", "v"):
+        app.segmented_control(key="into_box").set_value(into).run()
+        header, arrays, _ = sent(app, "composition")
+        assert header["kinds"] == [into]
+        assert np.array_equal(arrays["scores"][0], small[1]["scores"][small[0]["kinds"].index(into)])
 
 
 def test_a_pick_takes_its_head_into_focus(open_page: Open) -> None:

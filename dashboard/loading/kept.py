@@ -15,11 +15,12 @@ MOST = 32
 def kept(name: str, key: Hashable, make: Callable[[], Result]) -> Result:
     """What `make` made for this key since the server started; of each name the latest MOST are kept."""
     found = _kept(name)
-    if key not in found:
-        found[key] = make()
-        while len(found) > MOST:
-            found.pop(next(iter(found)))
-    return found[key]
+    result = found.get(key)
+    if result is None:
+        result = found[key] = make()
+        for old in list(found)[:-MOST]:  # of a copy: other sessions are threads
+            found.pop(old, None)
+    return result
 
 
 @st.cache_resource(show_spinner=False)

@@ -1,7 +1,7 @@
 """torch.compile and a recorder in every order: recorded, or refused before the first update; the graphs stay."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,22 @@ def test_what_cannot_be_heard_is_refused_before_the_first_update(
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Of several, gradients that inductor's code adds up come in the order in which threads arrive."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
     "how", [{"backend": "aot_eager"}, {"backend": "cudagraphs"}, {"backend": "inductor", "mode": "reduce-overhead"}],
     ids=lambda how: how["backend"],
 )  # fmt: skip
 @pytest.mark.parametrize("order", ["watch compile", "in-place watch"])
 @pytest.mark.filterwarnings("ignore")  # of the compilers
+@pytest.mark.usefixtures("one_thread")
 def test_with_compilers_that_make_code(here: Path, gpt: Callable[..., Any], how: dict[str, Any], order: str) -> None:
     plain, _, expected, _ = train(gpt, order, None, **how)
     model, recorder, losses, _ = train(gpt, order, "r", **how)
@@ -173,4 +183,5 @@ def test_trainer_that_compiles(here: Path, build: Callable[..., Any]) -> None:
     assert trace["step"].values.tolist() == [0, 1, 2, 3, 4] and np.isfinite(trace["train_loss"][:-1]).all()
     # What it asked of Accelerate holds for the whole process; ours is compiled where its own configuration says so.
     job = prepare(replace(preset("induction").config, device="cpu"))
-    assert AcceleratorState().dynamo_plugin.backend == "AOT_EAGER" and job.model is job.raw
+    asked: Any = AcceleratorState().dynamo_plugin
+    assert asked.backend == "AOT_EAGER" and job.model is job.raw

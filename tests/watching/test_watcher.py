@@ -235,7 +235,7 @@ def test_another_thread_passes_by(gpt: Callable[..., Any]) -> None:
         thread.join()
     gate.remove()
     with torch.no_grad():
-        assert torch.equal(result[0], model(IDS.flip(1))[0])
+        torch.testing.assert_close(result[0], model(IDS.flip(1))[0])  # sums of a thread of its own may be other ones
     assert torch.equal(watcher.tokens, IDS) and plain[0].shape == (3, 9, 20)  # type: ignore[arg-type]
 
 

@@ -1,31 +1,30 @@
-// One entry of the browser's history a view. The host moves to a page at an address that lacks the choices, and brings
-// them a moment later, as entries of their own: what changes before anybody has touched the page is the same view.
-// Back and Forward lead to where the reader was in it, as soon as it is that long again.
+// One entry of the browser's history a touch. The host tells one choice in several addresses (without choices, with those
+// that the page lacks, and of the old page before it moves to the new one), each as an entry of its own: the first after
+// a touch is one, the others take its place.
+// Back and Forward lead to where the reader was in a view, as soon as it is that long again.
 export default function () {
   if (HUB.address) return;
   HUB.address = true;
   const push = history.pushState.bind(history);
   const leaves = keepPlaces();
-  let fresh = true;
-  const touched = () => {
-    fresh = false;
-  };
-  for (const kind of ["pointerdown", "click", "keydown"]) addEventListener(kind, touched, { capture: true });
+  let touched = false; // since the last entry
+  for (const kind of ["pointerdown", "click", "keydown"]) {
+    addEventListener(kind, () => (touched = true), { capture: true });
+  }
   history.pushState = (state, unused, url) => {
     const from = new URL(location.href);
-    const moved = from.pathname !== new URL(url ?? "", from).pathname;
-    if (moved) leaves();
-    if (fresh && !moved) history.replaceState(state, unused, url);
-    else push(state, unused, url);
-    fresh ||= moved;
+    if (from.pathname !== new URL(url ?? "", from).pathname) leaves();
+    if (touched) push(state, unused, url);
+    else history.replaceState(state, unused, url);
+    touched = false;
   };
 }
 
 /** @returns {() => void} what says that this view is left by a click; by then the host may have gone to its top */
 function keepPlaces() {
   const places = new Map(); // by address, in pixels from the top
-  let clicked = 0;
-  addEventListener("click", () => (clicked = hostScroller()?.scrollTop ?? 0), { capture: true });
+  let clicked = [location.href, 0];
+  addEventListener("click", () => (clicked = [location.href, hostScroller()?.scrollTop ?? 0]), { capture: true });
   const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
   let timer = 0;
   const leave = () => {
@@ -52,5 +51,5 @@ function keepPlaces() {
       if (still > 5 || !left) leave();
     }, 100);
   });
-  return () => places.set(location.href, clicked);
+  return () => places.set(...clicked);
 }

@@ -23,8 +23,9 @@ export default function () {
 /** @returns {() => void} what says that this view is left by a click; by then the host may have gone to its top */
 function keepPlaces() {
   const places = new Map(); // by address, in pixels from the top
-  let clicked = [location.href, 0];
-  addEventListener("click", () => (clicked = [location.href, hostScroller()?.scrollTop ?? 0]), { capture: true });
+  let clicked = { view: location.href, top: 0 };
+  const note = () => (clicked = { view: location.href, top: hostScroller()?.scrollTop ?? 0 });
+  addEventListener("click", note, { capture: true });
   const hands = ["wheel", "touchstart", "pointerdown", "keydown"];
   let timer = 0;
   const leave = () => {
@@ -51,5 +52,5 @@ function keepPlaces() {
       if (still > 5 || !left) leave();
     }, 100);
   });
-  return () => places.set(...clicked);
+  return () => places.set(clicked.view, clicked.top);
 }

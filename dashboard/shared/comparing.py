@@ -15,6 +15,7 @@ from dashboard import loading, state, theme
 from dashboard.loading import comparison, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_attention import WHOLE, Head
 from dashboard.shared import choosers, head_scores, patterns, prompts
+from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from tracer.pictures import headmap, versus
 from tracer.pictures.payload import visible
@@ -289,12 +290,8 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
     """Which heads differ: a number each."""
     if shown.strings != other.shown.strings:
         return
-    asked = f"moved {shown.key} {other.shown.key}"
-    if comparison.cells(shown) > MANY_CELLS and not st.session_state.get(asked):
-        n = int(_exists(shown).sum())
-        st.markdown(WHICH)
-        st.button(f"Compare all {n} heads", key="moved_all", icon=":material/play_arrow:",
-                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+    label, few = f"Compare all {int(_exists(shown).sum())} heads", comparison.cells(shown) <= MANY_CELLS
+    if not asked(f"moved {shown.key} {other.shown.key}", label, key="moved_all", at_once=few, why=WHICH):
         return
     found = comparison.moved(shown, other.shown, beside)
     if not np.isfinite(found).any():

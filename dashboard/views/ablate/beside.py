@@ -12,6 +12,7 @@ from dashboard import theme
 from dashboard.loading import ablation, comparison
 from dashboard.loading.ablation import Cost, Setup, Swept
 from dashboard.shared import prompts
+from dashboard.shared.asking import asked
 from dashboard.shared.comparing import is_compared, other_run, other_step
 from dashboard.shared.mount import draw
 from dashboard.views.ablate.sweep import AT_ONCE, TABLE, probe_title
@@ -35,11 +36,9 @@ def draw_beside(run: Run, setup: Setup) -> None:
     if not prompts.can_read(other) or not other.steps:
         _refuse(f"The heads of {other.name} cannot be switched off here. {other.why_not('prompts')}.")
         return
-    asked = f"beside {other.dir}"
-    if (ablation.is_large(run) or ablation.is_large(other)) and not st.session_state.get(asked):
-        st.caption("A forward pass of this model takes seconds.")
-        st.button("Measure B as well", key="beside", icon=":material/play_arrow:",
-                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+    large = ablation.is_large(run) or ablation.is_large(other)
+    why = "A forward pass of this model takes seconds."
+    if not asked(f"beside {other.dir}", "Measure B as well", key="beside", at_once=not large, why=why):
         return
     try:
         beside = _beside(setup, other)
@@ -124,10 +123,9 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     st.markdown("**Every head by itself, in A and in B**")
     passes = sum(one.model.n_layers * one.model.n_heads for one in (setup, beside))
     passes *= 5 if setup.mode == "resample" else 1
-    asked = f"beside sweep {setup.run} {beside.run}"
-    if (passes > AT_ONCE or ablation.is_large(run) or ablation.is_large(other)) and not st.session_state.get(asked):
-        st.button("Measure every head of both", key="beside_sweep", icon=":material/play_arrow:",
-                  help=f"{passes} passes", on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+    wish, label = f"beside sweep {setup.run} {beside.run}", "Measure every head of both"
+    few = passes <= AT_ONCE and not ablation.is_large(run) and not ablation.is_large(other)
+    if not asked(wish, label, key="beside_sweep", at_once=few, help=f"{passes} passes"):
         return
     a, b = (ablation.sweep(s.run, s.created, s.step, s.mode, s.frozen) for s in (setup, beside))
     shared = [name for name in a if name in b]

@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from dashboard import state, theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
+from dashboard.shared.asking import asked
 from dashboard.views.ablate import data
 from tracer.store import Run
 
@@ -42,10 +43,7 @@ def draw_circuit(setup: Setup) -> None:
         "that are not needed. The search is greedy: a smaller set, or another one, may do as well."
     )
     key = (setup.run, setup.created, setup.step, setup.mode, setup.frozen)
-    asked = f"circuit {key}"
-    if not st.session_state.get(asked):
-        st.button("Search", key="circuit", icon=":material/account_tree:",
-                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+    if not asked(f"circuit {key}", "Search", key="circuit", icon=":material/account_tree:"):
         return
     place = st.empty()
     place.progress(0.0, text="No head yet")

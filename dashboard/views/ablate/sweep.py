@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup, Swept
+from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from tracer.analysis import head_sets
 from tracer.pictures import headmap
@@ -40,9 +41,8 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     model = setup.model
     n_heads = model.n_layers * model.n_heads
     passes = n_heads * (5 if setup.mode == "resample" else 1)
-    if (passes > AT_ONCE or ablation.is_large(run)) and not st.session_state.get(f"sweep {setup.run}"):
-        st.button(f"Measure {n_heads} heads", icon=":material/play_arrow:",
-                  on_click=lambda: st.session_state.update({f"sweep {setup.run}": True}))  # fmt: skip
+    few = passes <= AT_ONCE and not ablation.is_large(run)
+    if not asked(f"sweep {setup.run}", f"Measure {n_heads} heads", key="sweep_heads", at_once=few):
         return
     found = ablation.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
     for column, name in zip(st.columns(2, gap="large"), found, strict=False):
@@ -98,17 +98,13 @@ def draw_null(setup: Setup) -> None:
         st.caption("Whole layers are off: no other set has as many heads in each layer to compare with.")
         return
     tried = min(there, RANDOM_SETS)
-    asked = f"null {setup}"
-    if not st.session_state.get(asked):
-        whole = f"the {there} other set{'s' * (there > 1)}" if there <= RANDOM_SETS else f"{RANDOM_SETS} random sets"
-        few = f"There are {there:,} other sets of {heads} in the same layers"
-        if there == 1:
-            few = f"There is 1 other set of {heads} in the same layers"
-        st.button(
-            f"Compare with {whole}", key="null", icon=":material/casino:",
-            help="Is it these heads, or would any do?", on_click=lambda: st.session_state.update({asked: True}),
-        )  # fmt: skip
-        st.caption(f"{few}, so p can't be below {1 / (1 + tried):.2f}{'' if tried == there else f' with {tried}'}.")
+    whole = f"the {there} other set{'s' * (there > 1)}" if there <= RANDOM_SETS else f"{RANDOM_SETS} random sets"
+    few = f"There are {there:,} other sets of {heads} in the same layers"
+    if there == 1:
+        few = f"There is 1 other set of {heads} in the same layers"
+    least = f"{few}, so p can't be below {1 / (1 + tried):.2f}{'' if tried == there else f' with {tried}'}."
+    if not asked(f"null {setup}", f"Compare with {whole}", key="null", icon=":material/casino:", why=least,
+                 help="Is it these heads, or would any do?"):  # fmt: skip
         return
     try:
         found = ablation.null(setup, RANDOM_SETS)

@@ -7,6 +7,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import ablation, prompt_tokens
 from dashboard.shared import choosers, prompts
+from dashboard.shared.asking import asked
 from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
 from dashboard.views.circuits.on_prompt import draw_prompt
@@ -28,11 +29,9 @@ def page() -> None:
         return
     with stepper:
         step = choosers.choose_step(run)
-    asked = f"circuits {run.dir}"
-    if ablation.is_large(run) and not st.session_state.get(asked):
-        st.caption("This model is large: reading the weights of every head takes its time.")
-        st.button("Read its weights", icon=":material/play_arrow:", key="read_weights",
-                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
+    why = "This model is large: reading the weights of every head takes its time."
+    if not asked(f"circuits {run.dir}", "Read its weights", key="read_weights", at_once=not ablation.is_large(run),
+                 why=why):  # fmt: skip
         return
     try:
         loading.model(run, step)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import theme
 from dashboard.loading import prompt_tokens
+from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
 from dashboard.views.circuits import about
 from dashboard.views.circuits import data as circuits
@@ -25,10 +26,8 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
         st.caption(why_not)
         return
     d_vocab = run.about.d_vocab or 0
-    if not is_asked(run):
-        st.caption(f"{d_vocab:,} × {d_vocab:,} pairs of tokens take a while to go through, for each head.")
-        st.button("Go through them", icon=":material/play_arrow:", key="stream_words",
-                  on_click=lambda: st.session_state.update({_wish(run): True}))  # fmt: skip
+    why = f"{d_vocab:,} × {d_vocab:,} pairs of tokens take a while to go through, for each head."
+    if not asked(_wish(run), "Go through them", key="stream_words", at_once=_is_few(run), why=why):
         return
     found = circuits.words(key, head)
     held = run.why_not("norm_scales") or "each norm divides by its mean scale"
@@ -66,7 +65,11 @@ def amounts(values: Sequence[float]) -> Any:
 
 def is_asked(run: Run) -> bool:
     """May the pairs of tokens be gone through: because they are few, or because the reader said so?"""
-    return (run.about.d_vocab or 0) ** 2 <= circuits.AT_ONCE or bool(st.session_state.get(_wish(run)))
+    return _is_few(run) or is_wished(_wish(run))
+
+
+def _is_few(run: Run) -> bool:
+    return (run.about.d_vocab or 0) ** 2 <= circuits.AT_ONCE
 
 
 def _wish(run: Run) -> str:

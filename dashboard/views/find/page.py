@@ -11,6 +11,7 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import ablation, recorded_prompts
 from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared.asking import asked
 from dashboard.shared.plots import table
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
@@ -125,14 +126,12 @@ def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> 
             why = f"{run.why_not('prompts')}, and no patterns were kept, so there is no text to search."
         st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
         return None
-    asked = f"search {run.dir}"
-    if search is finding.of_text and ablation.is_large(run) and not st.session_state.get(asked):
-        st.header("Where it looks", anchor=False)
-        st.caption("This model is large: reading the text takes its time, for all heads at once.")
-        st.button("Search the text", icon=":material/search:", type="primary",
-                  on_click=lambda: st.session_state.update({asked: True}))  # fmt: skip
-        return None
-    return search(run, step)
+    at_once = search is not finding.of_text or not ablation.is_large(run)
+    why = "This model is large: reading the text takes its time, for all heads at once."
+    return search(run, step) if asked(
+        f"search {run.dir}", "Search the text", key="search_text", at_once=at_once, title="Where it looks", why=why,
+        icon=":material/search:", type="primary",
+    ) else None  # fmt: skip
 
 
 def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: Head) -> None:

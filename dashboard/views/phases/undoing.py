@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.shared import choosers, head_scores
+from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.mount import draw
 from dashboard.views.phases import data
 from tracer.analysis.training_curves import Curve
@@ -38,10 +39,10 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
         f"that the text needs does so a little. At 0 it has nothing to do with the phase."
     )
     everyone = [(int(layer), int(head)) for layer, head in np.argwhere(head_scores.head_exists(trace))]
-    wish = f"undoing of {run.dir.resolve()}"
-    heads = everyone if data.cheap(run, len(everyone)) or st.session_state.get(wish) == "all" else [focus]
-    if len(heads) == 1 < len(everyone) and not data.cheap(run, 1) and not st.session_state.get(wish):
-        st.button(f"Switch {label} off", key="undo_one", on_click=lambda: st.session_state.update({wish: "one"}))
+    whole = f"undoing of {run.dir.resolve()}"
+    heads = everyone if data.cheap(run, len(everyone)) or is_wished(whole) else [focus]
+    if not asked(f"one {whole}", f"Switch {label} off", key="undo_one",
+                 at_once=len(heads) > 1 or len(everyone) == 1 or data.cheap(run, 1)):  # fmt: skip
         return
     try:
         found = data.undone(run, start, end, tuple(heads))
@@ -52,8 +53,8 @@ def draw_undoing(run: Run, trace: xr.Dataset, phase: Curve) -> None:
     with left:
         _draw_dots(found, heads, trace, focus)
         if len(heads) < len(everyone):
-            st.button("Every head", key="undo_all", on_click=lambda: st.session_state.update({wish: "all"}),
-                      help="Switches each head off in turn: one pass over the held-out text a head.")  # fmt: skip
+            asked(whole, "Every head", key="undo_all",
+                  help="Switches each head off in turn: one pass over the held-out text a head.")  # fmt: skip
     with right:
         shown = focus if focus in heads else heads[0]
         _draw_lines(found.moved, found.without[heads.index(shown)], theme.head_label(*shown))

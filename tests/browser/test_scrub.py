@@ -83,6 +83,12 @@ def sent(page, server) -> list:
     return messages
 
 
+def stop_the_clock(page: Page) -> None:
+    """A film goes on by `page.clock.run_for`, however slow the machine is."""
+    page.clock.install()
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 1)
+
+
 def drag_to(page: Page, share: float) -> None:
     """Press at the start of the timeline and move; the button stays down."""
     box = slider(page).bounding_box()
@@ -94,14 +100,17 @@ def drag_to(page: Page, share: float) -> None:
 
 def test_play_moves_every_picture_without_the_server(page, sent):
     before = atlas(page).evaluate(PICTURE), pattern(page).evaluate(PICTURE)
+    stop_the_clock(page)
     page.get_by_role("button", name="Play the training").click()
-    page.wait_for_function(SHOWS, arg=2)
+    page.clock.run_for(500)
+    assert page.evaluate(SHOWS, 2)
     assert atlas(page).evaluate(PICTURE) != before[0] and pattern(page).evaluate(PICTURE) != before[1]
     assert sent == []
     for number in ("exact", "exactly", "induction_words"):  # of the step before
         expect(page.locator(f".st-key-{number}")).to_be_hidden()
     page.get_by_role("button", name="Pause").focus()  # a focused button keeps its own space bar
     page.keyboard.press(" ")
+    page.clock.resume()
     settle(page)
     assert len(sent) == 1 and query(page)["step"] == [step(page)]
     expect(page.locator(".st-key-exact")).to_be_visible()
@@ -153,10 +162,12 @@ def test_keys(page, sent):
     assert place(page) == last - 2
     settle(page)
     assert len(sent) == 1 and query(page)["step"] == [step(page)]
+    stop_the_clock(page)
     page.keyboard.press(" ")
     page.get_by_role("button", name="Pause").wait_for()
     page.keyboard.press(" ")
     page.get_by_role("button", name="Play the training").wait_for()
+    page.clock.resume()
     settle(page)
 
     slider(page).press("Home")

@@ -173,7 +173,7 @@ def tab(browser: Browser, server: str, **options: Any) -> Iterator[Page]:
         for one in context.pages:
             one.close()
         context.clear_cookies()
-    assert problems == []
+    assert problems == [], "\n".join(problems)
 
 
 def photograph(page: Page, name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import tracer
-from tests.browsing import query, settle
+from tests.browsing import query, settle, tab
 from tracer.pictures import scrubber
 from tracer.store.layout import Lock
 
@@ -68,6 +68,13 @@ def score(page: Page) -> float:
     found = re.search(r"Selected L\dH\d: .*Induction score ([\d.]+)", said(atlas(page), "aria-label"))
     assert found is not None
     return float(found[1])
+
+
+@pytest.fixture
+def page(browser, server):
+    """In a profile of its own: a clock stands still for all tabs of one, and is not the machine's afterwards."""
+    with tab(browser, server, device_scale_factor=1) as page:
+        yield page
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-// One entry of the browser's history a touch. The host tells one choice in several addresses (without choices, with those
-// that the page lacks, and of the old page before it moves to the new one), each as an entry of its own: the first after
-// a touch is one, the others take its place.
+// One entry of the browser's history a touch. The host tells one choice in several addresses, each as an entry of its
+// own: without choices, with some that the page lacks, of the old page before it moves to the new one. The first after
+// a touch is an entry, the others take its place.
 // Back and Forward lead to where the reader was in a view, as soon as it is that long again.
 export default function () {
   if (HUB.address) return;

@@ -42,18 +42,18 @@ def draw_run_bar(run: Run) -> None:
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 
-    if live or word == "resuming":
+    if live or word in ("resuming", "stopping"):
         ticking(line, key="run_bar")
     else:
         line()
     draw_health(run)
     if run.why_not("resume"):
         return
-    draw_stop(run, quiet=True)
-    draw_resume(run, quiet=True)
     if run.steps and not read_only():
         st.button("Fork", key="bar_fork", icon=":material/fork_right:", type="tertiary", on_click=_fork, args=(run,),
                   help="Train on from this step, as another run.")  # fmt: skip
+    draw_stop(run, word, quiet=True)  # last: the bar ends at the right, and what comes later would move it from a click
+    draw_resume(run, word, quiet=True)
     if message := st.session_state.get(f"problem {run.name}"):
         st.text(message)
 
@@ -61,19 +61,17 @@ def draw_run_bar(run: Run) -> None:
 def standing(run: Run) -> str:
     """How a run stands, as a word of `BADGES`; it is resuming until its new process writes its own number in run.json.
 
-    The lock changes hands before run.json is written again, and is let go of after the last word in it.
+    The lock changes hands before run.json is written again, and is let go of after the last word in it; a run is
+    stopping until its process has ended, before which no other can go on.
     """
     live, pid = run.live, run.meta.get("pid")
-    if any(
-        one.command == "resume"
-        and one.alive
-        and one.directory.resolve() == run.dir.resolve()
-        and one.process.pid != pid
-        for one in jobs.started()
-    ):
+    ours = [one for one in jobs.started() if one.alive and one.directory.resolve() == run.dir.resolve()]
+    if any(one.command == "resume" and one.process.pid != pid for one in ours):
         return "resuming"
+    word = status_word(run)
     asked = pid is not None and st.session_state.get(f"stopping {run.name}") == pid
-    return "stopping" if live and asked else status_word(run)
+    ending = word == "stopped" and any(one.process.pid == pid for one in ours)
+    return "stopping" if live and asked or ending else word
 
 
 def draw_starting() -> None:
@@ -88,9 +86,8 @@ def _fork(run: Run) -> None:
     st.switch_page(navigation.page("runs"))
 
 
-def draw_stop(run: Run, quiet: bool = False) -> None:
-    """Asks a live run of ours to stop; a button without a frame where it is `quiet`."""
-    word = standing(run)
+def draw_stop(run: Run, word: str, quiet: bool = False) -> None:
+    """Asks a live run of ours, which stands so, to stop; a button without a frame where it is `quiet`."""
     if word not in ("training", "stopping") or read_only():
         return
     asked = word == "stopping"
@@ -101,14 +98,9 @@ def draw_stop(run: Run, quiet: bool = False) -> None:
     )  # fmt: skip
 
 
-def draw_resume(run: Run, quiet: bool = False) -> None:
-    """Lets a run of ours go on that was stopped or killed, if it kept what that takes."""
-    if (
-        read_only()
-        or run.live
-        or standing(run) not in ("stopped", "interrupted")
-        or (step := run.resume_step()) is None
-    ):
+def draw_resume(run: Run, word: str, quiet: bool = False) -> None:
+    """Lets a run of ours, which stands so, go on if it was stopped or killed and kept what that takes."""
+    if read_only() or word not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
         return
     st.button(
         "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),

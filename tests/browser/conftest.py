@@ -63,6 +63,16 @@ def browser(chromium):
         yield browser
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails tells what the page said then: on another machine nobody can look."""
+    report = yield
+    page = getattr(item, "funcargs", {}).get("page")
+    if report.when == "call" and report.failed and page is not None and not page.is_closed():
+        report.sections.append((f"Page {page.url}", page.locator("body").aria_snapshot()))
+    return report
+
+
 @pytest.fixture
 def page(browser, server):
     """A tab that may talk to the server and to nobody else, and that must not log an error or open a dialog."""

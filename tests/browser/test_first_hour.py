@@ -72,6 +72,7 @@ def test_the_bar_offers_what_can_be_done_after_each_click(page, server, folder):
     wait(lambda: (folder / "checkpoints" / "stopped-often" / "run.json").exists())
     page.goto(f"{server}/heads?run=stopped-often")
     bar = page.locator(".st-key-run_bar")
+    expect(page.get_by_role("button", name="Share")).to_be_visible()  # stands beside the bar, which it moves
     for name in ("Stop", "Resume", "Stop", "Resume", "Stop"):
         bar.get_by_role("button", name=name, exact=True).click()
     expect(bar.get_by_role("button", name="Resume", exact=True)).to_be_visible()

@@ -9,10 +9,6 @@ import tracer
 from tests.browsing import metrics, query, settle
 
 pytestmark = pytest.mark.slow
-LEFT = """button => new MutationObserver(() => {
-  if (document.querySelector("[role=progressbar]")) window.left ??= button.isConnected;
-}).observe(document.body, { childList: true, subtree: true })"""
-"""Whether the button is still there when a bar is."""
 
 
 def test_look_choose_prompt_ablate(page, server, folder):
@@ -98,19 +94,6 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, folder):
     expect(page.get_by_text(re.compile("^L0H1 of toy at step .* tests passed"))).to_be_visible()
     settle(page)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def test_a_button_that_asks_is_gone_when_the_work_begins(page, server):
-    page.goto(f"{server}/ablate?run=toy&section=set")
-    settle(page)
-    search = page.get_by_role("button", name="Search", exact=True)
-    search.evaluate(LEFT)
-    search.click()
-    page.wait_for_function("() => window.left !== undefined")
-    assert page.evaluate("() => window.left") is False
-    expect(page.get_by_role("progressbar")).to_have_count(0)
-    settle(page)
-    expect(search).to_have_count(0)
 
 
 def test_a_long_prompt_is_dragged_over_and_read_exactly(page, server):

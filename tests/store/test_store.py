@@ -1,5 +1,6 @@
 """The run directory: committed rows, broken files, strangers' files, locks."""
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -318,6 +319,17 @@ def test_readers_never_keep_a_writer_out(tmp_path):
         done.set()
         for reader in readers:
             reader.join()
+
+
+def test_a_writer_waits_for_a_reader_that_is_held_up(tmp_path):
+    """On a busy machine a reader may be stopped between taking and letting go."""
+    Lock(tmp_path).release()
+    with (tmp_path / "lock").open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        later = threading.Timer(0.5, fcntl.flock, (reader, fcntl.LOCK_UN))
+        later.start()
+        Lock(tmp_path).release()
+        later.join()
 
 
 def test_a_run_that_cannot_be_written_can_be_read(run):

@@ -14,6 +14,7 @@ effects.lock                 the same for the process that sweeps
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -27,7 +28,8 @@ from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 FORMAT, FOREIGN_FORMAT = 1, 2
 """Of runs that `tracer train` made, and of those of other people's models; a reader of 1 only refuses the latter."""
 LOCK = "lock"
-LOCK_TRIES = 10
+WRITER_TRIES, READER_TRIES = 10, 3000
+"""Of 10 ms: a writer keeps its lock, a reader lets go; on a busy machine that may take seconds."""
 STEP = re.compile(r"([0-9]{6,12})\.safetensors")
 UNCOMMITTED = -1
 """Value of the `step` coordinate in rows that are reserved but not yet committed."""
@@ -80,13 +82,7 @@ class Lock:
         self._path = directory / name
         self._file = self._path.open("a+")
         self._alive: SignOfLife | None = None
-        for _ in range(LOCK_TRIES):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:  # perhaps only a reader, which asks `is_locked` and lets go
-                time.sleep(0.01)
-        else:
+        if not self._is_taken():
             self._file.close()
             raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
         if name == LOCK:
@@ -94,6 +90,23 @@ class Lock:
                 self._file.close()
                 raise RunInUse(f"{directory} is a copy of a run that is being trained on {host}; stop that one first")
             self._alive = SignOfLife(self._file, directory)
+
+    def _is_taken(self) -> bool:
+        """Take it, after readers, which hold it together while they ask `is_locked`; False where a writer has it."""
+        writers = 0
+        for _ in range(READER_TRIES):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            except BlockingIOError:  # held by one alone
+                writers += 1
+            if writers == WRITER_TRIES:
+                break
+            time.sleep(0.01)
+        return False
 
     def check(self) -> None:
         """RunGone when this is not the directory's lock any more: somebody removed the directory."""

@@ -284,8 +284,9 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
         if several and _has_tour(run):
             draw_start(run, key=f"tour {name}")
         if not run.why_not("resume"):
-            draw_stop(run)
-            draw_resume(run)
+            word = standing(run)
+            draw_stop(run, word)
+            draw_resume(run, word)
         if several:
             st.button(
                 "Compare", key=f"compare {name}", icon=":material/compare_arrows:", type="tertiary",

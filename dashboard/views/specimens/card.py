@@ -17,7 +17,7 @@ from dashboard.loading.run_summaries import status_word
 from dashboard.shared.health_panel import marked
 from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop
+from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import draw_claim
 from dashboard.views.specimens.data import Lines, Reading
@@ -124,10 +124,9 @@ def _draw_head(place: Place) -> None:
 def _draw_ways(place: Place, run: Run) -> None:
     """To the pages that say more of this run."""
     name = place.specimen.name
-    if run.live:
-        draw_stop(run, quiet=True)
-    else:
-        draw_resume(run, quiet=True)
+    word = standing(run)
+    draw_stop(run, word, quiet=True)
+    draw_resume(run, word, quiet=True)
     st.button("Heads", key=f"heads {name}", icon=":material/grid_view:", type="tertiary", on_click=_open,
               args=("heads", run), help="Every pattern of this run, at every step")  # fmt: skip
     st.button("Training", key=f"training {name}", icon=":material/show_chart:", type="tertiary", on_click=_open,

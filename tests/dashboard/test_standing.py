@@ -26,8 +26,11 @@ def resumed(none_left: None, copy_run: Callable[..., Run]) -> Iterator[Callable[
 
     def make(name: str, spoken: bool, status: str) -> Run:
         process = children.start([sys.executable, "-c", "import time; time.sleep(600)"])
+        status, _, ends = status.partition(" and ")
         run = copy_run(name, status=status, pid=process.pid if spoken else BEFORE)
         locks.append(Lock(run.dir))
+        if ends:
+            locks[-1].release()
         log = run.dir / "log.jsonl"
         jobs._STARTED[run.dir.resolve()] = jobs.Started(name, run.dir, log, process, "resume")
         return run
@@ -43,7 +46,8 @@ def resumed(none_left: None, copy_run: Callable[..., Run]) -> Iterator[Callable[
         (False, "stopped", "resuming", {"Fork"}),  # it has the lock, run.json is its predecessor's
         (False, "training", "resuming", {"Fork"}),  # as after kill -9
         (True, "training", "training", {"Stop", "Fork"}),
-        (True, "stopped", "stopped", {"Fork"}),  # its last word; it lets go of the lock next
+        (True, "stopped", "stopping", {"Stopping …", "Fork"}),  # its last word; it lets go of the lock next
+        (True, "stopped and let go", "stopping", {"Stopping …", "Fork"}),  # no other can go on before it has ended
     ],
 )
 def test_a_run_between_two_processes(
@@ -60,7 +64,7 @@ def test_a_run_between_two_processes(
     app.run()
     assert f"{run_bar.BADGES[word][0]} {word}]" in next(e.value for e in app.caption if "-badge[" in e.value)
     assert {"Stop", "Stopping …", "Resume", "Fork"} & set(labels(app)) == offered
-    assert run.live
+    assert run.live == ("let go" not in status)
 
 
 def test_asked_to_stop_it_is_stopping_to_the_end(

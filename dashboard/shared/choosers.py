@@ -171,19 +171,30 @@ def recorded(run: Run) -> xr.Dataset | None:
 
 
 def tick(run: Run, draw: Callable[[], None]) -> None:
-    """Draw; while the run trains, draw again every 2 s in place, and the whole page once more when training ends."""
+    """Draw; while the run trains, draw again every 2 s in place.
+
+    The whole page once more with the first record, which brings what stands elsewhere (Share), and when training ends.
+    """
     if not run.live:
         draw()
         return
+    begun = _has_rows(run)
 
     def again() -> None:
         if not loading.is_there(str(run.dir)):  # removed meanwhile: the page says so
             st.rerun()
         draw()
-        if not run.live:
+        if not run.live or _has_rows(run) != begun:
             st.rerun()
 
     ticking(again, key=draw.__qualname__)
+
+
+def _has_rows(run: Run) -> bool:
+    try:
+        return loading.trace(run).sizes["step"] > 0
+    except ValueError:
+        return False
 
 
 def refuse(message: str) -> None:

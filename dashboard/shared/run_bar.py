@@ -100,8 +100,8 @@ def draw_stop(run: Run, word: str, quiet: bool = False) -> None:
 
 def draw_resume(run: Run, word: str, quiet: bool = False) -> None:
     """Lets a run of ours, which stands so, go on if it was stopped or killed and kept what that takes."""
-    if read_only() or word not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
-        return
+    if read_only() or run.live or word not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
+        return  # live: another process, of a terminal perhaps, has the lock and not yet said so in run.json
     st.button(
         "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
         type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,} as if it had never stopped.",

@@ -63,6 +63,17 @@ def test_passages_stand_still_while_a_run_trains(page, server, folder):
         wait(lambda: passages.all_inner_texts() not in ([], read))
 
 
+def test_a_page_before_the_first_record_is_whole_once_it_comes(page, server, folder):
+    with training(folder, "new") as (directory, _):
+        trace = (directory / "trace.zarr").rename(directory / "later")
+        page.goto(f"{server}/heads?run=new")
+        expect(page.get_by_text("Nothing is recorded yet")).to_be_visible()
+        share = page.get_by_role("button", name="Share")
+        expect(share).to_have_count(0)
+        trace.rename(directory / "trace.zarr")
+        expect(share).to_be_visible()
+
+
 def test_the_bar_offers_what_can_be_done_after_each_click(page, server, folder):
     visit(page, f"{server}/runs")
     page.locator(".st-key-way_train").get_by_role("button", name="Train").click()

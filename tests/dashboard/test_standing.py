@@ -79,3 +79,15 @@ def test_asked_to_stop_it_is_stopping_to_the_end(
             lock.release()
         app.run()
         assert {"Stop", "Stopping …", "Resume", "Fork"} & set(labels(app)) == offered
+
+
+def test_what_another_process_has_taken_is_not_resumed(
+    copy_run: Callable[..., Run], open_page: Callable[..., AppTest]
+) -> None:
+    """As `tracer resume` in a terminal does a moment before it writes run.json."""
+    run = copy_run("other", status="stopped", pid=BEFORE)
+    lock = Lock(run.dir)
+    app = open_page("training", run="other")
+    assert "Fork" in labels(app) and "Resume" not in labels(app)
+    lock.release()
+    assert "Resume" in labels(app.run())

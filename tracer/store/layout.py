@@ -82,7 +82,7 @@ class Lock:
         self._path = directory / name
         self._file = self._path.open("a+")
         self._alive: SignOfLife | None = None
-        if not self._is_taken():
+        if not self._take():
             self._file.close()
             raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
         if name == LOCK:
@@ -91,8 +91,8 @@ class Lock:
                 raise RunInUse(f"{directory} is a copy of a run that is being trained on {host}; stop that one first")
             self._alive = SignOfLife(self._file, directory)
 
-    def _is_taken(self) -> bool:
-        """Take it, after readers, which hold it together while they ask `is_locked`; False where a writer has it."""
+    def _take(self) -> bool:
+        """After readers, which hold it together while they ask `is_locked`; False where a writer has it."""
         writers = 0
         for _ in range(READER_TRIES):
             with contextlib.suppress(BlockingIOError):

@@ -5,12 +5,13 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
+import zarr
 from playwright.sync_api import expect
 
 from tests.browsing import query, settle, visit
 from tests.waiting import wait
 from tracer.store import Run
-from tracer.store.layout import Lock
+from tracer.store.layout import UNCOMMITTED, Lock
 
 pytestmark = pytest.mark.slow
 HIGH = "document.querySelector('[data-testid=stMain]').scrollHeight"
@@ -65,12 +66,17 @@ def test_passages_stand_still_while_a_run_trains(page, server, folder):
 
 def test_a_page_before_the_first_record_is_whole_once_it_comes(page, server, folder):
     with training(folder, "new") as (directory, _):
-        trace = (directory / "trace.zarr").rename(directory / "later")
+        trace = directory / "trace.zarr"
+        later = shutil.copytree(trace, directory / "later")
+        zarr.open_array(trace / "step").with_config({"write_empty_chunks": True})[:] = UNCOMMITTED
         page.goto(f"{server}/heads?run=new")
         expect(page.get_by_text("Nothing is recorded yet")).to_be_visible()
-        share = page.get_by_role("button", name="Share")
+        find, share = page.get_by_role("textbox", name="Find heads"), page.get_by_role("button", name="Share")
+        expect(find).to_be_disabled()
         expect(share).to_have_count(0)
-        trace.rename(directory / "trace.zarr")
+        shutil.rmtree(trace)
+        later.rename(trace)
+        expect(find).to_be_enabled()
         expect(share).to_be_visible()
 
 

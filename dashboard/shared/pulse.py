@@ -1,6 +1,6 @@
 """Drawing a part of a page again and again, and nothing else: `st.fragment(run_every=)` without its race.
 
-Streamlit's timer also fires between a click that changes the page and the page that comes, which is then cleared.
+Streamlit's timer also fires between a click or Back and the page that comes, which is then cleared: it stays empty.
 """
 
 from __future__ import annotations

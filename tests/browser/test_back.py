@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import query, settle, visit
+from tests.browsing import RELEASE, query, settle, tab, visit
 
 pytestmark = pytest.mark.slow
 
@@ -74,3 +74,26 @@ def test_back_leads_to_where_the_reader_was(page, server):
     assert page.evaluate(top) < was
     page.go_back()
     page.wait_for_function(f"was => Math.abs({top} - was) < 3", arg=was)
+
+
+@pytest.mark.parametrize("way", ["back", "menu"])
+def test_a_page_that_is_being_left_asks_for_nothing(browser, server, way):
+    """What asks again every two seconds does not while the next page is on its way: the host would clear that page."""
+    with tab(browser, server, device_scale_factor=1) as page:  # a stopped clock is of a whole profile
+        page.clock.install()
+        visit(page, f"{server}/heads?run=toy")
+        go(page, "Runs")
+        page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 1)
+        page.evaluate("wire.held = []")  # a server that is long in answering
+        if way == "back":
+            page.go_back()
+        else:
+            page.get_by_test_id("stTopNavLink").filter(has_text="Heads").click()
+        page.wait_for_function("() => wire.held.length")
+        page.clock.run_for(20_000)
+        page.clock.resume()
+        asked = page.evaluate("wire.held.length")
+        page.evaluate(RELEASE)
+        expect(page.get_by_role("heading", name="Heads", exact=True)).to_be_visible()
+        settle(page)
+        assert asked == 1

@@ -1,16 +1,23 @@
-// Not while the host works, nor soon after a click: it may be changing the page. A beat that falls there comes as soon
-// as it may, or of two pulses in step the second would never be heard.
+// Not on a page that is being left: what is asked of it clears the page that comes, which then stays empty. Nor while
+// the host works, or soon after a touch: a button may change the page, too. A beat that falls there comes as soon as it
+// may, or of two pulses in step the second would never be heard.
 export default function ({ data, parentElement, setTriggerValue }) {
-  const kinds = ["pointerdown", "click"];
+  const here = location.pathname;
+  let left = false;
   let touched = 0;
   let due = Date.now() + data;
-  const touch = () => {
+  const touch = (event) => {
     touched = Date.now();
+    const link = event.composedPath()[0].closest?.("a[href]");
+    const follows = link && event.type === "click" && !link.target && !link.download;
+    if (follows && !event.ctrlKey && !event.metaKey && !event.shiftKey) left ||= link.pathname !== here;
   };
+  const isLeft = () => left || location.pathname !== here; // the address is the first that Back and Forward change
   const isBusy = () => document.hidden || Date.now() - touched <= 3000 || isScriptRunning();
+  const kinds = ["pointerdown", "click"];
   parentElement.stop?.();
   const timer = setInterval(() => {
-    if (Date.now() < due || isBusy()) return;
+    if (Date.now() < due || isLeft() || isBusy()) return;
     due = Date.now() + data;
     setTriggerValue("tick", due);
   }, 150);

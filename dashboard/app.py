@@ -20,6 +20,7 @@ if __name__ == "__main__":
     warming.wait()
     from dashboard.frame import draw
 
+    warming.keep()
     draw()
 else:
     from dashboard.access import guard

@@ -1,8 +1,10 @@
-"""What the first page imports, while the browser that will show it still loads Streamlit's own scripts."""
+"""What pages import: early, while the first browser still loads the host's scripts, and kept out of collections."""
 
 from __future__ import annotations
 
+import gc
 import importlib
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +18,8 @@ def _import() -> None:
         importlib.import_module(name)
 
 
+_kept = 0
+"""How many modules there were when it was last done."""
 _IMPORTING = threading.Thread(name="warming", target=_import, daemon=True)
 
 
@@ -31,3 +35,15 @@ def wait() -> None:
     """Until all is imported: of two threads that import in different orders each may see half a module."""
     if _IMPORTING.ident is not None:
         _IMPORTING.join()
+
+
+def keep() -> None:
+    """Nothing imported is garbage: none is looked for in it.
+
+    The host collects after every script. Over the objects of torch and Plotly that took longer than the script itself,
+    and nothing was sent meanwhile.
+    """
+    global _kept
+    if len(sys.modules) > _kept:
+        _kept = len(sys.modules)
+        gc.freeze()

@@ -1,5 +1,6 @@
 """What every test shares: one thread, no network, an empty cache of its own, a port and a browser."""
 
+import gc
 import os
 import shutil
 import socket
@@ -14,7 +15,7 @@ from hypothesis import settings
 
 from tests import children
 from tests.reaping import reap_at_the_end
-from tests.shapes import check_signatures
+from tests.shapes import CALLS, check_signatures
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and so share one cache
     scratch = tempfile.mkdtemp(prefix="manyeyes-tests-")
@@ -65,6 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in slow, item.path.parent.name == "browser"))
+
+
+def pytest_runtest_setup() -> None:
+    CALLS.clear()
+
+
+def pytest_collection_finish() -> None:
+    """No garbage is in what collecting has made: each page that a test draws looks for some, in all there is."""
+    gc.freeze()
 
 
 @pytest.fixture

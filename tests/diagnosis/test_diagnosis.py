@@ -17,7 +17,7 @@ from tracer.diagnosis.findings import since
 from tracer.diagnosis.growth import GREW, residual, updates
 from tracer.diagnosis.unused import reach
 from tracer.presets import preset
-from tracer.store import Run
+from tracer.store import Run, open_run
 from tracer.training.divergence import GROWTH
 from tracer.training.loop import train
 
@@ -320,10 +320,9 @@ def test_divergence_names_the_first_bad_tensor(tmp_path: Path) -> None:
     assert any("model.norm" in cause for cause in worst.advice.candidates) or worst.advice.remedy
 
 
-def test_a_healthy_run_gets_no_finding(tmp_path: Path) -> None:
+def test_a_healthy_run_gets_no_finding(trained_toy: Path) -> None:
     """Induction and previous-token heads are sharp: that is what they are for."""
-    config = preset("induction").config
-    run = train(replace(config, run=str(tmp_path / "toy"), device="cpu"), quiet=True)
+    run = open_run(trained_toy)
     assert float(run.trace["entropy_normalised"].isel(step=-1).min()) < 0.25
     assert float(run.trace["induction"].isel(step=-1).max()) > 0.6
     assert diagnose(run) == []

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
+import pytest
+
+from dashboard import warming
 from dashboard.first_response import index
 from dashboard.navigation import TITLES
 from dashboard.theme import STYLES
@@ -30,3 +34,13 @@ def test_the_server_imports_while_nobody_is_there(tmp_path: Path) -> None:
         loaded = Path(f"/proc/{server_of(url).pid}/maps")
         wait(lambda: "numcodecs" in loaded.read_text())  # zarr's, which reading a trace takes
         assert "libtorch" not in loaded.read_text()
+
+
+def test_what_is_imported_is_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is once something was imported is not looked through again; what comes later is."""
+    monkeypatch.setattr(warming, "_kept", 0)
+    before, first = gc.get_freeze_count(), [[] for _ in range(1000)]
+    warming.keep()
+    kept, later = gc.get_freeze_count(), [[] for _ in range(1000)]
+    warming.keep()
+    assert kept >= before + len(first) and gc.get_freeze_count() < kept + len(later)

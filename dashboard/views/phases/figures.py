@@ -43,7 +43,7 @@ def timeline(
     import plotly.graph_objects as go
 
     ink, n = theme.ink(dark), len(series)
-    figure = go.Figure()
+    figure, shapes, texts = go.Figure(), [], []  # set once: each that is added costs as much as all before it
     for i, ((x, y), label, unit, window) in enumerate(zip(series, labels, units, windows, strict=True)):
         at, axis, number = places(x, log_x), f"y{i + 1 if i else ''}", numbers[i]
         said = f"step {window[1]:,}, 95 % interval {window[3]:,} to {window[4]:,}" if window else "no change found"
@@ -70,23 +70,26 @@ def timeline(
         if window:
             first, middle, last, low, high = places([*window, *x], log_x)[:5]
             shown = {"yref": f"{axis} domain", "y0": -0.05, "y1": 1.05, "layer": "below"}
-            figure.add_shape(
-                type="rect", x0=first, x1=last, fillcolor=ink.mark, opacity=0.22 if number else 0.1,
-                line={"width": 2 if first == last else 0, "color": ink.mark}, **shown,
-            )  # fmt: skip
-            figure.add_shape(
-                type="line", x0=middle, x1=middle, opacity=1 if number else 0.4,
-                line={"color": ink.mark, "width": 2}, **shown,
-            )  # fmt: skip
-            figure.add_shape(
-                type="line", x0=low, x1=high, line={"color": ink.mark, "width": 5}, **(shown | {"y0": 0, "y1": 0}),
-            )  # fmt: skip
+            shapes += [
+                dict(
+                    type="rect", x0=first, x1=last, fillcolor=ink.mark, opacity=0.22 if number else 0.1,
+                    line={"width": 2 if first == last else 0, "color": ink.mark}, **shown,
+                ),
+                dict(
+                    type="line", x0=middle, x1=middle, opacity=1 if number else 0.4,
+                    line={"color": ink.mark, "width": 2}, **shown,
+                ),
+                dict(type="line", x0=low, x1=high, line={"color": ink.mark, "width": 5}, **shown | {"y0": 0, "y1": 0}),
+            ]  # fmt: skip
         name = f"{f'<b>{number}</b>  ' if number else ''}{plain(label)}{f' ({unit})' if unit else ''}"
         where = len(x) - 1 if step is None else max(0, int(np.searchsorted(x, step, "right")) - 1)
         now = f"<b>{y[where]:.3g}</b>".replace("-", "−") if len(y) and np.isfinite(y[where]) else ""
         place = {"xref": "paper", "yref": f"{axis} domain", "y": 1.05, "yanchor": "bottom", "showarrow": False}
-        figure.add_annotation(text=name, x=0, xanchor="left", **place)
-        figure.add_annotation(text=now, x=1, xanchor="right", font={"size": 12}, **place)
+        texts += [
+            dict(text=name, x=0, xanchor="left", **place),
+            dict(text=now, x=1, xanchor="right", font={"size": 12}, **place),
+        ]  # fmt: skip
+    figure.update_layout(shapes=shapes, annotations=texts)
     if step is not None and n:
         every = np.concatenate([[step], *(x for x, _ in series)])
         rule(figure, places(every, log_x)[0], ink.accent)

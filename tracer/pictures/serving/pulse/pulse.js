@@ -2,17 +2,18 @@
 // the host works, or soon after a touch: a button may change the page, too. A beat that falls there comes as soon as it
 // may, or of two pulses in step the second would never be heard.
 export default function ({ data, parentElement, setTriggerValue }) {
-  const here = location.pathname;
-  let left = false;
+  // of the page that it was mounted on, whatever has been drawn anew since
+  parentElement.pulse ??= { path: location.pathname, left: false };
+  const page = parentElement.pulse;
   let touched = 0;
   let due = Date.now() + data;
   const touch = (event) => {
     touched = Date.now();
     const link = event.composedPath()[0].closest?.("a[href]");
     const follows = link && event.type === "click" && !link.target && !link.download;
-    if (follows && !event.ctrlKey && !event.metaKey && !event.shiftKey) left ||= link.pathname !== here;
+    if (follows && !event.ctrlKey && !event.metaKey && !event.shiftKey) page.left ||= link.pathname !== page.path;
   };
-  const isLeft = () => left || location.pathname !== here; // the address is the first that Back and Forward change
+  const isLeft = () => page.left || location.pathname !== page.path; // Back changes the address first
   const isBusy = () => document.hidden || Date.now() - touched <= 3000 || isScriptRunning();
   const kinds = ["pointerdown", "click"];
   parentElement.stop?.();

@@ -58,21 +58,24 @@ WIRE = """(() => { // when this page last asked its server, and last heard from 
 })()"""
 RELEASE = "() => { const { held } = wire; wire.held = null; for (const ask of held) ask(); }"
 STILL = """([quiet, longest]) => new Promise((done) => {
-  let last = performance.now(), before = last, restless = 0;
+  const beat = 20; // ms, in which a busy script counts as once: what it holds up (a table's words) comes after it
+  let still = 0, before = performance.now(), restless = 0;
   const chart = '[class*="_chart "]:not(:has(.main-svg))'; // whose scripts the host fetches late
   const undrawn = '[class*="st-key-me-"]:not(:has([data-drawn])), [data-testid=stSkeleton], ' + chart;
-  const busy = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning"
-    || window.wire?.asked > window.wire?.heard
-    || [...document.querySelectorAll(undrawn)].some((node) => node.checkVisibility() && node.clientWidth);
-  const observer = new MutationObserver(() => { last = performance.now(); });
+  const asking = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning"
+    || window.wire?.asked > window.wire?.heard;
+  const drawing = () => // asks for the layout, so not at every beat
+    [...document.querySelectorAll(undrawn)].some((node) => node.checkVisibility() && node.clientWidth);
+  const observer = new MutationObserver(() => { still = 0; });
   observer.observe(document, { subtree: true, childList: true, characterData: true, attributes: true });
   const timer = setInterval(() => {
     const now = performance.now();
-    if (busy()) last = now; else restless += now - before;
+    if (asking()) still = 0; else { still += 1; restless += now - before; }
     before = now;
-    if (now - last < quiet && restless < longest) return;
+    if (still * beat < quiet && restless < longest) return;
+    if (drawing()) { still = restless = 0; return; }
     observer.disconnect(); clearInterval(timer); done(true);
-  }, 20);
+  }, beat);
 })"""
 """Nothing asked of the server is unanswered, no script runs, every picture in sight is drawn, and nothing has changed
 for `quiet` ms, in which also the slowest of a part's own delays (0.2 s) would have passed."""

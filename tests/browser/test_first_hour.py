@@ -14,6 +14,17 @@ from tracer.store import Run
 from tracer.store.layout import UNCOMMITTED, Lock
 
 pytestmark = pytest.mark.slow
+IN_STEP = """(() => { // what rings every 150 ms rings at once, as it also does by chance
+  const { setInterval, clearInterval } = window, rings = new Map();
+  let last = -1;
+  window.setInterval = (ring, every, ...more) => {
+    if (every !== 150) return setInterval(ring, every, ...more);
+    rings.set(--last, ring);
+    return last;
+  };
+  window.clearInterval = (one) => rings.delete(one) || clearInterval(one);
+  setInterval(() => { for (const ring of [...rings.values()]) ring(); }, 150);
+})()"""
 HIGH = "document.querySelector('[data-testid=stMain]').scrollHeight"
 
 
@@ -44,6 +55,8 @@ def test_a_live_run_is_removed_while_it_is_open(page, server, folder, view):
 
 
 def test_passages_stand_still_while_a_run_trains(page, server, folder):
+    """The page's two pulses, of its bar and of what it draws, ask at the same moment: both are answered."""
+    page.add_init_script(IN_STEP)
     with training(folder, "going") as (_, go_on):
         visit(page, f"{server}/find?run=going")
         newest = page.locator(".st-key-read_newest").get_by_role("button")

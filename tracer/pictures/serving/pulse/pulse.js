@@ -1,6 +1,8 @@
 // Not on a page that is being left: what is asked of it clears the page that comes, which then stays empty. Nor while
 // the host works, or soon after a touch: a button may change the page, too. A beat that falls there comes as soon as it
-// may, or of two pulses in step the second would never be heard.
+// may, or of two pulses in step the second would never be heard; nor does a page's second one ask together with its
+// first, for then the host would draw one part alone, and always the same.
+let asked = 0; // by any pulse
 export default function ({ data, parentElement, setTriggerValue }) {
   // of the page that it was mounted on, whatever has been drawn anew since
   parentElement.pulse ??= { path: location.pathname, left: false };
@@ -14,12 +16,14 @@ export default function ({ data, parentElement, setTriggerValue }) {
     if (follows && !event.ctrlKey && !event.metaKey && !event.shiftKey) page.left ||= link.pathname !== page.path;
   };
   const isLeft = () => page.left || location.pathname !== page.path; // Back changes the address first
-  const isBusy = () => document.hidden || Date.now() - touched <= 3000 || isScriptRunning();
+  const isBusy = () =>
+    document.hidden || Date.now() - touched <= 3000 || Date.now() - asked <= 300 || isScriptRunning();
   const kinds = ["pointerdown", "click"];
   parentElement.stop?.();
   const timer = setInterval(() => {
     if (Date.now() < due || isLeft() || isBusy()) return;
-    due = Date.now() + data;
+    asked = Date.now();
+    due = asked + data;
     setTriggerValue("tick", due);
   }, 150);
   for (const kind of kinds) addEventListener(kind, touch, true);

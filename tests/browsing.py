@@ -73,7 +73,7 @@ STILL = """([quiet, longest]) => new Promise((done) => {
     if (asking()) still = 0; else { still += 1; restless += now - before; }
     before = now;
     if (still * beat < quiet && restless < longest) return;
-    if (drawing()) { still = restless = 0; return; }
+    if (drawing()) { still = 0; return; }
     observer.disconnect(); clearInterval(timer); done(true);
   }, beat);
 })"""

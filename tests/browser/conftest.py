@@ -57,8 +57,9 @@ def server(folder):
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium):
+    """One for all of these tests, and gone before others: while it is there, nobody can start an event loop."""
     with sync_playwright() as playwright, chromium_of(playwright, chromium) as browser:
         yield browser
 

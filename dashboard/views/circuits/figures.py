@@ -42,10 +42,11 @@ def spectrum(values: np.ndarray, *, dark: bool = False) -> go.Figure:
         template=theme.plotly_template(dark), height=300, margin={"l": 84, "r": 60, "t": 24, "b": 24},
         polar={
             "bgcolor": "rgba(0,0,0,0)",
-            "angularaxis": {**quiet, "tickvals": [0, 90, 180, 270], "ticks": "",
-                            "ticktext": ["copies", "imaginary", "suppresses", ""]},
+            "angularaxis": {**quiet, "tickvals": [0, 90, 180, 270], "ticks": "outside", "ticklen": 6,
+                            "tickcolor": "rgba(0,0,0,0)", "ticktext": ["copies", "imaginary", "suppresses", ""]},
             "radialaxis": {**quiet, "type": "log", "range": [most - DECADES - 0.25, most], "angle": 45, "dtick": 1,
-                           "tickangle": 0, "exponentformat": "power"},
+                           "tickangle": 45, "exponentformat": "power",
+                           "tickfont": {"size": 9}},  # powers are written a quarter larger
         },
     )  # fmt: skip
     return figure

@@ -116,7 +116,8 @@ function newChart(part) {
     const all = chart.head.labels.map((_, line) => ({ line, y: yOf(coded(line, lastStep(line) ?? 0)) }));
     const ends = all.filter(({ line, y }) => lastStep(line) !== undefined && isInside([right, y]));
     const heights = ends.map(({ y }) => y);
-    const spread = spreadNames(heights, NAME_GAP, top + height + 8);
+    const apart = Math.min(NAME_GAP, height / (heights.length - 1)); // the most lines stand a little closer
+    const spread = spreadNames(heights, apart, top + height);
     return ends.map(({ line }, i) => ({ line, at: spread[i] }));
   }
   /** The line whose name is there. @param {number[]} spot */

@@ -3,6 +3,7 @@
 // may, or of two pulses in step the second would never be heard; nor does a page's second one ask together with its
 // first, for then the host would draw one part alone, and always the same.
 let asked = 0; // by any pulse
+const dues = new Map(); // of all pulses by their timers: who has waited longest asks first
 export default function ({ data, parentElement, setTriggerValue }) {
   // of the page that it was mounted on, whatever has been drawn anew since
   parentElement.pulse ??= { path: location.pathname, left: false };
@@ -21,14 +22,18 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const kinds = ["pointerdown", "click"];
   parentElement.stop?.();
   const timer = setInterval(() => {
-    if (Date.now() < due || isLeft() || isBusy()) return;
+    if (isLeft()) return void dues.delete(timer); // nobody waits for it
+    if (Date.now() < due || isBusy() || due > Math.min(...dues.values())) return;
     asked = Date.now();
     due = asked + data;
+    dues.set(timer, due);
     setTriggerValue("tick", due);
   }, 150);
+  dues.set(timer, due);
   for (const kind of kinds) addEventListener(kind, touch, true);
   parentElement.stop = () => {
     clearInterval(timer);
+    dues.delete(timer);
     for (const kind of kinds) removeEventListener(kind, touch, true);
   };
   return parentElement.stop;

@@ -1,7 +1,7 @@
 """Mounting a picture: heavy bytes once, light choices ("cue") beside them, the reader's pick back.
 
 A component's data is one message: were the selection part of it, each click would send every pattern again. So the
-bytes travel alone, and a second, invisible element carries what changes often; common/shared.js joins the two in the
+bytes travel alone, and a second, invisible element carries what changes often; common/part.js joins the two in the
 browser. The scripts and styles of all parts go to a page once: Streamlit sends an element's script along whenever its
 data change, so an element of a part only says which part it is.
 """

@@ -17,7 +17,7 @@ from typing import Any
 
 from tracer.pictures.colours import FONTS, SURFACES
 from tracer.pictures.picture import Picture
-from tracer.pictures.sources import bundle, style, text
+from tracer.pictures.sources import bundle, style, styles, text
 
 HEAD = '<span class="head-label">{}</span>'
 """The head in focus inside a title; the script keeps it up to date."""
@@ -140,8 +140,8 @@ def _style(parts: Sequence[str]) -> str:
 
 
 def _script(parts: Sequence[str], apart: bool) -> str:
-    styles = {name: text("shared.css") + style(name) for name in parts} if apart else None
-    return f'"use strict"; (() => {{\nconst STYLES = {json.dumps(styles)};\n{bundle(parts)}{text("host.js")}\n}})();'
+    own = json.dumps(styles(parts) if apart else None)
+    return f'"use strict"; (() => {{\nconst STYLES = {own};\n{bundle(parts)}{text("host.js")}\n}})();'
 
 
 def _digest(text: str) -> str:

@@ -19,7 +19,7 @@ from tracer.pictures import colours
 
 HERE = Path(__file__).parent
 SHARED = (
-    "streamlit", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "shared",
+    "streamlit", "topics", "payload", "numbers", "axes", "colours", "elements", "canvas", "matrix", "part",
 )  # fmt: skip
 
 
@@ -64,6 +64,11 @@ def style(name: str) -> str:
     return path.read_text("utf-8") if path.exists() else ""
 
 
+def styles(names: Sequence[str]) -> dict[str, str]:
+    """Of parts that are each in a root of their own, and what these have in common."""
+    return {"shared": text("shared.css"), **{name: style(name) for name in names}}
+
+
 def html(name: str) -> str:
     """The element that a part draws into."""
     return f'<div class="part {name}"></div>'
@@ -92,15 +97,15 @@ def entry(name: str) -> str:
 def all_parts() -> str:
     """Every part in one module, whose default export draws the one whose `element` it is given."""
     names = sorted(folders())
-    styles = {"shared": text("shared.css"), **{name: style(name) for name in names}}
-    return f"{bundle(names)}const STYLES = {json.dumps(styles)};\n{text('mount.js')}"
+    begin = "VIEWS.saver();\nVIEWS.address();\nexport default drawElement;\n"
+    return f"{bundle(names)}const STYLES = {json.dumps(styles(names))};\n{begin}"
 
 
 def element(name: str) -> Source:
     """A part that waits for all parts, which an `opener` brings."""
-    return Source(html(name), "", text("boot.js") + text("wait.js"))
+    return Source(html(name), "", text("wait.js"))
 
 
 def opener() -> Source:
     """What a page mounts once: its data are the bytes of `all_parts`, deflated."""
-    return Source("<i></i>", "", text("boot.js") + text("open.js"))
+    return Source("<i></i>", "", text("open.js"))

@@ -20,9 +20,7 @@ function rootOf(one) {
   const place = placeOf(one.key);
   if (!STYLES || place.shadowRoot) return place.shadowRoot ?? place;
   const root = place.attachShadow({ mode: "open" });
-  const sheet = new CSSStyleSheet();
-  sheet.replaceSync(STYLES[one.part]);
-  root.adoptedStyleSheets = [sheet];
+  dress(root, one.part);
   root.append(...place.childNodes);
   /** @type {HTMLElement} */ (root.firstElementChild).dataset.taken = "";
   return root;

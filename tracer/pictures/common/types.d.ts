@@ -92,8 +92,7 @@ type Hub = {
   reels?: Map<string, Map<number, Uint8Array>>;
   saver?: (part: Part) => void;
   press?: ((canvas: HTMLCanvasElement, width: number, height: number) => CanvasRenderingContext2D) | null;
-  opened?: Promise<(args: HostArguments) => any>;
-  open?: (draw: (args: HostArguments) => any) => void;
+  module?: PromiseWithResolvers<(args: HostArguments) => any>;
   opening?: boolean;
   address?: boolean;
   landing?: boolean;

@@ -1,4 +1,4 @@
-// The life of a part: load, cue, resize, theme switch, fonts.
+// The life of a part: mount, load, cue, resize, theme switch, fonts.
 
 /** @type {WeakMap<Element, Part>} */
 const PARTS = new WeakMap();
@@ -91,4 +91,27 @@ async function live({ data, parentElement, setStateValue }, make, { saves = true
     part.end();
     takes.delete(part.take);
   };
+}
+
+/** @type {Map<string, CSSStyleSheet>} */
+const SHEETS = new Map();
+const sheetOf = (name) => {
+  if (!SHEETS.has(name)) {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLES[name]);
+    SHEETS.set(name, sheet);
+  }
+  return SHEETS.get(name);
+};
+
+/** Gives a root of its own the style of its part. */
+function dress(root, name) {
+  if (!root.adoptedStyleSheets.length) root.adoptedStyleSheets = [sheetOf("shared"), sheetOf(name)];
+}
+
+/** Draws the part that an element of the host names, in a root of its own. @param {HostArguments} args */
+function drawElement(args) {
+  const name = args.parentElement.querySelector(".part").classList[1];
+  dress(args.parentElement, name);
+  return VIEWS[name](args);
 }

@@ -16,6 +16,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard.access import read_only
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.shared.rows import merge
 from tracer.analysis.intervals import margins
 from tracer.pictures import curves, step_heatmap
@@ -69,60 +70,45 @@ def _allow(name: str) -> None:
         raise ValueError(f"this dashboard is read-only and shows the runs of its own folders: {name!r} is none of them")
 
 
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
 def trace(opened: Run) -> xr.Dataset:
     """The committed trace in memory, without patterns; read again when the run has moved on."""
-    return _trace(str(opened.dir.resolve()), opened.stamp)
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _trace(directory: str, stamp: str) -> xr.Dataset:
-    dataset = open_run(directory).trace.drop_vars("pattern", errors="ignore")
+    dataset = opened.trace.drop_vars("pattern", errors="ignore")
     if dataset.nbytes > MOST_MEASURES:
         raise ValueError(
-            f"{directory}/trace.zarr holds {dataset.nbytes >> 20:,} MB of measures, more than the "
+            f"{opened.dir.resolve()}/trace.zarr holds {dataset.nbytes >> 20:,} MB of measures, more than the "
             f"{MOST_MEASURES >> 20} MB that a page reads; in Python, run.trace reads them one by one"
         )
     try:
         return dataset.load()
     except (OSError, RuntimeError, ValueError) as error:  # what is in a chunk comes to light when it is read
         raise ValueError(
-            f"{directory}/trace.zarr cannot be read ({error}): a part of it is damaged; the snapshots are untouched"
+            f"{opened.dir.resolve()}/trace.zarr cannot be read ({error}): a part of it is damaged; the snapshots are "
+            f"untouched"
         ) from error
 
 
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
 def updates(opened: Run) -> xr.Dataset | None:
     """What was recorded at every update, in memory; None where only the trace has it, or it cannot be read."""
-    return _updates(str(opened.dir.resolve()), opened.stamp)
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _updates(directory: str, stamp: str) -> xr.Dataset | None:
     try:
-        found = open_run(directory).updates
+        found = opened.updates
         return None if found is None or found.nbytes > MOST_MEASURES else found.load()
     except (OSError, RuntimeError, ValueError, KeyError):  # the trace says as much, at fewer steps
         return None
 
 
+@st.cache_data(max_entries=128, show_spinner=False, hash_funcs=AS_RECORDED)
 def head_curves(opened: Run, measure: str) -> bytes:
     """A head measure over training, packed for the curves component."""
-    return _head_curves(str(opened.dir.resolve()), opened.stamp, measure)
-
-
-@st.cache_data(max_entries=128, show_spinner=False)
-def _head_curves(directory: str, stamp: str, measure: str) -> bytes:
-    recorded = _trace(directory, stamp)
+    recorded = trace(opened)
     return curves.pack_heads(recorded["step"].values, recorded[measure].values, margins(recorded, measure))
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def head_curves_of(runs: Sequence[Run], measure: str) -> bytes:
     """The same of several runs on one picture: a colour a run, "L1H2" of the first, "L1H2 · name" of the others."""
-    return _head_curves_of(tuple((str(run.dir.resolve()), run.stamp, run.name) for run in runs), measure)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _head_curves_of(runs: tuple[tuple[str, str, str], ...], measure: str) -> bytes:
-    traces = [(name, found) for *key, name in runs if measure in (found := _trace(*key))]
+    traces = [(run.name, found) for run in runs if measure in (found := trace(run))]
     labels, groups, series = [], [], []
     for i, (name, found) in enumerate(traces):
         for layer, head in np.ndindex(found.sizes["layer"], found.sizes["head"]):
@@ -133,28 +119,20 @@ def _head_curves_of(runs: tuple[tuple[str, str, str], ...], measure: str) -> byt
     return curves.pack(union, values, labels, groups=groups, group_names=[name for name, _ in traces])
 
 
+@st.cache_data(max_entries=128, show_spinner=False, hash_funcs=AS_RECORDED)
 def head_heatmap(opened: Run, measure: str) -> bytes:
     """A head measure over training, packed for the heatmap component."""
-    return _head_heatmap(str(opened.dir.resolve()), opened.stamp, measure)
-
-
-@st.cache_data(max_entries=128, show_spinner=False)
-def _head_heatmap(directory: str, stamp: str, measure: str) -> bytes:
-    recorded = _trace(directory, stamp)
+    recorded = trace(opened)
     return step_heatmap.pack(recorded["step"].values, recorded[measure].values)
 
 
+@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs=OF_A_STEP)
 def model(opened: Run, step: int) -> HeadModel:
     """The model after `step` updates, in eval mode; shared, never changed."""
-    return _model(str(opened.dir.resolve()), step, opened.meta["created"])
-
-
-@st.cache_resource(max_entries=24, show_spinner=False)
-def _model(directory: str, step: int, created: str) -> HeadModel:
     import torch
 
     torch.set_num_threads(1)  # every rerun is a new thread: a pool of workers for each would cost more than it saves
-    return open_run(directory).model(step)
+    return opened.model(step)
 
 
 def size_mb(opened: Run) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from tracer.pictures.scales import Scale
 from tracer.store import NothingRecorded, Run, open_run
 
@@ -33,7 +34,7 @@ class Setup:
     """What is switched off, where: the key of everything below."""
 
     run: str
-    created: str
+    job: str
     step: int
     off: tuple[Head, ...]
     mode: str
@@ -41,11 +42,15 @@ class Setup:
 
     @classmethod
     def of(cls, run: Run, step: int, off: tuple[Head, ...], mode: str, frozen: bool) -> Setup:
-        return cls(str(run.dir.resolve()), run.meta["created"], step, off, mode, frozen)
+        return cls(str(run.dir.resolve()), run.job, step, off, mode, frozen)
+
+    @property
+    def opened(self) -> Run:
+        return open_run(self.run)
 
     @property
     def model(self) -> Any:
-        return loading.model(open_run(self.run), self.step)
+        return loading.model(self.opened, self.step)
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,11 @@ def is_large(run: Run) -> bool:
     return run.meta["n_params"] > SMALL
 
 
-@st.cache_resource(max_entries=16, show_spinner="Reading the held-out text …")
-def batches(run: str, created: str) -> Batches:
+@st.cache_resource(max_entries=16, show_spinner="Reading the held-out text …", hash_funcs=OF_A_STEP)
+def batches(run: Run) -> Batches:
     from tracer.analysis.eval_sequences import batches as compute
 
-    return compute(open_run(run))
+    return compute(run)
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -76,8 +81,8 @@ def costs(setup: Setup) -> dict[str, Cost]:
     """The cost of switching heads off on `repeat` (predictable positions) and on `text` (all positions)."""
     from tracer.ablate import Effect
 
-    before = _clean(setup.run, setup.created, setup.step)
-    sequences = batches(setup.run, setup.created).sequences()
+    before = _clean(setup.opened, setup.step)
+    sequences = batches(setup.opened).sequences()
     after = _ablated(setup, {name: tokens for name, tokens, _ in sequences}, setup.mode)
 
     def cost(name: str, where: slice) -> Cost:
@@ -98,7 +103,7 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     from tracer.ablate import BUDGET, DRAWS, losses
 
-    model, half, found = setup.model, DRAWS // 2, batches(setup.run, setup.created)
+    model, half, found = setup.model, DRAWS // 2, batches(setup.opened)
     shares = ((0, DRAWS - half), (DRAWS - half, half)) if mode == "resample" else ((0, DRAWS),)
     jobs = [(name, seed, draws) for name in probes for seed, draws in shares]
 
@@ -120,8 +125,8 @@ def by_replacement(setup: Setup) -> dict[str, Estimate]:
     """The change in loss on repeated tokens, by what is put in place of the heads."""
     from tracer.ablate import MODES, Effect
 
-    probe = batches(setup.run, setup.created).repeat
-    before = _clean(setup.run, setup.created, setup.step)["repeat"]
+    probe = batches(setup.opened).repeat
+    before = _clean(setup.opened, setup.step)["repeat"]
 
     def change(mode: str) -> Estimate:
         after = _ablated(setup, {"repeat": probe.tokens}, mode)["repeat"]
@@ -136,25 +141,25 @@ def null(setup: Setup, n: int) -> Null:
     from tracer.ablate import Loss
     from tracer.ablate import null as compute
 
-    found = batches(setup.run, setup.created)
+    found = batches(setup.opened)
     return compute(
         setup.model, found.repeat.tokens, setup.off, setup.mode, n=n, metric=Loss(found.repeat.predictable),
         reference=found.reference("repeat", setup.mode), frozen=setup.frozen,
     )  # fmt: skip
 
 
-def clean(run: str, created: str, step: int) -> dict[str, float]:
+def clean(run: Run, step: int) -> dict[str, float]:
     """Mean losses with every head on, by probe."""
-    found = _clean(run, created, step)
-    return {name: float(found[name][:, where].mean()) for name, _, where in batches(run, created).sequences()}
+    found = _clean(run, step)
+    return {name: float(found[name][:, where].mean()) for name, _, where in batches(run).sequences()}
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _clean(run: str, created: str, step: int) -> dict[str, Tensor]:
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
+def _clean(run: Run, step: int) -> dict[str, Tensor]:
     """The loss of every next token with every head on, by probe: [batch loss_pos]; read, never changed."""
     from tracer.ablate import losses
 
-    found, model = batches(run, created), loading.model(open_run(run), step)
+    found, model = batches(run), loading.model(run, step)
     return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
 
 
@@ -164,7 +169,7 @@ def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
     from tracer.ablate import averaged, planner
     from tracer.analysis.prompt_attention import induction as compute
 
-    found, model = batches(setup.run, setup.created), setup.model
+    found, model = batches(setup.opened), setup.model
     repeat, reference = found.repeat, found.reference("repeat", setup.mode)
 
     def score() -> Tensor:
@@ -217,7 +222,7 @@ def _prompt_plans(setup: Setup, prompt: tuple[int, ...]) -> list[Any]:
 
     if not setup.off:
         return [[]]
-    found = batches(setup.run, setup.created)
+    found = batches(setup.opened)
     text = {"zero": None, "mean": found.wide.get("text", found.text)}.get(setup.mode, found.text)
     return planner(setup.model, torch.tensor([prompt]), setup.mode, reference=text, frozen=setup.frozen)(setup.off)
 
@@ -238,12 +243,12 @@ class Swept:
         return (self.low > 0) | (self.high < 0)
 
 
-@st.cache_data(max_entries=64, show_spinner="Switching off every head by itself …")
-def sweep(run: str, created: str, step: int, mode: str, frozen: bool) -> dict[str, Swept]:
+@st.cache_data(max_entries=64, show_spinner="Switching off every head by itself …", hash_funcs=OF_A_STEP)
+def sweep(run: Run, step: int, mode: str, frozen: bool) -> dict[str, Swept]:
     """The cost of each head by itself, by probe."""
     from tracer.ablate import sweep as compute
 
-    found, model = batches(run, created), loading.model(open_run(run), step)
+    found, model = batches(run), loading.model(run, step)
 
     def swept(name: str, tokens: Tensor, where: slice) -> Swept:
         reference = found.reference(name, mode)
@@ -261,15 +266,11 @@ def change_scale(*effects: np.ndarray) -> Scale:
     return Scale("Change in loss", "nats", -top or -1.0, top or 1.0, "change", 2 if top >= 0.2 else 3)
 
 
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
 def effects(run: Run) -> xr.Dataset | None:
     """What `tracer sweep` has committed, in memory; None before its first row, ValueError where it is damaged."""
-    return _effects(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _effects(directory: str, stamp: str) -> xr.Dataset | None:
     try:
-        return open_run(directory).effects.load()
+        return run.effects.load()
     except NothingRecorded:
         return None
 

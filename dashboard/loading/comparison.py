@@ -104,11 +104,11 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
 
     from tracer.ablate import Effect, estimate, losses
 
-    ours, theirs = (ablation.batches(one.run, one.created).sequences() for one in (a, b))
+    ours, theirs = (ablation.batches(one.opened).sequences() for one in (a, b))
     others = {name: (tokens, where) for name, tokens, where in theirs}
 
     def by_sequence(setup: Setup, name: str, tokens: torch.Tensor, where: slice) -> np.ndarray:
-        reference = ablation.batches(setup.run, setup.created).reference(name, setup.mode)
+        reference = ablation.batches(setup.opened).reference(name, setup.mode)
         sets = [(), setup.off]
         e = Effect(*losses(setup.model, tokens, sets, setup.mode, reference=reference, frozen=setup.frozen))
         return e.delta[:, where].mean(1).cpu().numpy()

@@ -8,24 +8,21 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.loading.prompt_attention import Head
 from tracer.diagnosis import Diagnosis, examine
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 MOST_SNAPSHOTS = 60
 """Of more, as many at equal distances: a curve on a page shows no more."""
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def diagnosis(run: Run) -> Diagnosis:
     """What went wrong, the worst first, and what was looked for; computed again when the run has moved on."""
-    return _diagnosis(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _diagnosis(directory: str, stamp: str) -> Diagnosis:
-    return examine(open_run(directory))
+    return examine(run)
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,7 @@ def bounds(run: Run, head: Head) -> Bounds | None:
         return None
     if len(steps) > MOST_SNAPSHOTS:
         steps = [steps[i] for i in np.linspace(0, len(steps) - 1, MOST_SNAPSHOTS).round().astype(int)]
-    directory, created, key = str(run.dir.resolve()), run.meta["created"], tokens.tobytes()
-    found = np.stack([_bound(directory, step, created, key, tokens.shape)[:, head[0], head[1]] for step in steps], -1)
+    found = np.stack([_bound(run, step, tokens)[:, head[0], head[1]] for step in steps], -1)
     return Bounds(np.array(steps), *found, *tokens.shape)
 
 
@@ -73,8 +69,8 @@ def _texts(run: Run) -> np.ndarray | None:
     return tokens.astype(np.int64) if tokens.size and tokens.shape[1] > 1 else None
 
 
-@st.cache_data(max_entries=1024, show_spinner=False)
-def _bound(directory: str, step: int, created: str, texts: bytes, shape: tuple[int, ...]) -> np.ndarray:
+@st.cache_data(max_entries=1024, show_spinner=False, hash_funcs=OF_A_STEP)
+def _bound(run: Run, step: int, tokens: np.ndarray) -> np.ndarray:
     """[quantity layer head] of one snapshot, some 25 ms."""
     import torch
 
@@ -82,7 +78,6 @@ def _bound(directory: str, step: int, created: str, texts: bytes, shape: tuple[i
     from tracer.model import Transformer
 
     torch.set_num_threads(1)
-    model = open_run(directory).model(step)
+    model = run.model(step)
     assert isinstance(model, Transformer)
-    tokens = torch.from_numpy(np.frombuffer(texts, np.int64).reshape(shape).copy())
-    return torch.stack(list(bound(model, tokens))).numpy()
+    return torch.stack(list(bound(model, torch.from_numpy(tokens)))).numpy()

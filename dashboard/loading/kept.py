@@ -1,4 +1,7 @@
-"""What takes so long that a bar says how far it is: kept as a cached function keeps, which would replay the bar."""
+"""What a cached function keeps of a run, and what takes so long that a bar says how far it is.
+
+The latter is kept as a cached function keeps, which would replay the bar.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,12 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
+from tracer.store import Run
+
+AS_RECORDED: dict[str | type, Callable[[Any], Any]] = {Run: lambda run: (str(run.dir.resolve()), run.stamp)}
+"""`hash_funcs` of what is read of a whole run: read again when more of it is committed."""
+OF_A_STEP: dict[str | type, Callable[[Any], Any]] = {Run: lambda run: (str(run.dir.resolve()), run.job)}
+"""`hash_funcs` of what a step says: kept until a job goes on with the run, which may take steps back."""
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
 MOST = 32

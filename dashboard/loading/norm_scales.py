@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracer.model.stream import Norm
 
 Key = tuple[str, str, int]
-"""Directory, created, step."""
+"""Directory, job, step."""
 
 
 def model_of(key: Key) -> HeadModel:
@@ -38,7 +38,7 @@ def ours(key: Key) -> Transformer:
 
 def reading(key: Key) -> Tensor:
     """Held-out text, or Probe R where none is left [batch pos]."""
-    batches = ablation.batches(*key[:2])
+    batches = ablation.batches(open_run(key[0]))
     return batches.repeat.tokens if batches.text is None else batches.text[:, : model_of(key).n_ctx]
 
 

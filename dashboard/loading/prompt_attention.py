@@ -11,10 +11,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading.kept import OF_A_STEP
 from tracer.pictures.atlas import pack_thumbs
 from tracer.pictures.overview import pack as pack_overview
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 if TYPE_CHECKING:
     from tracer.analysis.prompt_attention import PromptAttention
@@ -29,33 +30,32 @@ Head = tuple[int, int]
 def of_text(run: Run, step: int, tokens: list[int], strings: list[str]) -> PromptPatterns:
     """Every head on a prompt that the model reads now."""
     compute = _look if len(tokens) <= WHOLE else _long_look
-    directory, created = str(run.dir.resolve()), run.meta["created"]
-    found = compute(directory, step, tuple(tokens), created)
-    key = directory, created, tuple(tokens)
+    found = compute(run, step, tuple(tokens))
+    key = str(run.dir.resolve()), run.job, tuple(tokens)
     return PromptPatterns.computed(found, strings, list(run.about.layers), key, step)
 
 
-def _compute(directory: str, step: int, tokens: tuple[int, ...]) -> PromptAttention:
+def _compute(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
     from dataclasses import replace
 
     import torch
 
     from tracer.analysis.prompt_attention import look
 
-    found = look(loading.model(open_run(directory), step), torch.tensor([tokens]))
+    found = look(loading.model(run, step), torch.tensor([tokens]))
     nothing = np.broadcast_to(np.float32("nan"), found.logits.shape)  # no page asks, and 1,024 of GPT-2 are 206 MB
     return replace(found, logits=nothing)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> PromptAttention:
-    return _compute(directory, step, tokens)
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
+def _look(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
+    return _compute(run, step, tokens)
 
 
-@st.cache_resource(max_entries=2, show_spinner="Reading the prompt …")
-def _long_look(directory: str, step: int, tokens: tuple[int, ...], created: str) -> PromptAttention:
+@st.cache_resource(max_entries=2, show_spinner="Reading the prompt …", hash_funcs=OF_A_STEP)
+def _long_look(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
     """q, k and v of every layer stay in memory: 113 MB for GPT-2 on 1,024 tokens."""
-    return _compute(directory, step, tokens)
+    return _compute(run, step, tokens)
 
 
 def atlas(shown: PromptPatterns, stamp: str, measures: dict[str, np.ndarray]) -> bytes:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from tracer.store import NotARun, Run, open_run
+from dashboard.loading.kept import OF_A_STEP
+from tracer.store import NotARun, Run
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -19,14 +20,9 @@ ENDLESS = 2**31
 PYTHON = "def add(self, name, value):\n    self.name = name\n    self.value = value\n\ndef add(self, name"
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
 def example(run: Run) -> str:
     """A text to begin with: one that repeats something, so that there is something to find."""
-    return _example(str(run.dir.resolve()), run.meta["created"])
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _example(directory: str, created: str) -> str:
-    run = open_run(directory)
     if run.meta.get("corpus", {}).get("name", "").startswith("python-stdlib"):
         return PYTHON
     about, words = run.about, tokenizer(run)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,25 +29,21 @@ class Prompts:
     steps: list[int]
 
 
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
 def prompts(run: Run) -> Prompts:
     """What was kept so far; no names where the run keeps no patterns."""
-    return _prompts(str(run.dir.resolve()), run.stamp, run.meta["created"])
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _prompts(directory: str, stamp: str, created: str) -> Prompts:
-    trace = open_run(directory).trace
+    trace = run.trace
     if "pattern" not in trace or not trace["pattern"].size:
         return Prompts([], [], [])
-    known, steps = _known(directory, created), [int(step) for step in trace["step"].values]
+    known, steps = _known(run), [int(step) for step in trace["step"].values]
     if new := [row for row, step in enumerate(steps) if step not in known]:
         corner: np.ndarray = trace["pattern"].isel(step=new, layer=0, head=0, query_pos=0, key_pos=0).values
         known.update({steps[row]: bool(np.isfinite(kept).any()) for row, kept in zip(new, corner, strict=True)})
     return Prompts([str(n) for n in trace["prompt"].values], _strings(trace), [step for step in steps if known[step]])
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _known(directory: str, created: str) -> dict[int, bool]:
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
+def _known(run: Run) -> dict[int, bool]:
     """Whether patterns were kept at a step, which takes 10 ms to find out and never changes."""
     return {}
 
@@ -60,9 +57,9 @@ def _strings(trace: xr.Dataset) -> list[list[str]]:
 
 def of_prompt(run: Run, step: int, name: str) -> PromptPatterns:
     """Every head on a kept prompt at one of its steps."""
-    directory, created, found = str(run.dir.resolve()), run.meta["created"], prompts(run)
-    strings, about = found.strings[found.names.index(name)], run.about
-    patterns, sizes = _patterns(directory, step, name, created, len(strings))
+    found, about = prompts(run), run.about
+    strings = found.strings[found.names.index(name)]
+    patterns, sizes = _patterns(run, step, name, len(strings))
 
     def window(layer: int, head: int, rows: slice, cols: slice) -> np.ndarray:
         n_query, n_key = sizes[layer]
@@ -72,26 +69,26 @@ def of_prompt(run: Run, step: int, name: str) -> PromptPatterns:
         return pooled(window(layer, head, slice(None), slice(None)), size, pool)
 
     return PromptPatterns(
-        (directory, created, name), step, strings, list(about.causal) or [True] * len(patterns), sizes,
-        list(about.layers), _thumbs(directory, step, name, created, len(strings)), window, overview,
+        (str(run.dir.resolve()), run.job, name), step, strings, list(about.causal) or [True] * len(patterns), sizes,
+        list(about.layers), _thumbs(run, step, name, len(strings)), window, overview,
     )  # fmt: skip
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
-def _patterns(directory: str, step: int, name: str, created: str, n: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
+def _patterns(run: Run, step: int, name: str, n: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Patterns [layer head query_pos key_pos], nan beyond a prompt's end, and (queries, keys) of each layer.
 
     A layer without a number, in a run that diverged, counts as n x n.
     """
-    kept = open_run(directory).trace["pattern"].sel(step=step, prompt=name).values.astype(np.float32)
+    kept = run.trace["pattern"].sel(step=step, prompt=name).values.astype(np.float32)
     finite = np.isfinite(kept)
     lengths = np.stack([finite.any(axis=(1, 3)).sum(axis=1), finite.any(axis=(1, 2)).sum(axis=1)], axis=1)
     return kept, [(int(rows) or n, int(cols) or n) for rows, cols in lengths]
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
-def _thumbs(directory: str, step: int, name: str, created: str, n: int) -> np.ndarray:
-    kept, sizes = _patterns(directory, step, name, created, n)
+@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
+def _thumbs(run: Run, step: int, name: str, n: int) -> np.ndarray:
+    kept, sizes = _patterns(run, step, name, n)
     n_query, n_key = max(q for q, _ in sizes), max(k for _, k in sizes)
     exists = np.isfinite(kept).any(axis=(2, 3), keepdims=True)
     square = np.nan_to_num(kept[:, :, :n_query, :n_key])

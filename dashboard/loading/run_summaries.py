@@ -10,8 +10,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading.kept import AS_RECORDED
 from dashboard.shared import head_scores
-from tracer.store import NothingRecorded, Run, open_run
+from tracer.store import NothingRecorded, Run
 from tracer.store.about import Kind
 from tracer.store.choosing import settings
 from tracer.store.housekeeping import note
@@ -63,16 +64,15 @@ class Summary:
 def summary(run: Run) -> Summary:
     """The summary as of now; a ValueError when the files do not hold what a run's files hold."""
     try:
-        return _summary(str(run.dir.resolve()), run.stamp)
+        return _summary(run)
     except (KeyError, TypeError, AttributeError, OSError) as error:
         raise ValueError(
             f"{run.dir} is damaged or was not written by manyeyes ({type(error).__name__}: {error})"
         ) from error
 
 
-@st.cache_data(max_entries=256, show_spinner=False)
-def _summary(directory: str, stamp: str) -> Summary:
-    run = open_run(directory)
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs=AS_RECORDED)
+def _summary(run: Run) -> Summary:
     meta, about = run.meta, run.about
     step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
     control, damaged = float("nan"), False
@@ -98,12 +98,12 @@ def _summary(directory: str, stamp: str) -> Summary:
 
 def settings_of(run: Run) -> dict[str, Any]:
     """`tracer.store.choosing.settings` as of now; a ValueError or TypeError where run.json is damaged."""
-    return _settings(str(run.dir.resolve()), run.stamp) | {"status": run.status, "note": note(run)}
+    return _settings(run) | {"status": run.status, "note": note(run)}
 
 
-@st.cache_data(max_entries=4096, show_spinner=False)
-def _settings(directory: str, stamp: str) -> dict[str, Any]:
-    return settings(open_run(directory))
+@st.cache_data(max_entries=4096, show_spinner=False, hash_funcs=AS_RECORDED)
+def _settings(run: Run) -> dict[str, Any]:
+    return settings(run)
 
 
 def status_word(run: Run) -> str:

@@ -6,10 +6,11 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading.kept import OF_A_STEP
 from dashboard.loading.prompt_attention import Head
 from tracer.pictures import token_view as reading
 from tracer.pictures.prompt_patterns import PromptPatterns
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 
 def head_exists(shown: PromptPatterns) -> np.ndarray:
@@ -26,20 +27,19 @@ def plan(shown: PromptPatterns) -> reading.Plan:
 
 def norms(run: Run, shown: PromptPatterns) -> np.ndarray | None:
     """||v_k W_O|| [layer head key_pos]; None for a kept prompt and for models of others, whose W_O is not known."""
-    directory, created, tokens = shown.key
+    tokens = shown.key[2]
     if not isinstance(tokens, tuple) or run.why_not("value_norms"):
         return None
-    return _norms(str(directory), shown.step, tokens, str(created))
+    return _norms(run, shown.step, tokens)
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _norms(directory: str, step: int, tokens: tuple[int, ...], created: str) -> np.ndarray:
+@st.cache_data(max_entries=32, show_spinner=False, hash_funcs=OF_A_STEP)
+def _norms(run: Run, step: int, tokens: tuple[int, ...]) -> np.ndarray:
     import torch
 
     from tracer.analysis.prompt_attention import read_norms
     from tracer.model import Transformer
 
-    run = open_run(directory)
     model = loading.model(run, step)
     assert isinstance(model, Transformer)
     return read_norms(model, torch.tensor([tokens]))

@@ -34,7 +34,7 @@ def blind(small_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def key(run: Run) -> tuple[str, str, int]:
-    return str(run.dir.resolve()), run.meta["created"], STEP
+    return str(run.dir.resolve()), run.job, STEP
 
 
 def one_back(shares: np.ndarray) -> np.ndarray:

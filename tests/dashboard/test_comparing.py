@@ -227,7 +227,7 @@ def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, s
     off = ((0, 1), (1, 2))
     app = open_page("ablate", run="tiny", off=off, other_step=10)
     tables = [e.proto.body for e in app.get("html") if "beside" in e.proto.body]
-    found = ablation.batches(str(small_run.dir.resolve()), small_run.meta["created"])
+    found = ablation.batches(small_run)
     for table, (_, tokens, where) in zip(tables, found.sequences(), strict=True):
         cells = [number(cell) for cell in re.findall(r"<td>([+−]?[\d.]+)", table)]
         effects = [effect(small_run.model(step), tokens, off) for step in (30, 10)]
@@ -244,7 +244,7 @@ def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, s
 @pytest.mark.parametrize("mode", ["zero", "resample"])
 def test_differences_are_paired_by_sequence(workplace: Path, small_run: Run, mode: str) -> None:
     one, two = (Setup.of(small_run, step, ((1, 0),), mode, False) for step in (30, 0))
-    tokens, where = ablation.batches(one.run, one.created).sequences()[0][1:]
+    tokens, where = ablation.batches(one.opened).sequences()[0][1:]
     a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode) for s in (one, two))
     expected = estimate((b.delta - a.delta)[:, where].mean(1).numpy())
     found = comparison.differences(one, two)["repeat"]

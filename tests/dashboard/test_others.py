@@ -104,7 +104,7 @@ def test_a_hugging_face_model_without_a_tokenizer_reads_token_ids(elsewhere: Pat
 def test_ablating_a_hugging_face_model_is_measured_on_what_the_run_kept(elsewhere: Path, open_page: Open) -> None:
     run = open_run("gpt")
     app = open_page("ablate", run="gpt", off=((1, 0),))
-    found = ablation.batches(*_key(run))
+    found = ablation.batches(run)
     assert found.text is not None and found.text.tolist() == run.trace["prompt_tokens"].values[:2, :24].tolist()
     changes = [float(m.value.replace("−", "-")) for m in app.metric if m.label == "Change"]
     expected = [
@@ -114,10 +114,6 @@ def test_ablating_a_hugging_face_model_is_measured_on_what_the_run_kept(elsewher
     assert changes == pytest.approx(expected, abs=6e-4)
     assert "**Kept text**" in written(app) and "The text it was trained on is not in the run" in written(app)
     assert Setup.of(run, run.steps[-1], ((1, 0),), "zero", False).model.n_heads == 2
-
-
-def _key(run: tracer.Run) -> tuple[str, str]:
-    return str(run.dir.resolve()), run.meta["created"]
 
 
 def test_checkpoints_are_steps(elsewhere: Path, open_page: Open, sent: Any) -> None:

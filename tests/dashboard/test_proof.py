@@ -45,7 +45,7 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
 ) -> None:
     setup = setup_of(small_run, ((0, 1), (1, 3)), mode, frozen)
     found = ablation.costs(setup)
-    batches = ablation.batches(setup.run, setup.created)
+    batches = ablation.batches(small_run)
     for name, tokens, where in batches.sequences():
         reference = batches.wide[name] if mode == "mean" else None
         slow = ablate.effect(small_run.model(), tokens, setup.off, mode, reference=reference, frozen=frozen)
@@ -55,8 +55,8 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
 
 def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, small_run: Run, sent: Any) -> None:
     app = open_page("ablate", run="tiny", off=((0, 0),), section="heads")
-    swept = ablation.sweep(*_key(small_run), 30, "zero", False)["repeat"]
-    probe = ablation.batches(*_key(small_run)).repeat
+    swept = ablation.sweep(small_run, 30, "zero", False)["repeat"]
+    probe = ablation.batches(small_run).repeat
     expected = ablate.sweep(small_run.model(), probe.tokens, positions=probe.predictable, interval=True)
     np.testing.assert_allclose(swept.low, expected["low"].values, atol=1e-6)
     cue = _cue(app, "sweep_repeat")
@@ -64,7 +64,7 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
     assert cue["notes"][0][0].startswith("95 % interval ")
     captions = [c.value for c in app.caption]
     counted = [c for c in captions if c.startswith("A dot for ")]
-    found = ablation.sweep(*_key(small_run), 30, "zero", False)
+    found = ablation.sweep(small_run, 30, "zero", False)
     assert [c.split(" of ")[0] for c in counted] == [f"A dot for {int(one.sure.sum())}" for one in found.values()]
     (meaning,) = (c for c in captions if c.startswith("A dot: the 95 % interval of that head excludes 0."))
     assert "Of 8 heads without any effect, 0.4 would get one by chance" in meaning
@@ -188,11 +188,11 @@ def test_what_a_run_holds_while_it_trains_is_held_on_the_page(
     run = train(config, quiet=True)
     setup = setup_of(run, ((0, 1),))
     recorded = run.trace.sel(step=20)
-    before = ablation.clean(setup.run, setup.created, 20)
+    before = ablation.clean(run, 20)
     assert before["repeat"] == pytest.approx(float(recorded["repeat_loss"]), abs=1e-5)
     assert before["text"] == pytest.approx(float(recorded["val_loss"]), abs=1e-5)
     assert [cost.change.mean for cost in ablation.costs(setup).values()] == [0, 0], "it is off already"
-    assert ablation.sweep(setup.run, setup.created, 20, "zero", False)["text"].effect[0, 1] == 0
+    assert ablation.sweep(run, 20, "zero", False)["text"].effect[0, 1] == 0
     scores, _ = ablation.induction(setup)
     np.testing.assert_allclose(scores, recorded["induction"], atol=1e-5)
     app = open_page("ablate", run=setup.run)
@@ -234,7 +234,7 @@ def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Ru
     """30 steps teach no copying: so the page says what the search says, and the search is checked by its own tests."""
     app = open_page("ablate", run="tiny", step=0, section="set")
     app.button(key="circuit").click().run()
-    probe = ablation.batches(*_key(small_run)).repeat
+    probe = ablation.batches(small_run).repeat
     try:
         found = ablate.build_up(small_run.model(0), probe.tokens)
     except ValueError as error:
@@ -259,10 +259,6 @@ def test_the_smallest_set_is_searched_and_applied(open_page: Open, small_run: Ru
 def test_choices_are_bars(choice: tuple[tuple[int, int], bool, float], name: str, wide: str, said: str) -> None:
     found = circuit.bars(proving.Circuit([], 1.0, True, [0.0], [choice], (0.0, 0.0), (0.0, 0.0)))
     assert f">{name}</th>" in found and f"width:{wide}" in found and f"<td>{said}</td>" in found
-
-
-def _key(run: Run) -> tuple[str, str]:
-    return str(run.dir.resolve()), run.meta["created"]
 
 
 def _cue(app: AppTest, key: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_ablate_again(workplace: object, off: tuple[tuple[int, int], ...]) -> No
             (expected.mean, expected.low, expected.high), abs=1e-6
         )
     else:
-        shown = sweep(str(run.dir.resolve()), run.meta["created"], STEP, "mean", False)["repeat"]
+        shown = sweep(run, STEP, "mean", False)["repeat"]
         for name, values in (("effect", shown.effect), ("low", shown.low), ("high", shown.high)):
             np.testing.assert_array_equal(found[name], values)
         assert np.array_equal(found.p_holm < 0.05, shown.corrected)

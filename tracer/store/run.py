@@ -132,6 +132,12 @@ class Run:
         return " ".join(f"{path.stat().st_mtime_ns}" for path in files if path.exists())
 
     @property
+    def job(self) -> str:
+        """Changes when a job goes on with the run and may have taken steps back; the key for what one step says."""
+        meta = self.meta
+        return f"{meta['created']} {meta.get('resumed', '')}"
+
+    @property
     def steps(self) -> list[int]:
         """Steps whose weights are kept, here, at the run's URL or where `tracer.load_hf` found them, in order."""
         meta = self.meta

@@ -49,11 +49,11 @@ def draw_costs(run: Run, setup: Setup) -> None:
     """The loss with every head on and with these off, on both probes; what is left of it to guessing."""
     try:
         found = ablation.costs(setup) if setup.off else None
-        before = ablation.clean(setup.run, setup.created, setup.step)
+        before = ablation.clean(setup.opened, setup.step)
     except ValueError as error:
         choosers.refuse(str(error))
         raise AssertionError from error
-    note = ablation.batches(setup.run, setup.created).note
+    note = ablation.batches(setup.opened).note
     said = {
         "repeat": "Random tokens, said twice. The loss of the second time, where copying gives the answer.",
         "text": ("Text that was kept with the run." if note else "Text that it was not trained on.")

@@ -69,7 +69,7 @@ def _beside(setup: Setup, other: Run) -> Setup:
 def _draw_costs(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     sides = [(f"A: {run.name}, step {setup.step:,}", setup), (f"B: {other.name}, step {beside.step:,}", beside)]
     costs = [ablation.costs(one) if one.off else None for _, one in sides]
-    clean = [ablation.clean(one.run, one.created, one.step) for _, one in sides]
+    clean = [ablation.clean(one.opened, one.step) for _, one in sides]
     paired = comparison.differences(setup, beside) if setup.off and beside.off else {}
     names = [name for name in clean[0] if name in clean[1]]
     for column, name in zip(st.columns(len(names), gap="large"), names, strict=True):
@@ -127,7 +127,7 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     few = passes <= AT_ONCE and not ablation.is_large(run) and not ablation.is_large(other)
     if not asked(wish, label, key="beside_sweep", at_once=few, help=f"{passes} passes"):
         return
-    a, b = (ablation.sweep(s.run, s.created, s.step, s.mode, s.frozen) for s in (setup, beside))
+    a, b = (ablation.sweep(s.opened, s.step, s.mode, s.frozen) for s in (setup, beside))
     shared = [name for name in a if name in b]
     chosen = shared[0]
     if len(shared) > 1:

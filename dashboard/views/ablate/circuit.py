@@ -42,13 +42,13 @@ def draw_circuit(setup: Setup) -> None:
         "gain is back: of how much lower the loss of repeated tokens is than that of new ones. Then it drops heads "
         "that are not needed. The search is greedy: a smaller set, or another one, may do as well."
     )
-    key = (setup.run, setup.created, setup.step, setup.mode, setup.frozen)
-    if not asked(f"circuit {key}", "Search", key="circuit", icon=":material/account_tree:"):
+    how = (setup.step, setup.mode, setup.frozen)
+    if not asked(f"circuit {setup.run} {how}", "Search", key="circuit", icon=":material/account_tree:"):
         return
     place = st.empty()
     place.progress(0.0, text="No head yet")
     try:
-        found = data.circuit(*key, TARGET, _Progress(place, n))
+        found = data.circuit(setup.opened, *how, TARGET, _Progress(place, n))
     except ValueError as error:
         place.empty()
         st.text(theme.sentence(str(error)))

@@ -13,8 +13,8 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from dashboard.loading.kept import Progress, kept
-from tracer.store import Run, open_run
+from dashboard.loading.kept import OF_A_STEP, Progress, kept
+from tracer.store import Run
 
 if TYPE_CHECKING:
     from tracer.ablate import Verdict
@@ -24,16 +24,12 @@ LONGEST_PAIR = 64
 """Tokens of a prompt of a pair whose activations are patched one position at a time."""
 
 
+@st.cache_data(max_entries=64, show_spinner="Putting the head to the tests …", hash_funcs=OF_A_STEP)
 def verdict(run: Run, step: int, head: tuple[int, int]) -> Verdict:
     """The card of one head; ValueError where the model does not let it be drawn up."""
-    return _verdict(str(run.dir.resolve()), run.meta["created"], step, head)
-
-
-@st.cache_data(max_entries=64, show_spinner="Putting the head to the tests …")
-def _verdict(directory: str, created: str, step: int, head: tuple[int, int]) -> Verdict:
     from tracer.ablate import verdict as compute
 
-    return compute(open_run(directory), *head, step)
+    return compute(run, *head, step)
 
 
 @dataclass(frozen=True)
@@ -53,15 +49,13 @@ class Circuit:
     """The same of tokens that are read for the first time."""
 
 
-def circuit(
-    run: str, created: str, step: int, mode: str, frozen: bool, target: float, progress: Progress
-) -> Circuit:  # fmt: skip
+def circuit(run: Run, step: int, mode: str, frozen: bool, target: float, progress: Progress) -> Circuit:
     """The heads that keep `target` of the gain on repeated tokens; ValueError where there is nothing to keep."""
     from tracer.ablate import build_up, losses
     from tracer.data.probes import first_copy_loss, repeat_loss
 
     def search() -> Circuit:
-        model, given = loading.model(open_run(run), step), ablation.batches(run, created)
+        model, given = loading.model(run, step), ablation.batches(run)
         probe, how = given.repeat, {"frozen": frozen, "reference": given.reference("repeat", mode)}
         found = build_up(model, probe.tokens, mode, target=target, progress=progress, **how)
         choices = [(s.head, s.taken, s.share) for s in found.steps]
@@ -74,7 +68,7 @@ def circuit(
         )
         return Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
 
-    return kept("circuit", (run, created, step, mode, frozen, target), search)
+    return kept("circuit", (str(run.dir.resolve()), run.job, step, mode, frozen, target), search)
 
 
 @dataclass(frozen=True)
@@ -93,8 +87,8 @@ class Patched:
 Rows = tuple[tuple[int, ...], ...]
 
 
-@st.cache_data(max_entries=64, show_spinner="Patching …")
-def patched(run: str, created: str, step: int, clean: Rows, corrupted: Rows, at: str, into: str) -> Patched:
+@st.cache_data(max_entries=64, show_spinner="Patching …", hash_funcs=OF_A_STEP)
+def patched(run: Run, step: int, clean: Rows, corrupted: Rows, at: str, into: str) -> Patched:
     """ValueError for prompts that are no pairs, or that have one answer."""
     import torch
 
@@ -108,7 +102,7 @@ def patched(run: str, created: str, step: int, clean: Rows, corrupted: Rows, at:
                 f"line {i} has {lengths[0]} and {lengths[1]} tokens, and the first clean prompt {len(clean[0])}: all "
                 f"must be equally long, so that positions correspond"
             )
-    model = loading.model(open_run(run), step)
+    model = loading.model(run, step)
     pairs = torch.tensor(clean), torch.tensor(corrupted)
     with torch.no_grad():
         right, wrong = (model(tokens)[:, -1].argmax(-1) for tokens in pairs)

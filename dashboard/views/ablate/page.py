@@ -185,7 +185,7 @@ def _preset(label: str, heads: tuple[head_sets.Head, ...], what: str, otherwise:
 
 
 def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
-    seen = ablation.batches(setup.run, setup.created).repeat.second_copy.start
+    seen = ablation.batches(setup.opened).repeat.second_copy.start
     positions = np.arange(1, len(cost.before_by_position) + 1)
     blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
     draw(

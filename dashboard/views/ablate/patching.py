@@ -47,7 +47,7 @@ def draw_patching(run: Run, setup: Setup) -> None:
         return
     try:
         prompts, others = _rows(run, clean), _rows(run, corrupted)
-        found = data.patched(setup.run, setup.created, setup.step, prompts, others, at, into)
+        found = data.patched(setup.opened, setup.step, prompts, others, at, into)
     except ValueError as error:
         st.session_state.patch_done = False
         st.warning("These prompts cannot be patched.", icon=":material/block:")

@@ -44,7 +44,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     few = passes <= AT_ONCE and not ablation.is_large(run)
     if not asked(f"sweep {setup.run}", f"Measure {n_heads} heads", key="sweep_heads", at_once=few):
         return
-    found = ablation.sweep(setup.run, setup.created, setup.step, setup.mode, setup.frozen)
+    found = ablation.sweep(setup.opened, setup.step, setup.mode, setup.frozen)
     for column, name in zip(st.columns(2, gap="large"), found, strict=False):
         swept = found[name]
         with column:
@@ -65,7 +65,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
 
 
 def probe_title(name: str, setup: Setup) -> str:
-    return "Repeated tokens" if name == "repeat" else ablation.batches(setup.run, setup.created).title
+    return "Repeated tokens" if name == "repeat" else ablation.batches(setup.opened).title
 
 
 def _notes(swept: Swept) -> list[list[str]]:

@@ -38,7 +38,7 @@ AT_ONCE = 2**25
 
 
 def key_of(run: Run, step: int) -> Key:
-    return str(run.dir.resolve()), run.meta["created"], step
+    return str(run.dir.resolve()), run.job, step
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")

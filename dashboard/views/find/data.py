@@ -14,6 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import prompt_tokens, recorded_prompts
+from dashboard.loading.kept import OF_A_STEP
 from tracer.pictures import passages
 from tracer.pictures.payload import visible
 from tracer.pictures.scales import head_label
@@ -27,7 +28,7 @@ BINS = 40
 RANDOM = {"repeated-random": "random tokens that repeat", "markov": "random Markov chains"}
 Head = tuple[int, int]
 Key = tuple[str, str, int, bool]
-"""Directory, created, step, and whether the patterns were kept."""
+"""Directory, job, step, and whether the patterns were kept."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,13 @@ class Text:
     note: str = ""
 
 
+@st.cache_data(max_entries=16, show_spinner="Reading the held-out text …", hash_funcs=OF_A_STEP)
 def text(run: Run) -> Text:
     """What can be searched: held-out text, or what the run kept."""
-    return _text(str(run.dir.resolve()), run.meta["created"])
-
-
-@st.cache_data(max_entries=16, show_spinner="Reading the held-out text …")
-def _text(directory: str, created: str) -> Text:
     from tracer import data
     from tracer.analysis import max_activating
     from tracer.analysis.eval_sequences import batches
 
-    run = open_run(directory)
     found = batches(run)
     if not run.why_not("held_out") and not found.note:
         config = run.config
@@ -91,34 +87,30 @@ class Found:
 
 def of_text(run: Run, step: int) -> Found:
     """A search through text that the model reads now."""
-    key = str(run.dir.resolve()), run.meta["created"], step, False
-    return Found(key, text(run), _search(*key))
+    return Found((str(run.dir.resolve()), run.job, step, False), text(run), _search(run, step, False))
 
 
 def of_kept(run: Run, step: int) -> Found:
     """A search through patterns that were kept."""
-    key = str(run.dir.resolve()), run.meta["created"], step, True
-    return Found(key, kept_text(run), _search(*key))
+    return Found((str(run.dir.resolve()), run.job, step, True), kept_text(run), _search(run, step, True))
 
 
-@st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …")
-def _search(directory: str, created: str, step: int, from_kept: bool) -> Search:
+@st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …", hash_funcs=OF_A_STEP)
+def _search(run: Run, step: int, from_kept: bool) -> Search:
     import torch
 
     from tracer.analysis import max_activating
 
-    run = open_run(directory)
     if not from_kept:
         return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
-    about, patterns = run.about, _patterns(directory, created, step)
+    about, patterns = run.about, _patterns(run, step)
     causal = list(about.causal) or [True] * patterns.shape[1]
     return max_activating.of_patterns(list(patterns), kept_text(run).tokens, causal)
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
-def _patterns(directory: str, created: str, step: int) -> np.ndarray:
+@st.cache_data(max_entries=4, show_spinner=False, hash_funcs=OF_A_STEP)
+def _patterns(run: Run, step: int) -> np.ndarray:
     """[prompt layer head query_pos key_pos]; nan in cross attention, which looks at other tokens."""
-    run = open_run(directory)
     found = run.trace["pattern"].sel(step=step).transpose("prompt", "layer", "head", "query_pos", "key_pos")
     patterns = found.values.astype(np.float32)
     for layer, name in enumerate(run.about.layers):
@@ -147,7 +139,7 @@ def _shown(key: Key, kind: str, head: Head, _found: Found) -> Shown:
     top = max_activating.strongest(_found.search, kind, head, TOP)
     hits = [*top, *max_activating.typical(_found.search, kind, head, TYPICAL)]
     if key[3]:
-        patterns = _patterns(*key[:3])
+        patterns = _patterns(_found.run, key[2])
         rows = np.array([patterns[(hit.sequence, *head, hit.query)] for hit in hits])
     else:
         of_head = _attention(key, kind, _found)[head]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Head = tuple[int, int]
 Key = tuple[str, str, int, str, int]
-"""Directory, created, step, corpus and tokens read: a survey."""
+"""Directory, job, step, corpus and tokens read: a survey."""
 STRONGEST = 4
 
 
@@ -57,7 +57,7 @@ def make(run: Run, step: int, corpus: str, tokens: int, progress: Callable[[int,
 
 
 def key_of(run: Run, step: int, found: xr.Dataset) -> Key:
-    return str(run.dir.resolve()), run.meta["created"], step, found.attrs["corpus"], found.attrs["tokens_read"]
+    return str(run.dir.resolve()), run.job, step, found.attrs["corpus"], found.attrs["tokens_read"]
 
 
 @st.cache_data(max_entries=64, show_spinner="Reading the passages …")

@@ -35,7 +35,7 @@ def draw_induction(run: Run, trace: xr.Dataset, head: Head, step: int) -> None:
     opened = st.expander(TITLE, icon=":material/ssid_chart:", key="by_period_open", on_change="rerun")
     with opened:
         if opened.open:
-            found = data.by_period(str(run.dir.resolve()), run.meta["created"], step)
+            found = data.by_period(run, step)
             _draw(found, head)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracer.analysis.why_words import Reason
 
 Place = tuple[str, str, int, tuple[int, ...]]
-"""Run directory, when it was created, step, tokens of the prompt."""
+"""Run directory, job, step, tokens of the prompt."""
 Cell = tuple[int, int]
 OWN = "own biases"
 """No part of the stream, so nothing that could be left unread."""

@@ -12,10 +12,11 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from tracer.analysis import change_points, training_curves, undoing
 from tracer.analysis.training_curves import Curve, Head, Reads
 from tracer.analysis.undoing import Undoing
-from tracer.store import Run, nearest_row, open_run
+from tracer.store import Run, nearest_row
 
 CHEAP_BYTES = 4e8
 """Weights that are read unasked for K-composition: about a second."""
@@ -40,12 +41,11 @@ def _wish(run: Run) -> str:
 
 def curves(run: Run) -> list[Curve]:
     """`tracer.analysis.training_curves.course`, with K-composition where the model has it and may be read."""
-    return _curves(str(run.dir.resolve()), run.stamp, training_curves.readable(run) and asked(run), len(run.steps))
+    return _curves(run, training_curves.readable(run) and asked(run), len(run.steps))
 
 
-@st.cache_data(max_entries=32, show_spinner="Reading the course of the run …")
-def _curves(directory: str, stamp: str, with_weights: bool, n_steps: int) -> list[Curve]:
-    run = open_run(directory)
+@st.cache_data(max_entries=32, show_spinner="Reading the course of the run …", hash_funcs=AS_RECORDED)
+def _curves(run: Run, with_weights: bool, n_steps: int) -> list[Curve]:
     return training_curves.course(loading.trace(run), _reads(run) if with_weights else None)
 
 
@@ -54,7 +54,7 @@ def _reads(run: Run) -> Reads | None:
     import torch
 
     torch.set_num_threads(1)  # as in `loading.model`: every rerun is a new thread
-    reel = _reel(str(run.dir.resolve()), run.meta["created"])
+    reel = _reel(run)
     try:
         for step, scores in training_curves.compositions(run, [step for step in run.steps if step not in reel]):
             reel[step] = scores
@@ -66,8 +66,8 @@ def _reads(run: Run) -> Reads | None:
     return Reads(steps, np.stack([reel[step] for step in steps]), training_curves.by_chance(run, steps[0]))
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _reel(directory: str, created: str) -> dict[int, np.ndarray]:
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
+def _reel(run: Run) -> dict[int, np.ndarray]:
     return {}
 
 
@@ -116,14 +116,10 @@ def surface(run: Run, quantity: str, less: int | None) -> Surface | None:
     return Surface(found.steps, values, values if less is None else values[found.steps >= less])
 
 
+@st.cache_data(max_entries=32, show_spinner=False, hash_funcs=AS_RECORDED)
 def breadth(run: Run, window: tuple[int, int]) -> float:
     """The share of the whole path's width, its first component, that the steps of a window span."""
-    return _breadth(str(run.dir.resolve()), run.stamp, window)
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _breadth(directory: str, stamp: str, window: tuple[int, int]) -> float:
-    found = losses(open_run(directory))
+    found = losses(run)
     if found is None:
         return 0.0
     return change_points.breadth(found.values, (found.steps >= window[0]) & (found.steps <= window[1]))
@@ -140,14 +136,10 @@ class Path:
     """Of the variance [2]."""
 
 
+@st.cache_data(max_entries=32, show_spinner=False, hash_funcs=AS_RECORDED)
 def path(run: Run, since: int) -> Path | None:
     """The principal components of the losses by position from a step on; None where fewer than 3 rows are left."""
-    return _path(str(run.dir.resolve()), run.stamp, since)
-
-
-@st.cache_data(max_entries=32, show_spinner=False)
-def _path(directory: str, stamp: str, since: int) -> Path | None:
-    found = losses(open_run(directory))
+    found = losses(run)
     if found is None or (found.steps >= since).sum() < 3:
         return None
     kept = found.steps >= since
@@ -160,16 +152,12 @@ def cheap(run: Run, n_heads: int) -> bool:
     return 2 * run.meta["n_params"] * tokens * n_heads <= CHEAP_FLOPS
 
 
+@st.cache_data(max_entries=64, show_spinner="Switching heads off at the end of the phase …", hash_funcs=OF_A_STEP)
 def undone(run: Run, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
     """What switching each head off at the end does; ValueError where the run kept no text."""
-    return _undone(str(run.dir.resolve()), run.meta["created"], start, end, heads)
-
-
-@st.cache_data(max_entries=64, show_spinner="Switching heads off at the end of the phase …")
-def _undone(directory: str, created: str, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
     from tracer.ablate import losses as measure
 
-    text, run = ablation.batches(directory, created).text, open_run(directory)
+    text = ablation.batches(run).text
     if text is None:
         raise ValueError("this run kept no text of equal length to switch heads off on")
     before = measure(loading.model(run, start), text, [()])[0].numpy()

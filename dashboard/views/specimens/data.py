@@ -13,6 +13,7 @@ import streamlit as st
 
 from dashboard import loading, shipped
 from dashboard.loading import prompt_attention, recorded_prompts
+from dashboard.loading.kept import AS_RECORDED
 from dashboard.shared import head_scores, rows
 from tracer.config import TrainConfig
 from tracer.measures.chance import uniform_entropy
@@ -22,7 +23,7 @@ from tracer.pictures.montage import montage
 from tracer.presets import PRESETS
 from tracer.specimens.claims import CLAIMS, Outcome, judge, outcome
 from tracer.specimens.systems import SPECIMENS, TRAINED, Specimen
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 MADE_BY = ("n_layers", "n_heads", "attn_scale", "attn_out", "residual", "norm")
 """What makes a specimen, whatever its size: a run that changed one of these is another system."""
@@ -115,13 +116,13 @@ def _made(config: TrainConfig) -> tuple[object, ...]:
 def result(run: Run) -> Outcome | None:
     """What the run has come to; None before its first record, or when its trace cannot be read."""
     name = OF_PRESET.get(str(run.meta.get("preset")))
-    return _result(str(run.dir.resolve()), run.stamp, name is not None and SPECIMENS[name].exercise)
+    return _result(run, name is not None and SPECIMENS[name].exercise)
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def _result(directory: str, stamp: str, apart: bool) -> Outcome | None:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
+def _result(run: Run, apart: bool) -> Outcome | None:
     try:
-        return outcome(open_run(directory), apart)
+        return outcome(run, apart)
     except (ValueError, KeyError, IndexError, OSError, RuntimeError):
         return None
 
@@ -175,15 +176,11 @@ POINTS = 48
 """Of a line that is small."""
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def course(run: Run) -> dict[str, tuple[float, ...]]:
     """From first to last, in thousandths of a nat: the mean entropy of its heads, and the loss; what can be read."""
-    return _course(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _course(directory: str, stamp: str) -> dict[str, tuple[float, ...]]:
     try:
-        trace = open_run(directory).trace
+        trace = run.trace
         of = {"entropy": trace["entropy"].values, "training loss": trace["train_loss"].values}
     except (ValueError, KeyError, OSError, RuntimeError):
         return {}
@@ -199,14 +196,9 @@ def _course(directory: str, stamp: str) -> dict[str, tuple[float, ...]]:
 UNIFORM = "all keys alike"
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def lines(run: Run) -> Lines:
     """Entropy of every head, where heads look on average, and the losses; ValueError where the trace has no row."""
-    return _lines(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _lines(directory: str, stamp: str) -> Lines:
-    run = open_run(directory)
     trace = loading.trace(run)
     needed = ("entropy", "current_token", "previous_token", "train_loss")
     if not all(head_scores.holds(trace, name) for name in needed):
@@ -241,33 +233,27 @@ class End:
     atlas: bytes
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def ends(run: Run) -> list[End]:
     """The first step at which patterns were kept, and the last; [] where none were."""
-    return _ends(str(run.dir.resolve()), run.stamp)
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def _ends(directory: str, stamp: str) -> list[End]:
-    run = open_run(directory)
     prompts, found = recorded_prompts.prompts(run), []
     for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
         shown = recorded_prompts.of_prompt(run, step, prompts.names[0])
-        found.append(End(step, shown.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(shown, f"{stamp} {step}", {})))
+        found.append(End(step, shown.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(shown, "", {})))
     return found
 
 
 def small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
     """Every head at both ends of training as one small image each, with its step; [] where none can be read."""
     try:
-        return _small_ends(str(run.dir.resolve()), run.stamp, dark)
+        return _small_ends(run, dark)
     except (ValueError, KeyError, OSError, RuntimeError):
         return []
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def _small_ends(directory: str, stamp: str, dark: bool) -> list[tuple[int, bytes]]:
-    run, found = open_run(directory), []
-    prompts = recorded_prompts.prompts(run)
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
+def _small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
+    prompts, found = recorded_prompts.prompts(run), []
     for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
         found.append((step, montage(recorded_prompts.of_prompt(run, step, prompts.names[0]).thumbs, dark=dark)))
     return found

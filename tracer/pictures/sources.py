@@ -102,7 +102,7 @@ def all_parts() -> str:
 
 
 def element(name: str) -> Source:
-    """A part that waits for all parts, which an `opener` brings."""
+    """A part that waits for all parts, which an `opener` brings: its script goes along with every change of data."""
     return Source(html(name), "", text("wait.js"))
 
 

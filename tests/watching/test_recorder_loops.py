@@ -97,6 +97,18 @@ def test_of_a_loss_for_each_sequence_the_mean_is_kept(here: Path, gpt: Callable[
     np.testing.assert_allclose(open_run("r").trace["train_loss"][:-1], [float(x.mean()) for x in told], rtol=1e-6)
 
 
+def test_ids_that_no_token_has_are_shown_as_numbers(here: Path, gpt: Callable[..., Any]) -> None:
+    """An embedding is filled up to a round number; Probe R is drawn from all of it."""
+    model, letters = gpt(), dict(enumerate("abcdefghijklmnopq"))
+    ids = torch.arange(20).expand(4, 20)
+    recorder = tracer.watch(model, run="r", tokenizer=lambda ids: "".join(letters[i] for i in ids), every=1)
+    recorder.step(model(ids, ids)[1])
+    recorder.close()
+    assert recorder.off is None
+    strings = open_run("r").trace["prompt_tokens"].attrs["strings"][0]
+    assert strings[:20] == [*"abcdefghijklmnopq", "17", "18", "19"]
+
+
 def test_steps_that_are_not_counted_one_by_one(here: Path, gpt: Callable[..., Any]) -> None:
     """`at` passes by the multiples of `every`: the first step after one of them is recorded."""
     model = gpt()
@@ -107,3 +119,24 @@ def test_steps_that_are_not_counted_one_by_one(here: Path, gpt: Callable[..., An
         recorder.step(0.5, at=at)
     recorder.close()
     assert open_run("r").trace["step"].values.tolist() == [0, 3, 5, 9, 11, 21, 31, 35]
+
+
+def test_snapshots_of_all_jobs_fit_in_what_they_are_given(here: Path, build: Callable[..., Any]) -> None:
+    model = build("gpt2")
+    megabytes = sum(p.numel() for p in model.parameters()) * 4 / 1e6
+    rows = torch.randint(2, 50, (4, 12), generator=torch.Generator().manual_seed(0))
+    for first in (0, 4, 8):
+        with tracer.watch(model, run="r", every=2, snapshot_mb=3.1 * megabytes, start_step=first) as recorder:
+            for _ in range(4):
+                recorder.step(model(input_ids=rows, labels=rows).loss)
+        assert recorder.off is None
+    assert open_run("r").trace["step"].values[-1] == 12 and len(open_run("r").steps) == 3
+
+
+def test_a_warning_names_the_line_of_the_loop(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+    recorder = tracer.watch(model, run="r", every=1, on_record=lambda *_: 1 / 0)
+    model(torch.zeros(2, 5, dtype=torch.long))
+    with pytest.warns(RuntimeWarning, match="ZeroDivisionError") as said:
+        recorder.step(0.5)
+    assert Path(said[0].filename).is_relative_to(Path(__file__).parents[1])  # or of what checks these tests' shapes

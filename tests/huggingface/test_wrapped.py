@@ -160,9 +160,23 @@ def test_releasing_it_leaves_the_model_as_it_was(build: Callable[..., Any]) -> N
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in inner.modules())
 
 
+def test_a_part_in_another_place_leaves_no_hooks(build: Callable[..., Any]) -> None:
+    inner = build("gpt2")
+    block = inner.transformer.h[1]
+    block.feed = block.mlp
+    del block.mlp
+    block.__class__ = type("Other", (type(block),), {"mlp": property(lambda self: self.feed.forward)})
+    model = tracer.load_hf(inner)
+    assert "mlp" in model.why_no_stream
+    model.release()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in inner.modules())
+
+
 def test_a_model_without_logits_is_refused(build: Callable[..., Any]) -> None:
+    inner = build("bert").base_model
     with pytest.raises(CannotWatch, match=r"BertModel returned no logits \[batch pos d_vocab\]"):
-        WrappedModel(build("bert").base_model, n_ctx=64, d_vocab=50, run=lambda m, ids: m(ids).pooler_output)
+        WrappedModel(inner, n_ctx=64, d_vocab=50, run=lambda m, ids: m(ids).pooler_output)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in inner.modules())
     assert np.isfinite(ablate.sweep(tracer.load_hf(build("gemma2", "eager")), IDS)).all()
 
 

@@ -63,6 +63,12 @@ def unfolded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (weights @ v.transpose(1, 2)).transpose(1, 2)
 
 
+def named_axis(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """In NumPy's word for it."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    return (torch.softmax(q @ k.mT / 2, axis=-1) @ v).transpose(1, 2)  # type: ignore[call-overload]
+
+
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     return F.scaled_dot_product_attention(query=q, key=k, value=v, scale=0.5).transpose(1, 2)
@@ -70,7 +76,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 HANDS = (
     einsum_bhqk, einsum_values_first, einsum_bqhk, einsum_heads_last, einsum_ellipsis, einops_head_first, matmul_cast,
-    folded_bmm, unfolded, fused,
+    folded_bmm, unfolded, named_axis, fused,
 )  # fmt: skip
 
 

@@ -194,6 +194,32 @@ def test_trainer_goes_on_with_its_run(here: Path, build: Callable[..., Any]) -> 
         np.testing.assert_allclose(again[name], trace[name], rtol=2e-4, atol=1e-6)
 
 
+def test_the_best_checkpoint_is_not_taken_for_the_last_step(here: Path, build: Callable[..., Any]) -> None:
+    """Trainer loads it before it says that the training has ended."""
+    weights: dict[int, torch.Tensor] = {}
+
+    class Keeps(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+            weights[state.global_step] = model.lm_head.weight.detach().clone()
+
+    args = TrainingArguments(
+        "out", max_steps=12, per_device_train_batch_size=4, report_to=[], save_strategy="steps", save_steps=2,
+        eval_strategy="steps", eval_steps=2, load_best_model_at_end=True, metric_for_best_model="eval_loss",
+        greater_is_better=True, logging_strategy="no", disable_tqdm=True, use_cpu=True, learning_rate=1e-2,
+        lr_scheduler_type="constant",
+    )  # fmt: skip
+    data: Any = [{"input_ids": row, "labels": row} for row in ROWS]
+    recorded: Any = tracer.TrainerCallback("hf", every=1)
+    trainer = Trainer(build("gpt2"), args, train_dataset=data, eval_dataset=data, callbacks=[recorded, Keeps()])
+    trainer.train()
+    assert not str(trainer.state.best_model_checkpoint).endswith("checkpoint-12")
+    run = open_run("hf")
+    assert run.status == "finished" and run.trace["step"].values.tolist() == list(range(13))
+    for step in set(run.steps) - {0}:  # with the record of step 12, which came in time, no weights were kept
+        model: Any = run.model(step)
+        assert torch.equal(model.model.lm_head.weight, weights[step]), step
+
+
 def test_without_lightning_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from tracer.watching import callbacks
 

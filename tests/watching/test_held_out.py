@@ -20,6 +20,9 @@ GIVEN: dict[str, Any] = {
     "arguments": (ROWS[:, :-1], ROWS[:, 1:]),
     "loader of ids": DataLoader(ROWS[:, :-1], batch_size=4, shuffle=True),  # type: ignore[arg-type]
     "loader of arguments": [(rows[:, :-1], rows[:, 1:]) for rows in ROWS.split(5)],
+    "list of arguments": [ROWS[:, :-1], ROWS[:, 1:]],
+    "list of two batches of ids": [ROWS[:11, :-1], ROWS[11:, :-1]],
+    "list of three batches of ids": [rows[:, :-1] for rows in ROWS.split(8)],
     "mappings": [{"idx": rows[:, :-1], "targets": rows[:, 1:]} for rows in ROWS.split(7)],
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -107,3 +108,27 @@ def test_a_mask_is_a_mask_whatever_number_hides(hides: float, fused: bool) -> No
     seen = torch.arange(1, T + 1)
     rows = torch.special.entr(scores(split(X)).softmax(-1)).sum(-1)[:, :, 1:] / seen[1:].log()
     torch.testing.assert_close(torch.from_numpy(found["entropy_normalised"].values[0]), rows.mean((0, 2)))
+
+
+class Positions(nn.Module):
+    """Positions come first, spread over the batch as the tokens are."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.places, self.inner = nn.Embedding(32, 24), inner
+
+    def forward(self, idx: Tensor) -> Tensor:
+        self.places(torch.arange(idx.shape[1]).expand_as(idx))
+        return self.inner(idx)[0]
+
+
+def test_positions_that_are_looked_up_first_are_no_tokens(gpt: Callable[..., Any]) -> None:
+    inner = gpt().eval()
+    ids = torch.randint(2, 8, (3, 9), generator=torch.Generator().manual_seed(0))
+    found = []
+    for model in (inner, Positions(inner)):
+        with torch.no_grad(), tracer.watch(model) as watcher:
+            model(ids)
+        assert watcher.tokens is not None and torch.equal(watcher.tokens, ids) and watcher.d_vocab == 20
+        found.append(watcher.read())
+    assert float(abs(found[0]["duplicate_token"] - found[1]["duplicate_token"]).max()) < 1e-6

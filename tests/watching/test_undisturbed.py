@@ -118,3 +118,64 @@ def test_what_a_model_counts_is_not_counted_by_measurements(here: Path, gpt: Cal
     with undisturbed(model, torch.device("cpu")):
         model(batch[:, :-1], batch[:, 1:])
     assert random.getstate() == before
+
+
+class Merging(nn.Linear):
+    """As loralib's: train(False) adds the update of low rank to the frozen weight, train(True) takes it away."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__(d_in, d_out, bias=False)
+        self.a, self.b = nn.Parameter(torch.randn(2, d_in)), nn.Parameter(torch.randn(d_out, 2))
+        self.weight.requires_grad_(False)
+        self.merged = False
+
+    def train(self, mode: bool = True) -> "Merging":
+        if mode == self.merged:
+            self.weight.data += (-1 if mode else 1) * self.b @ self.a
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + (0 if self.merged else x @ self.a.T @ self.b.T)
+
+
+class Gathering(nn.Module):
+    """As mixtures of experts do it: each part puts a loss of its own into a list that the loop holds, too."""
+
+    def __init__(self, inner: nn.Module, losses: list[Tensor]) -> None:
+        super().__init__()
+        self.inner, self.head, self.losses = inner, Merging(20, 20), losses
+        self.seen, self.tables = {"tokens": 0}, [torch.zeros(20)]
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head(self.inner(idx, targets)[0])
+        self.losses.append(logits.square().mean())
+        self.seen["tokens"] += idx.numel()
+        self.tables[0] += F.one_hot(idx, 20).sum((0, 1))
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def test_what_a_model_merges_and_gathers_is_its_own(here: Path, gpt: Callable[..., Any]) -> None:
+    found = []
+    for run in (None, "r"):
+        torch.manual_seed(1)
+        losses: list[Tensor] = []
+        model = Gathering(gpt(), losses)
+        frozen, table = model.head.weight.detach().clone(), model.tables[0]
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        recorder = None if run is None else tracer.watch(model, run=run, every=1)
+        for batch in batches(3):
+            loss = model(batch[:, :-1], batch[:, 1:])[1] + 0.01 * sum(losses)
+            assert len(losses) == 1 and model.losses is losses and model.tables[0] is table
+            losses.clear()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if recorder is not None:
+                recorder.step(loss)
+        if recorder is not None:
+            recorder.close()
+            assert recorder.off is None
+        assert torch.equal(model.head.weight, frozen) and not model.head.merged and model.training
+        found.append([*model.parameters(), table, torch.tensor(model.seen["tokens"])])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -133,6 +133,24 @@ def test_gradients_that_no_backward_pass_left_are_not_made_up(here: Path, gpt: C
     np.testing.assert_allclose(trace["grad_norm_clipped"][0], whole(model), rtol=1e-5)
 
 
+def test_weights_may_be_frozen_on_the_way(here: Path, gpt: Callable[..., Any]) -> None:
+    """Gradual freezing: the backward pass is the loop's own, and a frozen weight has no gradient."""
+    model = gpt(dropout=0.0)
+    optimizer, recorder = torch.optim.SGD(model.parameters(), lr=0.1), tracer.watch(model, run="frozen", every=1)
+    for step, batch in enumerate(batches(4)):
+        if step == 2:
+            model.ln_f.weight.requires_grad_(False)
+        optimizer.zero_grad()
+        loss = model(batch[:, :-1], batch[:, 1:])[1]
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    assert recorder.off is None and not any(p._post_accumulate_grad_hooks for p in model.parameters())
+    norms = open_run("frozen").trace["grad_norm"].sel(param="ln_f.weight").values[:4]
+    assert (norms[:2] > 0).all() and norms[3] == 0
+
+
 def test_trainer_shows_norms_from_before_it_clips(here: Path, build: Callable[..., Any]) -> None:
     norms = []
 

@@ -1,6 +1,7 @@
 """Watching is measuring and nothing else: what is read is right, and the model is afterwards what it was."""
 
 import copy
+import io
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -145,6 +146,12 @@ def short(watcher: Watcher, model: Any, mode: Any) -> None:
         (lambda w, m: w.pattern(2, 0), ValueError, "L2H0 does not exist: this model has layers 0 to 1"),
         (lambda w, m: w.pattern(1, 4), ValueError, "heads 0 to 3"),
         (lambda w, m: w.pattern(1, 0, sequence=1), ValueError, r"watch\(model, keep=2\)"),
+        (lambda w, m: w.pattern(1, 0, sequence=3), ValueError, "no sequence 3: the last forward pass had 3, from 0"),
+        (
+            lambda w, m: w.ablate({(0, 1)}, "mean", reference=lambda: None).__enter__(),
+            ValueError,
+            "reference= did not run this GPT",
+        ),
         (lambda w, m: w.ablate({(0, 7)}).__enter__(), ValueError, "layer 0 has heads 0 to 3"),
         (lambda w, m: w.ablate(set()).__enter__(), ValueError, "name at least one"),
         (lambda w, m: w.ablate({(0, 1)}, "mean").__enter__(), ValueError, "needs reference="),
@@ -168,7 +175,7 @@ def short(watcher: Watcher, model: Any, mode: Any) -> None:
 )
 def test_mistakes_are_answered(gpt: Callable[..., Any], ask: Any, error: type[Exception], says: str) -> None:
     model = gpt(flash=False).eval()
-    with torch.no_grad(), tracer.watch(model) as watcher:
+    with torch.no_grad(), tracer.watch(model, keep=4 if "no sequence" in says else 1) as watcher:
         model(IDS)
     with pytest.raises(error, match=says):
         ask(watcher, model)
@@ -237,6 +244,62 @@ def test_another_thread_passes_by(gpt: Callable[..., Any]) -> None:
     with torch.no_grad():
         torch.testing.assert_close(result[0], model(IDS.flip(1))[0])  # sums of a thread of its own may be other ones
     assert torch.equal(watcher.tokens, IDS) and plain[0].shape == (3, 9, 20)  # type: ignore[arg-type]
+
+
+def test_two_threads_watch_one_model(gpt: Callable[..., Any]) -> None:
+    """A pass of the other begins and ends between two layers of the first."""
+    model, first = gpt().eval(), threading.get_ident()
+    found, inside, go = {}, threading.Event(), threading.Event()
+
+    def look(name: str, ids: torch.Tensor) -> None:
+        with torch.no_grad(), tracer.watch(model) as watcher:
+            model(ids)
+        found[name] = watcher.read()
+
+    def pause(*_: Any) -> None:
+        if threading.get_ident() == first and not go.is_set():
+            inside.set()
+            go.wait(300)
+
+    def other() -> None:
+        inside.wait(300)
+        try:
+            look("other", IDS[:2, :5])
+        finally:
+            go.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    gate = model.h[0].register_forward_hook(pause)
+    look("beside", IDS)
+    thread.join()
+    gate.remove()
+    look("alone", IDS)
+    for name in MEASURED:
+        assert float(abs(found["beside"][name] - found["alone"][name]).max()) < 1e-6, name
+    assert found["beside"]["duplicate_token"].notnull().all() and found["other"]["entropy"].notnull().all()
+
+
+def test_a_copy_that_is_made_inside_is_not_watched(gpt: Callable[..., Any]) -> None:
+    """An average of the weights, say: it can be saved, and its passes are nobody's."""
+    model = gpt().eval()
+    with torch.no_grad(), tracer.watch(model) as watcher:
+        model(IDS)
+        twin = copy.deepcopy(model)
+        twin(IDS[:1, :4])
+        torch.save(twin, io.BytesIO())
+    assert torch.equal(watcher.tokens, IDS)  # type: ignore[arg-type]
+
+
+def test_layers_with_the_same_mask_keep_it_once(build: Callable[..., Any]) -> None:
+    model, mask = build("llama", num_hidden_layers=4), torch.ones_like(IDS)
+    mask[0, :3] = 0
+    with torch.no_grad(), tracer.watch(model) as watcher:
+        model(input_ids=IDS, attention_mask=mask)
+        model(input_ids=IDS, attention_mask=mask)
+    masks = [call.mask for calls in watcher._calls.values() for call in calls]
+    assert len(masks) == 4 and masks[0] is not None and all(one is masks[0] for one in masks)
+    assert (watcher.pattern(3, 0)[4:, :3] == 0).all()
 
 
 def test_a_part_of_the_model_may_be_called_again_and_again() -> None:

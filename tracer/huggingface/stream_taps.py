@@ -35,20 +35,20 @@ class StreamTaps:
     def __init__(self, model: nn.Module, known: Architecture, layers: list[Layer]) -> None:
         self._handles: list[Any] = []
         self._pass = threading.local()
-        times, blocks = residual_times(model), []
-        for i, layer in enumerate(layers):
+        times, parts = residual_times(model), []
+        for layer in layers:  # all are found before any is hooked: one may not be where its family has it
             block = model.get_submodule(layer.name.removesuffix(f".{known.attention}"))
             attention = model.get_submodule(layer.name)
+            writes = block.get_submodule(known.out_norm) if known.out_norm else attention.get_submodule(known.out)
+            parts.append((block, attention, writes, block.get_submodule(known.mlp_norm or known.mlp)))
+        for i, (block, attention, writes, mlp_writes) in enumerate(parts):
             pre = f"blocks.{i}."
-            blocks.append(block)
             self._keep(block.register_forward_pre_hook(_first(i, self._pass), with_kwargs=True))
             self._keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, self._pass)))
             self._keep(attention.register_forward_pre_hook(_given(pre, self._pass), with_kwargs=True))
-            writes = block.get_submodule(known.out_norm) if known.out_norm else attention.get_submodule(known.out)
             self._keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, self._pass)))
-            writes = block.get_submodule(known.mlp_norm or known.mlp)
-            self._keep(writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
-        self._blocks = [_Skippable(block, i, self._pass) for i, block in enumerate(blocks)]
+            self._keep(mlp_writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
+        self._blocks = [_Skippable(block, i, self._pass) for i, (block, *_) in enumerate(parts)]
         self.names = [f"blocks.{i}.{tap}" for i in range(len(layers)) for tap in TAPS]
 
     def _keep(self, handle: Any) -> None:

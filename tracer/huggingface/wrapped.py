@@ -43,7 +43,11 @@ class WrappedModel(nn.Module):
         self._map, self._sites = DiscoveredAttention(), Sites(self.model)
         self._stream: StreamTaps | None = None
         self._sites.attach()
-        self._census()
+        try:
+            self._census()
+        except BaseException:
+            self.release()
+            raise
 
     @torch.no_grad()
     def _census(self) -> None:

@@ -25,6 +25,8 @@ TRACKERS: dict[str, Callable[..., services.Service]] = {
 }  # fmt: skip
 PACKAGES = {"mlflow": "mlflow-skinny"}
 """What pip calls them, where that is not their name."""
+BETWEEN = {"tracer", "torch", "contextlib"}
+"""Whose code runs between a line of somebody's loop and a warning about it."""
 PICTURED = {"induction": 1.0, "entropy": None}
 """Measures of which a picture of all heads is sent, and the end of their range; None: the highest in the picture."""
 RARER = 1.25
@@ -123,8 +125,12 @@ def flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """A warning, even where warnings are errors: nothing that records may end somebody's training."""
+    """A warning at the line of somebody's code that led here, even where warnings are errors: nothing that records may
+    end somebody's training."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+        frame, level = frame.f_back, level + 1
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        warnings.warn(text, RuntimeWarning, stacklevel=level)
     except RuntimeWarning:
         sys.stderr.write(f"{text}\n")

@@ -27,8 +27,8 @@ class Attending:
         super().__init__()
         self.sites, self.map = sites, found
         self.tokens: Tensor | None = None
-        """Token ids of the current forward pass: the first matrix of integers that was looked up in an embedding, or
-        what was looked up in that one since."""
+        """Token ids of the current forward pass: the first matrix of integers that was looked up in an embedding, but
+        for positions, or what was looked up in that one since."""
         self.cached = False
         """Does this forward pass go on from keys and values kept of earlier ones? Only causal attention can."""
         self.showing = False

@@ -54,7 +54,8 @@ def _trainer_callback() -> Any:
 
         def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if self.recorder is not None:
-                self.recorder.close()
+                best = args.load_best_model_at_end and state.best_model_checkpoint  # is the model by now
+                self.recorder.close(reloaded=bool(best) and Path(best).name != f"checkpoint-{state.global_step}")
 
     return TrainerCallback
 

@@ -15,21 +15,7 @@ import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
-from tracer.watching.sites import bare
-
-
-class Hook:
-    """Hands on what it is given; nothing in copies of the model, on disk too, and nothing where a graph is traced."""
-
-    def __init__(self, then: Callable[..., None] | None = None) -> None:
-        self._then = then
-
-    def __call__(self, *given: Any) -> None:
-        if self._then is not None and not torch.compiler.is_compiling():
-            self._then(*given)
-
-    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
-        return Hook, ()
+from tracer.watching.sites import Hook, bare
 
 
 class Calls:

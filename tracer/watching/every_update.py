@@ -57,18 +57,19 @@ class EveryUpdate:
             self._loss = loss if self._loss is None else self._loss + loss
 
     def rate(self, lr: Any) -> None:
-        """The optimiser is about to step, at this learning rate."""
-        self._rate = lr.detach().clone() if isinstance(lr, Tensor) else lr
+        """The optimiser is about to step, at this learning rate; None: it finds its own, or has none."""
+        self._rate = lr.detach().clone() if isinstance(lr, Tensor) else float("nan") if lr is None else lr
 
     def made(self, step: int, loss: Tensor | float | None) -> None:
-        """The update after `step` others is made; where no loss is given, it is what the model returned."""
+        """The update after `step` others is made; where no loss is given, it is what the model returned. Of a loss of
+        several numbers the mean is kept."""
         loss, self._loss = self._loss if loss is None else loss, None
         now, before = (time.perf_counter(), self._pace.seconds), self._mark
         self._mark = now
         self._steps.append(step)
         self._told.append(loss is not None)
         self._losses.append(
-            loss.detach().clone() if isinstance(loss, Tensor) else float("nan") if loss is None else loss
+            loss.detach().float().mean() if isinstance(loss, Tensor) else float("nan") if loss is None else loss
         )
         self._rates.append(self._rate)
         self._times.append(float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1])))

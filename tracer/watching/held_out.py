@@ -22,23 +22,35 @@ IGNORED = -100
 
 class HeldOut:
     """A batch, as the model is called with it (a tensor, a tuple of arguments or a mapping of them), or a loader of
-    such batches, of which the first 8 are kept."""
+    such batches, of which the first 8 are kept. A list of tensors is a batch, as DataLoader makes them, where the model
+    is called with such ones in training; else it is a loader of batches of token ids."""
 
     def __init__(self, given: Any) -> None:
         if not isinstance(given, Iterable):
             raise ValueError(f"held_out={given!r} is neither a batch (tensor, tuple, mapping) nor a loader of batches")
-        arguments = isinstance(given, (tuple, list)) and len(given) > 0 and all(isinstance(x, Tensor) for x in given)
-        self._loader = [given] if isinstance(given, (Tensor, Mapping)) or arguments else given
+        arguments = isinstance(given, tuple) and len(given) > 0 and all(isinstance(x, Tensor) for x in given)
+        self._loader = (given,) if isinstance(given, (Tensor, Mapping)) or arguments else given
         self._batches: list[Any] | None = None
 
     def loss(self, model: nn.Module, like: Inputs) -> float:
         """Mean loss in nats a target: the model's own, else of each next token. `like`: a call of it in training."""
         if self._batches is None:
-            self._batches = list(itertools.islice(self._loader, BATCHES))
+            loader = (self._loader,) if _is_call(self._loader, like) else self._loader
+            self._batches = list(itertools.islice(loader, BATCHES))
         found = [_loss(model, batch, like) for batch in self._batches]
         if not (weight := sum(n for _, n in found)):
             raise CannotWatch("held_out holds no batch, or none with a target")
         return sum(loss * n for loss, n in found if n) / weight
+
+
+def _is_call(given: Any, like: Inputs) -> bool:
+    """Is it a list of what the model is called with in training? It has no more tensors, and the others follow from the
+    token ids where they do in training (targets are these one place on), unless they have blanks (-100)."""
+    if not isinstance(given, list) or not given or not all(isinstance(x, Tensor) for x in given):
+        return False
+    one = Inputs.of(tuple(given), {})
+    known, same = (x.tokens is not None and x.with_tokens(x.tokens) is not None for x in (like, one))
+    return len(given) <= len(like.tensors()) and (same or not known or any(bool((x < 0).any()) for x in given))
 
 
 def _loss(model: nn.Module, batch: Any, like: Inputs) -> tuple[float, int]:

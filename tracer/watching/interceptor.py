@@ -80,8 +80,14 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = args[0] if args else kwargs["input"]
         table = args[1] if len(args) > 1 else kwargs["weight"]
-        if ids.ndim == 2 and (self.tokens is None or table is self._table):  # a decoder looks up in its encoder's table
+        again = table is self._table  # a decoder looks up in its encoder's table
+        if ids.ndim == 2 and (self.tokens is None or again or self._were_positions(self.tokens, ids)):
             self.tokens, self._table, self.d_vocab = ids, table, table.shape[0]
+
+    def _were_positions(self, before: Tensor, ids: Tensor) -> bool:
+        """Were positions looked up before the tokens, which are what the model was called with?"""
+        given = self.sites.given
+        return not given(before) and given(ids) and bool((before.diff() == 1).all())
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self.in_mha = self.in_mha, MultiHead.of(args, kwargs)
@@ -164,7 +170,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
     def _softmax(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and result.ndim in (3, 4) and result.is_floating_point():
-            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
             self.map.softmaxes.add(self.sites.name())
             axis = None if axis is None else axis % result.ndim
             here = active()

@@ -64,15 +64,18 @@ class Pace(Clock):
         """Seconds of training."""
         return time.perf_counter() - self.began - self.seconds
 
-    def due(self, step: int) -> bool:
-        if self.every is not None:
-            return step % self.every == 0 or step < self.every and step & (step - 1) == 0
+    def due(self, step: int, last: int) -> bool:
+        """Is a measurement due at this step? The last one was made at `last`; of the steps between, some may not have
+        been counted one by one."""
+        if self.every is not None:  # and at 1, 2, 4, ...
+            early = step < self.every and step.bit_length() > last.bit_length()
+            return early or step // self.every > last // self.every
         return self._spent + self._last <= self.share * self.training
 
     def next_after(self, step: int, steps: int) -> int:
         """The step of the next measurement, told in advance, of processes that must agree; `steps` were made."""
         if self.every is not None:
-            return next(n for n in range(step + 1, step + self.every + 1) if self.due(n))
+            return next(n for n in range(step + 1, step + self.every + 1) if self.due(n, step))
         wait = (self._spent + self._last) / self.share - self.training
         return step + max(1, math.ceil(wait * steps / max(self.training, 1e-9)))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second")
 """Known of every update."""
+GATHERING = (list, deque, dict, defaultdict)
+"""In what modules gather things, besides what every module has."""
+OF_MODULES = vars(nn.Module()).keys()
 
 
 class Probing:
@@ -302,29 +306,37 @@ class Probing:
 def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
     """No gradients, eval mode, and afterwards every module and every random state as it was.
 
-    Modules run with copies of their buffers and of other tensors that they hold, and so may count and replace them.
+    Modules run with copies of their buffers and of other tensors that they hold, in lists and dicts too, and so may
+    count and replace them, and gather more of them.
     """
     modules, copies = list(model.modules()), {}
 
-    def copied(held: dict[str, Any]) -> dict[str, Any]:
-        tensors = {name: x for name, x in held.items() if isinstance(x, Tensor) and not isinstance(x, nn.Parameter)}
-        return {name: copies.setdefault(id(x), x.detach().clone()) for name, x in tensors.items()}
+    def copied(x: Any) -> Any:
+        held = isinstance(x, Tensor) and not isinstance(x, nn.Parameter)
+        return copies.setdefault(id(x), x.detach().clone()) if held else x
 
-    held = [part for module in modules for part in (vars(module), module._buffers)]
-    before = [dict(part) for part in held]
+    held: list[Any] = [part for module in modules for part in (vars(module), module._buffers)]
+    gathered = [x for module in modules for name, x in vars(module).items() if name not in OF_MODULES]
+    held += {id(x): x for x in gathered if type(x) in GATHERING}.values()  # others may hold the same ones
+    before = [dict(part) if isinstance(part, dict) else list(part) for part in held]
     dice = random.getstate(), np.random.get_state()  # noqa: NPY002 (what data sets draw from)
     with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        for part in held:
-            part.update(copied(part))
-        model.eval()
         try:
+            for part, was in zip(held, before, strict=True):
+                _fill(part, {name: copied(x) for name, x in was.items()} if isinstance(was, dict) else map(copied, was))
+            for module in modules:
+                module.training = False  # eval() may be somebody's code, which does more: LoRA's merges weights
             yield
         finally:
             for part, was in zip(held, before, strict=True):
-                part.clear()
-                part.update(was)
+                _fill(part, was)
             random.setstate(dice[0])
             np.random.set_state(dice[1])  # noqa: NPY002
+
+
+def _fill(part: Any, held: Any) -> None:
+    part.clear()
+    part.update(held) if isinstance(part, dict) else part.extend(held)
 
 
 def recipe(model: nn.Module) -> dict[str, Any] | None:

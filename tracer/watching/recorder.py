@@ -5,7 +5,7 @@
         ...                      # forward, backward, optimiser, as before
         recorder.step(loss)      # decides by itself when to measure
 
-1. The first forward pass tells how the model is called (`calls`); a few rows of that batch are kept as the probe.
+1. The first pass with gradients tells how the model is called (`calls`); a few rows of its batch are kept as the probe.
 2. When a measurement is due, it is made between two steps, beside the training and not in it (`probing`).
 3. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
    weights before and after it (`updates`).
@@ -78,9 +78,8 @@ class LoopRecorder:
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
         before = newest(named) if start_step else None
         self._resumes, self.dir = before is not None, before or unused(named)
-        self.words = Words(tokenizer)
+        self.words, self.rows = Words(tokenizer), rows
         self.held_out = None if held_out is None else HeldOut(held_out)
-        self.rows = rows
         self.steps = start_step or 0
         """Updates made so far, those of the jobs before this one too."""
         self.off: str | None = None
@@ -91,8 +90,7 @@ class LoopRecorder:
         """[layer, head] of the step that was just made: the largest logit in its training passes, exactly, over all
         processes where every pass is looked at (`max_logits="every"`). nan where no score was seen; None where no pass
         of this step was looked at."""
-        self.pace = Pace(share, every)
-        self.ranks = Ranks(self.model, named)
+        self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
         self._telling = Telling(self.dir, share, track, on_record, on_finding)
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
@@ -101,11 +99,10 @@ class LoopRecorder:
         self._row_step = self.steps
         self._update: Update | None = None
         self._stepping: torch.optim.Optimizer | None = None
-        self._evaluation = float("nan")
-        self._every = EveryUpdate(self.pace)
+        self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
         self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
         self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = self._stop = False
+        self._expected = self._gathering = self._stop = self._called = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
         for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
@@ -137,14 +134,14 @@ class LoopRecorder:
         return self._telling.stop if self.ranks.world == 1 else self._stop
 
     def step(self, loss: Tensor | float | None = None, *, at: int | None = None) -> None:
-        """Count an update, and measure when that is due. `loss` is that of this step's batch; it may be left out when
-        the model's output holds it. `at`: the updates made so far, for a loop that counts them itself. Never raises:
-        what goes wrong switches the recorder off, with a warning."""
+        """Count an update, and measure when that is due. `loss` is that of this step's batch, or several, of which the
+        mean is kept; it may be left out when the model's output holds it. `at`: the updates made so far, for a loop
+        that counts them itself. Never raises: what goes wrong switches the recorder off, with a warning."""
         if self.off is not None or self._calls is None:
             self._detach()
             return
         with self._safely():
-            if self.probing is None:
+            if not self._called:
                 raise CannotWatch(
                     "step() came before any call of the model that was given to tracer.watch: is it that model, and "
                     "not a copy, that is trained?"
@@ -154,24 +151,25 @@ class LoopRecorder:
             self._commit()
             self._made += 1
             self.steps = self.steps + 1 if at is None else at
-            due = self.pace.due(self.steps) if self.ranks.world == 1 else self.steps >= self._next
-            if self.off is None and due:
+            due = self.pace.due(self.steps, self._row_step) if self.ranks.world == 1 else self.steps >= self._next
+            if self.probing is not None and due:
                 self._measure()
 
     def evaluated(self, loss: float) -> None:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
-        if self.off is None and self.probing is not None:
+        if self.off is None and self._calls is not None:
             with self._safely():
-                if self._row is None:
+                if self._row is None and self.probing is not None:  # else it is that of the first record
                     self._measure()
                 self._evaluation = float(loss)
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Measure the last state, commit everything, let go of the model. Also called when the program ends."""
+    def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
+        """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
+        Also called when the program ends."""
         with self._safely():
             if self.off is None and self.probing is not None:
                 together = self.ranks.world == 1 or error is None and not self.ranks.absent("close")
-                if error is None and together:
+                if error is None and together and not reloaded:
                     if self._row is None:
                         self._measure(last=True)
                     elif self._snapshots.at != self.steps:  # the row of the last state waits for a step that never came
@@ -209,6 +207,9 @@ class LoopRecorder:
             return
         with self._safely():
             if self.probing is None:
+                self._called = True
+                if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
+                    return
                 self._first_call(args, kwargs)
             if self.off is not None:
                 return
@@ -243,9 +244,9 @@ class LoopRecorder:
             if self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
                 return
             self._stepping = optimizer
-            self._every.rate(optimizer.param_groups[0]["lr"])
+            self._every.rate(optimizer.param_groups[0].get("lr"))
             closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # which may call the model
-            if self.probing is None and closure is None:
+            if not self._called and closure is None:
                 raise CannotWatch(
                     "the model is trained, but no call of it could be seen: does it run inside a function that "
                     "torch.compile compiled as a whole? Compile the model instead: torch.compile(model)"
@@ -295,6 +296,7 @@ class LoopRecorder:
         row, self._row = self._row, None
         update, probing = self._let_go(), self.probing
         if probing is None:
+            self._evaluation = float("nan")  # of weights that no record is about
             return
         if not expected:
             if probing.writer is not None and self.ranks.world == 1 and self._every.due():
@@ -332,8 +334,7 @@ class LoopRecorder:
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
         self.last = scalars(row, list(probing.params))
-        writer = probing.writer
-        if writer is None:
+        if (writer := probing.writer) is None:
             return
         write(writer, updates)
         writer.record(self._row_step, row)
@@ -396,6 +397,5 @@ at_exit = getattr(threading, "_register_atexit", atexit.register)
 
 def _close(recorder: weakref.ref[LoopRecorder]) -> None:
     """At the end of the program: an error that reached the top says that training was not finished."""
-    one = recorder()
-    if one is not None and one.probing is not None:
+    if (one := recorder()) is not None and one.probing is not None:
         one.close(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))

@@ -5,19 +5,23 @@ Hooks keep a stack of running modules for each thread; they change nothing and c
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
 
 WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """What wraps a module, in its path."""
+INTEGERS = (torch.int64, torch.int32)
+"""Of what token ids are."""
 
 Key = tuple[str, int]
 """A module's path, and how many attentions it had in this forward pass before (weights may be shared by layers)."""
@@ -36,6 +40,20 @@ class Layer:
     """What the last keys of its patterns are, where these are no positions: `AttentionCall.extra`."""
 
 
+class Hook:
+    """Hands on what it is given; nothing in copies of the model, on disk too, and nothing where a graph is traced."""
+
+    def __init__(self, then: Callable[..., None] | None = None) -> None:
+        self._then = then
+
+    def __call__(self, *given: Any) -> None:
+        if self._then is not None and not torch.compiler.is_compiling():
+            self._then(*given)
+
+    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
+        return Hook, ()
+
+
 class Sites:
     """The running modules of a model, and its attentions in the order in which they were first seen."""
 
@@ -51,16 +69,13 @@ class Sites:
 
     def attach(self, only: Collection[str] | None = None) -> None:
         """Hear of every module, or of those with these paths."""
-
-        def leave(_module: nn.Module, _args: Any, _output: Any) -> None:  # no method: copying a model copies its hooks
-            self.leave()
-
+        leave = Hook(lambda *_: self.leave())
         for name, module in self._model.named_modules():
             if only is not None and plain(name) not in only:
                 continue
             self._handles += [
                 module.register_forward_pre_hook(
-                    self._enter(plain(name) or type(module).__name__), prepend=True, with_kwargs=True
+                    Hook(self._enter(plain(name) or type(module).__name__)), prepend=True, with_kwargs=True
                 ),
                 module.register_forward_hook(leave, always_call=True),
             ]
@@ -105,15 +120,28 @@ class Sites:
         """What the running module was called with."""
         return self._stack[-1][1]
 
+    def given(self, ids: Tensor) -> bool:
+        """Is it an argument of this forward pass, or a part of one?"""
+        return _memory(ids) in self._here.given
+
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if not self._stack:
                 self._here.count = Counter()
+                ids = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dtype in INTEGERS]
+                self._here.given = {_memory(x) for x in ids} - {0}
                 if self.begin is not None:
                     self.begin(module, args, kwargs)
             self._stack.append((name, args[0] if args else None))
 
         return enter
+
+
+def _memory(x: Tensor) -> int:
+    """Which storage it lies in; 0 where it has none (sparse, or wrapped by torch.func)."""
+    with contextlib.suppress(RuntimeError):
+        return x.untyped_storage()._cdata
+    return 0
 
 
 @dataclass(frozen=True)

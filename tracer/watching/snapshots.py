@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tracer.store import RunWriter, building
+from tracer.store.layout import steps_in
 from tracer.watching.sites import plain
 
 
@@ -14,7 +15,8 @@ class Snapshots:
     """Keeps the first state, and others up to so many megabytes in all; room is kept for the last."""
 
     def __init__(self, model: nn.Module, megabytes: float) -> None:
-        self._model, self._megabytes, self._kept = model, megabytes, 0
+        self._model, self._megabytes = model, megabytes
+        self._kept: set[int] | None = None
         self.at = -1
         """The step of the latest."""
 
@@ -23,8 +25,10 @@ class Snapshots:
             return
         weights = distinct(self._model.state_dict())
         megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6
-        if self._kept == 0 or (self._kept + (1 if last else 2)) * megabytes <= self._megabytes:
-            self._kept += 1
+        if self._kept is None:  # a run that is gone on with has some
+            self._kept = set(steps_in(writer.dir / "snapshots"))
+        if not self._kept or (len(self._kept | {step}) + (0 if last else 1)) * megabytes <= self._megabytes:
+            self._kept.add(step)
             self.at = step
             writer.snapshot(step, weights)
 

@@ -50,11 +50,18 @@ class Words:
             )
 
     def strings(self, ids: Iterable[int]) -> list[str]:
-        """The text of each token; without a tokenizer its number."""
+        """The text of each token; its number where there is no tokenizer, or none that knows it."""
         ids = list(ids)
         if self.tokenizer is not None:
             known = self.tokenizer.get_vocab_size()
             return [token_strings(self.tokenizer, [i])[0] if i < known else str(i) for i in ids]
         if self._decode is None:
             return [str(i) for i in ids]
-        return [str(self._decode([i])) for i in ids]
+        return [self._text(i) for i in ids]
+
+    def _text(self, token: int) -> str:
+        assert self._decode is not None
+        try:
+            return str(self._decode([token]))
+        except (LookupError, ValueError):  # an id that only fills up the embedding
+            return str(token)

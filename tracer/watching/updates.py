@@ -44,7 +44,8 @@ class Update:
         self._weight = self._of(self._weights())
         self._old: dict[str, Tensor] = {}
         self._waits = False
-        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in params.values()]
+        learning = [p for p in params.values() if p.requires_grad]  # some may have been frozen since the run began
+        self._handles = [p.register_post_accumulate_grad_hook(self._accumulated) for p in learning]
 
     def remove(self) -> None:
         """Let go of the parameters."""

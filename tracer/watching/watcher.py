@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -63,7 +64,9 @@ class Watcher:
         self.d_vocab: int | None = None
         """Rows of the table that they were looked up in."""
         self._stack = contextlib.ExitStack()
-        self._inside = False
+        self._inside, self._thread = False, 0
+        self._masks: list[Tensor] = []
+        """Those of the calls that are kept, each once: layers have the same ones, or the same few."""
         self._calls: dict[int, list[AttentionCall]] = {}
         self._measures: dict[int, dict[str, list[Tensor]]] = {}
         self._broken: dict[int, Tensor] = {}
@@ -84,7 +87,7 @@ class Watcher:
         """Eyes open: hooks that name modules, the mode, and compiled parts run as they were written."""
         if self._inside:
             raise CannotWatch("this watcher is in use already: one `with` at a time; for two threads make two watchers")
-        self._inside = True
+        self._inside, self._thread = True, threading.get_ident()
         self.sites.begin = self._begin
         self.sites.attach()
         self._stack.callback(self.sites.detach)
@@ -99,7 +102,7 @@ class Watcher:
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         assert self.interceptor is not None
-        if self.interceptor.here() is None:  # another thread runs the model
+        if threading.get_ident() != self._thread:  # another thread runs the model
             return
         self._fresh, self.interceptor.tokens = True, None  # what was seen before stands until attention is seen again
         self.interceptor.cached = any(kwargs.get(name) is not None for name in CACHES)
@@ -117,7 +120,7 @@ class Watcher:
     def _measure(self, call: AttentionCall) -> Tensor | None:
         assert self.interceptor is not None
         if self._fresh:
-            self._fresh, self._calls, self._measures, self._broken = False, {}, {}, {}
+            self._fresh, self._calls, self._measures, self._broken, self._masks = False, {}, {}, {}, []
             self.tokens, self.d_vocab = None, self.interceptor.d_vocab
         batch, query_pos, _ = call.shape
         key_pos = call.positions
@@ -147,8 +150,20 @@ class Watcher:
             means.setdefault(name, []).append(values)
         size = self.keep * call.n_heads * query_pos * call.shape[2] * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:
-            self._calls.setdefault(call.layer, []).append(call.first(self.keep, values=False))
+            self._calls.setdefault(call.layer, []).append(self._kept(call.first(self.keep, values=False)))
         return found.z
+
+    def _kept(self, call: AttentionCall) -> AttentionCall:
+        """With the mask of an earlier call, where it is the same."""
+        mask = call.mask
+        if mask is None:
+            return call
+        alike = [x for x in self._masks if (x.shape, x.dtype, x.device) == (mask.shape, mask.dtype, mask.device)]
+        same = next((x for x in alike if torch.equal(x, mask)), None)
+        if same is None:
+            self._masks.append(mask)
+            return call
+        return replace(call, mask=same)
 
     @property
     def layers(self) -> list[Layer]:
@@ -251,7 +266,10 @@ class Watcher:
         """
         if not 0 <= sequence < self.keep:
             raise ValueError(f"sequence {sequence} is not kept: watch(model, keep={sequence + 1}) keeps it")
-        return self.call(layer, head).pattern(rows)[sequence, 0, :, cols].cpu()
+        call = self.call(layer, head)
+        if sequence >= call.shape[0]:
+            raise ValueError(f"there is no sequence {sequence}: the last forward pass had {call.shape[0]}, from 0 on")
+        return call.pattern(rows)[sequence, 0, :, cols].cpu()
 
     @contextlib.contextmanager
     def ablate(
@@ -285,9 +303,15 @@ class Watcher:
             if mode != "zero":
                 if reference is None:
                     raise ValueError(f"mode={mode!r} needs reference=, a function that runs the model on a batch")
-                with torch.no_grad(), recording(*(f"blocks.{layer}.attn.hook_z" for layer, _ in chosen)) as seen:
+                taps = {f"blocks.{layer}.attn.hook_z" for layer, _ in chosen}
+                with torch.no_grad(), recording(*taps) as seen:
                     reference()
                 z = dict(seen)
+                if taps - z.keys():
+                    raise ValueError(
+                        f"reference= did not run this {type(self.model).__name__}: give a function that does, "
+                        f"lambda: model(batch)"
+                    )
             # which of them the model will read is not known here: the mean is over all of the reference, unless said
             plain = mode == "mean" and not same
             own = torch.full((1,), -1, device=next(iter(z.values())).device) if plain and z else None

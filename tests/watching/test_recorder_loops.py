@@ -1,0 +1,142 @@
+"""Loops as they are written: what comes before the training, and optimisers, losses and steps of other kinds."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tracer
+from tests.watching.loops import batches
+from tracer.store import open_run
+
+
+def train(model: nn.Module, recorder: Any, optimizer: Any, n: int = 3, told: Any = lambda loss: loss) -> None:
+    for batch in batches(n):
+        loss: Any = model(batch[:, :-1], batch[:, 1:])[1]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        recorder.step(told(loss))
+    recorder.close()
+    assert recorder.off is None
+
+
+def test_a_sample_before_the_training_is_no_batch_of_it(here: Path, build: Callable[..., Any]) -> None:
+    """Its cache of keys goes on, so that every record would be about a single token."""
+    model = build("gpt2").train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    recorder = tracer.watch(model, run="r", every=1)
+    model.eval().generate(torch.arange(2, 9)[None], max_new_tokens=3, do_sample=False, pad_token_id=0)
+    recorder.evaluated(2.5)
+    rows = torch.randint(2, 50, (4, 12), generator=torch.Generator().manual_seed(0))
+    for _ in range(2):
+        loss = model.train()(input_ids=rows, labels=rows).loss
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss)
+    recorder.close()
+    assert recorder.off is None
+    trace = open_run("r").trace
+    assert trace["prompt_tokens"].values[0, :12].tolist() == rows[0].tolist()
+    assert trace["step"].values.tolist() == [0, 1, 2] and np.isfinite(trace["induction"]).all()
+    np.testing.assert_array_equal(trace["val_loss"], [2.5, np.nan, np.nan])
+
+
+def test_a_loop_without_gradients_is_recorded_from_its_first_step_on(here: Path, gpt: Callable[..., Any]) -> None:
+    """As evolution strategies train, or as a model is watched that something else trains."""
+    model = gpt()
+    recorder = tracer.watch(model, run="r", every=1)
+    recorder.evaluated(2.5)
+    with torch.no_grad():
+        for batch in batches(3):
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            for p in model.parameters():
+                p += 0.01 * torch.randn_like(p)
+            recorder.step(loss)
+    recorder.close()
+    run = open_run("r")
+    assert recorder.off is None and run.trace["step"].values.tolist() == [1, 2, 3]
+    assert run.trace["val_loss"].isnull().all()
+    assert run.updates is not None and run.updates["step"].values.tolist() == [0, 1, 2]
+
+
+class Plain(torch.optim.Optimizer):
+    """It has no learning rate; or, as Adafactor, None."""
+
+    def __init__(self, params: Any, **settings: Any) -> None:
+        super().__init__(params, settings)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            p -= 0.01 * p.grad
+
+
+@pytest.mark.parametrize("settings", [{}, {"lr": None}])
+def test_an_optimizer_may_have_no_learning_rate(
+    here: Path, gpt: Callable[..., Any], settings: dict[str, Any]
+) -> None:  # fmt: skip
+    model = gpt()
+    train(model, tracer.watch(model, run="r", every=1), Plain(model.parameters(), **settings))
+    run = open_run("r")
+    assert run.trace["learning_rate"].isnull().all() and np.isfinite(run.trace["train_loss"][:-1]).all()
+
+
+def test_of_a_loss_for_each_sequence_the_mean_is_kept(here: Path, gpt: Callable[..., Any]) -> None:
+    model, told = gpt(dropout=0.0), list[Tensor]()
+
+    def each(loss: Tensor) -> Tensor:
+        told.append(loss.detach() * torch.arange(4))
+        return told[-1]
+
+    train(model, tracer.watch(model, run="r", every=1), torch.optim.SGD(model.parameters(), lr=0.1), told=each)
+    np.testing.assert_allclose(open_run("r").trace["train_loss"][:-1], [float(x.mean()) for x in told], rtol=1e-6)
+
+
+def test_ids_that_no_token_has_are_shown_as_numbers(here: Path, gpt: Callable[..., Any]) -> None:
+    """An embedding is filled up to a round number; Probe R is drawn from all of it."""
+    model, letters = gpt(), dict(enumerate("abcdefghijklmnopq"))
+    ids = torch.arange(20).expand(4, 20)
+    recorder = tracer.watch(model, run="r", tokenizer=lambda ids: "".join(letters[i] for i in ids), every=1)
+    recorder.step(model(ids, ids)[1])
+    recorder.close()
+    assert recorder.off is None
+    strings = open_run("r").trace["prompt_tokens"].attrs["strings"][0]
+    assert strings[:20] == [*"abcdefghijklmnopq", "17", "18", "19"]
+
+
+def test_steps_that_are_not_counted_one_by_one(here: Path, gpt: Callable[..., Any]) -> None:
+    """`at` passes by the multiples of `every`: the first step after one of them is recorded."""
+    model = gpt()
+    recorder = tracer.watch(model, run="r", every=10)
+    ids = torch.zeros(2, 5, dtype=torch.long)
+    for at in range(3, 36, 2):
+        model(ids)
+        recorder.step(0.5, at=at)
+    recorder.close()
+    assert open_run("r").trace["step"].values.tolist() == [0, 3, 5, 9, 11, 21, 31, 35]
+
+
+def test_snapshots_of_all_jobs_fit_in_what_they_are_given(here: Path, build: Callable[..., Any]) -> None:
+    model = build("gpt2")
+    megabytes = sum(p.numel() for p in model.parameters()) * 4 / 1e6
+    rows = torch.randint(2, 50, (4, 12), generator=torch.Generator().manual_seed(0))
+    for first in (0, 4, 8):
+        with tracer.watch(model, run="r", every=2, snapshot_mb=3.1 * megabytes, start_step=first) as recorder:
+            for _ in range(4):
+                recorder.step(model(input_ids=rows, labels=rows).loss)
+        assert recorder.off is None
+    assert open_run("r").trace["step"].values[-1] == 12 and len(open_run("r").steps) == 3
+
+
+def test_a_warning_names_the_line_of_the_loop(here: Path, gpt: Callable[..., Any]) -> None:
+    model = gpt()
+    recorder = tracer.watch(model, run="r", every=1, on_record=lambda *_: 1 / 0)
+    model(torch.zeros(2, 5, dtype=torch.long))
+    with pytest.warns(RuntimeWarning, match="ZeroDivisionError") as said:
+        recorder.step(0.5)
+    assert Path(said[0].filename).is_relative_to(Path(__file__).parents[1])  # or of what checks these tests' shapes

@@ -9,10 +9,14 @@ import sys
 import urllib.request
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
+import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from tests import children
+from tracer.cli import commands
 from tracer.store import open_run
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +47,7 @@ def tracer(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess:
         (("train", "demo", "--device", "tpu"), ["auto", "cpu", "cuda"]),
         (("train", "demo", "--no-such-field", "3"), ["no-such-field"]),
         (("fork", "--step", "3"), ["Required options", "tracer fork --help"]),
+        (("fork", "--step", "3", "mine"), ["name the parent first", "tracer fork mine --step 3"]),
         (("fork", "nowhere", "--step", "3"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("resume", "nowhere"), ["checkpoints/nowhere does not exist", "tracer ls"]),
         (("export", "nowhere", "out"), ["checkpoints/nowhere does not exist", "tracer ls"]),
@@ -184,6 +189,13 @@ def test_seeds_from_a_file_and_json(tmp_path):
     assert swept["steps"] == [0, 2] and swept["modes"] == ["zero"] and (tmp_path / swept["effects"]).is_dir()
 
 
+def test_an_error_without_words_is_told_in_some(monkeypatch, capsys):
+    monkeypatch.setattr(commands, "_commands", Mock(side_effect=MemoryError))
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["ls"])
+    assert ended.value.code == 2 and capsys.readouterr().err == "error: not enough memory\n"
+
+
 def test_the_shell_completes(tmp_path):
     assert tracer("--tyro-write-completion", "bash", "completion.sh", cwd=tmp_path).returncode == 0
     assert "induction-natural" in (tmp_path / "completion.sh").read_text()
@@ -194,16 +206,17 @@ def test_view_beside_a_dashboard_of_ones_own(tmp_path, free_port):
     for name in ("dashboard", "streamlit"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('theirs')")
-    started = subprocess.Popen(
+    proxy = {"http_proxy": "http://127.0.0.1:9", "no_proxy": ""}  # one that knows no localhost
+    started = children.start(
         [sys.executable, "-m", "tracer", "view", ".", "--port", str(free_port)], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(ROOT), **proxy},
     )  # fmt: skip
-    try:
-        assert started.stdout is not None and started.stdout.readline() == f"manyeyes: http://localhost:{free_port}/\n"
-        with urllib.request.urlopen(f"http://localhost:{free_port}/app/static/inter-latin.woff2") as font:
-            assert font.read(4) == b"wOF2"
-    finally:
-        started.terminate()
-        started.communicate()
+    assert started.stdout is not None and started.stdout.readline() == f"manyeyes: http://localhost:{free_port}/\n"
+    with urllib.request.urlopen(f"http://localhost:{free_port}/app/static/inter-latin.woff2") as font:
+        assert font.read(4) == b"wOF2"
+    (server,) = psutil.Process(started.pid).children()
+    assert os.getpgid(server.pid) != os.getpgid(started.pid), "a Ctrl-C that stops a training would end it"
+    started.terminate()
+    started.wait()
     with socket.socket() as s:
         assert s.connect_ex(("127.0.0.1", free_port)) != 0  # the server ended with it

@@ -25,6 +25,8 @@ DEMO = PRESETS["demo"].config
          replace(DEMO, run="mine", clamp=("L0H1 off",), model=replace(DEMO.model, dropout=0.1))),
         ("run.json", json.dumps({"format": 1, "preset": "demo", "step": 3,
                                  "config": to_dict(replace(DEMO, run="old", seed=7))}), "demo", replace(DEMO, seed=7)),
+        ("words.yaml", "optim: {precision: no, compile: true}\n", None,
+         replace(TrainConfig(), optim=replace(TrainConfig().optim, precision="no", compile=True))),
     ],
 )  # fmt: skip
 def test_a_file_says(name: str, text: str, preset: str | None, expected: TrainConfig, tmp_path: Path) -> None:
@@ -58,6 +60,7 @@ def test_every_combination_has_a_name_of_its_own() -> None:
         "demo-corpus-a-b-0",
         "demo-corpus-c-0",
     ]
+    assert [one.optim.precision for one in many(DEMO, "demo", (), ["optim.precision=no,bf16"])] == ["no", "bf16"]
     assert [one.run for one in many(DEMO, "mine/hot", (), ["steps=3"])] == ["mine/hot-steps-3-0"]
     with pytest.raises(ValueError, match="optim.lr=1,2"):
         list(many(DEMO, "demo", (), ["optim.lr=1", "optim.lr=2"]))
@@ -65,6 +68,9 @@ def test_every_combination_has_a_name_of_its_own() -> None:
         ("optim.lr", "write optim.lr=1e-3,3e-3"),
         ("optim.lrr=1", "no field lrr"),
         ("steps.x=3", "must be a whole"),
+        ("seed=1,2", "write --seeds 1 2"),
+        ("run=a,b", "write --run NAME"),
+        ("data.corpus=a/b,a-b", "two of these runs would be called demo-corpus-a-b-0"),
     ):
         with pytest.raises(ValueError, match=message):
             list(many(DEMO, "demo", (), [wrong]))

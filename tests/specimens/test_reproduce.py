@@ -160,10 +160,7 @@ def test_trained_runs_answer_the_questions(bare: float, told: str) -> None:
     assert answers("many-eyes", [{}]) == answers("one-matmul", [{"many-eyes": given}]) == []
 
 
-def test_figures_are_set_beside_what_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "tracer.specimens.tables._size", {"single-head-residual": 6_500_608, "four-blocks": 7}.__getitem__
-    )
+def test_figures_are_set_beside_what_was_published() -> None:
     residual = [made(1.2, 1.0, math.log(20)), made(1.3, 1.1, math.log(30))]
     assert figures(SPECIMENS["single-head-residual"], residual) == [
         ("`single-head-residual`", *row)

@@ -55,7 +55,7 @@ def _run(args: list[str]) -> None:
         silence()
         status = 0
     except (ValueError, OSError, MemoryError) as error:  # mistakes of the user end in one line, not in a traceback
-        sys.stderr.write(f"error: {error or 'not enough memory'}\n".encode("utf-8", "replace").decode())
+        sys.stderr.write(f"error: {str(error) or 'not enough memory'}\n".encode("utf-8", "replace").decode())
         status = EXIT_USAGE
     except RuntimeError as error:
         if "memory" not in str(error):
@@ -80,9 +80,9 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
         for name, preset in PRESETS.items():
             presets.command(name=name, help=preset.description)(_train(name, preset.config))
         app.command(presets, name="train", help="Train a preset, or --config FILE; any setting can be overridden.")
-    parent = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
+    named = args[1] if args[:1] == ["fork"] and len(args) > 1 and not args[1].startswith("-") else None
     for command in (
-        resume, _fork(parent), sweep, diagnose, watch_run, check, open, ls, export, demo, _view(args), reproduce,
+        resume, _fork(named), sweep, diagnose, watch_run, check, open, ls, export, demo, _view(args), reproduce,
     ):  # fmt: skip
         app.command(command)
     return app
@@ -181,10 +181,10 @@ def resume(run: str, /, steps: int | None = None) -> str:
     return loop.resume(run, steps).status
 
 
-def _fork(parent: str | None) -> Callable[..., str]:
+def _fork(named: str | None) -> Callable[..., str]:
     from tracer.store import open_run
 
-    theirs = replace(open_run(parent).config, run=None) if parent else TrainConfig()
+    theirs = replace(open_run(named).config, run=None) if named else TrainConfig()
 
     def fork(parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False) -> str:
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
@@ -194,6 +194,10 @@ def _fork(parent: str | None) -> Callable[..., str]:
             step: Where to begin: a step whose weights are kept.
             overwrite: Replace the run of that name, if there is one.
         """
+        if parent != named:
+            raise ValueError(
+                f"name the parent first, its settings are the defaults: tracer fork {parent} --step {step}"
+            )
         from tracer.training import loop
 
         return loop.fork(parent, step, config, overwrite=overwrite).status

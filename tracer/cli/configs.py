@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tracer.config import TrainConfig
 from tracer.config.fields import from_dict, to_dict
@@ -58,6 +58,10 @@ def many(config: TrainConfig, name: str, seeds: Sequence[int], settings: Sequenc
     axes, folder = [_axis(text) for text in settings], Path(name).parent
     if twice := [".".join(path) for path, _ in axes if [one for one, _ in axes].count(path) > 1]:
         raise ValueError(f"--set {twice[0]} stands there twice: write its values in one, {twice[0]}=1,2")
+    for path, _ in axes:
+        if instead := {"seed": "--seeds 1 2", "run": "--run NAME"}.get(".".join(path)):
+            raise ValueError(f"--set {path[0]} would be overruled, as seed and name are given apart: write {instead}")
+    taken: set[str] = set()
     for values in itertools.product(*(values for _, values in axes)):
         one, words = config, [Path(name).name]
         for (path, _), value in zip(axes, values, strict=True):
@@ -68,6 +72,11 @@ def many(config: TrainConfig, name: str, seeds: Sequence[int], settings: Sequenc
         for seed in seeds or (config.seed,):
             named = "-".join([*words, str(seed)])
             named = re.sub(r"[^A-Za-z0-9._-]+", "-", named)
+            if named in taken:
+                raise ValueError(
+                    f"two of these runs would be called {named}: train one of them apart, with another --run"
+                )
+            taken.add(named)
             yield replace(one, seed=seed, run=str(folder / named))
 
 
@@ -79,11 +88,14 @@ def _axis(text: str) -> tuple[list[str], list[Any]]:
 
 
 def _yaml(text: str) -> Any:
-    """YAML 1.1, in which 1e-3 would be a word, with 1e-3 as the number it is."""
+    """YAML 1.1, in which 1e-3 would be a word and `no` a truth value, with 1e-3 as a number and `no` as a word."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        pass
+        yaml_implicit_resolvers: ClassVar = {
+            first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:bool" or first in "tTfF"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")

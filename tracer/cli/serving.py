@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -25,6 +26,8 @@ APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 FIRST_PORT = 8501
 SERVER_SECONDS = 60
 HERE = ("localhost", "127.0.0.1", "::1")
+ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+"""Signals that end a program; the last two are a closed terminal and Ctrl-\\, which tell its own session only."""
 
 
 def view(
@@ -68,6 +71,10 @@ def _where(names: tuple[str, ...]) -> tuple[list[Path], str]:
             first, directory = first or directory.name, directory.parent
         elif not directory.is_dir():
             raise ValueError(f"{directory} is neither a run nor a folder of runs; `tracer ls` lists the runs here")
+        if os.pathsep in str(directory):
+            raise ValueError(
+                f"{directory} cannot be shown: a {os.pathsep!r} parts two folders; rename it, or go into it"
+            )
         if directory not in roots:
             roots.append(directory)
     return roots, first
@@ -80,14 +87,20 @@ def dashboard(
     """The dashboard's process and port, once it answers; it ends with the block. `settings`: of its environment."""
     if not APP.is_file():
         raise ValueError(f"the dashboard is not installed beside tracer: there is no {APP}")
-    port = port or _free_port()
+    if port and not _is_free(host, port):
+        raise OSError(f"port {port} is in use; without --port the first free one is taken")
+    port = port or _free_port(host)
     server = subprocess.Popen(
         [sys.executable, "-P", "-m", "streamlit", "run", str(APP), "--server.headless", "true", "--server.port",
          str(port), "--server.address", host, "--logger.hideWelcomeMessage", "true"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, **{name: value for name, value in (settings or {}).items() if value}},
+        start_new_session=True,  # out of reach of a Ctrl-C that only stops the training
     )  # fmt: skip
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else it would leave the server behind
+    # else these would leave the server behind; nohup has one of them ignored
+    before = {number: old for number in ENDS if (old := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         began = time.monotonic()
         while not _answers(host, port):
@@ -96,8 +109,9 @@ def dashboard(
             time.sleep(0.1)
         yield server, port
     finally:
-        signal.signal(signal.SIGTERM, before)
         server.terminate()
+        for number, old in before.items():
+            signal.signal(number, old)
         server.wait()
 
 
@@ -110,15 +124,26 @@ def address(host: str, port: int, **query: str) -> str:
 def _answers(host: str, port: int) -> bool:
     name = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     try:
-        with urllib.request.urlopen(f"http://{name}:{port}/_stcore/health", timeout=2) as response:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy knows this machine
+        with direct.open(f"http://{name}:{port}/_stcore/health", timeout=2) as response:
             return response.status == 200
     except (urllib.error.URLError, OSError):
         return False
 
 
-def _free_port() -> int:
+def _is_free(host: str, port: int) -> bool:
+    """Whether no program listens there, on any address of that name: another one's answer would be taken for ours."""
+    for family, _, _, _, at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            socket.create_server(at, family=family).close()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+    return True
+
+
+def _free_port(host: str) -> int:
     for port in range(FIRST_PORT, FIRST_PORT + 100):
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) != 0:
-                return port
+        if _is_free(host, port):
+            return port
     raise OSError(f"no free port between {FIRST_PORT} and {FIRST_PORT + 99}; give one with --port")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tracer.cli import configs
 from tracer.cli.output import say
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
-from tracer.store import open_run, resolve
+from tracer.store import Run, open_run, resolve
+
+STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
+"""By what `tracer train` ends with."""
 
 
 def train_all(
@@ -22,34 +28,68 @@ def train_all(
 ) -> str:  # fmt: skip
     """Train each combination; what is finished is left as it is, what was stopped goes on, unless `overwrite`.
 
-    Returns the worst status: a run that diverged does not keep the others from being trained, Ctrl-C does.
+    A run of that name with other settings is an error; one that is to be longer goes on. Returns the worst status: a
+    run that diverged does not keep the others from being trained, Ctrl-C does.
     """
     ahead = list(configs.many(config, config.run or preset or "run", seeds, settings))  # all are refused, or none is
+    for one in () if overwrite else ahead:
+        _there(one)
     statuses = []
     with tempfile.TemporaryDirectory(prefix="manyeyes-") as folder:
         for i, one in enumerate(ahead, 1):
-            assert one.run is not None
             say(f"{one.run} ({i} of {len(ahead)})")
             path = Path(folder) / f"{i}.json"
             path.write_text(json.dumps({"preset": preset, **to_dict(one)}))
-            statuses.append(_train(one.run, path, track, overwrite))
+            statuses.append(_train(one, path, track, overwrite))
             if statuses[-1] == "stopped":
                 break
     return next((word for word in ("stopped", "diverged") if word in statuses), "finished")
 
 
-def _train(name: str, path: Path, track: Sequence[str], overwrite: bool) -> str:
-    directory = resolve(name)
+def _there(config: TrainConfig) -> Run | None:
+    """The run of that name; ValueError when it was trained with other settings, of which its length is none."""
+    directory = resolve(config.run or "")
+    if not (directory / "run.json").exists():
+        return None
+    run = open_run(directory)
+    if run.config != replace(config, run=run.config.run, steps=run.config.steps):
+        raise ValueError(f"{directory} was trained with other settings: give these another --run, or --overwrite it")
+    return run
+
+
+def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: bool) -> str:
     command = ["train", "--config", str(path), *(["--track", *track] if track else [])]
     if overwrite:
         command.append("--overwrite")
-    elif (directory / "run.json").exists():
-        before = open_run(directory)
-        if before.status in ("finished", "diverged"):
-            say(f"{name} is {before.status} already")
+    elif (before := _there(config)) is not None:
+        longer = config.steps > before.config.steps
+        if before.status == "diverged" or (before.status == "finished" and not longer):
+            say(f"{config.run} is {before.status} already")
             return before.status
-        command = ["resume", str(directory.resolve())]
-    done = subprocess.run([sys.executable, "-P", "-m", "tracer", *command])
-    if done.returncode not in (0, 3, 130):
-        raise ValueError(f"{name} ended with status {done.returncode}: see above")
-    return {0: "finished", 3: "diverged", 130: "stopped"}[done.returncode]
+        command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else [])]
+    status = _status_of([sys.executable, "-P", "-m", "tracer", *command])
+    if status not in STATUSES:
+        raise ValueError(f"{config.run} ended with status {status}: see above")
+    return STATUSES[status]
+
+
+def _status_of(command: Sequence[str]) -> int:
+    """How a process ends that is told to stop with this one, finishes its step then, and is waited for.
+
+    A terminal tells Ctrl-C to both; SIGTERM is passed on. The second of either ends it at once.
+    """
+
+    def end(*_: Any) -> None:
+        process.terminate()
+        raise KeyboardInterrupt
+
+    process = subprocess.Popen(command)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.wait()
+        return 130
+    finally:
+        process.kill()
+        signal.signal(signal.SIGTERM, before)

@@ -42,6 +42,10 @@ class InitConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in ("embed", "pos", "attn", "mlp", "unembed"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not 0 <= value < math.inf:
+                raise ValueError(f"init.{name}={value} must not be negative or infinite")
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ class ModelConfig:
             raise ValueError(f"rotary positions rotate pairs, so d_head={self.head_width} must be even")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
+        if not 0 <= self.norm_eps < math.inf:
+            raise ValueError(f"norm_eps={self.norm_eps} must not be negative or infinite")
 
     @property
     def head_width(self) -> int:
@@ -174,8 +180,8 @@ class DataConfig:
             raise ValueError(f"mix={self.mix!r} and mix_share={self.mix_share} go together: set both or neither")
         if not 0 < self.val_share < 1:
             raise ValueError(f"val_share={self.val_share} must be between 0 and 1")
-        if not self.max_mb > 0:
-            raise ValueError(f"max_mb={self.max_mb} must be positive")
+        if not 0 < self.max_mb < math.inf:
+            raise ValueError(f"max_mb={self.max_mb} must be positive and finite")
         if not 2 <= self.period_min <= self.period_max:
             raise ValueError(f"period_min={self.period_min} and period_max={self.period_max}: need 2 <= min <= max")
 
@@ -225,7 +231,7 @@ class OptimConfig:
                 raise ValueError(f"{name}={value} must be positive and finite")
         for name in ("warmup", "weight_decay", "momentum", "beta2"):
             if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ValueError(f"{name}={value} must not be negative")
+                raise ValueError(f"{name}={value} must not be negative or infinite")
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,7 @@ class RecordConfig:
                 raise ValueError(f"record.{name}={getattr(self, name)} must be at least 1")
         for name in ("text_prompts", "repeat_prompts", "snapshot_mb"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"record.{name}={getattr(self, name)} must not be negative")
+                raise ValueError(f"record.{name}={getattr(self, name)} must not be negative or infinite")
 
 
 CLAMP = re.compile(r"L(\d+)(?:H(\d+))? (off|no-previous|previous)(?: (\d*):(\d*))?")

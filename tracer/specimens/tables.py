@@ -9,12 +9,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from typing import Any
 
 from tracer.presets import preset
 from tracer.specimens.claims import NOISE, Found, Judgement, Outcome, answers, judged
 from tracer.specimens.systems import SPECIMENS, TUTORIALS, Check, Specimen
+from tracer.training.size import n_params
 
 VERDICTS: dict[bool | None, str] = {True: "yes", False: "**no**"}
 
@@ -121,13 +121,10 @@ def figures(specimen: Specimen, outcomes: Sequence[Outcome]) -> list[tuple[str, 
     return [(f"`{specimen.name}`", *row) for row in rows]
 
 
-@cache
 def _size(name: str) -> int:
     """Parameters of a specimen as published."""
-    from tracer.model import Transformer
-
     config = preset(name).config
-    return sum(p.numel() for p in Transformer(replace(config.model, d_vocab=config.data.vocab_size)).parameters())
+    return n_params(replace(config.model, d_vocab=config.data.vocab_size))
 
 
 def _checked(name: str, checks: Sequence[Check]) -> list[tuple[str, str, str, str]]:

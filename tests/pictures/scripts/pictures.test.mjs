@@ -2,10 +2,12 @@
 import assert from "node:assert/strict";
 import { globSync, readFileSync } from "node:fs";
 import { suite, test } from "node:test";
+import { newPart } from "./dom.mjs";
 import { COMMON, load, python, ROOT } from "./loading.mjs";
 
 suite("overview", () => {
-  const { settleWindow, draggedWindow } = load(["settleWindow", "draggedWindow"], "overview");
+  const own = ["settleWindow", "draggedWindow", "makeOverview", "tell"];
+  const { settleWindow, draggedWindow, makeOverview, tell } = load(own, "overview");
   const square = { sizes: [100, 100], causal: false };
   for (const [name, window, pattern, settled] of [
     ["inside", [10, 30, 40, 60], square, [10, 30, 40, 60]],
@@ -22,6 +24,53 @@ suite("overview", () => {
     assert.deepEqual(draggedWindow([10, 20], [14, 18], [50, 50]), { anchor: [10, 20], window: [10, 15, 18, 21] });
     assert.deepEqual(draggedWindow([10, 20], [70, 20], [50, 50]), { anchor: [21, 20], window: [21, 71, 20, 21] });
   });
+  for (const [pool, top, still] of [
+    ["max", 1, "queries 4–5 → keys 4–5: at most 1.00"],
+    ["mean", 0.25, "queries 4–5 → keys 4–5: 0.25 on average"]
+  ])
+    test(`what is read is what is drawn, of a film too: ${pool}`, () => {
+      // 12 x 12 tokens, of which query 5 looks at key 5, in blocks of 2 x 2
+      const part = newPart({ largest: 256, max_size: 640, head: [0, 0], value: null });
+      const view = makeOverview(part);
+      const blocks = Object.assign(new Uint8Array(36), { shape: [6, 6] });
+      blocks[14] = 255;
+      view.load({ label: "L0H0", causal: true, pool, sizes: [12, 12], factors: [2, 2], top, version: "a" }, { blocks });
+      view.draw();
+      const [, readout, stage] = part.root.children;
+      const read = () => {
+        stage.children[0].onpointermove({ clientX: 32 + (4.2 * 566) / 12, clientY: 20 + (4.2 * 566) / 12 });
+        return readout.textContent;
+      };
+      assert.equal(read(), still);
+      for (const [factor, said] of [
+        [1, "query 4 → key 4: 0.000"],
+        [5, "queries 0–4 → keys 0–4: at most 0.000"]
+      ]) {
+        const side = Math.ceil(12 / factor);
+        const thumbs = new Uint8Array(side * side);
+        thumbs[Math.floor(5 / factor) * (side + 1)] = 255;
+        const [rows, cols] = [side, side];
+        tell("frame", {
+          index: 1,
+          step: 9,
+          version: "b",
+          thumbs,
+          layers: 1,
+          heads: 1,
+          rows,
+          cols,
+          factors: [factor, factor]
+        });
+        assert.equal(read(), said);
+        assert.equal(part.table.rows().length, side * side);
+        assert.deepEqual(
+          part.table.rows().filter(([, , share]) => share !== "0"),
+          [[5, 5, "1"]]
+        );
+      }
+      tell("frame", null);
+      view.end();
+    });
 });
 
 suite("atlas", () => {
@@ -95,7 +144,8 @@ suite("token view", () => {
 });
 
 suite("scrubber", () => {
-  const { nearestStep, spanOf } = load(["nearestStep", "spanOf"], "scrubber");
+  const own = ["nearestStep", "spanOf", "makeScrubber", "MISSING"];
+  const { nearestStep, spanOf, makeScrubber, MISSING } = load(own, "scrubber");
   test("the snapshot nearest to a step, the later of two that are as near", () =>
     assert.deepEqual(
       [0, 7, 15, 99].map((step) => nearestStep([0, 10, 20], step)),
@@ -104,6 +154,29 @@ suite("scrubber", () => {
   test("the span of what was measured is never empty", () => {
     assert.deepEqual(spanOf([3, Number.NaN, 1]), [1, 3]);
     assert.deepEqual(spanOf([2, 2]), [2, 3]);
+  });
+  test("a file of its table has whole steps and exact values", () => {
+    const part = newPart({ value: 0, head: null, measure: "", scale: null, seen: 0, live: false });
+    const view = makeScrubber(part);
+    const arrays = { steps: Float64Array.of(0, 1000), loss: Float64Array.of(5.25, 1.23456), film: [MISSING, MISSING] };
+    view.load({ measures: [], loss: "loss" }, arrays);
+    view.draw();
+    assert.deepEqual(part.root.children.at(-1).table.rows(), [
+      ["0", "5.25"],
+      ["1000", "1.23456"]
+    ]);
+    view.end();
+  });
+});
+
+suite("files", () => {
+  const { csvOf } = load(["csvOf"], "saver");
+  test("numbers are numbers in a spreadsheet, and what it would compute is text", () => {
+    const cells = ["+0.081", "−0.020", "+4.6e−5", "–", "1e+5", "+1+1", "=A1", 'a "b", c'];
+    assert.equal(
+      csvOf({ columns: ["x"], rows: () => cells.map((cell) => [cell]) }),
+      `\ufeffx\r\n0.081\r\n-0.020\r\n4.6e-5\r\n\r\n1e+5\r\n'+1+1\r\n'=A1\r\n"a ""b"", c"\r\n`
+    );
   });
 });
 

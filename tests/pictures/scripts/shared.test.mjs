@@ -150,12 +150,19 @@ suite("axes", () => {
     [3, 97, 5, [20, 40, 60, 80]]
   ])
     test(`ticks from ${lo} to ${hi}`, () => assert.deepEqual(shared.roundTicks(lo, hi, want), ticks));
+  test("ticks of numbers that are hardly different come to an end", () => {
+    for (const lo of [0.3, 2, -7, 1e16])
+      for (let ulps = 1; ulps < 100; ulps++)
+        assert.ok(shared.roundTicks(lo, lo + ulps * 2 ** -52 * Math.abs(lo), 4.6).length < 20);
+  });
 
   test("decades, thinned where there are many, parted where there are few", () => {
     assert.deepEqual(shared.decadeTicks(-3, 0), [-3, -2, -1, 0]);
     assert.deepEqual(shared.decadeTicks(-10, 3), [-10, -8, -6, -4, -2, 0, 2]);
     const parted = shared.decadeTicks(0, 1).map((v) => Math.round(10 ** v));
     assert.deepEqual(parted, [1, 2, 5, 10]);
+    const between = shared.decadeTicks(Math.log10(2.1), Math.log10(4.9)).map((v) => +(10 ** v).toFixed(9));
+    assert.deepEqual(between, [2.5, 3, 3.5, 4, 4.5]);
   });
   for (const [value, stride, text] of [
     [0.5, 0.25, "0.5"],
@@ -188,6 +195,11 @@ suite("axes", () => {
     const axis = shared.stepAxis(steps, false, 0, 100, [10, 110]);
     assert.deepEqual([10, 60, 110].map(axis.px), [0, 50, 100]);
     assert.deepEqual(axis.ticks(), [50, 100]);
+    const hundreds = Array.from({ length: 200 }, (_, i) => i * 100);
+    const ticks = (range, width) => shared.stepAxis(hundreds, true, 0, width, range).ticks();
+    assert.deepEqual(ticks([2100, 4900], 600), [2500, 3000, 3500, 4000, 4500]);
+    assert.deepEqual(ticks([2100, 4900], 250), [3000, 4000]);
+    assert.deepEqual(ticks([3000, 3000], 600), [3000]);
   });
   test("an axis of whole steps has no tick between them", () =>
     assert.deepEqual(shared.stepAxis([0, 1, 2], false, 0, 1000).ticks(), [0, 1, 2]));

@@ -8,14 +8,16 @@ function roundStride(least) {
 
 /** About `want` round values from lo to hi, two at least: one tick alone says no scale. */
 function roundTicks(lo, hi, want) {
+  // so near to each other that adding a stride to a number of their size may leave it as it is
+  if (!(hi - lo > 32 * Number.EPSILON * Math.max(-lo, hi))) return hi > lo ? [lo, hi] : [];
   const stride = roundStride((hi - lo) / want);
   const ticks = [];
   for (let v = Math.ceil(lo / stride - 1e-9) * stride; v <= hi + stride * 1e-6; v += stride)
     ticks.push(Math.abs(v) < stride * 1e-6 ? 0 : v);
-  return ticks.length > 1 || !(hi > lo) ? ticks : roundTicks(lo, hi, want * 1.5);
+  return ticks.length > 1 ? ticks : roundTicks(lo, hi, want * 1.5);
 }
 
-/** Exponents of 1, 10, 100 ... between lo and hi, thinned; of 1, 2, 5 ... where the span is short. */
+/** Exponents of 1, 10, 100 ... between lo and hi, thinned; of 1, 2, 5 ..., or any round values, in a short span. */
 function decadeTicks(lo, hi, want = 7) {
   const from = Math.ceil(lo - 1e-9);
   const to = Math.floor(hi + 1e-9);
@@ -23,7 +25,8 @@ function decadeTicks(lo, hi, want = 7) {
   const ticks = [];
   if (to - from >= 2) for (let d = from; d <= to; d += every) ticks.push(d);
   else for (let d = Math.floor(lo); d <= to + 1; d++) for (const times of [1, 2, 5]) ticks.push(d + Math.log10(times));
-  return ticks.filter((v) => v >= lo - 1e-9 && v <= hi + 1e-9);
+  const inside = ticks.filter((v) => v >= lo - 1e-9 && v <= hi + 1e-9);
+  return inside.length > 1 ? inside : roundTicks(10 ** lo, 10 ** hi, want).map((v) => Math.log10(v));
 }
 
 /** A tick in as many digits as tell it from the next one, `stride` away; 0: in a few. */
@@ -67,16 +70,14 @@ function stepAxis(steps, log, left, width, range = null) {
     under: (x) => closest(placed(x)), // of a place
     stepAt: (x) => (log ? 10 ** placed(x) : placed(x)),
     ticks() {
-      if (!log) {
-        const stride = Math.max(1, roundStride(span / Math.max(2, width / 92)));
-        const ticks = [];
-        for (let v = Math.ceil(from / stride) * stride; v <= to; v += stride) if (Number.isInteger(v)) ticks.push(v);
-        return ticks;
-      }
-      const ticks = [];
-      for (let d = Math.floor(from); d <= to; d++)
-        for (const times of to - from < 2 ? [1, 2, 5] : [1]) ticks.push(d + Math.log10(times));
-      return ticks.filter((v) => v >= from - 1e-9 && v <= to + 1e-9).map((v) => 10 ** v);
+      const decades = [];
+      for (let d = Math.floor(from); log && d <= to; d++)
+        for (const times of to - from < 2 ? [1, 2, 5] : [1]) decades.push(d + Math.log10(times));
+      const inside = decades.filter((v) => v >= from - 1e-9 && v <= to + 1e-9);
+      if (inside.length > 1) return inside.map((v) => 10 ** v);
+      const [lo, hi] = log ? [10 ** from, 10 ** to] : [from, to];
+      if (!(hi > lo)) return [Math.round(lo)];
+      return roundTicks(lo, hi, Math.min(hi - lo, Math.max(2, width / 92))).filter(Number.isInteger);
     }
   };
 }

@@ -71,10 +71,16 @@ function makeOverview(part) {
   });
   const settleFilm = () => playing.settle(head.version === (part.cue.version ?? head.version));
   const film = () => (part.cue.head ? playing.frame() : null);
-  function value(row, col) {
-    // of a block
-    if (!film()) return head.top * shareOfCode(blocks[row * cols + col]);
-    return shareOfCode(frameCodes(film(), part.cue.head)(row * head.factors[0], col * head.factors[1]));
+  /** The blocks that are drawn: the pattern's, or those of a film's frame, which are the brightest of their tokens. */
+  function drawn() {
+    const frame = film();
+    if (!frame) {
+      const share = (row, col) => head.top * shareOfCode(blocks[row * cols + col]);
+      return { factors: head.factors, size: [rows, cols], pool: head.pool, share };
+    }
+    const code = frameCodes({ ...frame, factors: [1, 1] }, part.cue.head);
+    const share = (row, col) => shareOfCode(code(row, col));
+    return { factors: frame.factors, size: [frame.rows, frame.cols], pool: "max", share };
   }
   const range = (from, to) => (to - from > 1 ? `${from}–${to - 1}` : `${from}`);
   const words = ([q0, q1, k0, k1]) => `queries ${range(q0, q1)}, keys ${range(k0, k1)}`;
@@ -128,19 +134,20 @@ function makeOverview(part) {
     else sayBlock(hover.at);
   }
   function sayBlock(token) {
-    const single = head.factors[0] * head.factors[1] === 1;
-    const block = token.map((place, axis) => Math.floor(place / head.factors[axis]));
+    const { factors, pool, share } = drawn();
+    const single = factors[0] * factors[1] === 1;
+    const block = token.map((place, axis) => Math.floor(place / factors[axis]));
     const named = (axis, name, plural) => {
-      const [factor, size] = [head.factors[axis], head.sizes[axis]];
+      const [factor, size] = [factors[axis], head.sizes[axis]];
       const [from, to] = [block[axis] * factor, Math.min(size, (block[axis] + 1) * factor)];
       return `${to - from > 1 ? plural : name} ${range(from, to)}`;
     };
-    const share = value(block[0], block[1]);
-    const bound = single || head.pool === "mean" ? "" : "at most ";
+    const value = share(block[0], block[1]);
+    const bound = single || pool === "mean" ? "" : "at most ";
     readout.replaceChildren(`${named(0, "query", "queries")} → ${named(1, "key", "keys")}: ${bound}`);
-    const digits = share < 0.1 ? 3 : 2;
-    element("span", "num", numberOf(share, { digits, plain: head.pool === "max" }), readout);
-    if (!single && head.pool === "mean") readout.append(" on average");
+    const digits = value < 0.1 ? 3 : 2;
+    element("span", "num", numberOf(value, { digits, plain: pool === "max" }), readout);
+    if (!single && pool === "mean") readout.append(" on average");
   }
   function nameWindow() {
     // in words, beside the picture and in its name
@@ -304,6 +311,14 @@ function makeOverview(part) {
     const pooled = frame || head.pool === "max" ? "brightest" : "mean";
     const blockNote = `${pooled} of ${factorQ} × ${factorK} tokens${frame ? " while it moves" : ""}`;
     attentionLegend(key, lut, { top: head.top, note: factorQ * factorK === 1 ? "" : blockNote });
+    part.table = {
+      columns: ["first query", "first key", frame || head.pool === "max" ? "largest share" : "mean share"],
+      rows: () => {
+        const { factors, size, share } = drawn();
+        const blocks = Array.from({ length: size[0] * size[1] }, (_, i) => [Math.floor(i / size[1]), i % size[1]]);
+        return blocks.map(([row, col]) => [row * factors[0], col * factors[1], exactOf(share(row, col))]);
+      }
+    };
   }
 
   return {
@@ -325,14 +340,6 @@ function makeOverview(part) {
         baseKey = want;
         paint();
       }
-      part.table = {
-        columns: ["first query", "first key", head.pool === "max" ? "largest share" : "mean share"],
-        rows: () =>
-          Array.from(blocks, (_, i) => {
-            const [row, col] = [Math.floor(i / cols), i % cols];
-            return [row * head.factors[0], col * head.factors[1], exactOf(value(row, col))];
-          })
-      };
       drawOver();
       say();
       nameWindow();

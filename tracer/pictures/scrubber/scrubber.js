@@ -336,11 +336,12 @@ function makeScrubber(part) {
       strip.setAttribute("aria-valuemax", `${count - 1}`);
       drawBase();
       drawOver(sized(over, layout.width, SCRUBBER_HEIGHT));
-      const fields = [{ name: "step", text: stepName }];
-      if (!lossAt.node.hidden) fields.push({ name: head.loss, text: lossText });
-      if (!scoreAt.node.hidden) fields.push({ name: scoreLabel(), text: scoreText });
+      const fields = [{ name: "step", text: stepName, exact: (i) => `${steps[i]}` }];
+      if (!lossAt.node.hidden) fields.push({ name: head.loss, text: lossText, exact: (i) => exactOf(loss[i]) });
+      if (!scoreAt.node.hidden) fields.push({ name: scoreLabel(), text: scoreText, exact: (i) => exactOf(scores[i]) });
       const columns = fields.map(({ name }) => name);
-      tableOf(alt, "Show as table", columns, () => loss.map((_, i) => fields.map(({ text }) => text(i))));
+      const rows = (kind) => () => loss.map((_, i) => fields.map((field) => field[kind](i)));
+      tableOf(alt, "Show as table", columns, rows("text"), { columns, rows: rows("exact") });
     },
     end() {
       stop();

@@ -116,9 +116,6 @@ class Pen {
   closePath() {
     this.d.push("Z");
   }
-  quadraticCurveTo(a, b, x, y) {
-    this.d.push(`Q${this.p(a, b)} ${this.p(x, y)}`);
-  }
   bezierCurveTo(a, b, c, d, x, y) {
     this.d.push(`C${this.p(a, b)} ${this.p(c, d)} ${this.p(x, y)}`);
   }

@@ -16,7 +16,7 @@ function csvOf({ columns, rows }) {
     const text = `${value ?? ""}`.replace(/[\u2066-\u2069]/g, "");
     const number = text.replace("−", "-").replace("e−", "e-");
     if (text === "–") return "";
-    if (/^-?\d[\d.]*(e[+-]?\d+)?$/.test(number)) return number;
+    if (/^[+-]?\d[\d.]*(e[+-]?\d+)?$/.test(number)) return number.replace(/^\+/, "");
     const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
     return /[",;\t\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };

@@ -15,6 +15,7 @@ from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
+from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
 from dashboard.views.heads.scrub import draw_scrubber, make_room
@@ -73,7 +74,7 @@ def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
         return
     lit = draw_found(trace)
     if not steps:
-        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        st.info(f"{unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
         return
     timeline = make_room(steps)
     step = choosers.settle_step(steps)

@@ -54,8 +54,8 @@ def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_
 
 def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):
     app = open_page("training", run="tiny")
-    app.session_state["loss_box"] = "perplexity"
-    app.run()
+    next(box for box in app.segmented_control if box.key == "loss_box").set_value("perplexity").run()
+    assert app.session_state["selection"].unit == "perplexity"
     head, _, cue = sent(app, "loss")
     both = np.concatenate([small_run.trace.train_loss.values, small_run.trace.val_loss.values])
     assert (head["lo"], head["hi"]) == pytest.approx((np.exp(both.min()), np.exp(both.max())), rel=1e-4)

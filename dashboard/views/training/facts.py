@@ -69,7 +69,8 @@ def _other_loss(
     if beside is None or not head_scores.holds(beside[1], name):
         return ""
     run, trace = beside
-    return f"{theme.unmarked(run)}: {_loss(_latest(trace, each.get(run), name, nearest_row(trace['step'].values, chosen))[0])}"
+    loss, _ = _latest(trace, each.get(run), name, nearest_row(trace["step"].values, chosen))
+    return f"{theme.unmarked(run)}: {_loss(loss)}"
 
 
 def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:

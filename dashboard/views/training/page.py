@@ -189,18 +189,15 @@ def _draw_loss(
     run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None, each: dict[str, xr.Dataset]
 ) -> None:  # fmt: skip
     nats = all(head_scores.predicts_tokens(trace) for trace in traces.values())
-    shown = None
+    shown = "nats"
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         st.header("Loss", anchor=False, width="content")
         if nats:
-            shown = st.segmented_control(
-                "Unit of the loss",
-                ["nats", "perplexity"],
-                key="loss_box",
-                default="nats",
-                required=True,
-                label_visibility="collapsed",
-            )
+            shown = state.read().unit
+            st.segmented_control(
+                "Unit of the loss", ["nats", "perplexity"], required=True, label_visibility="collapsed",
+                **state.control("loss_box", shown, lambda unit: state.update(unit=unit)),
+            )  # fmt: skip
     own = "" if nats else " The loss is the one that its own training loop computes."
     st.caption(
         f"{_measured_on(run, traces)}{own}{_thinned(each)}{_bands(traces, LOSSES)}{_dashed(traces, LOSSES)}",

@@ -40,6 +40,7 @@ KNOWN = {
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
     "section": ("effect", "text", "heads", "when", "set", "patch"),
+    "unit": ("nats", "perplexity"),
     "quantity": ("update_ratio", "grad_norm", "grad_norm_clipped", "weight_norm"),
 }
 LONGEST_PROMPT = 4000
@@ -60,6 +61,8 @@ class Selection:
     """A second run, laid beside this one."""
     over: tuple[str, ...] = ()
     """Further runs whose curves Training lays over those of `run` and `compare`."""
+    unit: str = "nats"
+    """Whether Training draws losses in "nats" or as "perplexity"."""
     mean: bool = False
     """Whether Training draws the mean of several seeds in place of each."""
     runs: str = ""
@@ -125,6 +128,8 @@ class Selection:
     """What Gradients shows of every tensor; empty means the first that the run holds."""
     tensor: str = ""
     """The tensor followed on Gradients; empty means the queries of the first layer."""
+    setting: str = ""
+    """Of which runs the first two tutorials' cards are on Specimens, in words; empty means the setting of most."""
     cards: tuple[str, ...] = ()
     """Cards that are open: of specimens by name, of verdicts on Ablate by head and step."""
 

@@ -13,7 +13,7 @@ from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
     "MARKS", "Scale", "digits", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
-    "plotly_template", "sentence", "signed",
+    "plotly_template", "sentence", "signed", "unmarked",
 ]  # fmt: skip
 
 STYLES = Path(__file__).parent / "styles.css"
@@ -65,6 +65,11 @@ def interval(low: float, high: float) -> str:
 def sentence(text: str) -> str:
     """A message as a sentence: with a capital in front and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def unmarked(text: str) -> str:
+    """A text of which Markdown shall read nothing but the words, such as the name of a run."""
+    return "".join(f"\\{letter}" if letter in "\\`*_~|$[]&" else letter for letter in text)
 
 
 def is_dark() -> bool:

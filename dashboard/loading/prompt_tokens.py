@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ENDLESS = 2**31
 """Tokens that a model takes which sets no limit."""
+FEW = 4
+"""Tokens that stand twice where neither the run's own prompts nor Python can be read."""
 PYTHON = "def add(self, name, value):\n    self.name = name\n    self.value = value\n\ndef add(self, name"
 
 
@@ -28,8 +30,20 @@ def example(run: Run) -> str:
     about, words = run.about, tokenizer(run)
     kept = run.trace["prompt_tokens"].values[:1] if "prompt_tokens" in run.trace.coords else []
     ids = [int(t) for row in kept for t in row if t >= 0 and t != about.bos]
+    if not ids:
+        if words is not None and _reads(run, PYTHON):
+            return PYTHON
+        ids = 2 * [token for token in range(about.d_vocab or FEW) if token != about.bos][:FEW]
     ids = ids if about.n_ctx is None else ids[: about.n_ctx - 1]
     return " ".join(map(str, ids)) if words is None else words.decode(ids) or PYTHON
+
+
+def _reads(run: Run, text: str) -> bool:
+    try:
+        encode(run, text, cut=True)
+    except ValueError:  # its tokens are numbers
+        return False
+    return True
 
 
 def tokenizer(run: Run) -> Tokenizer | None:

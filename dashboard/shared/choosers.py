@@ -116,7 +116,7 @@ def choose_step(run: Run, steps: list[int] | None = None) -> int:
     """A slider over the snapshots, or over `steps`; until somebody chooses, the last one (the newest of a live run)."""
     steps = run.steps if steps is None else steps
     if not steps:
-        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        st.info(f"{theme.unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
         st.stop()
     wanted = settle_step(steps)
     if len(steps) == 1:

@@ -137,10 +137,10 @@ def _choose_prompt(run: Run, other: Run) -> None:
         )  # fmt: skip
         return
     names = ["", *recorded_prompts.prompts(other).names]
+    names += [] if chosen in names else [chosen]  # in force, and the comparison says why it cannot be shown
     st.selectbox(
         "Prompt for B", names, format_func=lambda name: name or "The same prompt",
-        **state.control("compare_prompt", chosen if chosen in names else "",
-                        lambda name: state.update(other_prompt=name)),
+        **state.control("compare_prompt", chosen, lambda name: state.update(other_prompt=name)),
     )  # fmt: skip
 
 

@@ -22,6 +22,17 @@ def can_read(run: Run) -> bool:
     return not run.why_not("prompts")
 
 
+def searched(run: Run) -> list[int]:
+    """Steps at which text can be searched for what heads look at: snapshots, or those of kept prompts of tokens."""
+    if can_read(run):
+        return run.steps
+    try:
+        found = recorded_prompts.prompts(run)
+    except ValueError:
+        return []
+    return found.steps if found.names and run.about.d_vocab else []
+
+
 def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None = None) -> Encoded:
     """A text box, at `place` if that is given; refuses what the model cannot read and says what to do.
 

@@ -82,7 +82,8 @@ def draw_starting() -> None:
 def _fork(run: Run) -> None:
     chosen = state.read().step
     at = run.steps[-1] if chosen is None else min(run.steps, key=lambda step: abs(step - chosen))
-    st.session_state.update({"forking": True, "fork_run": run.name, f"fork_step {run.name}": at})
+    where = str(run.dir.resolve())
+    st.session_state.update({"forking": where, "fork_run": where, f"fork_step {where}": at})
     st.switch_page(navigation.page("runs"))
 
 

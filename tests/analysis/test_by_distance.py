@@ -35,6 +35,13 @@ def test_an_even_head_prefers_nothing() -> None:
     assert not distances(even(N)).prefers
 
 
+def test_too_few_tokens_are_refused_in_words() -> None:
+    model = Transformer(ModelConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=N, d_vocab=5), seed=0)
+    with pytest.raises(ValueError, match=f"{FEWEST} tokens are too few"):
+        by_distance(model, torch.zeros(1, FEWEST, dtype=torch.int64))
+    assert by_distance(model, torch.zeros(1, FEWEST + 1, dtype=torch.int64)).values.shape == (1, 1, 1)
+
+
 def test_heads_of_a_model_without_scores_attend_evenly() -> None:
     model = Transformer(ModelConfig(n_layers=2, n_heads=2, d_model=8, n_ctx=N, d_vocab=5), seed=0).eval()
     with torch.no_grad():

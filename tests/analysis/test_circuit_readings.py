@@ -26,6 +26,14 @@ def test_eigenvalues_are_those_of_the_whole_circuit() -> None:
     torch.testing.assert_close(copying(W_V, W_O, W_E, W_U), found.real.sum(-1) / found.abs().sum(-1))
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_head_that_is_not_finite_has_no_eigenvalues(bad: float) -> None:
+    W_V = torch.eye(2).repeat(1, 2, 1, 1)
+    W_V[0, 1] = bad
+    found = eigenvalues(W_V, torch.eye(2).repeat(1, 2, 1, 1), torch.eye(2), torch.eye(2))
+    assert found[0, 0].tolist() == [1, 1] and found[0, 1].real.isnan().all()
+
+
 def test_a_quarter_turn_has_imaginary_eigenvalues() -> None:
     turn = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
     found = eigenvalues(torch.eye(2)[None, None], turn[None, None], torch.eye(2), torch.eye(2))[0, 0]

@@ -58,6 +58,13 @@ def test_a_head_that_writes_nothing_is_read_by_none() -> None:
     assert (composition("v", W_Q, W_K, W_V, W_O)[0, 0, 1:] == 0).all()
 
 
+def test_nothing_is_known_of_a_head_that_is_not_finite() -> None:
+    W_Q, W_K, W_V, W_O = weights(2)
+    W_O[0, 0] = torch.nan
+    found = composition("v", W_Q, W_K, W_V, W_O)
+    assert found[0, 0, 1:].isnan().all() and found[0, 1, 1:].isfinite().all()
+
+
 @pytest.mark.parametrize(("d_model", "d_head", "expected"), [(64, 16, 0.123), (128, 32, 0.088)])
 def test_random_heads_compose_by_one_over_root_d_model(d_model: int, d_head: int, expected: float) -> None:
     mean, sd = random_composition(d_model, d_head)

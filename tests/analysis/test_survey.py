@@ -210,3 +210,8 @@ def test_the_jobs_of_a_head_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
     wanted = (np.log(10 * np.exp(4) + 10) - 4) - (np.log(10 * np.exp(8) + 10) - 8)
     assert few.cost == pytest.approx(wanted, abs=1e-4) and many.cost == pytest.approx(0, abs=1e-6)
     assert few.cost_se == pytest.approx(0, abs=1e-5)
+    looks = survey(model, low)
+    with torch.no_grad():
+        attn.W_O.fill_(torch.nan)
+    with pytest.raises(ValueError, match="what L0H0 writes is not finite"):
+        head_jobs(model, looks, 0, 0)

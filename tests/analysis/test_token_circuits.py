@@ -38,6 +38,7 @@ def test_a_head_that_copies_raises_every_token_itself() -> None:
     assert diagonal_rank(left, right).tolist() == [0] * 12
     assert diagonal_rank(left, -right).tolist() == [11] * 12
     torch.testing.assert_close(left @ right, torch.eye(12))
+    assert copied(left * torch.nan, right, 5)[0] == 0
 
 
 def test_a_previous_token_head_by_positions() -> None:

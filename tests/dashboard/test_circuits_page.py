@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import streamlit as st
 import torch
+from safetensors.torch import load_file, save_file
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
@@ -192,6 +193,32 @@ def test_attention_by_distance(open_page: Open, sent: Any, small_run: Run) -> No
     assert said["step"] == 24 and said["value"] == "L1H0"
     rest = float(seen["blocks.1.attn.hook_pattern"][:, 0, 1:, 0].mean())
     assert f"it gets {rest:.0%} of the attention of L1H0" in captions(app)
+
+
+@pytest.mark.parametrize(("period", "drawn"), [(3, False), (4, True)])
+def test_a_short_context_has_few_distances_or_none(
+    period: int, drawn: bool, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circuits, "LONGEST_PERIOD", period)
+    circuits.stripes.clear()
+    app = open_page("circuits", run="tiny")
+    circuits.stripes.clear()
+    assert ("stripes" in was_drawn(app)) == drawn
+    assert ("too short for distances: 7 tokens are too few" in captions(app)) != drawn
+
+
+def test_weights_that_are_not_finite(copy_run: Callable[..., Run], open_page: Open, sent: Any) -> None:
+    """MKL ends the process where it is asked for eigenvalues of nan."""
+    path = copy_run("overflowed").dir / "snapshots" / "000030.safetensors"
+    save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(path).items()}, path)
+    app = open_page("circuits", run="overflowed", layer=1, head=1)
+    assert sent(app, "composition")[0]["total"] == 0
+    assert cue(app, "copying_map")["values"] == [[None] * 4] * 2
+    assert captions(app).count("At step 30 the attention of L1H1 is not finite.") == 2
+    app = open_page("heads", run="overflowed", layer=1, head=1)
+    app.session_state["by_period_open"] = True
+    app.run()
+    assert not app.exception and "At this step the attention of L1H1 is not finite." in captions(app)
 
 
 def test_the_parts_of_a_logit_sum_to_it(open_page: Open, small_run: Run) -> None:

@@ -220,6 +220,9 @@ def test_kept_prompts_are_compared_where_no_model_runs(elsewhere: Path, open_pag
         assert sent(app, "versus")[0]["sides"][1]["title"].endswith(f"step {int(kept['step'][-1])}")
     app = open_page("heads", run="patches", other_prompt="never kept")
     assert "no kept prompt 'never kept'" in written(app)
+    assert app.selectbox(key="compare_prompt").value == "never kept"
+    app.selectbox(key="compare_prompt").set_value("").run()
+    assert not app.session_state["selection"].other_prompt and not app.warning
     assert "cannot be switched off here" in "".join(e.value for e in open_page("ablate", run="patches").info)
 
 

@@ -11,17 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zarr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.loading import prompt_tokens
+from dashboard.shared import prompts
 from dashboard.views.find import data as finding_passages
 from dashboard.views.find import passages as section
 from dashboard.views.find.page import ranked
+from tests.dashboard.conftest import opener
 from tests.dashboard.words import captions, shown
 from tracer import data
 from tracer.interventions.edits import recording
 from tracer.store import Run, open_run
+from tracer.store.trace import UNCOMMITTED
 
 Open = Callable[..., AppTest]
 
@@ -172,3 +176,19 @@ def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, smal
 def test_nothing_recorded_yet(open_page: Open, workplace: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.chdir(tmp_path)
     assert "There is no run yet" in open_page("find").info[0].value
+
+
+def test_an_interrupted_run_of_kept_prompts_is_at_one_step(
+    request: pytest.FixtureRequest, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last record came after the last patterns that it kept."""
+    run = copy_run("cut", status="training")
+    store = zarr.open_group(str(run.dir / "trace.zarr"), mode="r+")
+    store["step"][-1] = UNCOMMITTED  # type: ignore[index]
+    monkeypatch.setattr(prompts, "can_read", lambda _: False)
+    share = "from dashboard.shared.export.page_file import draw_page_taking\ndraw_page_taking('find', 'Find')\n"
+    app = opener(request, share)("find", run="cut")
+    assert run.trace["step"].values[-1] == 25 and app.select_slider(key="step_box").value == 20
+    points = np.concatenate([trace.x for trace in shown(app, "all_heads").data])
+    np.testing.assert_allclose(points, run.trace["previous_token"].sel(step=20).values.ravel(), rtol=1e-6)
+    assert any("step=20" in code.value for code in app.code)

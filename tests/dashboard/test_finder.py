@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from streamlit.testing.v1 import AppTest
 
+from dashboard.shared import choosers
 from tracer.store import Run
+from tracer.store.layout import Lock
+from tracer.store.trace import UNCOMMITTED
 
 Open = Callable[..., AppTest]
 
@@ -104,3 +109,27 @@ def test_a_row_of_the_heatmap_takes_its_head_into_focus(open_page: Open, sent: A
     assert not app.exception
     assert app.session_state["selection"].focus == (0, 3)
     assert sent(app, "entropy_curves_heatmap")[2]["value"] == "L0H3"
+
+
+def test_a_tick_of_a_live_run_lights_what_fits_now(
+    open_page: Open, sent: Any, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_run("live", status="training")
+    before, now = (run.trace["entropy"].values[row] for row in (-2, -1))
+    store = zarr.open_group(str(run.dir / "trace.zarr"), mode="r+")
+    steps: np.ndarray = store["step"][:]  # type: ignore[index]
+    store["step"][-1] = UNCOMMITTED  # type: ignore[index]
+
+    def tick(draw: Callable[[], None], **_: Any) -> None:
+        store["step"][:] = steps  # type: ignore[index]
+        os.utime(run.dir / "run.json")
+        draw()
+
+    monkeypatch.setattr(choosers, "ticking", tick)
+    edge = float(before[1, 0] + now[1, 0]) / 2
+    lock = Lock(run.dir)
+    app = open_page("heads", run="live", find=f"entropy > {edge:.9f}")
+    lock.release()
+    lit = {(int(layer), int(head)) for layer, head in np.argwhere(now > edge)}
+    assert {tuple(head) for head in sent(app, "atlas")[2]["lit"]} == lit
+    assert app.pills(key="found_box").label == f"{len(lit)} of 8 heads"

@@ -90,9 +90,10 @@ def test_the_menu_shows_runs_once(shown: str, hidden: str) -> None:
 def test_a_fork_that_begins_closes_its_form(place: Path, small_run: Run, open_page: Open) -> None:
     shutil.copytree(small_run.dir, "checkpoints/tiny")
     app = open_page("runs")
-    app.session_state["forking"] = True
+    where = str(Path("checkpoints/tiny").resolve())
+    app.session_state["forking"] = where
     app.run()
-    app.select_slider(key="fork_step tiny").set_value(10)
+    app.select_slider(key=f"fork_step {where}").set_value(10)
     app.text_input(key="fork_name").input("sprout")
     app.button(key="fork").click().run()  # before the page was drawn with the name
     assert not app.exception and "forking" not in app.session_state

@@ -56,6 +56,16 @@ def shares(sent: Any, app: AppTest) -> np.ndarray:
     return sent(app, "pattern")[1]["shares"] / 65534
 
 
+def test_a_run_of_numbers_that_kept_no_prompt_opens_with_some(open_page: Open, small_run: Run) -> None:
+    config = small_run.config
+    record = replace(config.record, val_rows=1, text_prompts=0, repeat_prompts=0)
+    directory = small_run.dir.with_name("numbers")
+    train(replace(config, run=str(directory), steps=1, record=record), preset="induction", quiet=True)
+    app = open_page("heads", run="numbers")
+    shutil.rmtree(directory)
+    assert not app.error and app.text_area(key="prompt_box").value == "1 2 3 4 1 2 3 4"
+
+
 def test_a_short_prompt_is_drawn_whole(open_page: Open, sent: Any) -> None:
     app = open_page("heads", run="tiny", prompt="3 4 5 3 4", layer=1, head=2)
     assert "L1H2 on this prompt" in [s.value for s in app.header]

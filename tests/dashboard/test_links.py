@@ -21,6 +21,7 @@ Open = Callable[..., AppTest]
     [
         ({"into": "q"}, {"into": "q"}),
         ({"raw": True}, {"raw": "True"}),
+        ({"unit": "perplexity", "setting": "64 wide"}, {"unit": "perplexity", "setting": "64 wide"}),
         ({"log": True, "since": True}, {"log": "True", "since": "True"}),
         ({"beside": ("demo-1", "my run, 2")}, {"beside": "demo-1/my run, 2"}),
         ({"beside": ()}, {"beside": "/"}),
@@ -38,6 +39,7 @@ def test_a_choice_and_its_link(chosen: dict[str, Any], query: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("query", "found"),
     [
+        ({"unit": "bits"}, {}),
         ({"into": "o", "phase": "<b>", "path": "back", "guess": "all"}, {}),
         ({"raw": "yes", "log": "1", "since": "true"}, {}),
         ({"beside": "a//b/a/"}, {"beside": ("a", "b")}),

@@ -44,29 +44,29 @@ def test_any_preset_can_be_trained(asked: Asked, open_page: Open) -> None:
     assert asked == [("many-eyes", "many-eyes-3", 3, 50), ("many-eyes", "mine", 3, 50)]
 
 
-def test_a_run_is_forked_from_a_step(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_forked_from_a_step(open_page: Open, small_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr(jobs, "fork", lambda run, *rest: asked.append((run.name, *rest)))
-    app = open_page("runs")
+    app, where = open_page("runs"), str(small_run.dir.resolve())
     app.button(key="fork tiny").click().run()
     app.button(key="fork").click().run()
     app.button(key="fork tiny").click().run()
-    app.select_slider(key="fork_step tiny").set_value(10).run()
-    app.number_input(key="fork_steps tiny 10").set_value(60).run()
-    app.text_input(key="fork_clamp tiny").set_value("L0 no-previous").run()
+    app.select_slider(key=f"fork_step {where}").set_value(10).run()
+    app.number_input(key=f"fork_steps {where} 10").set_value(60).run()
+    app.text_input(key=f"fork_clamp {where}").set_value("L0 no-previous").run()
     app.text_input(key="fork_name").set_value("mine").run()
     app.button(key="fork").click().run()
     assert asked == [("tiny", 0, "tiny-from-0", 30, ""), ("tiny", 10, "mine", 60, "L0 no-previous")]
     assert not app.exception
 
 
-def test_a_fork_that_is_refused_says_why(open_page: Open) -> None:
-    app = open_page("runs")
+def test_a_fork_that_is_refused_says_why(open_page: Open, small_run: Run) -> None:
+    app, where = open_page("runs"), str(small_run.dir.resolve())
     app.button(key="fork tiny").click().run()
-    app.text_input(key="fork_clamp tiny").set_value("L0H1 asleep").run()
+    app.text_input(key=f"fork_clamp {where}").set_value("L0H1 asleep").run()
     app.button(key="fork").click().run()
     assert any("clamp 'L0H1 asleep' is not understood" in e.value for e in app.text)
-    app.text_input(key="fork_clamp tiny").set_value("L0H1 off").run()
+    app.text_input(key=f"fork_clamp {where}").set_value("L0H1 off").run()
     assert not any("asleep" in e.value for e in app.text)  # it is mended
 
 

@@ -287,6 +287,14 @@ def test_runs_beside_are_one_a_seed(small_run, copy_run) -> None:
     assert alike(small_run, others) == ["a", "c"]
 
 
+def test_runs_that_differ_in_more_than_the_seed_are_not_beside(small_run, copy_run) -> None:
+    config = small_run.meta["config"]
+    other = copy_run("other", seed=1, config=config | {"seed": 1})
+    clamped = copy_run("clamped", seed=1, config=config | {"seed": 1, "clamp": ["L0 no-previous"]})
+    forked = copy_run("forked", seed=1, config=config | {"seed": 1}, parent={"run": "other", "step": 0})
+    assert alike(small_run, {run.name: run for run in (clamped, forked, other)}) == ["other"]
+
+
 def test_undoing_is_the_dot_product_of_mean_losses(small_run, workplace) -> None:
     from tracer.ablate import losses
     from tracer.analysis.eval_sequences import batches

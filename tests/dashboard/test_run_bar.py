@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,15 +110,32 @@ def test_other_peoples_programs_are_left_alone(elsewhere: Path, open_page: Open)
 
 
 def test_fork_opens_the_form_with_run_and_step(workplace: Path, small_run: Run) -> None:
-    app = AppTest.from_file(str(APP), default_timeout=300).run()
+    app, where = AppTest.from_file(str(APP), default_timeout=300).run(), str(small_run.dir.resolve())
     app.button(key="open tiny").click().run()
     app.session_state["selection"] = state.Selection(run="tiny", step=20)
     app.run()
     app.button(key="bar_fork").click().run()
     assert [title.value for title in app.title] == ["Runs"] and not app.exception
-    assert app.selectbox(key="fork_run").value == "tiny" and app.select_slider(key="fork_step tiny").value == 20
+    assert app.selectbox(key="fork_run").value == where and app.select_slider(key=f"fork_step {where}").value == 20
     app.button(key="fork_close").click().run()
     assert "fork_close" not in [button.key for button in app.button] and not app.exception
+
+
+def test_a_run_that_lies_elsewhere_is_forked_itself(
+    workplace: Path, tmp_path: Path, small_run: Run, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(jobs, "fork", lambda run, *rest: asked.append(run.dir))
+    copy_run("mine")
+    shutil.copytree(small_run.dir, tmp_path / "mine")
+    app, where = AppTest.from_file(str(APP), default_timeout=300).run(), str((tmp_path / "mine").resolve())
+    app.button(key="open tiny").click().run()
+    app.session_state["selection"] = state.Selection(run=where, step=20)
+    app.run()
+    app.button(key="bar_fork").click().run()
+    assert sorted(app.selectbox(key="fork_run").options) == sorted(["mine", "tiny", where])
+    app.button(key="fork").click().run()
+    assert asked == [Path(where)] and not app.exception
 
 
 def test_live_cards_say_what_is_left(place: Path, open_page: Open) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -191,6 +192,21 @@ def test_with_no_run_the_page_teaches(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(jobs, "train", lambda *arguments: asked.append(arguments))
     app.button(key="train_demo").click().run()
     assert asked == [("demo", "demo-0", 0, 1300)]
+
+
+def test_a_second_demo_gets_a_name_of_its_own(
+    tmp_path: Path, small_run: Run, monkeypatch: pytest.MonkeyPatch, open_page: Open
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_run.dir, "checkpoints/demo-0")
+    asked: list[str] = []
+    monkeypatch.setattr(jobs, "train", lambda _, name, *rest: asked.append(name))
+    app = open_page("runs")
+    app.button(key="train_demo").click().run()
+    making = [Started("demo-0-2", tmp_path, tmp_path, None)]  # type: ignore[arg-type]
+    monkeypatch.setattr(jobs, "making", lambda: making)
+    app.button(key="train_demo").click().run()
+    assert asked == ["demo-0-2"]
 
 
 def test_a_forked_run_says_where_it_is_from(open_page: Open, copy_run: Callable[..., Run], small_run: Run) -> None:

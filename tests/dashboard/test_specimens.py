@@ -197,7 +197,8 @@ def test_a_head_that_collapses_is_told_with_the_cure(open_page: Open, elsewhere:
     train(replace(config, model=replace(config.model, d_model=128)), preset="single-head-unscaled-small", quiet=True)
     app = open_page("specimens", **OPEN)
     wide = next(one for one in reading.trained(loading.runs()) if one.d_model == 128)
-    app.selectbox(key="setting_box").set_value(wide).run()
+    app.selectbox(key="setting_box").set_value(wide.text).run()
+    app = open_page("specimens", **OPEN, setting=app.session_state["selection"].setting)  # by a link
     text = written(app)
     assert ":red-badge[✕ bad] Attention is one-hot and out of reach, since step 0" in text
     assert "[Scaled, but alone ↓](#single-head-scaled)" in text

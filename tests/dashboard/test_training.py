@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from dashboard import state
+from dashboard import loading, state
 from dashboard.views.training.facts import _duration, printable
 from tracer.store.layout import Lock
 
@@ -54,8 +54,8 @@ def test_loss_holds_both_lines_and_the_loss_of_knowing_nothing(open_page, small_
 
 def test_perplexity_is_the_same_lines_lifted(open_page, small_run, sent):
     app = open_page("training", run="tiny")
-    app.session_state["loss_box"] = "perplexity"
-    app.run()
+    next(box for box in app.segmented_control if box.key == "loss_box").set_value("perplexity").run()
+    assert app.session_state["selection"].unit == "perplexity"
     head, _, cue = sent(app, "loss")
     both = np.concatenate([small_run.trace.train_loss.values, small_run.trace.val_loss.values])
     assert (head["lo"], head["hi"]) == pytest.approx((np.exp(both.min()), np.exp(both.max())), rel=1e-4)
@@ -130,6 +130,38 @@ def test_three_seeds_have_a_mean(open_page, copy_run, sent, small_run):
     header, arrays, _ = sent(app, "loss")
     assert header["labels"] == ["train", "held-out"] and header_says(app, "lowest to the highest seed")
     assert np.isfinite(header["band"]).all() and arrays["lines"].shape[0] == 2
+
+
+def test_losses_by_position_of_the_other_run_alone_are_said_to_be_its(open_page, copy_run, sent, monkeypatch):
+    copy_run("bare")
+    whole = loading.trace
+    monkeypatch.setattr(
+        loading, "trace", lambda run: whole(run).drop_vars(["loss_by_position"] if run.name == "bare" else [])
+    )
+    app = open_page("training", run="bare", compare="tiny")
+    assert sent(app, "positions")[2]["scale"]["chance"] is None and header_says(app, "Of tiny, at the chosen step")
+    app = open_page("training", run="tiny", compare="bare")
+    assert sent(app, "positions")[2]["scale"]["chance"] and header_says(app, "At the chosen step and on the way")
+
+
+def test_names_of_runs_are_never_markdown(open_page, copy_run):
+    copy_run(name := "a *b* $x$ :red[c]")
+    plain = r"a \*b\* \$x\$ :red\[c\]"
+    app = open_page("training", run=name, compare="tiny", view="heatmap")
+    assert header_says(app, f"Heatmaps are of {plain} alone.")
+    shown = facts(open_page("training", run="tiny", compare=name))
+    assert shown["Held-out loss"][1].startswith(f"{plain}: ") and any(f" of {plain}" in label for label in shown)
+
+
+@pytest.mark.parametrize("page", ["heads", "circuits"])
+def test_the_name_of_a_run_without_snapshots_is_not_markdown(page, open_page, copy_run):
+    run = copy_run("a *b*", status="training")
+    for path in (run.dir / "snapshots").iterdir():
+        path.unlink()
+    lock = Lock(run.dir)
+    said = [info.value for info in open_page(page, run="a *b*").info]
+    lock.release()
+    assert any(text.startswith(r"a \*b\* has no snapshot yet") for text in said), said
 
 
 def test_a_second_run_that_is_gone_is_said_and_passed_over(open_page, sent):

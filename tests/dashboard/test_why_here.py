@@ -88,3 +88,17 @@ def test_over_training_ends_at_what_is_shown(open_page: Open, small_run: Run) ->
     assert list(lines[0].x) == small_run.steps
     found = tracer.why(small_run.model(small_run.steps[-1]), TOKENS, 1, 2, 5, 2)
     assert lines[1].y[-1] == pytest.approx(float(found.above.sum()), abs=1e-6)
+
+
+def test_over_training_grows_with_the_run(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    """On a logarithmic axis step 0 stands at the first after it."""
+    last = copy_run("grows").dir / "snapshots" / "000030.safetensors"
+    weights = last.read_bytes()
+    last.unlink()
+    app = pinned(open_page, 5, 2, run="grows", step=20, log=True)
+    app.session_state["why_training"] = True
+    app.run()
+    assert list(shown(app, "why_over").data[0].x) == [10, 10, 20]
+    last.write_bytes(weights)
+    app.run()
+    assert list(shown(app, "why_over").data[0].x) == [10, 10, 20, 30]

@@ -34,8 +34,11 @@ def by_distance(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> ByDistanc
     """Mean of A[q, q - d] over the rows q that have such a key, each over at least FEWEST rows.
 
     Source: the off-diagonals of Olsson et al. 2022. On repeated tokens an induction head peaks at the period - 1.
+    ValueError where the tokens have no such distance.
     """
     n = tokens.shape[1]
+    if n <= FEWEST:
+        raise ValueError(f"{n} tokens are too few for means by distance: more than {FEWEST} are needed")
     found = np.full((model.n_layers, model.n_heads, n - FEWEST), np.nan)
     rest = np.full(found.shape[:2], np.nan)
 

@@ -28,7 +28,8 @@ def composition(
     """How much of what head 1 writes head 2 reads: |OV1 M2|_F / (|OV1|_F |M2|_F), M2 = QK2, QK2^T or OV2 for q, k, v.
 
     Source: Elhage et al. 2021, "Analyzing a Two-Layer Model". 0 to 1, 0 for a head that writes or reads
-    nothing; nan unless layer1 < layer2. Random heads have about 1 / sqrt(d_model) (`random_composition`): subtract it.
+    nothing; nan unless layer1 < layer2, and where weights are not finite. Random heads have about 1 / sqrt(d_model)
+    (`random_composition`): subtract it.
     `progress` is told how many pairs are done, and of how many. A pair costs d_head^2 d_model multiplications.
     """
     left, right = {"q": (W_Q, W_K.mT), "k": (W_K, W_Q.mT), "v": (W_V, W_O)}[into]
@@ -46,7 +47,7 @@ def composition(
                               "layer1 head1 i d_model, head2 d_model j -> layer1 head1 head2 i j")  # fmt: skip
             norms = einsum(write_norm[:layer], read_norm[layer, some], "layer1 head1, head2 -> layer1 head1 head2")
             found = torch.linalg.matrix_norm(products) / norms
-            pairs[:layer, :, layer, some] = torch.where(norms > 0, found, 0.0)
+            pairs[:layer, :, layer, some] = torch.where(norms == 0, 0.0, found)
             done += found.numel()
             if progress is not None:
                 progress(done, total)
@@ -86,10 +87,13 @@ def eigenvalues(
     """The eigenvalues of W_E OV W_U that may differ from 0: those of the d_head x d_head matrix W_O W_U W_E W_V.
 
     Source: Elhage et al. 2021, "Detecting Copying Behavior". Positive: a mixture of tokens raises its own logits.
+    nan for a head whose matrix is not finite.
     """
     around = W_U @ W_E
     small = einsum(W_O, around, "layer head i d_model, d_model d_model2 -> layer head i d_model2") @ W_V
-    return torch.linalg.eigvals(small)
+    finite = small.isfinite().all(-1).all(-1)[..., None]
+    found = torch.linalg.eigvals(small.where(finite[..., None], 0.0))  # of nan, MKL ends the process
+    return found.masked_fill(~finite, torch.nan)
 
 
 def random_copying(

@@ -81,7 +81,8 @@ class Jobs:
 def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, most: int = 6) -> Jobs:
     """Of the looks that `tracer.survey` kept. Costs two forward passes over their rows (at most 256).
 
-    ValueError for a head that is not there or was not seen, and for a model whose W_O is not known.
+    ValueError for a head that is not there or was not seen, or whose output is not finite, and for a model whose W_O is
+    not known.
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import silhouette_score
@@ -94,6 +95,8 @@ def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, mo
     row, query, key = (one[f"{name}_kept"].values[kept] for name in ("row", "query", "key"))
     z, costs = _outputs(model, torch.from_numpy(survey["tokens"].values).long(), layer, head, row, query)
     out = z @ model.head_weights().W_O[layer, head].double().cpu()
+    if not out.isfinite().all():
+        raise ValueError(f"what L{layer}H{head} writes is not finite")
     length = out.norm(dim=-1)
     weight = length / length.sum() if length.any() else torch.full_like(length, 1 / len(length))
     x, explained = _components(out / length.clamp(min=1e-12)[:, None], weight)

@@ -53,7 +53,7 @@ def diagonal_rank(
     for start in range(0, n, step):
         block = left[start : start + step] @ right
         own = block.gather(1, torch.arange(start, start + len(block), device=left.device)[:, None])
-        ranks.append((block > own).sum(1))
+        ranks.append((~(block <= own)).sum(1))  # of nan nothing is known to be the largest
     return torch.cat(ranks)
 
 

@@ -26,7 +26,7 @@ from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.taken import Block
 from tracer.store import Run
 
-ON_SNAPSHOTS = ("ablate", "circuits", "find")
+ON_SNAPSHOTS = ("ablate", "circuits")
 """Pages whose steps are those of the snapshots, not of every record."""
 SHOWN = "heads_shown"
 """Where the session keeps what Heads shows: a live page draws it again and again, its header once."""
@@ -130,8 +130,8 @@ def _view(page: str) -> View | None:
     if not trace.sizes["step"]:
         return None
     runs = prompts.can_read(run)
-    kept = run.steps if page in ON_SNAPSHOTS and run.steps else [int(step) for step in trace["step"].values]
-    step = choosers.step_in_force(kept)
+    kept = prompts.searched(run) if page == "find" else run.steps if page in ON_SNAPSHOTS else []
+    step = choosers.step_in_force(kept or [int(step) for step in trace["step"].values])
     return View(run, trace, step, choosers.focus(trace, step), state.read(), runs)
 
 

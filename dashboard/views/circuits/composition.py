@@ -97,7 +97,7 @@ def _said(found: circuits.Composition, into: str, head: Head) -> str:
         above = score - found.mean
         edge = f"{theme.head_label(*other)} ({theme.signed(above)}, {above / found.sd:.0f} sd)"
         words.append(f"{clear} {edge}" if above > bipartite.SURE * found.sd else unclear)
-    return theme.sentence("; ".join(words))
+    return theme.sentence("; ".join(words)) if words else ""
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:

@@ -236,12 +236,15 @@ def means_of_positions(key: Key, head: Head, longest: int, normed: bool) -> Dist
 
 @st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …")
 def stripes(key: Key) -> tuple[ByDistance, int]:
-    """On two copies of random tokens, one right after the other, and their period."""
+    """On two copies of random tokens, one right after the other, and their period.
+
+    ValueError where the context or the vocabulary is too short.
+    """
     from tracer.analysis.by_distance import by_distance
     from tracer.data.probes import repeated
 
     run = open_run(key[0])
     model = loading.model(run, key[2])
-    most = min(LONGEST_PERIOD, (min(model.n_ctx, model.d_vocab) - 1) // 2)
+    most = max(1, min(LONGEST_PERIOD, (min(model.n_ctx, model.d_vocab) - 1) // 2))
     probe = repeated(model.d_vocab, model.n_ctx, run.about.bos or 0, at=most)
     return by_distance(model, probe.tokens), probe.period

@@ -97,7 +97,7 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
     total = sum(parts.values())
     precise = theme.digits([*parts.values(), total])
     left, right = st.columns([5, 4], gap="large")
-    size = max(0.1, float(np.nanmax(np.abs(heads))))
+    size = max(0.1, float(np.nanmax(np.abs(heads), initial=0.0)))
     with left:
         draw(
             headmap.picture(

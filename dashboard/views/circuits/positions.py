@@ -34,6 +34,9 @@ def draw_positions(run: Run, key: Key, head: Head) -> None:
     n_ctx = run.about.n_ctx or LONGEST
     n = min(n_ctx, LONGEST)
     found, means = circuits.positions(key, head, n, normed), circuits.means_of_positions(key, head, n, normed)
+    if not np.isfinite(found).all():
+        st.caption(_not_finite(label, key))
+        return
     own, before, *_ = means.shares
     st.caption(
         f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
@@ -60,6 +63,10 @@ def _back(distance: int) -> str:
     return "at the token itself" if distance == 0 else f"{distance} token{'s' * (distance > 1)} back"
 
 
+def _not_finite(label: str, key: Key) -> str:
+    return f"At step {key[2]:,} the attention of {label} is not finite."
+
+
 def _link(label: str) -> None:
     """One click to what the head does in a text."""
     st.page_link(
@@ -72,11 +79,18 @@ def draw_stripes(key: Key, head: Head) -> None:
     """Every head's mean attention by distance; the one in focus stands out."""
     label = theme.head_label(*head)
     about.heading("Attention by distance", about.STRIPES, "stripes", lambda: _link(label))
-    found, period = circuits.stripes(key)
+    try:
+        found, period = circuits.stripes(key)
+    except ValueError as error:
+        st.caption(f"Its context or its vocabulary is too short for distances: {error}.")
+        return
     there = [(int(a), int(b)) for a, b in np.argwhere(np.isfinite(found.values).all(-1))]
     n_layers = found.values.shape[0]
     own, target = found.values[head], period - 1
-    most = int(np.nanargmax(own))
+    if not np.isfinite(own).all():
+        st.caption(_not_finite(label, key))
+        return
+    most = int(own.argmax())
     above = own[most] > found.uniform[most]
     looks = f"{label} looks most" if above else f"{label} prefers no distance; it looks most"
     st.caption(

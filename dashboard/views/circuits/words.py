@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,11 +55,12 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
 
 
 def amounts(values: Sequence[float]) -> Any:
-    """A column of bars that begin at zero, or at the least of values below it."""
+    """A column of bars that begin at zero, or at the least of values below it; what is not finite has none."""
+    known = [value for value in values if math.isfinite(value)]
     return st.column_config.ProgressColumn(
         format=f"%.{theme.digits(values)}f",
-        min_value=min([0.0, *values]),
-        max_value=max([1e-9, *values]),
+        min_value=min([0.0, *known]),
+        max_value=max([1e-9, *known]),
         width="small",
     )
 

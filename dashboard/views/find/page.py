@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation, recorded_prompts
+from dashboard.loading import ablation
 from dashboard.shared import choosers, head_scores, prompts
 from dashboard.shared.asking import asked
 from dashboard.shared.plots import table
@@ -53,7 +53,7 @@ def page() -> None:
 def _draw_all(run: Run, trace: xr.Dataset) -> None:
     """A corpus where the model can be run, and what is known of every head; not while the run trains."""
     runs = bool(prompts.can_read(run) and run.steps)
-    step = choosers.step_in_force(run.steps if runs else [int(at) for at in trace["step"].values])
+    step = choosers.step_in_force(prompts.searched(run) or [int(at) for at in trace["step"].values])
     head = choosers.focus(trace, step)
     draw_all_heads(run, trace, draw_survey(run, step, head) if runs else None, step, head)
 
@@ -106,13 +106,8 @@ def _reading(run: Run, kind: str, step: int, focus: Head) -> tuple[int, Head]:
 
 def _searchable(run: Run) -> tuple[list[int], Callable[[Run, int], Found]] | None:
     """The steps at which text can be searched, and how; None where there is nothing to search."""
-    if prompts.can_read(run):
-        return (run.steps, finding.of_text) if run.steps else None
-    try:
-        found = recorded_prompts.prompts(run)
-    except ValueError:
-        return None
-    return (found.steps, finding.of_kept) if found.names and found.steps and run.about.d_vocab else None
+    steps = prompts.searched(run)
+    return (steps, finding.of_text if prompts.can_read(run) else finding.of_kept) if steps else None
 
 
 def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> Found | None:

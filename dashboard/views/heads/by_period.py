@@ -44,6 +44,9 @@ def _draw(found: ByPeriod, head: Head) -> None:
     if not len(score):
         st.caption("Its context or its vocabulary leaves no room for two copies.")
         return
+    if not np.isfinite(score).any():
+        st.caption(f"At this step the attention of {label} is not finite.")
+        return
     best = int(np.nanargmax(score))
     st.caption(
         f"Random tokens, then the same again. {label} scores {np.nanmean(score):.2f} on average over {len(score)} "

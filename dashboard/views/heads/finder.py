@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard import state, theme
+from dashboard import loading, state, theme
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, head_scores
 from tracer.analysis import head_query
 from tracer.analysis.head_query import Found
 from tracer.measures import MEASURES
+from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -24,16 +25,19 @@ CHIPS = 8
 """Heads that are named below the box; the atlas shows all that fit."""
 
 
-def choose_heads(trace: xr.Dataset | None, place: DeltaGenerator) -> set[Head] | None:
-    """A text box at `place`, and here the heads that fit, which are returned; None while nothing is looked for."""
-    ready = trace is not None and trace.sizes["step"] > 0
+def choose_heads(run: Run, trace: xr.Dataset | None, place: DeltaGenerator) -> None:
+    """A text box at `place`, once something is recorded."""
     place.text_input(
         "Find heads", placeholder="induction > 0.5, or L1H2", help=head_query.HELP, max_chars=LONGEST,
-        disabled=not ready,
-        **state.control("find_box", state.read().find, lambda line: _look(line, trace)),
+        disabled=trace is None or not trace.sizes["step"],
+        **state.control("find_box", state.read().find, lambda line: _look(line, run)),
     )  # fmt: skip
+
+
+def draw_found(trace: xr.Dataset) -> set[Head] | None:
+    """The heads that fit, by what is recorded now; None while nothing is looked for."""
     line = state.read().find
-    if trace is None or not ready or not line.strip():
+    if not line.strip():
         return None
     try:
         found = head_scores.named(line, trace, state.read().step)
@@ -47,13 +51,11 @@ def choose_heads(trace: xr.Dataset | None, place: DeltaGenerator) -> set[Head] |
     return set(found.heads)
 
 
-def _look(line: str, trace: xr.Dataset | None) -> None:
+def _look(line: str, run: Run) -> None:
     """The line is in force now; if it names one head, that comes into focus."""
     state.update(find=line)
-    if trace is None:
-        return
     try:
-        heads = head_scores.named(line, trace, state.read().step).heads if line.strip() else ()
+        heads = head_scores.named(line, loading.trace(run), state.read().step).heads if line.strip() else ()
     except ValueError:  # said below the box
         return
     if len(heads) == 1:

@@ -15,8 +15,9 @@ from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
+from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
-from dashboard.views.heads.finder import choose_heads
+from dashboard.views.heads.finder import choose_heads, draw_found
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_reading import draw_reading
 from dashboard.views.heads.why_here import draw_why
@@ -43,13 +44,13 @@ def page() -> None:
     trace = _so_far(run)
     with colour:
         measure = _choose_measure(run, trace)
-    lit = choose_heads(trace, finder)
+    choose_heads(run, trace, finder)
     found = _choose_text(run, writing) if prompts.can_read(run) else _choose_kept(run, writing)
     if found is None:
         return
     steps, see = found
     choose_other(run, steps(), place=other)
-    choosers.tick(run, lambda: _draw(run, measure, lit, steps(), see))
+    choosers.tick(run, lambda: _draw(run, measure, steps(), see))
 
 
 def _choose_text(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int]], See]:
@@ -66,13 +67,14 @@ def _choose_kept(run: Run, place: DeltaGenerator) -> tuple[Callable[[], list[int
     return lambda: recorded_prompts.prompts(run).steps, lambda step: recorded_prompts.of_prompt(run, step, name)
 
 
-def _draw(run: Run, measure: str, lit: set[Head] | None, steps: list[int], see: See) -> None:
+def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
     """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
     trace = choosers.recorded(run)
     if trace is None:
         return
+    lit = draw_found(trace)
     if not steps:
-        st.info(f"{run.name} has no snapshot yet: the first one is written when training starts.")
+        st.info(f"{unmarked(run.name)} has no snapshot yet: the first one is written when training starts.")
         return
     timeline = make_room(steps)
     step = choosers.settle_step(steps)

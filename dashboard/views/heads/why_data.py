@@ -91,12 +91,13 @@ def without(place: Place, head: Head, query: int, source: str) -> xr.Dataset:
 
 
 @st.cache_data(max_entries=16, show_spinner="Reading the cell at every step …")
-def over_training(place: Place, head: Head, at: Cell) -> xr.DataArray:
+def over_training(place: Place, head: Head, at: Cell, snapshots: tuple[int, ...]) -> xr.DataArray:
+    """Of the snapshots that there are by now."""
     import torch
 
     from tracer.analysis.why import why
 
     run, (_, _, step, tokens) = open_run(place[0]), place
-    every = -(-len(run.steps) // FRAMES)
-    steps = sorted({*run.steps[::-every], step})
+    every = -(-len(snapshots) // FRAMES)
+    steps = sorted({*snapshots[::-every], step})
     return why(run, torch.tensor([tokens]), *head, *at, steps=steps)

@@ -12,7 +12,7 @@ from dashboard import state, theme
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import patterns
 from dashboard.shared.export.snippets import rebuilt
-from dashboard.shared.figures import plain, step_axis, stops
+from dashboard.shared.figures import places, plain, step_axis, stops
 from dashboard.shared.plots import plot, table
 from dashboard.views.heads import why_data
 from dashboard.views.heads.why_data import Answer, Cell, Place
@@ -167,7 +167,7 @@ def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) 
         if not opened.open:
             return
         try:
-            over = why_data.over_training(place, head, at)
+            over = why_data.over_training(place, head, at, tuple(run.steps))
         except ValueError as error:
             st.text(str(error))
             return
@@ -190,16 +190,16 @@ def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) 
 def _lines(steps: list[int], lines: Mapping[str, np.ndarray], *, dark: bool) -> go.Figure:
     import plotly.graph_objects as go
 
-    ink = theme.ink(dark)
+    ink, log_x = theme.ink(dark), state.read().log
     figure = go.Figure([
-        go.Scatter(x=steps, y=y, name=plain(name), mode="lines", line={"color": colour, "width": 2})
+        go.Scatter(x=places(steps, log_x), y=y, name=plain(name), mode="lines", line={"color": colour, "width": 2})
         for (name, y), colour in zip(lines.items(), (ink.accent, ink.muted), strict=True)
     ])  # fmt: skip
     figure.update_layout(
         template=theme.plotly_template(dark), height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},
         legend={"orientation": "h", "y": 1.15, "x": 0}, hovermode="x unified",
     )  # fmt: skip
-    step_axis(figure, state.read().log)
+    step_axis(figure, log_x)
     return figure
 
 

@@ -7,10 +7,12 @@ from html import escape
 import streamlit as st
 
 from dashboard import loading, state
+from dashboard.loading.run_summaries import settings_of
 from dashboard.views.phases import data
 from dashboard.views.phases.order import agreement, interval, lower
 from tracer.analysis.training_curves import NAMES, Curve, events
 from tracer.store import Run
+from tracer.store.choosing import differences
 
 MOST = 4
 """Other runs that are laid beside this one unasked."""
@@ -58,14 +60,26 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
 
 
 def alike(run: Run, others: dict[str, Run]) -> list[str]:
-    """Finished runs of its preset, one a seed, the first of them by name."""
+    """Finished runs of its preset that differ in nothing but the seed, one of each, the first of them by name.
+
+    No forks: the seed of one is that of another run, until the step where it left that.
+    """
     if not run.meta.get("preset"):
         return []
     by_seed = {run.meta.get("seed"): run.name}
     for name, other in sorted(others.items()):
-        if other.meta.get("preset") == run.meta["preset"] and other.status == "finished":
+        trained = other.meta.get("preset") == run.meta["preset"] and other.status == "finished"
+        if trained and not other.meta.get("parent") and _seed_alone(run, other):
             by_seed.setdefault(other.meta.get("seed"), name)
     return [name for name in by_seed.values() if name != run.name][:MOST]
+
+
+def _seed_alone(run: Run, other: Run) -> bool:
+    """Do they differ in nothing but the seed?"""
+    try:
+        return {*differences([settings_of(run), settings_of(other)])} <= {"seed"}
+    except (ValueError, TypeError):  # a damaged run.json
+        return False
 
 
 def table(courses: dict[str, list[Curve]]) -> str:

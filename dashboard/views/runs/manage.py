@@ -74,7 +74,8 @@ def draw_note(run: Run) -> None:
 
 def _fork(run: Run) -> None:
     """The form is on top of the page, outside of what is drawn again by itself."""
-    st.session_state.update(forking=True, fork_run=run.name)
+    where = str(run.dir.resolve())
+    st.session_state.update(forking=where, fork_run=where)
 
 
 def _ask(name: str | None) -> None:

@@ -13,7 +13,7 @@ from dashboard import jobs, loading, navigation, state, theme
 from dashboard.shared.run_bar import short
 from tracer.config import TrainConfig
 from tracer.presets import PRESETS
-from tracer.store import Run
+from tracer.store import Run, resolve
 from tracer.store.remote import is_url
 from tracer.training.size import n_params, step_flops
 
@@ -117,28 +117,29 @@ def draw_watch() -> None:
 
 def draw_fork(runs: list[Run]) -> None:
     """A new run from any snapshot of a run of ours: with its settings, more steps, or an intervention held."""
-    parents = {run.name: run for run in runs if run.steps and not run.why_not("resume")}
+    parents = {str(run.dir.resolve()): run for run in runs if run.steps and not run.why_not("resume")}
     if not parents:
         st.caption("No run here has a snapshot to begin from.")
         return
     st.caption("The weights of one step, and the batches that came next. The new run remembers where it is from.")
-    run = parents[st.selectbox("From", list(parents), key="fork_run")]
+    where = st.selectbox("From", list(parents), key="fork_run", format_func=_called)
+    run = parents[where]
     try:
         config = run.config
     except (ValueError, KeyError, TypeError) as error:
         st.text(str(error))
         return
-    step = run.steps[0] if len(run.steps) == 1 else st.select_slider("At step", run.steps, key=f"fork_step {run.name}")
+    step = run.steps[0] if len(run.steps) == 1 else st.select_slider("At step", run.steps, key=f"fork_step {where}")
     left, right = st.columns([3, 4])
     with left:
         st.number_input(
             "Train until step", min_value=step + 1, value=max(config.steps, step + 1), step=100,
-            key=f"fork_steps {run.name} {step}",
+            key=f"fork_steps {where} {step}",
         )  # fmt: skip
     with right:
         st.text_input("Name", placeholder=jobs.free_name(f"{run.name}-from-{step}"), key="fork_name")
     st.text_input(
-        "Clamp during training", value=", ".join(config.clamp), key=f"fork_clamp {run.name}",
+        "Clamp during training", value=", ".join(config.clamp), key=f"fork_clamp {where}",
         placeholder="nothing, or for example: L0H1 off, L0 no-previous 500:900",
         help="Apart by commas. off: the head writes nothing. no-previous: it may not attend to the token before. "
         "previous: it attends to nothing else. L0 is all heads of a layer, 200:600 a window of steps.",
@@ -149,14 +150,21 @@ def draw_fork(runs: list[Run]) -> None:
     _draw_problem("fork")
 
 
+def _called(where: str) -> str:
+    """The name of a run, or the path of one that lies elsewhere, where another may have that name."""
+    name = Path(where).name
+    return name if resolve(name).resolve() == Path(where) else where
+
+
 def _fork(parents: dict[str, Run]) -> None:
     """With what the form holds now: a click may come right after a key, before the page was drawn again."""
     form = st.session_state
-    run = parents[form["fork_run"]]
-    step = int(form.get(f"fork_step {run.name}", run.steps[0]))
+    where = form["fork_run"]
+    run = parents[where]
+    step = int(form.get(f"fork_step {where}", run.steps[0]))
     name = form["fork_name"].strip() or jobs.free_name(f"{run.name}-from-{step}")
-    steps = int(form.get(f"fork_steps {run.name} {step}", max(run.config.steps, step + 1)))
-    clamp = form.get(f"fork_clamp {run.name}", ", ".join(run.config.clamp))
+    steps = int(form.get(f"fork_steps {where} {step}", max(run.config.steps, step + 1)))
+    clamp = form.get(f"fork_clamp {where}", ", ".join(run.config.clamp))
     try:
         jobs.fork(run, step, name, steps, clamp)
         st.session_state.update(fork_name="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from time import monotonic
 from zlib import crc32
 
@@ -107,7 +108,10 @@ def _draw_forking() -> None:
             st.header("Fork a run", anchor=False, width="content")
             st.button("Close", key="fork_close", icon=":material/close:", type="tertiary",
                       on_click=lambda: st.session_state.pop("forking", None))  # fmt: skip
-        draw_fork(loading.runs())
+        runs = loading.runs()
+        with suppress(ValueError, OSError):  # removed meanwhile
+            runs.append(loading.run(st.session_state["forking"]))  # it may lie elsewhere
+        draw_fork(runs)
 
 
 def _draw_broken() -> None:

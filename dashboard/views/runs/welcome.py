@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from dashboard import navigation, shipped
+from dashboard import jobs, navigation, shipped
 from dashboard.access import read_only
 from dashboard.shared.mount import draw
 from dashboard.shared.tour.steps import draw_start
@@ -66,13 +66,19 @@ def draw_welcome(runs: Sequence[Run], toured: Run | None, draw_ways: Callable[[]
                 elif not read_only():
                     st.button(
                         "Train the demo (2 minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
-                        on_click=start, args=("demo", 0, PRESETS["demo"].config.steps, "demo-0"),
+                        on_click=_train_demo,
                     )  # fmt: skip
                 draw_ways()
             st.caption(LOCAL if toured is None else TOUR)
         with picture:
             draw(forming.picture(shipped.film()), key="forming")
             st.caption(FILM)
+
+
+def _train_demo() -> None:
+    """Beside one that was stopped, under a name of its own; a second click on one that starts changes nothing."""
+    if not any(one.name.startswith("demo-0") for one in jobs.making()):
+        start("demo", 0, PRESETS["demo"].config.steps, jobs.free_name("demo-0"))
 
 
 def _timeline() -> str:

@@ -21,7 +21,7 @@ from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import draw_claim
 from dashboard.views.specimens.data import Lines, Reading
-from dashboard.views.specimens.exercise import draw_checks, draw_heads, plain
+from dashboard.views.specimens.exercise import draw_checks, draw_heads
 from dashboard.views.specimens.fold import fold, line
 from dashboard.views.specimens.small import draw_small
 from tracer.measures.chance import uniform_one_key
@@ -148,7 +148,7 @@ def _draw_story(place: Place) -> None:
     specimen, run = place.specimen, place.run
     published = theme.sentence(specimen.published)
     told = {"Changed": specimen.changed, "Expect": specimen.expects, f"Published{_source(specimen)}": published}
-    said = [f"**{title}**  \n{plain(text)}" for title, text in told.items()]
+    said = [f"**{title}**  \n{theme.unmarked(text)}" for title, text in told.items()]
     if run is None:
         for column, text in zip(st.columns(3, gap="large"), said, strict=True):
             column.markdown(text)
@@ -355,7 +355,7 @@ def _draw_wrong(place: Place, run: Run) -> None:
             st.text(theme.sentence(one.evidence))
     if place.specimen.cure:
         link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"
-        st.markdown(f"**The cure.** {plain(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
+        st.markdown(f"**The cure.** {theme.unmarked(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
 
 
 def _draw_claims(place: Place) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard.shared.mount import draw
+from dashboard.theme import unmarked
 from dashboard.views.specimens import exercise_data
 from tracer.pictures import atlas, pattern
 from tracer.specimens.claims import Outcome, answers
@@ -15,11 +16,6 @@ from tracer.specimens.systems import Check, Specimen
 MARKS = {True: ("✓", "green"), False: ("✕", "red"), None: ("→", "blue")}
 SMALL = 200
 """Width of a head's pattern of a few words."""
-
-
-def plain(text: str) -> str:
-    """Our own words, of which Markdown shall read nothing but the words."""
-    return "".join(f"\\{letter}" if letter in "_*|$[]" else letter for letter in text)
 
 
 def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
@@ -35,7 +31,7 @@ def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
 
 def _draw_check(one: Check) -> None:
     (icon, colour), asks = MARKS[one.holds], one.asks[0].upper() + one.asks[1:]
-    st.markdown(f":{colour}-badge[{icon}] &nbsp;{plain(asks)}  \n:gray[{plain(one.answer)}]")
+    st.markdown(f":{colour}-badge[{icon}] &nbsp;{unmarked(asks)}  \n:gray[{unmarked(one.answer)}]")
 
 
 def draw_heads(specimen: Specimen) -> None:

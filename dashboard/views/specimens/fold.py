@@ -14,7 +14,6 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import Reading
-from dashboard.views.specimens.exercise import plain
 from tracer.specimens.claims import Outcome, answers
 from tracer.specimens.systems import SPECIMENS, Specimen
 from tracer.store import Run
@@ -32,7 +31,7 @@ def line(specimen: Specimen, run: Run | None, readings: Sequence[Reading], found
     if own := _own(specimen.name, readings):
         return claimed(own)
     if answered := answers(specimen.name, [found]):
-        return plain(theme.sentence(f"{answered[0].asks}: {answered[0].answer}"))
+        return theme.unmarked(theme.sentence(f"{answered[0].asks}: {answered[0].answer}"))
     part = f"part of {len(readings)} claim{'s' * (len(readings) != 1)}: " if readings else ""
     return theme.sentence(part + _figures(found[specimen.name]))
 

@@ -116,9 +116,12 @@ def _keep_watched(runs: Mapping[str, Run]) -> None:
 
 def _choose_setting(settings: list[Setting]) -> Setting:
     """Runs of another width, text or seed are another experiment."""
-    if len(settings) < 2:
-        return settings[0]
-    return st.selectbox("Setting", settings, key="setting_box", format_func=lambda setting: setting.text)
+    texts = {setting.text: setting for setting in settings}
+    chosen = state.among("setting", texts) or next(iter(texts))
+    if len(texts) > 1:
+        control = state.control("setting_box", chosen, lambda text: state.update(setting=text))
+        st.selectbox("Setting", list(texts), **control)
+    return texts[chosen]
 
 
 def _moving() -> list[tuple[str, str]]:

@@ -49,7 +49,9 @@ def draw_facts(
                 _fact(label, _loss(loss), other or earlier or (said if nats else None))
         _draw_striking(trace, row)
         if beside and head_scores.holds(beside[1], "induction"):
-            _draw_striking(beside[1], nearest_row(beside[1]["step"].values, chosen), of=f" of {beside[0]}")
+            _draw_striking(
+                beside[1], nearest_row(beside[1]["step"].values, chosen), of=f" of {theme.unmarked(beside[0])}"
+            )
         _draw_pace(run, trace, about)
 
 
@@ -67,7 +69,8 @@ def _other_loss(
     if beside is None or not head_scores.holds(beside[1], name):
         return ""
     run, trace = beside
-    return f"{run}: {_loss(_latest(trace, each.get(run), name, nearest_row(trace['step'].values, chosen))[0])}"
+    loss, _ = _latest(trace, each.get(run), name, nearest_row(trace["step"].values, chosen))
+    return f"{theme.unmarked(run)}: {_loss(loss)}"
 
 
 def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:

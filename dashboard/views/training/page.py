@@ -189,18 +189,15 @@ def _draw_loss(
     run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None, each: dict[str, xr.Dataset]
 ) -> None:  # fmt: skip
     nats = all(head_scores.predicts_tokens(trace) for trace in traces.values())
-    shown = None
+    shown = "nats"
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         st.header("Loss", anchor=False, width="content")
         if nats:
-            shown = st.segmented_control(
-                "Unit of the loss",
-                ["nats", "perplexity"],
-                key="loss_box",
-                default="nats",
-                required=True,
-                label_visibility="collapsed",
-            )
+            shown = state.read().unit
+            st.segmented_control(
+                "Unit of the loss", ["nats", "perplexity"], required=True, label_visibility="collapsed",
+                **state.control("loss_box", shown, lambda unit: state.update(unit=unit)),
+            )  # fmt: skip
     own = "" if nats else " The loss is the one that its own training loop computes."
     st.caption(
         f"{_measured_on(run, traces)}{own}{_thinned(each)}{_bands(traces, LOSSES)}{_dashed(traces, LOSSES)}",
@@ -328,7 +325,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None, besi
             choose_view("heads_view_box")
         said = "High: the head spreads its attention over many tokens. Low: it looks at one. " * (first == "entropy")
         what = "row" if heatmap else "line"
-        only = f" Heatmaps are of {run.name} alone." if heatmap and beside else ""
+        only = f" Heatmaps are of {theme.unmarked(run.name)} alone." if heatmap and beside else ""
         st.caption(f"{said}One {what} a head; click one to bring it into focus on every page.{only}")
     with right:
         measure = _choose_measure(others) if others else first
@@ -368,29 +365,32 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
         series = [(np.arange(len(values)), values) for values in found.values()]
         positions, lines = rows.merge(series)
         blob = curves.pack(positions, lines, list(found), log_y=rows.wide_range(lines))
-        _draw_by_position(run, blob)
+        _draw_by_position(run if run.name in held else None, blob)
         return
-    (trace,) = held.values()
-    st.caption("At the chosen step and on the way: the further right, the more the model has read.")
+    ((name, trace),) = held.items()
+    at = "At" if name == run.name else f"Of {theme.unmarked(name)}, at"
+    st.caption(f"{at} the chosen step and on the way: the further right, the more the model has read.")
     steps, values = trace["step"].values, trace["loss_by_position"].values
     chosen = nearest_row(steps, step)
     loss = trace["val_loss"].values if head_scores.holds(trace, "val_loss") else values.mean(axis=1)
-    at = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
+    drawn = sorted({*rows.stages(loss, POSITION_LINES - 1), chosen})
     blob = curves.pack(
         np.arange(values.shape[1]),
-        values[at],
-        [f"step {steps[i]:,}" for i in at],
-        groups=np.linspace(0, 8, len(at)).round().astype(int).tolist(),
-        log_y=rows.wide_range(values[at]),
+        values[drawn],
+        [f"step {steps[i]:,}" for i in drawn],
+        groups=np.linspace(0, 8, len(drawn)).round().astype(int).tolist(),
+        log_y=rows.wide_range(values[drawn]),
     )
-    _draw_by_position(run, blob, n_groups=9)
+    _draw_by_position(run if name == run.name else None, blob, n_groups=9)
 
 
-def _draw_by_position(run: Run, blob: bytes, n_groups: int | None = None) -> None:
+def _draw_by_position(run: Run | None, blob: bytes, n_groups: int | None = None) -> None:
+    """`run`: whose uniform guess is marked, none where its losses are not among these."""
+    chance = None if run is None else choosers.scale("val_loss", run).chance
     draw(
         curves.picture(
             blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
-            scale=theme.Scale("Loss", "nats", chance=choosers.scale("val_loss", run).chance, mark="uniform guess"),
+            scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),
         ),
         key="positions",
     )  # fmt: skip

@@ -75,3 +75,22 @@ def causal(name: str, kernel: str | None = None) -> Any:
                 0.3 * torch.randn_like(weight)
             )
     return model
+
+
+def gpt_oss(**changes: Any) -> Any:
+    """Tiny, in eval mode, with random sinks."""
+    config = hf.GptOssConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1, max_position_embeddings=64,
+        pad_token_id=0, bos_token_id=0, eos_token_id=0, sliding_window=4, attn_implementation="eager",
+        experts_implementation="eager", **changes,
+    )  # fmt: skip
+    with torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        model = hf.GptOssForCausalLM(config).eval()
+        for name, weight in model.named_parameters():
+            if "sinks" in name:
+                torch.nn.init.normal_(weight, std=2.0)
+            elif weight.ndim > 1 and "embed" not in name:
+                torch.nn.init.normal_(weight, std=1.5 / weight.shape[-1] ** 0.5)
+    return model

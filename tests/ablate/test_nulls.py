@@ -20,6 +20,7 @@ def model() -> Transformer:
     return Transformer(config, seed=1).double().eval().requires_grad_(False)
 
 
+NAN = float("nan")
 BY_HAND = [
     (holm, [0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
     (holm, [0.5, 0.6, 0.02], [1.0, 1.0, 0.06]),
@@ -27,6 +28,9 @@ BY_HAND = [
     (benjamini_hochberg, [0.01, 0.04, 0.03, 0.005], [0.02, 0.04, 0.04, 0.02]),
     (benjamini_hochberg, [0.5, 0.6, 0.02], [0.6, 0.6, 0.06]),
     (benjamini_hochberg, [0.9, 0.9], [0.9, 0.9]),
+    (holm, [0.01, NAN, 0.04], [0.02, NAN, 0.04]),
+    (benjamini_hochberg, [NAN, 0.01, 0.04, NAN], [NAN, 0.02, 0.04, NAN]),
+    (holm, [NAN], [NAN]),
 ]
 
 

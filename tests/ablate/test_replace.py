@@ -136,6 +136,24 @@ def sweep_losses(
     return ablate.losses(model, tokens, [heads], "mean", reference=reference, budget=1 << 17)[0]
 
 
+def test_a_reference_of_one_row_has_no_other_to_take_the_mean_of(model: Transformer, tokens: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="here is only one"):
+        effect(model, tokens, FIRST, "mean", reference=tokens[3:4])
+    with pytest.raises(ValueError, match="here is only one"):
+        sweep(model, tokens, "mean", reference=tokens[3:4])
+
+
+def test_a_row_is_resampled_from_another_wherever_it_stands(model: Transformer, tokens: torch.Tensor) -> None:
+    """The reference holds the rows of the input backwards: each is replaced by a row that is not itself."""
+    z, reference = ablate.reference_z(model, tokens)["blocks.0.attn.hook_z"], tokens.flip(0)
+    for seed in range(4):
+        found = effect(model, tokens, FIRST, "resample", reference=reference, draws=1, seed=seed)
+        close(ablate.losses(model, tokens, [FIRST], "resample", reference=reference, draws=1, seed=seed)[0],
+              found.ablated)  # fmt: skip
+        (edits,) = planner(model, tokens, "resample", reference=reference, draws=1, seed=seed)(FIRST)
+        assert not (edits[0].instead[:, :, 1] == z[:, :, 1]).all((1, 2)).any()  # type: ignore[index]
+
+
 def test_resampling_is_the_mean_of_its_draws_and_seeded(model: Transformer, tokens: torch.Tensor) -> None:
     one_by_one = [effect(model, tokens, BOTH, "resample", draws=1, seed=seed).ablated for seed in (7, 8, 9)]
     together = effect(model, tokens, BOTH, "resample", draws=3, seed=7).ablated

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tracer.analysis.composition import copying, eigenvalues, held, position_pattern
-from tracer.config import ModelConfig
-from tracer.model import Norm
+from tracer.analysis.composition import copying, eigenvalues, position_pattern
 
 
 def test_eigenvalues_are_those_of_the_whole_circuit() -> None:
@@ -55,18 +53,3 @@ def test_positions_without_a_preference_are_even() -> None:
 def test_scores_are_scaled() -> None:
     found = position_pattern(torch.tensor([[0.0], [1.0]]), torch.ones(1, 1), torch.ones(1, 1), 0.5)
     torch.testing.assert_close(found[1], torch.tensor([0.0, 0.5]).softmax(0))
-
-
-@pytest.mark.parametrize("norm", ["rms", "layer"])
-def test_parts_of_a_stream_through_a_held_norm_sum_to_the_norm(norm: str) -> None:
-    generator = torch.Generator().manual_seed(4)
-    ln = Norm(ModelConfig(norm=norm, d_model=8, n_heads=2))  # pyright: ignore[reportArgumentType]
-    assert ln.w is not None
-    with torch.no_grad():
-        ln.w.copy_(torch.rand(8, generator=generator))
-        token, position = torch.randn(2, 8, generator=generator)
-        whole = token + position
-        centred = whole - whole.mean() if ln.centre else whole
-        scale = float((centred.pow(2).mean() + ln.eps).sqrt())
-        found = sum(held(one, scale, ln.w, centre=ln.centre) for one in (token, position))
-        torch.testing.assert_close(found, ln(whole[None, None])[0, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +123,29 @@ def test_a_survey_goes_on_where_it_ended(run: Run, tmp_path: Path, monkeypatch: 
         survey(copy, tokens=4096)
 
 
+def test_of_a_batch_that_is_interrupted_nothing_is_kept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes in the second of two layers of the third batch; the survey then goes on as if there was none."""
+    monkeypatch.setattr(surveying, "AT_ONCE", 256)
+    copy = Run(shutil.copytree(run.dir, tmp_path / "copy"))
+    whole, layers = survey(copy, tokens=4096), iter(range(6))
+    shutil.rmtree(copy.dir / "surveys")
+
+    def sampled(*call: Any) -> Tensor:
+        if next(layers) == 5:
+            raise KeyboardInterrupt
+        return real(*call)
+
+    real = surveying.sampled
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(surveying, "sampled", sampled)
+        survey(copy, tokens=4096)
+    begun = kept_survey(copy, run.steps[-1])
+    assert begun is not None and 0 < begun.attrs["tokens_read"] <= 512
+    assert survey(copy, tokens=4096).identical(whole)
+
+
 TOGETHER = """
 import sys, tracer
 found = tracer.survey(tracer.open_run(sys.argv[1]), tokens=5 * 4096, progress=lambda *done: print(*done))
@@ -160,6 +184,7 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
         assert found.tokens.shape == (10, 12) and (found.tokens[:, 0] == 0).all()
         assert words.decode(found.tokens.values[0, 1:].tolist()).startswith("def f(self")
     assert survey(model, [text], tokens=60, length=6).tokens.shape == (10, 6)
+    assert survey(model, itertools.repeat(text), tokens=120).tokens.shape == (10, 12)  # which never ends
 
 
 def test_a_module_of_transformers_is_asked_as_it_is() -> None:

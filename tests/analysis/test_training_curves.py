@@ -91,6 +91,8 @@ def test_the_head_of_a_curve_is_the_one_that_ends_highest() -> None:
     scores[:, 1, 1] = rises(300, 400, 0, 0.6)
     scores[-1, 0, 1] = 1.0  # one outlier does not make it the highest
     assert best(scores) == (1, 1)
+    scores[-2, 1] = math.nan  # one record without that layer changes nothing
+    assert best(scores) == (1, 1)
     scores[:, 1, 1] = math.nan  # a head that does not exist
     assert best(scores) == (0, 1) or best(scores) == (0, 0)
     assert best(np.full((9, 2, 2), math.nan)) is None

@@ -22,6 +22,8 @@ from tracer.data import probes
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import applied, recording, visiting
 from tracer.model import Transformer
+from tracer.presets import preset
+from tracer.training.loop import train
 
 INIT = InitConfig(embed=1.0, pos=0.7, attn=0.3, mlp=0.2, unembed=0.5)
 BASE = ModelConfig(n_layers=3, n_heads=2, d_model=16, n_ctx=12, d_vocab=11, norm="rms", init=INIT)
@@ -208,6 +210,25 @@ def test_the_induction_head_of_a_trained_toy_reads_as_one(trained_toy: Path) -> 
     assert over.dims == ("step", *PAIR) and over.step.to_numpy().tolist() == run.steps
     np.testing.assert_allclose(over.sum(PAIR), over["sum"], atol=1e-9)
     assert float(over.above.sum(PAIR)[-1]) > 5 * abs(float(over.above.sum(PAIR)[0]))
+
+
+def test_over_steps_sources_are_those_of_any_step_in_their_order(tmp_path: Path) -> None:
+    """Biases are 0 at first, and no source then."""
+    toy = preset("induction").config
+    config = replace(
+        toy, run=str(tmp_path / "r"), steps=2, device="cpu", optim=replace(toy.optim, batch_size=2),
+        model=replace(toy.model, n_layers=2, n_heads=2, d_model=16, norm="layer", attn_out_bias=True),
+        record=replace(toy.record, snapshot_every=1, val_rows=2, repeat_rows=2),
+    )  # fmt: skip
+    run = train(config, quiet=True)
+    each = [why(run.model(step), TOKENS, 1, 0, 5, 2) for step in run.steps]
+    over = tracer.why(run, TOKENS, 1, 0, 5, 2)
+    assert each[0].sizes["key_source"] < each[-1].sizes["key_source"]
+    assert over.notnull().all() and over.key_source.values.tolist() == each[-1].key_source.values.tolist()
+    for found, step in zip(each, run.steps, strict=True):
+        here = over.sel(step=step, query_source=found.query_source.values, key_source=found.key_source.values)
+        np.testing.assert_array_equal(here, found)
+        np.testing.assert_allclose(over.sel(step=step).sum(), found.sum())
 
 
 def test_the_largest_sources_and_the_rest_sum_to_the_same() -> None:

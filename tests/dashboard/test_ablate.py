@@ -97,6 +97,7 @@ def test_sets_of_heads_from_scores() -> None:
     assert head_sets.others(((0, 0), (1, 0)), scores) == ((0, 1), (1, 3))
     assert head_sets.others(((1, 0), (1, 1), (1, 2)), scores) == ()  # one is left for three
     assert head_sets.others((), scores) == ()
+    assert head_sets.others(((0, 0),), np.array([[0.9, np.nan], [0.1, 0.2]])) == ()  # that layer has one head
 
 
 def test_a_link_carries_everything() -> None:

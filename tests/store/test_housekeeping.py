@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.store import Run, RunInUse, housekeeping, list_runs
+from tracer.store import NotARun, Run, RunInUse, housekeeping, list_runs
 from tracer.store.layout import Lock
 
 
@@ -43,6 +43,14 @@ def test_nothing_is_moved_while_a_process_works_on_it(run: Run, lock: str) -> No
             change(run)
     held.release()
     assert housekeeping.rename(run, "two").name == "two"
+
+
+def test_what_is_gone_is_not_moved_again(run: Run) -> None:
+    gone = housekeeping.remove(run)
+    for change in (housekeeping.remove, lambda run: housekeeping.rename(run, "two")):
+        with pytest.raises(NotARun, match="does not exist"):
+            change(run)
+    assert not run.dir.exists() and list(gone.parent.iterdir()) == [gone]
 
 
 def test_what_was_removed_comes_back_or_goes_for_good(run: Run) -> None:

@@ -17,6 +17,7 @@ from tracer.store import (
     NewerFormat,
     NotARun,
     RunInUse,
+    RunWriter,
     broken_runs,
     files,
     list_runs,
@@ -258,6 +259,16 @@ def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
+def test_threads_that_write_the_same_file_do_not_share_a_place(tmp_path):
+    one, other = files.Batch(), files.Batch()
+    for batch, content in ((one, b"1"), (other, b"2"), (one, b"3")):
+        batch.stage(tmp_path / "note", content)
+    one.commit()
+    assert (tmp_path / "note").read_bytes() == b"3"
+    other.commit()
+    assert (tmp_path / "note").read_bytes() == b"2" and len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_file_that_grows_while_it_is_opened_is_read_whole(tmp_path, monkeypatch):
     path, regular = tmp_path / "run.json", files.regular
     write_bytes(path, b'{"step": 1}')
@@ -330,6 +341,19 @@ def test_a_writer_waits_for_a_reader_that_is_held_up(tmp_path):
         later.start()
         Lock(tmp_path).release()
         later.join()
+
+
+def test_a_start_that_failed_lets_go_of_the_run(run):
+    """Its process may live on for days, as that of a notebook does."""
+    swept = Lock(run.dir, "effects.lock", busy="swept")
+    with pytest.raises(RunInUse, match="swept"):
+        RunWriter.create(run.dir, run.meta, None, overwrite=True)
+    swept.release()
+    assert not run.live
+    (run.dir / "trace.zarr" / "zarr.json").write_text("{}")
+    with pytest.raises(files.Damaged):
+        RunWriter.reopen(run)
+    assert not run.live
 
 
 def test_a_run_that_cannot_be_written_can_be_read(run):

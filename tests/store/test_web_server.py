@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 
 from tests import trainings
 from tests.waiting import wait
-from tracer.store import NotARun, list_runs, open_run
+from tracer.store import NotARun, list_runs, open_run, remote
 from tracer.store.files import Damaged
 from tracer.store.tensors import load_tensors
 from tracer.training.loop import resume
@@ -84,6 +85,30 @@ def web(run, tmp_path, monkeypatch):
 def same(one, other, step: int) -> bool:
     mine, theirs = (load_tensors(run.dir / f"snapshots/{step:06d}.safetensors") for run in (one, other))
     return mine.keys() == theirs.keys() and all(bool((mine[name] == theirs[name]).all()) for name in theirs)
+
+
+def test_weights_are_fetched_once_by_whoever_asks_at_once(run, web, monkeypatch):
+    url, asked, _ = web
+    there = open_run(f"{url}/r")
+    monkeypatch.setattr(remote, "TOGETHER", 256)  # bytes, so that one is still fetching when the other begins
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(there.model, [2] * 4))
+    assert same(there, run, 2)
+    assert asked.count("GET /r/snapshots/000002.safetensors") == 1
+
+
+def test_weights_that_are_fetched_during_a_refresh_stay(web, monkeypatch):
+    there, listed = open_run(f"{web[0]}/r"), remote._list
+
+    def then_opened(*given):
+        found = listed(*given)
+        there.model(2)
+        return found
+
+    monkeypatch.setattr(remote, "_list", then_opened)
+    remote.mirror(f"{web[0]}/r")
+    assert (there.dir / "snapshots/000002.safetensors").exists()
+    assert "snapshots/000002.safetensors" in remote._noted(there.dir)["here"]
 
 
 def test_a_run_on_a_web_server_reads_like_one_in_a_folder(run, web):

@@ -17,7 +17,7 @@ from tests import children
 from tests.trainings import start, tiny
 from tests.waiting import wait
 from tracer.config import RecordConfig
-from tracer.store import open_run
+from tracer.store import RunWriter, open_run
 from tracer.store.trace import TraceWriter
 from tracer.training import loop
 
@@ -121,6 +121,26 @@ def test_a_run_cannot_be_shortened_to_before_its_resume_point(tmp_path):
     again = loop.resume(run.dir, steps=6, quiet=True)
     assert run.config.steps == 6 and again.meta["error"] is None
     assert np.isfinite(again.trace["update_ratio"].sel(step=4)).all(), "the row of the old last step has its update"
+
+
+@pytest.mark.parametrize("begin", ["create_trace", "extend"])
+def test_what_fails_before_the_first_step_lets_go_of_the_run(tmp_path, monkeypatch, begin):
+    def fails(*_, **__):
+        raise OSError("once")
+
+    directory, kind = tmp_path / "r", RunWriter
+    if begin == "extend":
+        kind = TraceWriter
+        loop.train(tiny(directory, steps=2), quiet=True)
+
+    def asked():
+        return loop.resume(directory, 4, quiet=True) if begin == "extend" else loop.train(tiny(directory), quiet=True)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="once"):
+        patched.setattr(kind, begin, fails)
+        asked()
+    assert not open_run(directory).live
+    assert asked().status == "finished"
 
 
 def test_resume_points_do_not_wait_for_snapshots(tmp_path, monkeypatch):

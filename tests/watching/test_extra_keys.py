@@ -10,6 +10,7 @@ import transformers
 from torch import Tensor, nn
 
 import tracer
+from tests.causal_families import gpt_oss
 from tests.watching.by_hand import ByHand
 from tracer.interventions.edits import recording
 
@@ -125,24 +126,6 @@ def test_a_sink_is_a_key_without_a_value(where: str, dropout: bool) -> None:
     compare(watcher.read(), expected(pattern, True))
     for head in range(HEADS):
         assert (watcher.pattern(0, head, sequence=1) - pattern[1, head]).abs().max() < 1e-6
-
-
-def gpt_oss(**changes: Any) -> Any:
-    config = hf.GptOssConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1, max_position_embeddings=64,
-        pad_token_id=0, bos_token_id=0, eos_token_id=0, sliding_window=4, attn_implementation="eager",
-        experts_implementation="eager", **changes,
-    )  # fmt: skip
-    with torch.random.fork_rng([]):
-        torch.manual_seed(1)
-        model = hf.GptOssForCausalLM(config).eval()
-        for name, weight in model.named_parameters():
-            if "sinks" in name:
-                nn.init.normal_(weight, std=2.0)
-            elif weight.ndim > 1 and "embed" not in name:
-                nn.init.normal_(weight, std=1.5 / weight.shape[-1] ** 0.5)
-    return model
 
 
 def test_gpt_oss_against_its_own_pattern() -> None:

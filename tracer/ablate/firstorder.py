@@ -52,7 +52,7 @@ def attribution(
     """`estimate[layer, head]`: (z' - z) . d metric / d z, of all heads from one pass forward and one back.
 
     Source: Nanda 2023, "Attribution patching". `exact` is the true effect of the `verify` heads with the largest
-    estimates, nan elsewhere.
+    estimates, nan elsewhere; both are nan where a layer has fewer heads than others.
     """
     return _estimated(model, tokens, mode, metric, reference, draws, seed, verify, steps=0)
 
@@ -104,10 +104,11 @@ def _estimated(
 
     z, own = (None, None) if mode == "zero" else (reference_z(model, source), own_rows(given, source))
     numbers = range(seed, seed + (draws if mode == "resample" else 1))
-    estimate = np.zeros((model.n_layers, model.n_heads))
+    n_heads = [clean[tap].shape[2] for tap in taps]
+    estimate = np.where(np.arange(model.n_heads) < np.array(n_heads)[:, None], 0.0, np.nan)
     here = gradients({tap: torch.zeros_like(clean[tap]) for tap in taps}) if not steps else {}
     for number in numbers:
-        heads = [(layer, head) for layer, tap in enumerate(taps) for head in range(clean[tap].shape[2])]
+        heads = [(layer, head) for layer, n in enumerate(n_heads) for head in range(n)]
         for edit in plan(heads, mode, z, own, number):
             change = edit(clean[edit.tap]) - clean[edit.tap]
             if steps:
@@ -118,7 +119,7 @@ def _estimated(
             found = (change * gradient).sum((0, 1, 3)).double().cpu().numpy() / len(numbers)
             estimate[taps.index(edit.tap), : len(found)] += found
     exact = np.full_like(estimate, np.nan)
-    top = np.argsort(-np.abs(estimate), axis=None, kind="stable")[:verify]
+    top = np.argsort(-np.abs(estimate), axis=None, kind="stable")[: min(verify, sum(n_heads))]
     sets = [(), *([(int(i) // model.n_heads, int(i) % model.n_heads)] for i in top)]
     if verify:
         values = metric_under_ablation(

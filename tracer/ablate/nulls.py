@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import comb, prod
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.parts import Head, check_heads, widths
 from tracer.ablate.replace import Mode
 from tracer.huggingface.any_model import any_model
 from tracer.model.protocol import HeadModel
@@ -49,18 +49,19 @@ def random_sets(model: HeadModel, like: Iterable[Head], n: int = 200, seed: int 
         raise ValueError("the set of heads is empty: name at least one (layer, head)")
     if n < 1:
         raise ValueError(f"n={n} random sets: ask for at least 1")
-    n_others = prod(comb(model.n_heads, size) for size in sizes.values()) - 1
+    n_heads = widths(model)
+    n_others = prod(comb(n_heads[layer], size) for layer, size in sizes.items()) - 1
     if n_others == 0:
         raise ValueError("whole layers have nothing to be compared with: no other set has as many heads in each layer")
     if n_others <= n:
         by_layer = [
-            [tuple((layer, head) for head in heads) for heads in combinations(range(model.n_heads), size)]
+            [tuple((layer, head) for head in heads) for heads in combinations(range(n_heads[layer]), size)]
             for layer, size in sizes.items()
         ]
         return [found for parts in product(*by_layer) if (found := sum(parts, ())) != chosen]
     rng, found = np.random.default_rng(seed), {}
     while len(found) < n:
-        drawn = [(layer, np.sort(rng.choice(model.n_heads, size, replace=False))) for layer, size in sizes.items()]
+        drawn = [(layer, np.sort(rng.choice(n_heads[layer], size, replace=False))) for layer, size in sizes.items()]
         one = tuple((layer, int(head)) for layer, heads in drawn for head in heads)
         if one != chosen:
             found[one] = True
@@ -103,10 +104,7 @@ def holm(p: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
 
     Source: Holm 1979: the i-th smallest of m times m - i + 1, never less than the one before.
     """
-    flat = np.ravel(p).astype(np.float64)
-    order = np.argsort(flat, kind="stable")
-    adjusted = np.maximum.accumulate(flat[order] * np.arange(len(flat), 0, -1))
-    return _back(np.minimum(adjusted, 1), order, np.shape(p))
+    return _adjusted(p, lambda x: np.maximum.accumulate(x * np.arange(len(x), 0, -1)))
 
 
 def benjamini_hochberg(p: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"]:
@@ -115,14 +113,12 @@ def benjamini_hochberg(p: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"
     Source: Benjamini and Hochberg 1995: the i-th smallest of m times m / i, never more than the one after. Valid for
     independent and positively dependent tests.
     """
-    flat = np.ravel(p).astype(np.float64)
-    order = np.argsort(flat, kind="stable")
-    scaled = flat[order] * len(flat) / np.arange(1, len(flat) + 1)
-    adjusted = np.minimum.accumulate(scaled[::-1])[::-1]
-    return _back(np.minimum(adjusted, 1), order, np.shape(p))
+    return _adjusted(p, lambda x: np.minimum.accumulate((x * len(x) / np.arange(1, len(x) + 1))[::-1])[::-1])
 
 
-def _back(adjusted: np.ndarray, order: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    found = np.empty_like(adjusted)
-    found[order] = adjusted
-    return found.reshape(shape)
+def _adjusted(p: np.ndarray, of_sorted: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """nan is no test: it stays, and counts among none."""
+    found = np.ravel(p).astype(np.float64)
+    order = np.argsort(found, kind="stable")[: int((~np.isnan(found)).sum())]
+    found[order] = np.minimum(of_sorted(found[order]), 1)
+    return found.reshape(np.shape(p))

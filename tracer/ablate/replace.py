@@ -65,12 +65,10 @@ def replacement(
     if mode == "paired":
         return reference
     if mode == "mean":
-        if len(reference) == 1 and bool((own >= 0).any()):
-            raise ValueError(NO_OTHER)
         return mean_of_others(reference.sum(0), len(reference), reference[own], own)
     if len(reference) < 2:
         raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
-    return reference[derangement(len(reference), seed=draw)[: len(own)]]
+    return reference[another(len(reference), own, draw)]
 
 
 def mean_of_others(
@@ -80,8 +78,17 @@ def mean_of_others(
 
     A mean that holds 1/n of what it stands for keeps some of the head's work, and says too small an effect.
     """
+    if n == 1 and bool((own >= 0).any()):
+        raise ValueError(NO_OTHER)
     there = (own >= 0).to(rows).view(-1, *(1,) * total.ndim)
     return (total - there * rows) / (n - there)
+
+
+def another(n: int, own: Int[Tensor, " batch"], draw: int) -> Int[Tensor, " batch"]:
+    """For each row of the input a row of a reference batch of n, drawn at random and never itself."""
+    order = derangement(n, seed=draw).to(own)
+    drawn = order[: len(own)]
+    return torch.where(drawn == own, order[own], drawn)
 
 
 def own_rows(tokens: Int[Tensor, "batch pos"], reference: Int[Tensor, "reference_batch pos"]) -> Int[Tensor, " batch"]:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.ablate.engine import losses
-from tracer.ablate.parts import Head
+from tracer.ablate.parts import Head, every_head
 from tracer.ablate.replace import Mode, ready
 from tracer.data.probes import new_tokens, predictable
 from tracer.huggingface.any_model import any_model
@@ -109,7 +109,7 @@ def _search(
     if not 0 < target <= 1:
         raise ValueError(f"target={target} is a share of the behaviour: above 0, and at most 1")
     behaviour = behaviour or _checked_repeat_gain(tokens)
-    everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
+    everything = every_head(model)
 
     def amounts(sets: list[list[Head]]) -> Float[Tensor, " set"]:
         off = [[head for head in everything if head not in heads] for heads in sets] if keep else sets

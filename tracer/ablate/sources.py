@@ -34,7 +34,7 @@ def sources(
     if mode == "paired":
         orders = torch.arange(len(reference), device=reference.device)[None]
     else:
-        orders = torch.stack([replace.derangement(len(reference), seed=draw) for draw in draws]).to(reference.device)
+        orders = torch.stack([replace.another(len(reference), own, draw) for draw in draws])
 
     def resampled(some: slice) -> Replacement:
         needed, place = orders[:, some].unique(return_inverse=True)  # of [draw, row]

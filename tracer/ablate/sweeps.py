@@ -15,7 +15,7 @@ from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.nulls import holm
-from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.parts import Head, check_heads, every_head, widths
 from tracer.ablate.replace import DRAWS, Mode, ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist
@@ -50,26 +50,33 @@ def sweep(
     `layers`: only those, which a model of a billion parameters may ask for: each head is a pass from its layer on.
     `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
     `interval` a Dataset: effect, low and high of its 95 % interval over sequences, and p_holm, the p-value of
-    no effect (`p_value`), corrected for as many heads as there are (`holm`). A small effect of one head does not mean
-    that it is unused: others may do the same work, so switch off sets as well.
+    no effect (`p_value`), corrected for as many heads as there are (`holm`). nan where a layer has fewer heads than
+    others. A small effect of one head does not mean that it is unused: others may do the same work, so switch off sets
+    as well.
     """
     import xarray as xr
 
     ready(model, tokens)
     metric = _metric(metric, positions)
     chosen, heads = _layers(model, layers), range(model.n_heads)
-    sets = [(), *(((layer, head),) for layer in chosen for head in heads)]
+    there = np.array([widths(model)[layer] for layer in chosen])[:, None] > np.array(heads)
+    sets = [(), *(((chosen[i], int(head)),) for i, head in np.argwhere(there))]
     change = _changes(
         model, tokens, sets, mode, metric=metric, reference=reference, frozen=frozen, draws=draws, seed=seed,
         budget=budget, progress=progress,
     )  # fmt: skip
-    coords, shape = {"layer": chosen, "head": heads}, (len(chosen), len(heads))
-    attrs = _attrs(metric, mode, frozen, len(tokens))
-    effect = xr.DataArray(change.mean(1).reshape(shape), dims=("layer", "head"), coords=coords, attrs=attrs)
+    coords, attrs = {"layer": chosen, "head": heads}, _attrs(metric, mode, frozen, len(tokens))
+
+    def table(values: Any) -> np.ndarray:
+        full = np.full(there.shape, np.nan)
+        full[there] = values
+        return full
+
+    effect = xr.DataArray(table(change.mean(1)), dims=("layer", "head"), coords=coords, attrs=attrs)
     if not interval:
         return effect.rename("effect")
     bounds = [estimate(row) for row in change]
-    low, high = (np.reshape([getattr(found, side) for found in bounds], shape) for side in ("low", "high"))
+    low, high = (table([getattr(found, side) for found in bounds]) for side in ("low", "high"))
     sure = {"low": low, "high": high, "p_holm": holm(p_value(effect.values, low, high))}
     return xr.Dataset({"effect": effect, **{name: (effect.dims, found) for name, found in sure.items()}}, attrs=attrs)
 
@@ -97,8 +104,7 @@ def pairs(
     import xarray as xr
 
     ready(model, tokens)
-    everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
-    chosen = everything if heads is None else check_heads(model, heads)
+    chosen = every_head(model) if heads is None else check_heads(model, heads)
     if not chosen:
         raise ValueError("the set of heads is empty: name at least one (layer, head)")
     if heads is None and len(chosen) > MOST:

@@ -128,18 +128,3 @@ def position_pattern(
     scores = (W_pos @ W_Q) @ (W_pos @ W_K).T * scale
     future = torch.ones_like(scores, dtype=torch.bool).triu(1)
     return scores.masked_fill(future, -torch.inf).softmax(-1)
-
-
-def held(
-    vectors: Float[Tensor, "*batch d_model"],
-    scale: float,
-    gain: Float[Tensor, " d_model"] | None = None,
-    *,
-    centre: bool = False,
-) -> Float[Tensor, "*batch d_model"]:
-    """Vectors through a norm that divides by `scale` whatever it reads, so that parts of a stream go through apart.
-
-    Source: Elhage et al. 2021 fold a norm into the weights beside it. `centre` is layer norm's; its bias is left out.
-    """
-    vectors = vectors - vectors.mean(-1, keepdim=True) if centre else vectors
-    return vectors / scale if gain is None else vectors / scale * gain

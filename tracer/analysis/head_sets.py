@@ -29,7 +29,8 @@ def others(off: tuple[Head, ...], scores: np.ndarray) -> tuple[Head, ...]:
     chosen: list[Head] = []
     for layer in sorted({layer for layer, _ in off}):
         taken = {head for at, head in off if at == layer}
-        free = sorted((h for h in range(scores.shape[1]) if h not in taken), key=lambda h: scores[layer, h])
+        there = np.flatnonzero(~np.isnan(scores[layer])).tolist()  # a layer may have fewer heads than others
+        free = sorted((h for h in there if h not in taken), key=lambda h: scores[layer, h])
         if len(free) < len(taken):
             return ()
         chosen += [(layer, h) for h in free[: len(taken)]]

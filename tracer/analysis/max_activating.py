@@ -10,7 +10,7 @@ Source: top examples beside examples from quantiles, as Bricken et al. 2023 show
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -104,7 +104,7 @@ def search(model: HeadModel, tokens: Int[Tensor, "sequence pos"]) -> Search:
         heads, height = slice(call.first_head, call.first_head + call.n_heads), TILE // (batch * call.n_heads * pos)
         for start in range(0, pos, max(1, height)):
             rows = slice(start, min(start + max(1, height), pos))
-            weights = call.pattern(rows)[..., : rows.stop if call.causal else None]
+            weights = call.pattern(rows)[..., : rows.stop if call.causal else pos]
             for kind, (score, key) in looks(weights, tokens[sequences], start, causal=call.causal).items():
                 into = call.layer, heads, sequences, rows
                 scores[kind][into] = rearrange(score, "batch head rows -> head batch rows").cpu()
@@ -268,7 +268,7 @@ def _rows(
 ) -> Float[Tensor, "look key_pos"]:
     """Some rows of a call's attention: each is a sequence of one query, for one head."""
     if call.weights is not None:
-        return call.weights[sequence, head, query]
+        return call.weights[sequence, head, query, : call.positions]
     assert call.q is not None and call.k is not None
     shared = head // (call.n_heads // call.k.shape[2])
     mask = rearrange(query, "look -> look 1") >= torch.arange(call.shape[2]) if call.causal else None
@@ -294,8 +294,8 @@ def _by_layer(
         sequences = slice(first, min(first + at_once, n))
 
         def visit(call: AttentionCall, sequences: slice = sequences) -> None:
-            if call.shape[1] == call.shape[2]:  # cross attention looks at something else than these tokens
-                see(call, sequences)
+            if call.shape[1] == call.positions:  # cross attention looks at something else than these tokens
+                see(replace(call, weights=call.pattern()) if call.extra else call, sequences)  # whole, but once
 
         with visiting(visit):
             model(tokens[sequences])

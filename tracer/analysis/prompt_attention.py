@@ -52,7 +52,7 @@ class PromptAttention:
         """Exact attention from query rows to keys: 2 * rows * cols * d_head FLOPs, however long the prompt."""
         call = self.calls[layer]
         if call.weights is not None:
-            return call.weights[0, head, rows, cols].numpy()
+            return call.weights[0, head, rows, : call.positions][:, cols].numpy()
         q, k = _one_head(call, head)
         return crop(q, k, self.lse[layer][head], rows, cols, scale=call.scale, causal=call.causal,
                     mask=_mask_of(call, head)).numpy()  # fmt: skip
@@ -65,7 +65,7 @@ class PromptAttention:
         """One head's pattern as a picture of at most size x size cells, each the largest or the mean of its block."""
         call = self.calls[layer]
         if call.weights is not None:
-            return _pooled(call.weights[0, head], size, pool).numpy()
+            return _pooled(call.weights[0, head, :, : call.positions], size, pool).numpy()
         q, k = _one_head(call, head)
         return thumbnail(q, k, self.lse[layer][head], size, pool, scale=call.scale, causal=call.causal,
                          mask=_mask_of(call, head)).numpy()  # fmt: skip
@@ -82,7 +82,7 @@ def _pooled(weights: Float[Tensor, "query_pos key_pos"], size: int, pool: Pool) 
 
 def _one_head(call: AttentionCall, head: int) -> tuple[Tensor, Tensor]:
     assert call.q is not None and call.k is not None
-    return call.q[0, :, head], call.k[0, :, head // (call.q.shape[2] // call.k.shape[2])]
+    return call.q[0, :, head], call.k[0, : call.positions, head // (call.q.shape[2] // call.k.shape[2])]
 
 
 def _mask_of(call: AttentionCall, head: int) -> Tensor | None:
@@ -90,7 +90,7 @@ def _mask_of(call: AttentionCall, head: int) -> Tensor | None:
     if call.mask is None:
         return None
     mask = call.mask.view((1,) * (4 - call.mask.ndim) + tuple(call.mask.shape))[0]
-    return mask[head if len(mask) > 1 else 0]
+    return mask[head if len(mask) > 1 else 0, :, : call.positions]
 
 
 @torch.no_grad()

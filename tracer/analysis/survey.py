@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,9 +89,9 @@ def survey(
     at_once = max(1, min(AT_ONCE, LOGITS // model.d_vocab) // n)
     state = processes()
     rank, world = state.process_index, state.num_processes
-    mine = found if world == 1 else _empty((model.n_layers, model.n_heads), rows.numpy())
-    """What this process read since all put theirs together."""
-    done = first
+    nothing = partial(_empty, (model.n_layers, model.n_heads), rows.numpy())
+    mine, done = nothing(), first
+    """What this process read since all put theirs together, and how many rows all of them have read."""
     try:
         for batch, begin in enumerate(range(first, len(rows), at_once * world), 1):
             if any_process(stop()):
@@ -101,25 +102,24 @@ def survey(
             done = min(len(rows), begin + at_once * world)
             save = batch % SAVE_EVERY == 0
             if save or world == 1:
-                _gather(found, mine, done)
+                found, mine = _together(found, mine, done), nothing()
             if save and run is not None and rank == 0:
                 write_survey(run.dir, name, found, words)
             if progress is not None and rank == 0:
                 progress(done * n, rows.numel())
-        _gather(found, mine, done)
-    finally:  # also when it is interrupted: what was read, and of several processes put together, is kept
+        found = _together(found, mine, done)
+    finally:  # also when it is interrupted: the batches that were put together are kept, and no part of another
         if run is not None and rank == 0 and int(found["done"][0]) > first:
             write_survey(run.dir, name, found, words)
     return _dataset(found, words)
 
 
-def _gather(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> None:
-    """Put what each process read into what all found, in every process; each then begins anew."""
-    found["done"][0] = done
-    if mine is found:
-        return
+def _together(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> dict[str, np.ndarray]:
+    """What all found and what each process read since, in every process: new arrays, so none is ever half of both."""
     from accelerate.utils import gather_object
 
+    found = {name: array.copy() for name, array in found.items()}
+    found["done"][0] = done
     for part in gather_object([mine]):
         for name in SUMS:
             found[name] += part[name]
@@ -128,8 +128,7 @@ def _gather(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int
         of_kind = {kind: {field: new[f"{field}_{kind}"] for field in FIELDS} for kind in ("strongest", "kept")}
         _keep(flat, "strongest", of_kind["strongest"], flat["score_strongest"], new["score_strongest"])
         flat["lot"][...] = _keep(flat, "kept", of_kind["kept"], -flat["lot"], -new["lot"]) * -1
-    for name, nothing in _empty(found["entropy"].shape, found["tokens"]).items():
-        mine[name][...] = nothing
+    return found
 
 
 def kept_survey(run: Run, step: int) -> xr.Dataset | None:
@@ -162,7 +161,7 @@ def rows_of(model: Any, run: Run | None, corpus: Any, tokens: int, length: int) 
         if not found.numel():
             raise ValueError(f"rows of tokens are empty, {list(found.shape)}: give at least one row")
     else:
-        texts = documents(str(corpus)) if isinstance(corpus, str | Path) else list(corpus)
+        texts = documents(str(corpus)) if isinstance(corpus, str | Path) else corpus
         found = _packed(model, run, texts, tokens, length)
     found = found[:, :length].long()[: max(1, tokens // min(length, found.shape[1]))]
     check_vocabulary(found, model.d_vocab)
@@ -176,7 +175,7 @@ def _held_out(run: Run, tokens: int, length: int) -> Tensor | None:
     return data.build(config.data, config.model.n_ctx, config.seed).val(max(1, tokens // length))
 
 
-def _packed(model: Any, run: Run | None, texts: Sequence[str], tokens: int, length: int) -> Tensor:
+def _packed(model: Any, run: Run | None, texts: Iterable[str], tokens: int, length: int) -> Tensor:
     """Texts one after the other, cut into rows, each with the start token in front where prompts have one."""
     words = getattr(model, "tokenizer", None)
     if words is None:
@@ -246,15 +245,16 @@ def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[st
     other = (torch.arange(n) > 0) & (back > 0)
 
     def see(call: AttentionCall) -> None:
-        if call.shape[1] != call.shape[2] - len(call.extra):
+        if call.shape[1] != call.positions:
             return  # cross attention looks at something else
         heads = slice(call.first_head, call.first_head + call.n_heads)
-        weights = sampled(call, at).float().cpu()
+        pattern = sampled(call, at).float().cpu()
+        weights = pattern[..., : call.positions]
         into = {name: found[name][call.layer, heads] for name in found if name not in ("tokens", "done")}
         looks = weights * other
         score, key = _largest(looks)
         into["n_looks"] += weights.shape[0] * len(at)
-        into["entropy"] += torch.special.entr(weights).sum((0, 2, 3)).double().numpy()
+        into["entropy"] += torch.special.entr(pattern).sum((0, 2, 3)).double().numpy()
         into["sink"] += weights[..., 0].sum((0, 2)).double().numpy()
         into["sharpest"] += score.sum((0, 2)).double().numpy()
         mass = torch.zeros(len(into["mass"]), into["mass"].shape[1]).index_add_(1, buckets, weights.sum(0).flatten(1))
@@ -290,7 +290,7 @@ def _largest(looks: Float[Tensor, "batch head rows keys"]) -> tuple[Tensor, Tens
 def sampled(call: AttentionCall, at: Int[Tensor, " rows"]) -> Float[Tensor, "batch head rows key_pos"]:
     """Some rows of a call's attention, without the others."""
     if call.weights is not None or call.extra:
-        return call.pattern()[:, :, at, : call.positions]
+        return call.pattern()[:, :, at]
     assert call.q is not None
     mask = row_block(call.mask, 0, call.shape[1], call.shape[2], False, call.q.device)
     mask = mask[:, :, at] if mask is not None and mask.shape[2] > 1 else mask

@@ -151,8 +151,10 @@ def best(scores: np.ndarray) -> Head | None:
     if not len(known):
         return None
     size = max(3, round(LAST * len(known)))
-    last = np.median(known[-size:].astype(float), axis=0)
-    if not np.isfinite(last).any():
+    end = known[-size:].astype(float)
+    last, there = np.full(end.shape[1:], np.nan), np.isfinite(end).any(0)
+    last[there] = np.nanmedian(end[:, there], axis=0)  # a record may lack a head, and a layer may have fewer
+    if not there.any():
         return None
     layer, head = np.unravel_index(int(np.nanargmax(last)), last.shape)
     return int(layer), int(head)

@@ -14,10 +14,11 @@ that, and puts both patterns side by side; `tracer.analysis.cell_moves` says wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
@@ -42,6 +43,9 @@ REST = "other sources"
 """What `largest` puts together."""
 SAME = 1e-5
 """A source whose keys differ by less than this share of their length is constant over keys."""
+
+
+Cell = tuple["xr.DataArray", Bool[np.ndarray, " source"]]
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,16 @@ def why(
         import xarray as xr
 
         wanted = model.steps if steps is None else list(steps)
-        found = {step: why(one, tokens, layer, head, query, key) for step, one in models(model, wanted)}
-        sums = {name: ("step", [one.attrs[name] for one in found.values()]) for name in ("sum", "pattern")}
-        return xr.concat(found.values(), xr.Variable("step", list(found)), combine_attrs="drop").assign_coords(sums)
+        found = {step: _asked(one, tokens, layer, head, query, key) for step, one in models(model, wanted)}
+        cells = _there(list(found.values()))
+        sums = {name: ("step", [one.attrs[name] for one in cells]) for name in ("sum", "pattern")}
+        return xr.concat(cells, xr.Variable("step", list(found)), combine_attrs="drop").assign_coords(sums)
+    return _there([_asked(model, tokens, layer, head, query, key)])[0]
+
+
+def _asked(model: HeadModel, tokens: Tensor, layer: int, head: int, query: int, key: int) -> Cell:
     check_cell(model, tokens, layer, head, query, key)
-    return cell(read_pass(model, tokens[:, : query + 1]), layer, head, query, key)
+    return _cell(read_pass(model, tokens[:, : query + 1]), layer, head, query, key)
 
 
 def check_cell(model: HeadModel, tokens: Tensor, layer: int, head: int, query: int, key: int) -> None:
@@ -104,9 +113,20 @@ def check_cell(model: HeadModel, tokens: Tensor, layer: int, head: int, query: i
         raise ValueError(f"key {key} comes after query {query}: a causal head does not look ahead")
 
 
-@torch.no_grad()
 def cell(found: Pass, layer: int, head: int, query: int, key: int) -> xr.DataArray:
     """`why` of a pass that is kept: no forward pass, for any cell of the prompt."""
+    return _there([_cell(found, layer, head, query, key)])[0]
+
+
+def _there(cells: list[Cell]) -> list[xr.DataArray]:
+    """Without the sources that are there in none of them: a model without biases, say, has no such source."""
+    kept = np.flatnonzero(np.any([there for _, there in cells], axis=0))
+    return [one.isel(query_source=kept, key_source=kept) for one, _ in cells]
+
+
+@torch.no_grad()
+def _cell(found: Pass, layer: int, head: int, query: int, key: int) -> Cell:
+    """With all sources, and which of them give anything to the query or to the key."""
     import xarray as xr
 
     here, seen = found.stream.layers[layer], visible(found.calls[layer].head(head), query)
@@ -122,24 +142,18 @@ def cell(found: Pass, layer: int, head: int, query: int, key: int) -> xr.DataArr
     scores = q @ k.T
     from_q = origins(found, layer, head, "q", query, here.weights.scale * k.sum(0))
     from_k = origins(found, layer, head, "k", key, q.sum(0))
-    there = [bool(q[i].any() or k[i].any()) for i in range(len(names))]  # a model without biases has no such source
-
-    def matrix(x: Tensor) -> tuple[tuple[str, str], object]:
-        return ("query_source", "key_source"), x[there][:, there].numpy()
-
-    def of(side: str, values: Sequence[object]) -> tuple[str, list[object]]:
-        return side, [value for value, kept in zip(values, there, strict=True) if kept]
-
-    return xr.DataArray(
-        matrix(scores)[1], dims=("query_source", "key_source"), name="score",
+    dims = ("query_source", "key_source")
+    table = xr.DataArray(
+        scores.numpy(), dims=dims, name="score",
         coords={
-            "query_source": of("query_source", names), "key_source": of("key_source", names),
-            "above": matrix(scores - q @ mean.T), "cancels": of("key_source", (spread <= SAME).tolist()),
-            "query_from": of("query_source", from_q), "key_from": of("key_source", from_k),
+            "query_source": names, "key_source": names, "above": (dims, (scores - q @ mean.T).numpy()),
+            "cancels": ("key_source", (spread <= SAME).tolist()),
+            "query_from": ("query_source", from_q), "key_from": ("key_source", from_k),
         },
         attrs={"layer": layer, "head": head, "query": query, "key": key, "sum": float(scores.sum()),
                "pattern": float(found.pattern((layer, head), query)[key])},
     )  # fmt: skip
+    return table, (q.any(1) | k.any(1)).numpy()
 
 
 def largest(found: xr.DataArray, most: int = 8) -> xr.DataArray:

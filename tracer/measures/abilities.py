@@ -40,9 +40,7 @@ def of_others(n_layers: int, *, no_code: str, no_stream: str, no_positions: str,
     return {
         "prompts": no_code,
         "recipe": "its configuration is its author's",
-        "training": "its steps are weights that were downloaded or saved, and nothing was trained here"
-        if opened
-        else "",
+        "training": OPENED if opened else "",
         "resume": "the program that trains it is somebody else's",
         "held_out": "the text it was trained on is not in the run",
         "tokenizer": "it may have come without one",

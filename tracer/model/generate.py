@@ -19,7 +19,7 @@ def generate(
     """
     if len(temperatures) != len(tokens):
         raise ValueError(f"{len(temperatures)} temperatures for {len(tokens)} rows: give one for each")
-    generator = torch.Generator().manual_seed(seed)
+    generator, given = torch.Generator().manual_seed(seed), tokens.shape[1]
     training = model.training
     model.eval()
     for _ in range(n_new):
@@ -33,4 +33,4 @@ def generate(
         ]
         tokens = torch.cat([tokens, torch.stack(picks)[:, None].to(tokens.device)], 1)
     model.train(training)
-    return tokens[:, -n_new:]
+    return tokens[:, given:]

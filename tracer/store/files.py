@@ -8,14 +8,16 @@ Several files are written together in a `Batch`, whose flushes run side by side.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import shutil
 import stat
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,20 @@ def checksum(*contents: Any) -> str:
     return f"{value:08x}"
 
 
+def beside(path: Path) -> Path:
+    """A place for content that has not its name yet; another each time, as threads and processes write side by side."""
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One thread of one process at a time, by a lock (flock) on a hidden file beside a path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("a") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
 class Batch:
     """Files that appear together, each whole: nothing has its name before all of them are on the disk."""
 
@@ -84,8 +100,7 @@ class Batch:
             folder = folder.parent
             self._folders.add(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        self._staged[path] = aside
+        aside = self._staged.setdefault(path, beside(path))
         with aside.open("wb") as f:
             f.write(content)
 

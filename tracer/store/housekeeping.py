@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tracer.store.files import read_bytes, write_bytes
 from tracer.store.layout import Lock
+from tracer.store.meta import read_meta
 from tracer.store.run import ROOT, Run
 
 TRASH = ".trash"
@@ -84,6 +85,7 @@ def empty_trash(older: float, root: str | Path = ROOT) -> None:
 
 def _move(directory: Path, there: Path) -> Path:
     """Under both locks, so that nobody begins to train or to sweep it meanwhile; they move along, and are let go."""
+    read_meta(directory)  # locks make a folder where there is none
     with ExitStack() as held:
         for what in (("lock",), ("effects.lock", "swept")):
             held.callback(Lock(directory, *what).release)

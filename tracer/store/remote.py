@@ -22,7 +22,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from tracer.store.files import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, read_json, write_bytes
+from tracer.store.files import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, alone, read_json, write_bytes
 
 SCHEMES = {
     "s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko",
@@ -287,9 +287,8 @@ def mirror(url: str, whole: bool = True, tries: int = 3, anew: bool = True) -> P
     fs, root = _store(url)
     root = root.rstrip("/")
     noted = _noted(directory)
-    before: Listing = noted.get("there", {}) if noted.get("url") == url else {}
-    here: Listing = noted.get("here", {}) if noted.get("url") == url else {}
-    before = before or _list(fs, root)[0]
+    here: Listing = noted.get("here", {})
+    before: Listing = noted.get("there") or _list(fs, root)[0]
     if "run.json" not in before:
         raise FileNotFoundError(
             f"{url} has no run.json, so it is not a run; `tracer ls URL` lists those below a folder"
@@ -314,18 +313,21 @@ def mirror(url: str, whole: bool = True, tries: int = 3, anew: bool = True) -> P
     if torn:  # replaced while it was fetched: no more rows are shown than before
         heads = {name: content for name, content in heads.items() if not (directory / name).exists()}
     weights = {name for name in there if name.split("/")[0] in WEIGHTS}
-    for name in {*here, *weights}:
-        if name not in there or (name in weights and here.get(name) != there[name]):
-            (directory / name).unlink(missing_ok=True)
-            here.pop(name, None)
-    for name, content in [*contents.items(), *sorted(heads.items(), reverse=True)]:
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_bytes() != content:  # else its time would say that more is there
-            write_bytes(path, content)
-        if not there.get(name, ["", "?"])[1].endswith("?"):
-            here[name] = there[name]
-    _write_note(directory, {"url": url, "there": there, "here": here, "newest": newest})
+    with alone(directory):
+        fetched = _noted(directory).get("here", {})  # meanwhile others have brought weights
+        here |= {name: mark for name, mark in fetched.items() if name.split("/")[0] in WEIGHTS}
+        for name in {*here, *weights}:
+            if name not in there or (name in weights and here.get(name) != there[name]):
+                (directory / name).unlink(missing_ok=True)
+                here.pop(name, None)
+        for name, content in [*contents.items(), *sorted(heads.items(), reverse=True)]:
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.is_file() or path.read_bytes() != content:  # else its time would say that more is there
+                write_bytes(path, content)
+            if not there.get(name, ["", "?"])[1].endswith("?"):
+                here[name] = there[name]
+        _write_note(directory, {"url": url, "there": there, "here": here, "newest": newest})
     return mirror(url, whole, tries - 1, anew) if torn and tries > 1 else directory
 
 
@@ -343,20 +345,23 @@ def bring(path: Path) -> Path:
     name = path.relative_to(directory).as_posix()
     if name not in noted["there"]:
         return path
-    fs, root = _store(noted["url"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.partial")
-    most = noted["there"][name][0]
-    with fs.open(f"{root.rstrip('/')}/{name}", "rb") as source, aside.open("wb") as f:
-        while f.tell() <= most and (part := source.read(min(TOGETHER, most + 1 - f.tell()))):
-            f.write(part)
-        size = f.tell()
-    if size != most:
-        aside.unlink()
-        raise Damaged(f"{noted['url']}/{name} changed while it was fetched: open the run again")
-    aside.replace(path)
-    now = _noted(directory) or noted  # another process may have refreshed it meanwhile
-    _write_note(directory, {**now, "here": {**now["here"], name: noted["there"][name]}})
+    with alone(path):
+        if path.exists():  # somebody else was fetching it
+            return path
+        fs, root = _store(noted["url"])
+        aside = path.with_name(f".{path.name}.partial")
+        most = noted["there"][name][0]
+        with fs.open(f"{root.rstrip('/')}/{name}", "rb") as source, aside.open("wb") as f:
+            while f.tell() <= most and (part := source.read(min(TOGETHER, most + 1 - f.tell()))):
+                f.write(part)
+            size = f.tell()
+        if size != most:
+            aside.unlink()
+            raise Damaged(f"{noted['url']}/{name} changed while it was fetched: open the run again")
+        with alone(directory):
+            aside.replace(path)
+            now = _noted(directory) or noted  # another process may have refreshed it meanwhile
+            _write_note(directory, {**now, "here": {**now["here"], name: noted["there"][name]}})
     return path
 
 

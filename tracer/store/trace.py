@@ -9,7 +9,6 @@ committed row is written, NaN too, and ends in a checksum: one that is missing o
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import Damaged, flush, read_json
+from tracer.store.files import Damaged, beside, flush, read_json
 from tracer.store.layout import UNCOMMITTED
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ class TraceWriter:
         """
         import numpy as np
 
-        aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        aside = beside(path)
         group, store = _open(aside, "w")
         steps = _create(
             group, "step", (n_rows,), "int64", chunks=(max(n_rows, 1),), fill_value=UNCOMMITTED,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,33 +58,33 @@ class RunWriter:
                 f"{directory} already holds {what}; choose another name with --run, or replace it with --overwrite"
             )
         directory = directory.absolute()  # a script may change its working directory while it trains
-        lock = Lock(directory)
-        Lock(directory, "effects.lock", busy="swept").release()
-        _clear(directory)
-        for folder in ("snapshots", "resume"):
-            (directory / folder).mkdir(exist_ok=True)
-        flush((directory.parent, directory))
-        digests = {}
-        if tokenizer is not None:
-            content = tokenizer.to_str().encode()
-            write_bytes(directory / "tokenizer.json", content)
-            digests["tokenizer.json"] = checksum(content)
-        writer = cls(directory, {**meta, "digests": digests}, lock)
-        writer.status("training")
-        writer.wait()
+        writer = cls(directory, meta, Lock(directory))
+        with writer.abandoned_on_error():
+            Lock(directory, "effects.lock", busy="swept").release()
+            _clear(directory)
+            for folder in ("snapshots", "resume"):
+                (directory / folder).mkdir(exist_ok=True)
+            flush((directory.parent, directory))
+            digests = {}
+            if tokenizer is not None:
+                content = tokenizer.to_str().encode()
+                write_bytes(directory / "tokenizer.json", content)
+                digests["tokenizer.json"] = checksum(content)
+            writer.status("training", {"digests": digests})
+            writer.wait()
         return writer
 
     @classmethod
     def reopen(cls, run: Run) -> RunWriter:
         """Go on with an existing run."""
-        lock = Lock(run.dir)
-        clear_partial(run.dir, but="effects.zarr")
-        writer = cls(run.dir, run.meta, lock)
-        writer.trace = TraceWriter(run.dir / "trace.zarr")
-        if (run.dir / "updates.zarr").exists():
-            writer.updates = TraceWriter(run.dir / "updates.zarr")
-        writer._logged = {row.get("step") for row in run.log()}
-        writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples()}
+        writer = cls(run.dir, run.meta, Lock(run.dir))
+        with writer.abandoned_on_error():
+            clear_partial(run.dir, but="effects.zarr")
+            writer.trace = TraceWriter(run.dir / "trace.zarr")
+            if (run.dir / "updates.zarr").exists():
+                writer.updates = TraceWriter(run.dir / "updates.zarr")
+            writer._logged = {row.get("step") for row in run.log()}
+            writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples()}
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
@@ -181,6 +183,15 @@ class RunWriter:
         """Let go of the lock without writing: the disk may be full."""
         self._background.stop()
         self._lock.release()
+
+    @contextmanager
+    def abandoned_on_error(self) -> Iterator[None]:
+        """For what is done before the first step: a start that failed must not keep a run as long as its process."""
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
 
 
 def unused(directory: Path) -> Path:

@@ -129,8 +129,10 @@ def _begin(
         "step": start, "snapshot_steps": snapshots, "track": list(track), **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
-    writer.create_trace(n_records, *recorder.layout())
-    return _loop(job, TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet), start, directory)
+    with writer.abandoned_on_error():
+        writer.create_trace(n_records, *recorder.layout())
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet)
+    return _loop(job, session, start, directory)
 
 
 def _plan(job: Job, first: int) -> tuple[list[int], int]:
@@ -167,15 +169,17 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     recorder = ProbeRecorder(job.raw, config.record, job.data)
     snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
-    assert writer.trace is not None
-    writer.status("training")  # before rows are taken back: killed in between, the run is interrupted, not short of one
-    writer.wait()
-    writer.trace.add(recorder.layout()[0])
-    was_last = run.config.steps if config.steps > run.config.steps else None  # its row, if it is there, has no update
-    writer.trace.extend(n_records, from_step=was_last)
-    facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
-    writer.status("training", facts)
-    return _loop(job, TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet), start, run.dir)
+    with writer.abandoned_on_error():
+        assert writer.trace is not None
+        writer.status("training")  # before rows are taken back: killed in between, the run is interrupted, none is gone
+        writer.wait()
+        writer.trace.add(recorder.layout()[0])
+        longer = config.steps > run.config.steps
+        writer.trace.extend(n_records, from_step=run.config.steps if longer else None)  # the last row has no update
+        facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
+        writer.status("training", facts)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet)
+    return _loop(job, session, start, run.dir)
 
 
 def prepare(config: TrainConfig) -> Job:

@@ -6,6 +6,8 @@ gradients of training batch t, and the size of the update that follows.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -18,6 +20,7 @@ from tracer.interventions.edits import recording
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
+from tracer.store.chunks import MOST_CHUNK
 from tracer.store.trace_layout import Layout, layout
 from tracer.training.clock import Clock
 
@@ -73,6 +76,13 @@ class ProbeRecorder:
         self.n_text = min(config.text_prompts, len(self.val))
         self.n_repeat = min(config.repeat_prompts, len(self.repeat_tokens))
         self.width = min(config.pattern_ctx, n_ctx)
+        n_patterns = (self.n_text + self.n_repeat) * model.config.n_layers * model.config.n_heads
+        if n_patterns and self.width > (fits := math.isqrt(MOST_CHUNK // (2 * n_patterns))):  # float16
+            raise ValueError(
+                f"record.pattern_ctx={config.pattern_ctx}: {n_patterns} patterns of {self.width} positions are more "
+                f"than a record may hold, {MOST_CHUNK >> 20} MB; at most {fits} fit, or keep those of fewer prompts "
+                f"(record.text_prompts={config.text_prompts}, record.repeat_prompts={config.repeat_prompts})"
+            )
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)

@@ -199,14 +199,11 @@ class Probing:
             self.writer = self._reopen(step, meta, variables, coords)
             return
         writer = RunWriter.create(self.dir, meta, self.words.tokenizer)
-        try:
+        with writer.abandoned_on_error():
             writer.create_trace(FIRST_ROWS, variables, coords)
             if self.facts["kind"] == "watched":
                 writer.create_updates(FIRST_UPDATES, self._update_variables())
                 writer.keep_probe(self.inputs.tensors())
-        except BaseException:
-            writer.abandon()
-            raise
         self.writer = writer
 
     def _update_variables(self) -> dict[str, Variable]:
@@ -227,19 +224,20 @@ class Probing:
             if was != now:
                 raise CannotWatch(f"{self.dir} was recorded from another model: its {what} differ; choose another run=")
         writer = RunWriter.reopen(run)
-        assert writer.trace is not None
-        forget = ("error", "recording_stopped", "divergence")
-        writer.meta = {k: v for k, v in old.items() if k not in forget} | {
-            "resumed": [*old.get("resumed", []), step], "processes": self.ranks.world,
-        }  # fmt: skip
-        writer.trace.add(variables)
-        if writer.updates is None:
-            writer.create_updates(FIRST_UPDATES, self._update_variables())
-        for group, room in ((writer.trace, FIRST_ROWS), (writer.updates, FIRST_UPDATES)):
-            assert group is not None
-            group.extend(room, step)
-        writer.take_back_snapshots(step)
-        writer.status("training")
+        with writer.abandoned_on_error():
+            assert writer.trace is not None
+            forget = ("error", "recording_stopped", "divergence")
+            writer.meta = {k: v for k, v in old.items() if k not in forget} | {
+                "resumed": [*old.get("resumed", []), step], "processes": self.ranks.world,
+            }  # fmt: skip
+            writer.trace.add(variables)
+            if writer.updates is None:
+                writer.create_updates(FIRST_UPDATES, self._update_variables())
+            for group, room in ((writer.trace, FIRST_ROWS), (writer.updates, FIRST_UPDATES)):
+                assert group is not None
+                group.extend(room, step)
+            writer.take_back_snapshots(step)
+            writer.status("training")
         return writer
 
     def _find_split(self, found: DiscoveredAttention) -> None:

@@ -35,8 +35,9 @@ def can_search(run: Run, setup: Setup) -> bool:
 
 def draw_circuit(setup: Setup) -> None:
     """A button until it is asked for; then the heads in order, what each brings, and a button that applies them."""
-    model = setup.model
-    n = model.n_layers * model.n_heads
+    from tracer.ablate.parts import every_head
+
+    heads = every_head(setup.model)
     st.caption(
         f"Begins with every head off and switches on, one by one, the head that helps most, until {TARGET:.0%} of the "
         "gain is back: of how much lower the loss of repeated tokens is than that of new ones. Then it drops heads "
@@ -48,13 +49,13 @@ def draw_circuit(setup: Setup) -> None:
     place = st.empty()
     place.progress(0.0, text="No head yet")
     try:
-        found = data.circuit(setup.opened, *how, TARGET, _Progress(place, n))
+        found = data.circuit(setup.opened, *how, TARGET, _Progress(place, len(heads)))
     except ValueError as error:
         place.empty()
         st.text(theme.sentence(str(error)))
         return
     place.empty()
-    _draw(found, setup, [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)])
+    _draw(found, setup, heads)
 
 
 class _Progress:

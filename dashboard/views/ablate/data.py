@@ -52,6 +52,7 @@ class Circuit:
 def circuit(run: Run, step: int, mode: str, frozen: bool, target: float, progress: Progress) -> Circuit:
     """The heads that keep `target` of the gain on repeated tokens; ValueError where there is nothing to keep."""
     from tracer.ablate import build_up, losses
+    from tracer.ablate.parts import every_head
     from tracer.data.probes import first_copy_loss, repeat_loss
 
     def search() -> Circuit:
@@ -59,8 +60,7 @@ def circuit(run: Run, step: int, mode: str, frozen: bool, target: float, progres
         probe, how = given.repeat, {"frozen": frozen, "reference": given.reference("repeat", mode)}
         found = build_up(model, probe.tokens, mode, target=target, progress=progress, **how)
         choices = [(s.head, s.taken, s.share) for s in found.steps]
-        everything = [(layer, head) for layer in range(model.n_layers) for head in range(model.n_heads)]
-        off = [head for head in everything if head not in found.heads]
+        off = [head for head in every_head(model) if head not in found.heads]
         both = losses(model, probe.tokens, [(), off], mode, **how)
         repeated, new = (
             (float(of(both[0], probe.period)), float(of(both[1], probe.period)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,7 +184,12 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
         assert found.tokens.shape == (10, 12) and (found.tokens[:, 0] == 0).all()
         assert words.decode(found.tokens.values[0, 1:].tolist()).startswith("def f(self")
     assert survey(model, [text], tokens=60, length=6).tokens.shape == (10, 6)
-    assert survey(model, itertools.repeat(text), tokens=120).tokens.shape == (10, 12)  # which never ends
+
+    def stream() -> Iterator[str]:
+        yield text
+        raise AssertionError("more was read than was asked for")
+
+    assert survey(model, stream(), tokens=120).tokens.shape == (10, 12)
 
 
 def test_a_module_of_transformers_is_asked_as_it_is() -> None:

@@ -26,10 +26,11 @@ def test_eigenvalues_are_those_of_the_whole_circuit() -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_head_that_is_not_finite_has_no_eigenvalues(bad: float) -> None:
-    W_V = torch.eye(2).repeat(1, 2, 1, 1)
-    W_V[0, 1] = bad
-    found = eigenvalues(W_V, torch.eye(2).repeat(1, 2, 1, 1), torch.eye(2), torch.eye(2))
-    assert found[0, 0].tolist() == [1, 1] and found[0, 1].real.isnan().all()
+    one = torch.eye(16)
+    W_V = one.repeat(1, 2, 1, 1)
+    W_V[0, 1, 0, 0] = bad
+    found = eigenvalues(W_V, one.repeat(1, 2, 1, 1), one, one)
+    assert found[0, 0].tolist() == [1] * 16 and found[0, 1].real.isnan().all()
 
 
 def test_a_quarter_turn_has_imaginary_eigenvalues() -> None:

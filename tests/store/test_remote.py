@@ -336,7 +336,7 @@ def test_a_run_over_sftp(run, tmp_path, monkeypatch, server):
     assert there.trace.identical(run.trace) and there.steps == run.steps and there.log() == run.log()
     assert not (there.dir / "samples.jsonl").exists() and not (there.dir / "snapshots").exists()
     there.model(2)
-    assert [path.name for path in (there.dir / "snapshots").iterdir()] == ["000002.safetensors"]
+    assert [path.name for path in (there.dir / "snapshots").glob("[!.]*")] == ["000002.safetensors"]
     with (run.dir / "log.jsonl").open("a") as f:
         f.write('{"step": 99}\n')
     assert there.refresh().log()[-1] == {"step": 99}

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,10 +22,12 @@ from dashboard.views.ablate import sweep
 from tests.dashboard.words import written
 from tracer import ablate, data
 from tracer.analysis import head_sets
+from tracer.analysis.run_sweep import sweep_run
 from tracer.data import probes
 from tracer.pictures import headmap
 from tracer.pictures import tokens as token_strip
 from tracer.store import Run
+from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 
@@ -243,3 +246,18 @@ def test_effects_of_a_model_that_broke_have_a_scale() -> None:
     nothing, some = np.full((1, 2), np.nan), np.array([[-0.5, np.nan]])
     assert (ablation.change_scale(nothing).lo, ablation.change_scale(nothing).hi) == (-1.0, 1.0)
     assert (ablation.change_scale(nothing, some).lo, ablation.change_scale(some).hi) == (-0.5, 0.5)
+
+
+def test_where_no_tokens_can_repeat_it_is_said(workplace: Path, small_run: Run, open_page: Open) -> None:
+    """A Markov chain of three symbols: a token that repeats alone is foretold by nothing."""
+    config, directory = small_run.config, workplace / "checkpoints" / "chains"
+    small = replace(config, data=replace(config.data, corpus="markov"), run=str(directory), steps=1)
+    try:
+        run = train(small, quiet=True)
+        app = open_page("ablate", run="chains")
+        assert "repeats a single one, which nothing foretells" in written(app) and not app.exception
+        with pytest.raises(ValueError, match="repeats a single one"):
+            sweep_run(run)
+        assert not (directory / "effects.zarr").exists()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -40,7 +40,12 @@ class Batches:
         return self.wide.get(name) if mode == "mean" else None
 
     def sequences(self) -> list[tuple[str, Tensor, slice]]:
-        """What is measured: name, tokens and the loss positions that count."""
+        """What is measured: name, tokens and the loss positions that count. ValueError where none could repeat."""
+        if self.repeat.period < 2:
+            raise ValueError(
+                "heads are switched off on tokens that repeat; so short a context or vocabulary repeats a single one, "
+                "which nothing foretells (n_ctx and d_vocab must be 7 or more); tracer.ablate.effect takes any tokens"
+            )
         text = [] if self.text is None else [("text", self.text, slice(None))]
         return [("repeat", self.repeat.tokens, self.repeat.predictable), *text]
 

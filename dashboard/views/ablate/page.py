@@ -55,6 +55,10 @@ def page() -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
+    try:
+        ablation.batches(run).sequences()
+    except ValueError as error:
+        choosers.refuse(theme.sentence(str(error)))
     _draw_clamps(run, step)
     selection, scores = state.read(), head_scores.head_means(trace, "induction", step)
     off = _existing(selection.off, head_scores.head_exists(trace))

@@ -214,6 +214,7 @@ def test_weights_that_are_not_finite(copy_run: Callable[..., Run], open_page: Op
     app = open_page("circuits", run="overflowed", layer=1, head=1)
     assert sent(app, "composition")[0]["total"] == 0
     assert cue(app, "copying_map")["values"] == [[None] * 4] * 2
+    assert "The weights of L1H1 are too large, or not finite, at this step: they have no eigenvalues." in captions(app)
     assert captions(app).count("At step 30 the attention of L1H1 is not finite.") == 2
     app = open_page("heads", run="overflowed", layer=1, head=1)
     app.session_state["by_period_open"] = True

@@ -139,6 +139,9 @@ def draw_copying(run: Run, key: Key, head: Head, *, wide: bool = False) -> None:
         )  # fmt: skip
     with own:
         label, values = theme.head_label(*head), found.eigenvalues[head]
+        if not np.isfinite(values).all():
+            st.caption(f"The weights of {label} are too large, or not finite, at this step: they have no eigenvalues.")
+            return
         values = values[np.argsort(-np.abs(values))]
         score, mean, sd = (theme.fmt(float(one), "share") for one in (found.scores[head], found.mean, found.sd))
         st.caption(

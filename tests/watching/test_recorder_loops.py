@@ -130,7 +130,8 @@ def test_snapshots_of_all_jobs_fit_in_what_they_are_given(here: Path, build: Cal
             for _ in range(4):
                 recorder.step(model(input_ids=rows, labels=rows).loss)
         assert recorder.off is None
-    assert open_run("r").trace["step"].values[-1] == 12 and len(open_run("r").steps) == 3
+    run = open_run("r")
+    assert run.trace["step"].values[-1] == 12 and len(run.steps) == 5 and run.steps[-3:] == [4, 8, 12]
 
 
 def test_a_warning_names_the_line_of_the_loop(here: Path, gpt: Callable[..., Any]) -> None:

@@ -12,7 +12,8 @@ from tracer.watching.sites import plain
 
 
 class Snapshots:
-    """Keeps the first state, and others up to so many megabytes in all; room is kept for the last."""
+    """Keeps the first state, and others up to so many megabytes in all. Room is kept for the last; a job that goes on
+    with a run keeps its own last one besides."""
 
     def __init__(self, model: nn.Module, megabytes: float) -> None:
         self._model, self._megabytes = model, megabytes
@@ -27,7 +28,8 @@ class Snapshots:
         megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6
         if self._kept is None:  # a run that is gone on with has some
             self._kept = set(steps_in(writer.dir / "snapshots"))
-        if not self._kept or (len(self._kept | {step}) + (0 if last else 1)) * megabytes <= self._megabytes:
+        n = min(2, len(self._kept | {step})) if last else len(self._kept | {step}) + 1
+        if not self._kept or n * megabytes <= self._megabytes:
             self._kept.add(step)
             self.at = step
             writer.snapshot(step, weights)

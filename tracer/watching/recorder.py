@@ -152,7 +152,7 @@ class LoopRecorder:
             self._made += 1
             self.steps = self.steps + 1 if at is None else at
             due = self.pace.due(self.steps, self._row_step) if self.ranks.world == 1 else self.steps >= self._next
-            if self.probing is not None and due:
+            if self.off is None and self.probing is not None and due:
                 self._measure()
 
     def evaluated(self, loss: float) -> None:

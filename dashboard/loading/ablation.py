@@ -76,9 +76,14 @@ def batches(run: Run) -> Batches:
     return compute(run)
 
 
+def repeats(run: Run) -> bool:
+    """Can tokens of this model repeat so that something foretells them?"""
+    return batches(run).main.name == "repeat"
+
+
 @st.cache_data(max_entries=256, show_spinner=False)
 def costs(setup: Setup) -> dict[str, Cost]:
-    """The cost of switching heads off on `repeat` (predictable positions) and on `text` (all positions)."""
+    """The cost of switching heads off, by probe: `repeat` (predictable positions), `text` (all positions)."""
     from tracer.ablate import Effect
 
     before = _clean(setup.opened, setup.step)
@@ -122,29 +127,29 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def by_replacement(setup: Setup) -> dict[str, Estimate]:
-    """The change in loss on repeated tokens, by what is put in place of the heads."""
+    """The change in the main loss, by what is put in place of the heads."""
     from tracer.ablate import MODES, Effect
 
-    probe = batches(setup.opened).repeat
-    before = _clean(setup.opened, setup.step)["repeat"]
+    name, tokens, where = batches(setup.opened).main
+    before = _clean(setup.opened, setup.step)[name]
 
     def change(mode: str) -> Estimate:
-        after = _ablated(setup, {"repeat": probe.tokens}, mode)["repeat"]
-        return Effect(before, after).over(probe.predictable)
+        return Effect(before, _ablated(setup, {name: tokens}, mode)[name]).over(where)
 
-    return {mode: costs(setup)["repeat"].change if mode == setup.mode else change(mode) for mode in MODES}
+    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in MODES}
 
 
 @st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
 def null(setup: Setup, n: int) -> Null:
-    """The change in loss on repeated tokens beside that of n random sets with as many heads in each layer."""
+    """The change in the main loss beside that of n random sets with as many heads in each layer."""
     from tracer.ablate import Loss
     from tracer.ablate import null as compute
 
     found = batches(setup.opened)
+    name, tokens, where = found.main
     return compute(
-        setup.model, found.repeat.tokens, setup.off, setup.mode, n=n, metric=Loss(found.repeat.predictable),
-        reference=found.reference("repeat", setup.mode), frozen=setup.frozen,
+        setup.model, tokens, setup.off, setup.mode, n=n, metric=Loss(where),
+        reference=found.reference(name, setup.mode), frozen=setup.frozen,
     )  # fmt: skip
 
 
@@ -280,5 +285,5 @@ def swept(run: Run) -> int:
     found = effects(run)
     if found is None or "effect" not in found or found.sizes["mode"] < 3:
         return 0
-    there = found["effect"].sel(probe="repeat").notnull().any(["layer", "head"]).all("mode")
+    there = found["effect"].isel(probe=0).notnull().any(["layer", "head"]).all("mode")
     return len(set(map(int, found["step"].values[there.values])) & set(run.steps))

@@ -248,16 +248,26 @@ def test_effects_of_a_model_that_broke_have_a_scale() -> None:
     assert (ablation.change_scale(nothing, some).lo, ablation.change_scale(some).hi) == (-0.5, 0.5)
 
 
-def test_where_no_tokens_can_repeat_it_is_said(workplace: Path, small_run: Run, open_page: Open) -> None:
+def test_where_no_tokens_can_repeat_text_is_measured(workplace: Path, small_run: Run, open_page: Open) -> None:
     """A Markov chain of three symbols: a token that repeats alone is foretold by nothing."""
     config, directory = small_run.config, workplace / "checkpoints" / "chains"
     small = replace(config, data=replace(config.data, corpus="markov"), run=str(directory), steps=1)
     try:
         run = train(small, quiet=True)
-        app = open_page("ablate", run="chains")
-        assert "repeats a single one, which nothing foretells" in written(app) and not app.exception
-        with pytest.raises(ValueError, match="repeats a single one"):
-            sweep_run(run)
-        assert not (directory / "effects.zarr").exists()
+        tokens = data.build(run.config.data, run.config.model.n_ctx, run.config.seed).val(run.config.record.val_rows)
+        model = run.model(run.steps[-1])
+        cost = ablate.effect(model, tokens, [(1, 0)], "zero").over(slice(None))
+
+        app = open_page("ablate", run="chains", off=((1, 0),), step=run.steps[-1])
+        assert not app.exception and "tests of an induction head need tokens that repeat" in written(app)
+        assert [one.value for one in app.metric if one.label == "Change"] == [theme.signed(cost.mean)]
+
+        found = sweep_run(run, ["zero"])
+        assert found["probe"].values.tolist() == ["text"]
+        swept = float(found["effect"].sel(step=run.steps[-1], mode="zero", probe="text", layer=1, head=0))
+        assert swept == pytest.approx(cost.mean, abs=1e-5)
+        for section in ("text", "heads", "when", "patch"):
+            assert not open_page("ablate", run="chains", off=((1, 0),), section=section).exception, section
+        assert not open_page("ablate", run="chains", off=((1, 0),), compare=small_run.name).exception
     finally:
         shutil.rmtree(directory, ignore_errors=True)

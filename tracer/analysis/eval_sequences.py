@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,20 @@ SMALL = 20_000_000
 """Parameters of a model that reads dozens of sequences in a moment."""
 MORE = 8
 """Times as many sequences are averaged where the mean stands for a head: a mean of few is noise that does harm."""
+
+
+class Sequences(NamedTuple):
+    """One batch to measure on."""
+
+    name: str
+    """`repeat` or `text`."""
+    tokens: Tensor
+    where: slice
+    """The loss positions that count."""
+
+    @property
+    def words(self) -> str:
+        return "repeated tokens" if self.name == "repeat" else "text"
 
 
 @dataclass(frozen=True)
@@ -39,15 +53,27 @@ class Batches:
         """The reference batch of an ablation of `repeat` or `text`; None: the sequences themselves."""
         return self.wide.get(name) if mode == "mean" else None
 
-    def sequences(self) -> list[tuple[str, Tensor, slice]]:
-        """What is measured: name, tokens and the loss positions that count. ValueError where none could repeat."""
-        if self.repeat.period < 2:
+    def sequences(self) -> list[Sequences]:
+        """What is measured: text alone where so short a context or vocabulary repeats a single token, foretold by none.
+
+        Errors: ValueError where there is no text either.
+        """
+        found = []
+        if self.repeat.period > 1:
+            found.append(Sequences("repeat", self.repeat.tokens, self.repeat.predictable))
+        if self.text is not None:
+            found.append(Sequences("text", self.text, slice(None)))
+        if not found:
             raise ValueError(
-                "heads are switched off on tokens that repeat; so short a context or vocabulary repeats a single one, "
-                "which nothing foretells (n_ctx and d_vocab must be 7 or more); tracer.ablate.effect takes any tokens"
+                "heads are switched off on tokens that repeat, for which n_ctx and d_vocab must be 7 or more, or on "
+                "text, of which this run kept none; tracer.ablate.effect takes any tokens"
             )
-        text = [] if self.text is None else [("text", self.text, slice(None))]
-        return [("repeat", self.repeat.tokens, self.repeat.predictable), *text]
+        return found
+
+    @property
+    def main(self) -> Sequences:
+        """What an effect is of, where it is of one batch: tokens that repeat, as far as there are any."""
+        return self.sequences()[0]
 
 
 def batches(run: Run) -> Batches:

@@ -125,15 +125,15 @@ def _ablate(view: View) -> str:
     if not view.runs:
         return _training(view)
     if view.selection.mode == "mean":
-        rest += ", reference=batches(run).reference('repeat', 'mean')"
-    given = f"run.{rebuilt(view.run, view.step)}, repeat.tokens"
+        rest += ", reference=batches(run).reference(name, 'mean')"
+    given = f"run.{rebuilt(view.run, view.step)}, tokens"
     if off:
-        done = f"effect({given}, {list(off)}, {rest}).over(repeat.predictable)"
+        done = f"effect({given}, {list(off)}, {rest}).over(where)"
     else:
-        done = f"sweep({given}, {rest}, positions=repeat.predictable, interval=True)"
+        done = f"sweep({given}, {rest}, positions=where, interval=True)"
     name = "effect" if off else "sweep"
     imports = f"from tracer.ablate import {name}", "from tracer.analysis.eval_sequences import batches"
-    return "\n".join([_opened(view, *imports), "repeat = batches(run).repeat", f"found = {done}", "found"])
+    return "\n".join([_opened(view, *imports), "name, tokens, where = batches(run).main", f"found = {done}", "found"])
 
 
 PAGES: dict[str, Callable[[View], str]] = {

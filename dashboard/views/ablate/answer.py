@@ -70,15 +70,16 @@ def draw_costs(run: Run, setup: Setup) -> None:
             "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
         )
         return
-    guess = choosers.scale("repeat_loss", run).chance
-    if guess is not None and found["repeat"].after > guess:
+    main = ablation.batches(setup.opened).main
+    cost, guess = found[main.name], choosers.scale("repeat_loss", run).chance
+    if guess is not None and cost.after > guess:
         without = "it" if len(setup.off) == 1 else "them"
-        after, even = theme.fmt(found["repeat"].after, "loss"), theme.fmt(guess, "loss")
+        after, even = theme.fmt(cost.after, "loss"), theme.fmt(guess, "loss")
         st.markdown(
-            f"Without {without}, repeated tokens cost {after} nats, **more than a uniform guess ({even} nats)**: it "
-            "is not undecided, it gives its probability to wrong tokens."
+            f"Without {without}, the loss on {main.words} is {after} nats, **more than a uniform guess "
+            f"({even} nats)**: the model is not undecided, it gives its probability to wrong tokens."
         )
-    if len(setup.off) == 1 and abs(found["repeat"].change.mean) < 0.5:
+    if len(setup.off) == 1 and abs(cost.change.mean) < 0.5:
         st.caption(head_sets.REDUNDANCY)
 
 
@@ -100,10 +101,10 @@ def _draw_cost(before: float, cost: Cost | None) -> None:
 
 
 def draw_replacements(run: Run, setup: Setup) -> None:
-    """What zero, mean and resample say of repeated tokens, as dots with whiskers, and whether they agree."""
+    """What zero, mean and resample say of the main loss, as dots with whiskers, and whether they agree."""
     from tracer.ablate import agree
 
-    cost = ablation.costs(setup)["repeat"]
+    cost = ablation.costs(setup)[ablation.batches(setup.opened).main.name]
     found = {setup.mode: cost.change} if ablation.is_large(run) else ablation.by_replacement(setup)
     if len(found) == 1:
         said = "A forward pass of this model takes seconds: choose another replacement to measure it as well."

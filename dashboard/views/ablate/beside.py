@@ -72,6 +72,8 @@ def _draw_costs(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     clean = [ablation.clean(one.opened, one.step) for _, one in sides]
     paired = comparison.differences(setup, beside) if setup.off and beside.off else {}
     names = [name for name in clean[0] if name in clean[1]]
+    if not names:
+        raise ValueError("no loss is measured on both: one has only repeated tokens, the other only text")
     for column, name in zip(st.columns(len(names), gap="large"), names, strict=True):
         with column:
             st.markdown(f"**{probe_title(name, setup)}**")

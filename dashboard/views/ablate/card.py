@@ -10,6 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers
 from dashboard.views.ablate import data as proving
@@ -47,6 +48,9 @@ STYLE = """<style>
 
 def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """A button until it is asked for: it takes seconds."""
+    if not ablation.repeats(run):
+        st.caption("The tests of an induction head need tokens that repeat: n_ctx and d_vocab of 7 or more.")
+        return
     head = choosers.focus(trace, setup.step)
     label = theme.head_label(*head)
     asked = f"verdict-{label}-{setup.step}"

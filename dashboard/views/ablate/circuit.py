@@ -30,7 +30,7 @@ STYLE = """<style>
 
 def can_search(run: Run, setup: Setup) -> bool:
     model = setup.model
-    return not ablation.is_large(run) and model.n_layers * model.n_heads <= MOST
+    return ablation.repeats(run) and not ablation.is_large(run) and model.n_layers * model.n_heads <= MOST
 
 
 def draw_circuit(setup: Setup) -> None:

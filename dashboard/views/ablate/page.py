@@ -59,6 +59,7 @@ def page() -> None:
         ablation.batches(run).sequences()
     except ValueError as error:
         choosers.refuse(theme.sentence(str(error)))
+        return
     _draw_clamps(run, step)
     selection, scores = state.read(), head_scores.head_means(trace, "induction", step)
     off = _existing(selection.off, head_scores.head_exists(trace))
@@ -106,11 +107,12 @@ def _draw_effect(run: Run, setup: Setup) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         st.header("Where in the sequence", anchor=False)
-        _draw_positions(setup, ablation.costs(setup)["repeat"])
+        _draw_positions(setup)
     with right:
         st.header("These heads, or any?", anchor=False)
         draw_null(setup)
-    _draw_induction(run, setup)
+    if ablation.repeats(run):
+        _draw_induction(run, setup)
 
 
 def _draw_clamps(run: Run, step: int) -> None:
@@ -188,8 +190,10 @@ def _preset(label: str, heads: tuple[head_sets.Head, ...], what: str, otherwise:
     )  # fmt: skip
 
 
-def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
-    seen = ablation.batches(setup.opened).repeat.second_copy.start
+def _draw_positions(setup: Setup) -> None:
+    found = ablation.batches(setup.opened)
+    cost = ablation.costs(setup)[found.main.name]
+    seen = found.repeat.second_copy.start if ablation.repeats(setup.opened) else None
     positions = np.arange(1, len(cost.before_by_position) + 1)
     blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
     draw(
@@ -199,7 +203,8 @@ def _draw_positions(setup: Setup, cost: ablation.Cost) -> None:
         ),
         key="positions",
     )  # fmt: skip
-    st.caption(f"Repeated tokens. From token {seen} on, the line, everything has been seen before.")
+    then = "" if seen is None else f" From token {seen} on, the line, everything has been seen before."
+    st.caption(f"{theme.sentence(found.main.words)}{then}")
 
 
 def _draw_induction(run: Run, setup: Setup) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers, head_scores
 from dashboard.shared.figures import scatter
@@ -27,8 +28,8 @@ HEIGHT = 260
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
     st.caption(
-        "Each line is one head, switched off by itself at every snapshot: by how much the loss on repeated tokens "
-        "rises. Beside it, the induction score of that head at the same step."
+        "Each line is one head, switched off by itself at every snapshot: by how much the loss on "
+        f"{ablation.batches(run).main.words} rises. Beside it, the induction score of that head at the same step."
     )
     try:
         found = draw_sweeping(run)
@@ -39,7 +40,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])
     name = "effect_frozen" if setup.frozen and "effect_frozen" in found else "effect"
-    chosen = found[name].sel(mode=mode, probe="repeat").dropna("step", how="all")
+    chosen = found[name].sel(mode=mode).isel(probe=0).dropna("step", how="all")
     if not chosen.sizes["step"]:
         return
     notes = [f"{mode.capitalize()} ablation"] if mode != setup.mode else []

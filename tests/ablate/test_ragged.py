@@ -17,6 +17,7 @@ from tracer.ablate import (
     knock_down,
     null,
     pairs,
+    patch,
     random_sets,
     sweep,
 )
@@ -93,3 +94,10 @@ def test_a_search_ends_at_the_heads_that_exist(search, model: WrappedModel) -> N
     """Nothing keeps more than all of the behaviour, so all heads are tried."""
     found = search(model, TOKENS, behaviour=lambda loss: loss.mean((-1, -2)), target=0.999)
     assert set(found.heads) <= set(HEADS)
+
+
+def test_patching_is_done_with_the_last_head_that_exists(model: WrappedModel) -> None:
+    heard: list[tuple[int, int]] = []
+    found = patch(model, TOKENS, TOKENS.flip(0), progress=lambda done, of: heard.append((done, of)))
+    assert list(zip(*np.nonzero(found.notnull().values), strict=True)) == HEADS
+    assert heard[-1] == (6, 6)

@@ -196,9 +196,16 @@ def test_worse_than_guessing_is_said(
 
 
 @pytest.mark.parametrize(
-    ("off", "n_heads", "others"), [(((1, 2),), 4, 3), (((0, 0), (1, 1)), 4, 15), (((0, 0), (0, 1)), 2, 0), ((), 4, 0)]
+    ("off", "n_heads", "others"),
+    [
+        (((1, 2),), [4, 4], 3),
+        (((1, 1),), [4, 2], 1),
+        (((0, 0), (1, 1)), [4, 4], 15),
+        (((0, 0), (0, 1)), [2, 2], 0),
+        ((), [4, 4], 0),
+    ],
 )
-def test_how_many_other_sets_there_are(off: tuple[head_sets.Head, ...], n_heads: int, others: int) -> None:
+def test_how_many_other_sets_there_are(off: tuple[head_sets.Head, ...], n_heads: list[int], others: int) -> None:
     assert sweep.count_sets(off, n_heads) == others
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
-from tracer.ablate.parts import Part, widths
+from tracer.ablate.parts import Part
 from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner, ready
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
@@ -79,7 +79,7 @@ def effect(
 
 def _check_some_stay(model: HeadModel, parts: list[Part]) -> None:
     """With every head off no token sees another: an effect of attention as a whole, which `Attention` can say."""
-    total = sum(widths(model))
+    total = sum(model.heads_of_layers)
     if 1 < total == len({part for part in parts if isinstance(part, tuple)}):
         layers = ", ".join(f"Attention({layer})" for layer in range(model.n_layers))
         raise ValueError(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.parts import Head, check_heads, widths
+from tracer.ablate.parts import Head, check_heads
 from tracer.ablate.replace import Mode
 from tracer.huggingface.any_model import any_model
 from tracer.model.protocol import HeadModel
@@ -49,7 +49,7 @@ def random_sets(model: HeadModel, like: Iterable[Head], n: int = 200, seed: int 
         raise ValueError("the set of heads is empty: name at least one (layer, head)")
     if n < 1:
         raise ValueError(f"n={n} random sets: ask for at least 1")
-    n_heads = widths(model)
+    n_heads = model.heads_of_layers
     n_others = prod(comb(n_heads[layer], size) for layer, size in sizes.items()) - 1
     if n_others == 0:
         raise ValueError("whole layers have nothing to be compared with: no other set has as many heads in each layer")

@@ -85,20 +85,14 @@ def name(part: Part) -> str:
 INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 
 
-def widths(model: HeadModel) -> list[int]:
-    """The number of heads of each layer; `model.n_heads` is the largest."""
-    layers = getattr(model, "layers", None)  # a model that others wrote says it of each
-    return [model.n_heads] * model.n_layers if layers is None else [layer.n_heads for layer in layers]
-
-
 def every_head(model: HeadModel) -> list[Head]:
     """All heads that there are, layer by layer."""
-    return [(layer, head) for layer, n_heads in enumerate(widths(model)) for head in range(n_heads)]
+    return [(layer, head) for layer, n_heads in enumerate(model.heads_of_layers) for head in range(n_heads)]
 
 
 def check_heads(model: HeadModel, heads: Iterable[Head]) -> list[Head]:
     """The heads, sorted and distinct, or an error that names the one that does not exist."""
-    chosen, n_heads = sorted({head_of(head) for head in heads}), dict(enumerate(widths(model)))
+    chosen, n_heads = sorted({head_of(head) for head in heads}), dict(enumerate(model.heads_of_layers))
     for layer, head in chosen:
         if not 0 <= head < n_heads.get(layer, 0):
             where = f" in layer {layer}" if len(set(n_heads.values())) > 1 and layer in n_heads else ""

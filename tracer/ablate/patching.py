@@ -74,6 +74,7 @@ def patch(
     cells = list(product(heads, range(given.shape[1]) if "pos" in dims else (None,)))
     size = len(given) * given.shape[1] * (2 * model.d_vocab + 16 * _width(source)) * of_given.element_size()
     at_once, done, found = max(1, budget // size), 0, []
+    of = sum(model.heads_of_layers) * len(cells) // len(heads) if "head" in dims else len(cells) * model.n_layers
     for layer in range(model.n_layers):
         tap = _tap(layer, at)
         here = [cell for cell in cells if cell[0] is None or cell[0] < source[tap].shape[2]]
@@ -86,7 +87,7 @@ def patch(
                 values[cells.index(cell)] = read(one)
             done += len(some)
             if progress:
-                progress(done, len(cells) * model.n_layers)
+                progress(done, of)
         found.append(values)
     lengths = {"layer": model.n_layers, "head": model.n_heads, "pos": given.shape[1]}
     table = torch.stack(found).view([lengths[dim] for dim in dims] + [len(given)]).double().cpu().numpy()

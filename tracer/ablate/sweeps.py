@@ -15,7 +15,7 @@ from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.nulls import holm
-from tracer.ablate.parts import Head, check_heads, every_head, widths
+from tracer.ablate.parts import Head, check_heads, every_head
 from tracer.ablate.replace import DRAWS, Mode, ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist
@@ -59,7 +59,7 @@ def sweep(
     ready(model, tokens)
     metric = _metric(metric, positions)
     chosen, heads = _layers(model, layers), range(model.n_heads)
-    there = np.array([widths(model)[layer] for layer in chosen])[:, None] > np.array(heads)
+    there = np.array([model.heads_of_layers[layer] for layer in chosen])[:, None] > np.array(heads)
     sets = [(), *(((chosen[i], int(head)),) for i, head in np.argwhere(there))]
     change = _changes(
         model, tokens, sets, mode, metric=metric, reference=reference, frozen=frozen, draws=draws, seed=seed,

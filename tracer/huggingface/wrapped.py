@@ -91,7 +91,11 @@ class WrappedModel(nn.Module):
 
     @property
     def n_heads(self) -> int:
-        return max(layer.n_heads for layer in self._map.layers)
+        return max(self.heads_of_layers)
+
+    @property
+    def heads_of_layers(self) -> list[int]:
+        return [layer.n_heads for layer in self._map.layers]
 
     def head_weights(self) -> HeadWeights:
         """ValueError, saying what is missing, where they cannot be told apart."""

@@ -131,6 +131,10 @@ class Transformer(HookedRootModule):
         return self.config.n_heads
 
     @property
+    def heads_of_layers(self) -> list[int]:
+        return [self.n_heads] * self.n_layers
+
+    @property
     def n_ctx(self) -> int:
         return self.config.n_ctx
 

@@ -56,9 +56,11 @@ def _refuse(why: str) -> None:
 
 def _beside(setup: Setup, other: Run) -> Setup:
     """The same heads off in the other run, as far as it has them."""
+    from tracer.ablate.parts import every_head
+
     step = other_step(other.steps, setup.step)
-    model = Setup.of(other, step, (), setup.mode, setup.frozen).model
-    off = tuple(head for head in setup.off if head[0] < model.n_layers and head[1] < model.n_heads)
+    there = every_head(Setup.of(other, step, (), setup.mode, setup.frozen).model)
+    off = tuple(head for head in setup.off if head in there)
     if setup.off and not off:
         st.caption("None of these heads is in B: below are the losses with every head on.")
     elif gone := [theme.head_label(*head) for head in setup.off if head not in off]:
@@ -123,7 +125,7 @@ def sentence(a: Estimate, b: Estimate, paired: Estimate | None) -> str:
 
 def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     st.markdown("**Every head by itself, in A and in B**")
-    passes = sum(one.model.n_layers * one.model.n_heads for one in (setup, beside))
+    passes = sum(sum(one.model.heads_of_layers) for one in (setup, beside))
     passes *= 5 if setup.mode == "resample" else 1
     wish, label = f"beside sweep {setup.run} {beside.run}", "Measure every head of both"
     few = passes <= AT_ONCE and not ablation.is_large(run) and not ablation.is_large(other)

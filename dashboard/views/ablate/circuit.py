@@ -29,8 +29,7 @@ STYLE = """<style>
 
 
 def can_search(run: Run, setup: Setup) -> bool:
-    model = setup.model
-    return ablation.repeats(run) and not ablation.is_large(run) and model.n_layers * model.n_heads <= MOST
+    return ablation.repeats(run) and not ablation.is_large(run) and sum(setup.model.heads_of_layers) <= MOST
 
 
 def draw_circuit(setup: Setup) -> None:

@@ -39,7 +39,7 @@ TABLE = """<style>
 def draw_sweep(run: Run, setup: Setup) -> None:
     st.caption(f"The change in loss, in nats a token, when only that head is off. {head_sets.REDUNDANCY}")
     model = setup.model
-    n_heads = model.n_layers * model.n_heads
+    n_heads = sum(model.heads_of_layers)
     passes = n_heads * (5 if setup.mode == "resample" else 1)
     few = passes <= AT_ONCE and not ablation.is_large(run)
     if not asked(f"sweep {setup.run}", f"Measure {n_heads} heads", key="sweep_heads", at_once=few):
@@ -91,8 +91,7 @@ def _sure(swept: Swept) -> str:
 
 def draw_null(setup: Setup) -> None:
     """Beside random sets, on demand; how many there are says how small p can be at all."""
-    model = setup.model
-    there = count_sets(setup.off, model.n_heads)
+    there = count_sets(setup.off, setup.model.heads_of_layers)
     heads = "as many heads" if len(setup.off) > 1 else "one head"
     if there == 0:
         st.caption("Whole layers are off: no other set has as many heads in each layer to compare with.")
@@ -123,6 +122,6 @@ def draw_null(setup: Setup) -> None:
     )
 
 
-def count_sets(off: tuple[ablation.Head, ...], n_heads: int) -> int:
+def count_sets(off: tuple[ablation.Head, ...], n_heads: list[int]) -> int:
     """Other sets with as many heads in each layer."""
-    return prod(comb(n_heads, size) for size in Counter(layer for layer, _ in off).values()) - 1
+    return prod(comb(n_heads[layer], size) for layer, size in Counter(layer for layer, _ in off).items()) - 1

@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import xarray as xr
-
 from tracer.diagnosis import attention, growth, learning, symmetry, unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity, values
 from tracer.diagnosis.rules import RULES, Rule
@@ -28,6 +26,8 @@ from tracer.diagnosis.words import report
 from tracer.store.layout import NothingRecorded
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from tracer.store import Run
 
 __all__ = [
@@ -95,5 +95,7 @@ def _trace(run: Run) -> xr.Dataset:
     try:
         trace = run.trace.drop_vars("pattern", errors="ignore")
     except NothingRecorded:
+        import xarray as xr
+
         return xr.Dataset()
     return trace.load()  # a part that is damaged is an error: nothing was found there, and nothing looked for

@@ -3,7 +3,7 @@
 1. An `Edit` is a value: which tap, which heads, which query positions, what instead.
 2. `applied(edits)`, `recording(names)` and `visiting(visitor)` put values into a `ContextVar` for the length of a
    `with` block.
-3. What holds for a model whenever it runs (`Tap.clamps`) is its own: it comes first, in every thread.
+3. What holds for a model whenever it runs (`tracer.model.tap.Tap.clamps`) is its own: it comes first, in every thread.
 4. Every `Tap` of a model, and every attention of a model that others wrote (`tracer.watching.interceptor`), asks
    that variable. Another thread, or another asyncio task, sees its own.
 
@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
 from tracer.heads.call import AttentionCall, Visitor
 
@@ -170,7 +169,7 @@ def untouched() -> Iterator[None]:
 
 
 def active() -> Active | None:
-    """What is in force here; None when nobody looks and nothing is edited."""
+    """What is in force here; None when nobody looks and nothing is edited, as in compiled graphs, which only train."""
     return None if torch.compiler.is_compiling() else _ACTIVE.get()
 
 
@@ -180,37 +179,3 @@ def refuse_unknown_taps(taps: Collection[str]) -> None:
     for edit in here.edits if here else ():
         if edit.tap not in taps:
             raise ValueError(f"{edit.tap} is no tap of this model; it has {', '.join(taps)}")
-
-
-class Tap(HookPoint):
-    """A transformer-lens HookPoint that also obeys its clamps, and the edits and recordings of the calling context."""
-
-    name: str
-    clamps: tuple[Edit, ...] = ()
-    """What holds here in every forward pass, before any other edit."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.clamps:
-            for clamp in self.clamps:
-                x = clamp(x)
-        if torch.compiler.is_compiling():  # a compiled graph is only ever used to train, where nothing is edited
-            return x
-        here = _ACTIVE.get()
-        return x if here is None else here.at(self.name, x)
-
-    @property
-    def watched(self) -> bool:
-        """Does anybody, by hook or by context, look at or change what passes here?"""
-        if self.clamps:
-            return True
-        if torch.compiler.is_compiling():
-            return False
-        here = _ACTIVE.get()
-        return bool(self.fwd_hooks or self.bwd_hooks) or (here is not None and here.wants(self.name))
-
-    def mask(self, q: Tensor) -> Tensor | None:
-        """Of scores: what clamps and edits leave visible, [1 head query_pos key_pos], for patterns made of q and k."""
-        here = active()
-        edits = [*self.clamps, *(edit for edit in (here.edits if here else ()) if edit.tap == self.name)]
-        masks = [mask for edit in edits if (mask := edit.leaves(q.shape[2], q.shape[1], q.device)) is not None]
-        return torch.stack(masks).all(0, keepdim=True) if masks else None

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from tracer.config import ModelConfig
 from tracer.heads.call import AttentionCall
-from tracer.interventions.edits import Tap, active
+from tracer.interventions.edits import active
 from tracer.model.positions import rotate, rotation
+from tracer.model.tap import Tap
 
 
 class Norm(nn.Module):

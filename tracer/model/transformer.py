@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
 from tracer.config import ModelConfig
-from tracer.interventions.edits import Edit, Tap, recording, refuse_unknown_taps
+from tracer.interventions.edits import Edit, recording, refuse_unknown_taps
 from tracer.model import stream
 from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
 from tracer.model.positions import sinusoid
 from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
+from tracer.model.tap import Tap
 
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
 """What to record so that `Transformer.qk_taps` is there, rotary or not."""

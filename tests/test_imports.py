@@ -98,7 +98,7 @@ def test_every_part_is_looked_at() -> None:
         "tracer.config",
         "tracer.heads",
         "tracer.measures.gradients",
-        "tracer.analysis.change_points",
+        "tracer.measures.change_points",
         "tracer.store",
         "tracer.data",
     }
@@ -113,7 +113,7 @@ FORMATS = (
     "tracer.training.loop",
     "tracer.training.probe_recorder",
 )
-ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.analysis.composition", "tracer.analysis.change_points")
+ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.measures.composition", "tracer.measures.change_points")
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.analysis.compos
     [
         pytest.param(("tracer",), ("dashboard", "streamlit", "plotly"), (), id="tracer knows no dashboard"),
         pytest.param(ANALYSIS, ("tracer.model", "tracer.store"), (), id="analysis takes tensors"),
-        pytest.param(("tracer.analysis.change_points",), ("torch",), (), id="phases are numpy"),
-        pytest.param(("tracer.pictures",), ("torch", "xarray"), ("tracer.pictures.notebook",), id="pictures are numpy"),
+        pytest.param(("tracer.measures.change_points",), ("torch",), (), id="phases are numpy"),
+        pytest.param(("tracer.pictures",), ("torch", "xarray"), ("tracer.analysis.notebook",), id="pictures are numpy"),
         pytest.param(
             ("tracer", "dashboard"), tuple(DISK_LIBRARIES), ("tracer.store", "tracer.data"), id="only store knows files"
         ),
@@ -213,7 +213,7 @@ def test_only_store_touches_the_files_of_a_run() -> None:
     # data/ may cache a corpus; pictures read their own .js and .css; showing writes the file that is asked for; jobs
     # keeps what the trainings it started have printed; first_response reads Streamlit's own page and our styles,
     # shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what it downloaded
-    pictures = ("tracer.pictures.sources", "tracer.pictures.notebook")
+    pictures = ("tracer.pictures.sources", "tracer.analysis.notebook")
     exempt = (
         "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.first_response",
         "dashboard.jobs", "dashboard.shipped", "tracer.huggingface.hub_cache",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tracer import ablate, data, diagnosis, heads, measures, pictures, store
     from tracer.ablate.patching import patch
     from tracer.analysis.logit_attribution import logit_attribution, logit_lens
+    from tracer.analysis.notebook import show
     from tracer.analysis.run_sweep import sweep_run
     from tracer.analysis.survey import survey
     from tracer.analysis.why import why
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from tracer.huggingface.opening import open_hf
     from tracer.interventions import clamps as clamp
     from tracer.model import Transformer
-    from tracer.pictures.notebook import show
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
     from tracer.training.loop import fork, resume, train
@@ -52,7 +52,7 @@ _HOME = {
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "huggingface.opening",
     "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
     "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
-    "show": "pictures.notebook", "survey": "analysis.survey", "why": "analysis.why",
+    "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
     "ablate": "ablate", "clamp": "interventions.clamps", "data": "data", "diagnosis": "diagnosis", "heads": "heads",

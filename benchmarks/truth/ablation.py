@@ -16,7 +16,7 @@ from benchmarks.truth.attack import Attack
 from tracer import data
 from tracer.ablate import effect, estimate, losses, null, verdict
 from tracer.ablate.parts import name
-from tracer.ablate.replace import reference_z
+from tracer.ablate.planner import reference_z
 from tracer.data.probes import Probe, per_token_loss, repeated
 from tracer.interventions.edits import Edit, applied
 from tracer.model import Transformer

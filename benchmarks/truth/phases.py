@@ -13,8 +13,8 @@ import torch
 
 from benchmarks.truth.attack import Attack
 from tracer import data
-from tracer.analysis.change_points import phase_changes
 from tracer.data import probes
+from tracer.measures.change_points import phase_changes
 from tracer.model import Transformer
 from tracer.presets import preset
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import tracer
 from benchmarks.truth.attack import Attack
-from tracer.analysis.intervals import margins
 from tracer.measures import SE, SEQUENCES
+from tracer.measures.intervals import margins
 from tracer.store import open_run
 
 D, HEADS, D_VOCAB, LIMIT, LARGE = 32, 4, 20, 0.01, 4096

@@ -32,7 +32,7 @@ def of_text(run: Run, step: int, tokens: list[int], strings: list[str]) -> Promp
     compute = _look if len(tokens) <= WHOLE else _long_look
     found = compute(run, step, tuple(tokens))
     key = str(run.dir.resolve()), run.job, tuple(tokens)
-    return PromptPatterns.computed(found, strings, list(run.about.layers), key, step)
+    return found.patterns(strings, list(run.about.layers), key, step)
 
 
 def _compute(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:

@@ -219,7 +219,7 @@ def test_naming_a_head_twice_is_naming_it_once(model: Transformer) -> None:
 
 def test_a_sequence_resampled_from_itself_is_unchanged(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (losses(model, TOKENS, SETS, "resample") - losses(model, TOKENS, [[]])).abs().max() > 1e-3
-    monkeypatch.setattr("tracer.ablate.replace.derangement", lambda n, seed: torch.arange(n))
+    monkeypatch.setattr("tracer.interventions.replacements.derangement", lambda n, seed: torch.arange(n))
     close(losses(model, TOKENS, SETS, "resample"), losses(model, TOKENS, [[]]).expand(len(SETS), -1, -1))
 
 

@@ -10,9 +10,9 @@ import torch
 
 from tracer import ablate
 from tracer.ablate import effect, sweep
-from tracer.ablate.parts import head_of
-from tracer.ablate.replace import ready
+from tracer.ablate.planner import ready
 from tracer.config import ModelConfig
+from tracer.interventions.replacements import head_of
 from tracer.model import Transformer
 
 TOKENS = torch.randint(0, 11, (3, 7), generator=torch.Generator().manual_seed(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tracer.analysis.composition import copying, eigenvalues, position_pattern
+from tracer.measures.composition import copying, eigenvalues, position_pattern
 
 
 def test_eigenvalues_are_those_of_the_whole_circuit() -> None:

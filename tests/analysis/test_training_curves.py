@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tracer.analysis import change_points, training_curves
-from tracer.analysis.change_points import phase_change
-from tracer.analysis.intervals import NORMAL
+from tracer.analysis import training_curves
 from tracer.analysis.training_curves import Curve, Reads, best, events, order
+from tracer.measures import change_points
+from tracer.measures.change_points import phase_change
+from tracer.measures.intervals import NORMAL
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.training.loop import train

@@ -20,13 +20,13 @@ from dashboard.loading import ablation
 from dashboard.views.circuits import composition
 from dashboard.views.circuits import data as circuits
 from tests.dashboard.words import captions, shown, was_drawn
-from tracer.analysis.composition import random_composition
 from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.data.probes import repeated
 from tracer.huggingface import architectures
 from tracer.interventions.edits import recording
 from tracer.measures.abilities import of_ours
+from tracer.measures.composition import random_composition
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import Run, open_run

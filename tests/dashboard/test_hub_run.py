@@ -14,9 +14,9 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from tests.dashboard.words import written
 from tests.hub import REPO, STEPS, Hub, train
-from tracer.analysis.change_points import phase_change
 from tracer.analysis.run_sweep import sweep_run
 from tracer.analysis.when_causal import LEAST_EFFECT, LEAST_SCORE, rise
+from tracer.measures.change_points import phase_change
 
 pytestmark = pytest.mark.slow
 SOME = "step200:step500"

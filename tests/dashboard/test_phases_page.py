@@ -14,9 +14,9 @@ from dashboard.views.phases.order import agreement, basis, circuit, dated, suren
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown, was_drawn
-from tracer.analysis.change_points import PhaseChange, phase_change
-from tracer.analysis.change_points import path as principal
 from tracer.analysis.training_curves import Curve, events
+from tracer.measures.change_points import PhaseChange, phase_change
+from tracer.measures.change_points import path as principal
 from tracer.store import Run
 from tracer.store.layout import Lock
 

@@ -98,7 +98,7 @@ def test_update_bands_meet() -> None:
     assert update_band(math.nan) is None
 
 
-@pytest.mark.parametrize("module", ["tracer.measures", "tracer.analysis.change_points"])
+@pytest.mark.parametrize("module", ["tracer.measures", "tracer.measures.change_points"])
 def test_read_without_torch(module: str) -> None:
     code = f"import sys, {module}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,25 +20,14 @@ from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric, Probability
 from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
 from tracer.ablate.outcomes import agree, change, disagreements, head_outcomes, outcomes
-from tracer.ablate.parts import MLP, Attention, Edge, Head, Part, Path, check_heads
+from tracer.ablate.parts import MLP, Attention, Edge, Part, Path, check_heads
 from tracer.ablate.patching import patch
+from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, reference_z
 from tracer.ablate.repair import Repair, self_repair
-from tracer.ablate.replace import (
-    DRAWS,
-    MODES,
-    Mode,
-    Plans,
-    averaged,
-    derangement,
-    freeze,
-    inputs,
-    plan,
-    planner,
-    reference_z,
-)  # fmt: skip
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.sweeps import pairs, sweep
 from tracer.ablate.verdict import Verdict, verdict
+from tracer.interventions.replacements import DRAWS, MODES, Head, Mode, derangement, plan
 
 __all__ = [
     "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Finding", "Found",

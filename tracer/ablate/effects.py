@@ -11,9 +11,10 @@ from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.parts import Part
-from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner, ready
+from tracer.ablate.planner import averaged, inputs, planner, ready
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
+from tracer.interventions.replacements import DRAWS, Mode
 from tracer.model.protocol import HeadModel
 
 

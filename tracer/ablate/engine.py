@@ -19,13 +19,14 @@ from torch import Tensor
 
 from tracer.ablate.memory import BUDGET, split
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.parts import check_heads
+from tracer.ablate.planner import Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
-from tracer.ablate.replace import DRAWS, Mode, Plans, averaged, checked, inputs, own_rows, planner, ready
 from tracer.ablate.sources import sources
 from tracer.huggingface.any_model import any_model
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording
+from tracer.interventions.replacements import DRAWS, Head, Mode, own_rows
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel, check_vocabulary
 

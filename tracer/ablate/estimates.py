@@ -9,7 +9,7 @@ from math import erfc, sqrt
 import numpy as np
 from jaxtyping import Float
 
-from tracer.analysis.intervals import NORMAL, student
+from tracer.measures.intervals import NORMAL, student
 
 SUBSETS = range(6, 13)
 """So many values have enough subsets for an interval of 95 %, and not too many to take them all."""

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.replace import DRAWS, Mode, checked, inputs, own_rows, plan, reference_z
+from tracer.ablate.planner import checked, inputs, reference_z
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied
+from tracer.interventions.replacements import DRAWS, Mode, own_rows, plan
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:

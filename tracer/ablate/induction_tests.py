@@ -15,12 +15,13 @@ from tracer.ablate import partners as earlier
 from tracer.ablate.effects import Effect
 from tracer.ablate.estimates import Estimate, estimate, ratio
 from tracer.ablate.outcomes import agree
-from tracer.ablate.parts import Head, name
+from tracer.ablate.parts import name
+from tracer.ablate.planner import averaged, planner
 from tracer.ablate.repeats import Repeats, by_row
-from tracer.ablate.replace import averaged, planner
-from tracer.analysis.composition import copying, random_copying
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import visiting
+from tracer.interventions.replacements import Head
+from tracer.measures.composition import copying, random_copying
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.parts import Head, check_heads
-from tracer.ablate.replace import Mode
+from tracer.ablate.parts import check_heads
 from tracer.huggingface.any_model import any_model
+from tracer.interventions.replacements import Head, Mode
 from tracer.model.protocol import HeadModel
 
 

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.parts import Part
-from tracer.ablate.replace import DRAWS, Mode, inputs, planner
+from tracer.ablate.planner import inputs, planner
 from tracer.data.probes import Probe, per_token_loss
 from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording, visiting
+from tracer.interventions.replacements import DRAWS, Mode
 from tracer.measures import MEASURES, REPEAT_MEASURES, TEXT_MEASURES
 from tracer.model.protocol import HeadModel, check_vocabulary
 

@@ -20,11 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.ablate.edges import pattern_tap
-from tracer.ablate.parts import Head
-from tracer.ablate.paths import read_layer, reroute_into, z_tap
+from tracer.ablate.paths import read_layer, reroute_into
 from tracer.ablate.repeats import Repeats, by_row
-from tracer.ablate.replace import mean_of_others
 from tracer.interventions.edits import Edit, applied, recording
+from tracer.interventions.replacements import Head, mean_of_others, z_tap
 from tracer.model.protocol import HeadModel
 
 MOST = 8

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import index
-from typing import Any, Literal
+from typing import Literal
 
 from tracer.interventions.edits import exist
+from tracer.interventions.replacements import Head, head_of
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
-
-Head = tuple[int, int]
-"""(layer, head), counted from zero."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +98,6 @@ def check_heads(model: HeadModel, heads: Iterable[Head]) -> list[Head]:
                 f"and heads 0 to {n_heads.get(layer, model.n_heads) - 1}{where}"
             )
     return chosen
-
-
-def head_of(given: Any) -> Head:
-    """(layer, head) from any two whole numbers, or an error that says how heads are named."""
-    try:
-        layer, head = (index(number) for number in given)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{given!r} is nothing that can be switched off: a head is (layer, head), several are "
-            f"[(layer, head), (layer, head)]; other parts are Attention, MLP, Edge and Path"
-        ) from None
-    return layer, head
 
 
 def check_parts(model: HeadModel, parts: Iterable[Part], n_pos: int) -> Parts:

@@ -24,7 +24,7 @@ from torch import Tensor
 from tracer.ablate.engine import Progress
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Metric
-from tracer.ablate.replace import ready
+from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.protocol import HeadModel

@@ -19,8 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.edges import pattern_tap
-from tracer.ablate.parts import Head, Path
+from tracer.ablate.parts import Path
 from tracer.interventions.edits import Edit, applied, recording
+from tracer.interventions.replacements import Head, z_tap
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.model.stream import AttentionPass, Into, ResidualStream
@@ -117,7 +118,3 @@ class Rescored:
     def __call__(self, pattern: Float[Tensor, "batch query_pos key_pos"]) -> Tensor:
         after = (pattern.log() + self.by.to(pattern)).softmax(-1)
         return after * pattern.sum(-1, keepdim=True)
-
-
-def z_tap(layer: int) -> str:
-    return f"blocks.{layer}.attn.hook_z"

@@ -16,8 +16,8 @@ from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.parts import Head
 from tracer.interventions.edits import recording
+from tracer.interventions.replacements import Head
 from tracer.model import Transformer
 
 States = Float[Tensor, "state batch pos d_model"]

@@ -9,13 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
-from tracer.ablate.parts import Head, check_heads, name
-from tracer.ablate.paths import z_tap
+from tracer.ablate.parts import check_heads, name
+from tracer.ablate.planner import averaged, inputs, planner
 from tracer.ablate.repeats import by_row
-from tracer.ablate.replace import DRAWS, Mode, averaged, inputs, planner
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import recording
+from tracer.interventions.replacements import DRAWS, Head, Mode, z_tap
 from tracer.model.protocol import HeadModel
 
 SMALL, LARGE = 0.25, 1.0

@@ -18,10 +18,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.ablate.engine import losses
-from tracer.ablate.parts import Head, every_head
-from tracer.ablate.replace import Mode, ready
+from tracer.ablate.parts import every_head
+from tracer.ablate.planner import ready
 from tracer.data.probes import new_tokens, predictable
 from tracer.huggingface.any_model import any_model
+from tracer.interventions.replacements import Head, Mode
 from tracer.model.protocol import HeadModel
 
 Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"]]

@@ -1,6 +1,6 @@
 """Where replacements for z come from: nowhere, the mean of the reference batch's other sequences, or one of them.
 
-The same numbers as `replace.planner`, without ever holding the z of a whole reference batch.
+The same numbers as `planner.planner`, without ever holding the z of a whole reference batch.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate import replace
 from tracer.ablate.prefix_cached import Replacement, clean_run
-from tracer.ablate.replace import Mode
+from tracer.interventions.replacements import Mode, another, mean_of_others
 from tracer.model import Transformer
 
 Sources = Callable[[slice], Replacement]
@@ -30,11 +29,11 @@ def sources(
         return lambda some: lambda layer, head, draw, z: nothing
     if mode == "mean":
         total, n = _total(model, reference, at_once), len(reference)
-        return lambda some: lambda layer, head, draw, z: replace.mean_of_others(total[layer][:, head], n, z, own[some])
+        return lambda some: lambda layer, head, draw, z: mean_of_others(total[layer][:, head], n, z, own[some])
     if mode == "paired":
         orders = torch.arange(len(reference), device=reference.device)[None]
     else:
-        orders = torch.stack([replace.another(len(reference), own, draw) for draw in draws])
+        orders = torch.stack([another(len(reference), own, draw) for draw in draws])
 
     def resampled(some: slice) -> Replacement:
         needed, place = orders[:, some].unique(return_inverse=True)  # of [draw, row]

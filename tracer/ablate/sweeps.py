@@ -15,10 +15,11 @@ from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.nulls import holm
-from tracer.ablate.parts import Head, check_heads, every_head
-from tracer.ablate.replace import DRAWS, Mode, ready
+from tracer.ablate.parts import check_heads, every_head
+from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist
+from tracer.interventions.replacements import DRAWS, Head, Mode
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:

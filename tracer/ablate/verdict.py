@@ -24,13 +24,13 @@ from tracer.ablate.effects import Effect, effect
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.induction_tests import STRONG, Finding, indented
 from tracer.ablate.partners import has_paths
-from tracer.ablate.parts import Head, check_heads, name
+from tracer.ablate.parts import check_heads, name
+from tracer.ablate.planner import refuse_other_things
 from tracer.ablate.repair import self_repair
 from tracer.ablate.repeats import Repeats
-from tracer.ablate.replace import MODES, refuse_other_things
-from tracer.analysis.eval_sequences import MORE
 from tracer.data.probes import PROBE_SEED, repeated
 from tracer.huggingface.any_model import any_model
+from tracer.interventions.replacements import MODES, MORE, Head
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.store import Run, open_run

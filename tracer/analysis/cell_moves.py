@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tracer.ablate.parts import INPUTS, Head
+from tracer.ablate.parts import INPUTS
 from tracer.analysis.why import Pass
+from tracer.interventions.replacements import Head
 from tracer.model.stream import Into
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tracer import data
 from tracer.data import probes
+from tracer.interventions.replacements import MORE
 from tracer.measures import MAX_PERIOD
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 SMALL = 20_000_000
 """Parameters of a model that reads dozens of sequences in a moment."""
-MORE = 8
-"""Times as many sequences are averaged where the mean stands for a head: a mean of few is noise that does harm."""
 
 
 class Sequences(NamedTuple):

@@ -15,6 +15,7 @@ from tracer.heads.call import AttentionCall, merged
 from tracer.interventions.edits import recording, visiting
 from tracer.measures.gradients import fetch
 from tracer.model.protocol import HeadModel
+from tracer.pictures.prompt_patterns import PromptPatterns
 
 if TYPE_CHECKING:
     from tracer.model import Transformer
@@ -69,6 +70,13 @@ class PromptAttention:
         q, k = _one_head(call, head)
         return thumbnail(q, k, self.lse[layer][head], size, pool, scale=call.scale, causal=call.causal,
                          mask=_mask_of(call, head)).numpy()  # fmt: skip
+
+    def patterns(
+        self, strings: list[str], names: list[str], key: tuple[object, ...] = (), step: int = 0
+    ) -> PromptPatterns:
+        """As pictures read it: with the query tokens, the paths of layers (none of ours), and what it is of."""
+        sizes = [call.shape[1:] for call in self.calls]
+        return PromptPatterns(key, step, strings, self.causal, sizes, names, self.thumbs, self.window, self.overview)
 
 
 def _pooled(weights: Float[Tensor, "query_pos key_pos"], size: int, pool: Pool) -> Float[Tensor, "rows cols"]:

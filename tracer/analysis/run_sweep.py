@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.ablate import DRAWS, MODES, sweep
-from tracer.analysis.eval_sequences import MORE, Batches, batches
+from tracer.ablate import sweep
+from tracer.analysis.eval_sequences import Batches, batches
+from tracer.interventions.replacements import DRAWS, MODES, MORE
 from tracer.model.protocol import device_of
 from tracer.store import EffectsWriter, Run, open_run
 from tracer.training.interrupts import any_process, interrupts, processes

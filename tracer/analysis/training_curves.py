@@ -2,7 +2,7 @@
 
 1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Of
    K-composition it is the induction head reading the best previous-token head of the layers before it.
-2. A curve has changed where `tracer.analysis.change_points` finds a change that is large enough to tell: by `LEAST`,
+2. A curve has changed where `tracer.measures.change_points` finds a change that is large enough to tell: by `LEAST`,
    and by the interval that its probe's rows allow the difference of two levels.
 3. One change comes before another where the intervals of their dates part; else their order is not known.
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.analysis.change_points import PhaseChange, phase_changes
-from tracer.analysis.intervals import margins
+from tracer.measures.change_points import PhaseChange, phase_changes
+from tracer.measures.intervals import margins
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -189,8 +189,8 @@ def readable(run: Run) -> bool:
 
 def compositions(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """K-composition [layer1 head1 layer2 head2] at each snapshot; a damaged one is left out."""
-    from tracer.analysis.composition import composition
     from tracer.analysis.prompt_over_steps import models
+    from tracer.measures.composition import composition
 
     for step, model in models(run, steps):
         yield step, composition("k", *model.head_weights()[:4]).numpy()
@@ -198,7 +198,7 @@ def compositions(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, NDArray[
 
 def by_chance(run: Run, step: int | None = None) -> float:
     """What heads with random weights of this model's shapes read of each other; `step`: any whose weights are whole."""
-    from tracer.analysis.composition import random_composition
+    from tracer.measures.composition import random_composition
 
     return random_composition(*run.model(step).head_weights().W_Q.shape[2:])[0]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from tracer.analysis.change_points import before_and_after
+from tracer.measures.change_points import before_and_after
 
 
 @dataclass(frozen=True)

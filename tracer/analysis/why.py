@@ -24,12 +24,13 @@ from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tracer.ablate.parts import Head, check_heads
+from tracer.ablate.parts import check_heads
 from tracer.analysis.prompt_over_steps import models
 from tracer.heads import masks
 from tracer.heads.call import AttentionCall, merged, row_block
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
+from tracer.interventions.replacements import Head
 from tracer.model.protocol import HeadModel
 from tracer.model.stream import At, Into, ResidualStream, Source
 from tracer.store import Run

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.parts import MLP, Head, Part
-from tracer.ablate.replace import planner
+from tracer.ablate.parts import MLP, Part
+from tracer.ablate.planner import planner
 from tracer.analysis.why import check_cell, read_pass, visible
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import applied, visiting
+from tracer.interventions.replacements import Head
 from tracer.model.protocol import HeadModel
 from tracer.model.stream import At, Into
 from tracer.pictures.scales import parse_head

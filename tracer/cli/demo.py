@@ -67,9 +67,9 @@ def verdict(run: Run) -> str:
     import torch
 
     from tracer import ablate
-    from tracer.analysis.change_points import phase_change
     from tracer.analysis.prompt_attention import induction as induction_of
     from tracer.data import probes
+    from tracer.measures.change_points import phase_change
 
     induction = run.trace["induction"]
     formed = phase_change(induction["step"].values, induction.max(["layer", "head"]).values)

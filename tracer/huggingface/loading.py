@@ -15,13 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tracer.data.words import Words
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.store.building import Build, built
 from tracer.store.files import MOST_TOKENIZER, regular
 from tracer.store.layout import BrokenSnapshot
 from tracer.store.tensors import shapes, weight_files
 from tracer.watching.inputs import context, logits_of
-from tracer.watching.tokens import Words
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_LAYERS = 1000

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import python_passages
+from tracer.data.words import Words
 from tracer.huggingface.hub_cache import passing
 from tracer.huggingface.loading import CannotOpen, first_line, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel
@@ -21,7 +22,6 @@ from tracer.store import ROOT, Run, RunWriter, open_run, resolve, unused
 from tracer.store.trace import rows_in
 from tracer.watching.inputs import Inputs
 from tracer.watching.probing import Probing
-from tracer.watching.tokens import Words
 
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Names of a trainer's checkpoint folders (checkpoint-500) and of published revisions (step1000)."""

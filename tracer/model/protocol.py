@@ -12,7 +12,7 @@ from tracer.model.stream import ResidualStream
 
 
 class HeadWeights(NamedTuple):
-    """As in `tracer.analysis.composition`: rows multiply from the left. Biases are left out."""
+    """As in `tracer.measures.composition`: rows multiply from the left. Biases are left out."""
 
     W_Q: Float[Tensor, "layer head d_model d_head"]
     W_K: Float[Tensor, "layer head d_model d_head"]

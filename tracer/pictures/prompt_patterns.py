@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from tracer.analysis.prompt_attention import PromptAttention
 
 Pool = Literal["max", "mean"]
 
@@ -36,19 +33,6 @@ class PromptPatterns:
     """window(layer, head, rows, cols): exact attention [query_pos key_pos]."""
     overview: Callable[[int, int, int, Pool], np.ndarray]
     """overview(layer, head, size, pool): the whole pattern in at most size x size blocks."""
-
-    @classmethod
-    def computed(
-        cls,
-        found: PromptAttention,
-        strings: list[str],
-        names: list[str],
-        key: tuple[object, ...] = (),
-        step: int = 0,
-    ) -> PromptPatterns:
-        """What a model has just read."""
-        sizes = [call.shape[1:] for call in found.calls]
-        return cls(key, step, strings, found.causal, sizes, names, found.thumbs, found.window, found.overview)
 
     def queries(self, layer: int) -> list[str]:
         """The query tokens: known by position only where there are more or fewer than the prompt has."""

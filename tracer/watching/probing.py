@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
+from tracer.data.words import Words
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
@@ -31,7 +32,6 @@ from tracer.watching.inputs import Inputs, context, logits_of
 from tracer.watching.ranks import Ranks, sharded, split_over
 from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import Layer, plain
-from tracer.watching.tokens import Words
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
 PROBE_ROWS = 8

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from tracer.data.words import Words
 from tracer.store import ROOT, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.tracking import say
@@ -48,7 +49,6 @@ from tracer.watching.refusals import CannotWatch
 from tracer.watching.sites import bare
 from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnRecord, Telling
-from tracer.watching.tokens import Words
 from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01

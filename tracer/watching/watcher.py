@@ -14,13 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tracer.ablate import MODES, Head, Mode, plan
-from tracer.ablate.parts import head_of
 from tracer.heads import head_means
 from tracer.heads.averages import head_errors
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
 from tracer.interventions.edits import recording, visiting
+from tracer.interventions.replacements import MODES, Head, Mode, head_of, plan
 from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.watching.discovered import DiscoveredAttention, editing
 from tracer.watching.fused_modules import keep_outputs

@@ -11,8 +11,8 @@ from dashboard.loading import prompt_film, recorded_prompts, token_reading
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import head_scores
 from dashboard.shared.export.drawing import css_name
+from tracer.analysis import notebook
 from tracer.measures import MEASURES, Setting, probe_words
-from tracer.pictures import notebook
 from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.prompt_patterns import PromptPatterns

@@ -20,8 +20,8 @@ from dashboard.shared.export.snippets import PAGES, View, as_notebook, snippet
 from dashboard.shared.export.taker import ASKED, taker
 from dashboard.shared.mount import DRAWN
 from dashboard.shared.patterns import is_long
+from tracer.analysis import notebook
 from tracer.measures import Setting
-from tracer.pictures import notebook
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.taken import Block
 from tracer.store import Run

@@ -89,7 +89,7 @@ def _circuits(view: View) -> str:
         return _training(view)
     layer, head = view.head
     return "\n".join([
-        _opened(view, "from tracer.analysis.composition import composition"),
+        _opened(view, "from tracer.measures.composition import composition"),
         f"W_Q, W_K, W_V, W_O, *_ = run.{rebuilt(view.run, view.step)}.head_weights()",
         f'composition("k", W_Q, W_K, W_V, W_O)[:, :, {layer}, {head}]  # what L{layer}H{head} reads by its keys',
     ])  # fmt: skip

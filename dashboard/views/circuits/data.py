@@ -84,7 +84,7 @@ class Composition:
 
 def composition(key: Key, kinds: Sequence[Kind], progress: Progress) -> Composition:
     """Of these kinds."""
-    from tracer.analysis import composition
+    from tracer.measures import composition
 
     def compare() -> Composition:
         found, scores = weights(key)[:4], {}
@@ -111,7 +111,7 @@ class Copying:
 
 @st.cache_data(max_entries=64, show_spinner="Reading the spectra …")
 def copying(key: Key) -> Copying:
-    from tracer.analysis import composition
+    from tracer.measures import composition
 
     W_V, W_O, W_E, W_U = weights(key)[2:]
     assert W_U is not None
@@ -200,7 +200,7 @@ def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
     """
     import torch
 
-    from tracer.analysis.composition import position_pattern
+    from tracer.measures.composition import position_pattern
 
     layer, at = head
     with torch.no_grad():

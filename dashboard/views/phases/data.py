@@ -13,9 +13,10 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import ablation
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
-from tracer.analysis import change_points, training_curves, undoing
+from tracer.analysis import training_curves, undoing
 from tracer.analysis.training_curves import Curve, Head, Reads
 from tracer.analysis.undoing import Undoing
+from tracer.measures import change_points
 from tracer.store import Run, nearest_row
 
 CHEAP_BYTES = 4e8

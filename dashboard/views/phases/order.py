@@ -7,8 +7,8 @@ from html import escape
 import numpy as np
 import streamlit as st
 
-from tracer.analysis.change_points import FEWEST, PhaseChange
 from tracer.analysis.training_curves import NAMES, Curve, order
+from tracer.measures.change_points import FEWEST, PhaseChange
 
 STYLE = """<style>
 .events { list-style: none; margin: 0 !important; padding: 0 !important; font-size: .9rem;

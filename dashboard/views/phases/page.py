@@ -17,8 +17,8 @@ from dashboard.views.phases.order import draw_order, window
 from dashboard.views.phases.seeds import draw_seeds
 from dashboard.views.phases.undoing import draw_undoing
 from tracer.analysis import training_curves
-from tracer.analysis.change_points import FEWEST
 from tracer.analysis.training_curves import Curve, events
+from tracer.measures.change_points import FEWEST
 from tracer.store import Run
 
 if TYPE_CHECKING:

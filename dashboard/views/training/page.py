@@ -16,9 +16,9 @@ from dashboard.shared.mount import draw
 from dashboard.state import MOST_OVER
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
 from tracer.analysis import training_curves
-from tracer.analysis.intervals import margins
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
 from tracer.measures import MEASURES
+from tracer.measures.intervals import margins
 from tracer.pictures import curves
 from tracer.store import Run, nearest_row
 from tracer.store.choosing import differences, settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.analysis.change_points import phase_changes
+from tracer.measures.change_points import phase_changes
 from tracer.pictures import payload
 from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale, head_label
@@ -36,7 +36,7 @@ def picture(
 def midpoints(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
     """The step at which each line [line step] is halfway through its change, or NEVER.
 
-    Source: `tracer.analysis.change_points`, whose midpoint it is.
+    Source: `tracer.measures.change_points`, whose midpoint it is.
     """
     x, y = np.asarray(steps), np.asarray(values, np.float64)
     least = SEEN * float(np.nanmax(y) - np.nanmin(y)) if np.isfinite(y).any() else 0.0

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tracer.analysis.composition import composition, copying, random_composition, random_copying
+from tracer.measures.composition import composition, copying, random_composition, random_copying
 
 D_MODEL, D_HEAD = 12, 4
 
@@ -25,7 +25,7 @@ def weights(seed: int, n_layers: int = 3, n_heads: int = 2) -> tuple[Tensor, Ten
 def test_composition_is_dense_algebra(
     into: Literal["q", "k", "v"], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracer.analysis.composition.AT_ONCE", at_once)
+    monkeypatch.setattr("tracer.measures.composition.AT_ONCE", at_once)
     W_Q, W_K, W_V, W_O = weights(0)
     told: list[tuple[int, int]] = []
     found = composition(into, W_Q, W_K, W_V, W_O, lambda done, of: told.append((done, of)))

@@ -82,7 +82,7 @@ def show(
 
     tokens, strings = _encoded(prompt, getattr(what, "tokenizer", None), what.n_ctx, getattr(what, "bos", 0))
     found = look(what, _tensor(tokens, what))
-    shown = PromptPatterns.computed(found, strings, [layer.name for layer in getattr(what, "layers", [])])
+    shown = found.patterns(strings, [layer.name for layer in getattr(what, "layers", [])])
     name = type(getattr(what, "model", what)).__name__
     setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
     told = Told(name, release(), prompt=_text(prompt), explained=explained(found.measures, setting, HERE))
@@ -106,7 +106,7 @@ def _of_run(
     tokens, strings = _encoded(prompt, tokenizer, about.n_ctx, about.bos)
     found = look(model, _tensor(tokens, model))
     norms = read_norms(model, _tensor(tokens, model)) if isinstance(model, Transformer) else None
-    shown = PromptPatterns.computed(found, strings, list(about.layers))
+    shown = found.patterns(strings, list(about.layers))
     try:
         trace = run.trace
     except NotARun:
@@ -140,7 +140,7 @@ def _encoded(
     prompt: str | Sequence[int], tokenizer: Any, n_ctx: int | None, bos: int | None
 ) -> tuple[list[int], list[str]]:
     from tracer.data import PromptTooLong, encode_prompt
-    from tracer.watching.tokens import Words
+    from tracer.data.words import Words
 
     words, limit = Words(tokenizer), n_ctx or 2**31
     if isinstance(prompt, str):

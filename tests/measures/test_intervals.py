@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from tracer.analysis.intervals import margins
 from tracer.measures import SE, SEQUENCES
+from tracer.measures.intervals import margins
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tracer.analysis.change_points import FEWEST, WIDEST, phase_change, phase_changes
+from tracer.measures.change_points import FEWEST, WIDEST, phase_change, phase_changes
 
 STEPS = np.arange(0, 2000, 20)
 U = STEPS / 2000

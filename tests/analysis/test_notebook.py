@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import tracer
+from tracer.analysis.notebook import View, strongest
 from tracer.analysis.prompt_attention import look
 from tracer.measures import HEAD_MEASURES
 from tracer.pictures import payload
-from tracer.pictures.notebook import View, strongest
 from tracer.presets import preset
 from tracer.training.loop import train
 

@@ -90,7 +90,7 @@ def test_a_sequence_resampled_from_itself_is_unchanged(
     model: Transformer, tokens: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert effect(model, tokens, BOTH, "resample").delta.abs().max() > 1e-4
-    monkeypatch.setattr("tracer.ablate.replace.derangement", lambda n, seed: torch.arange(n))
+    monkeypatch.setattr("tracer.interventions.replacements.derangement", lambda n, seed: torch.arange(n))
     close(effect(model, tokens, BOTH, "resample").delta, torch.zeros(6, 15).double())
 
 

@@ -140,7 +140,7 @@ def _encoded(
     prompt: str | Sequence[int], tokenizer: Any, n_ctx: int | None, bos: int | None
 ) -> tuple[list[int], list[str]]:
     from tracer.data import PromptTooLong, encode_prompt
-    from tracer.data.words import Words
+    from tracer.data.any_tokenizer import Words
 
     words, limit = Words(tokenizer), n_ctx or 2**31
     if isinstance(prompt, str):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tracer.data.words import Words
+from tracer.data.any_tokenizer import Words
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.store.building import Build, built
 from tracer.store.files import MOST_TOKENIZER, regular

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import python_passages
-from tracer.data.words import Words
+from tracer.data.any_tokenizer import Words
 from tracer.huggingface.hub_cache import passing
 from tracer.huggingface.loading import CannotOpen, first_line, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel

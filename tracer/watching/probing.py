@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data import probes
-from tracer.data.words import Words
+from tracer.data.any_tokenizer import Words
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run

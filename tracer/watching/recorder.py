@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tracer.data.words import Words
+from tracer.data.any_tokenizer import Words
 from tracer.store import ROOT, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.tracking import say

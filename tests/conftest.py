@@ -34,8 +34,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and 
 # Modules whose signatures, shapes included, are checked at run time. Not so config, presets,
 # store and cli: people hand them wrong values, and they answer with a ValueError of their own.
 PARTS = (
-    "ablate", "analysis", "data", "heads", "huggingface", "interventions", "measures", "model", "specimens.exercises",
-    "store.trace_layout", "tracking", "training.loop", "training.optim", "training.probe_recorder", "watching",
+    "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
+    "specimens.exercises", "store.trace_layout", "tracking", "training.loop", "training.optim",
+    "training.probe_recorder", "watching",
 )  # fmt: skip
 SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
 check_signatures(SHAPE_CHECKED)

@@ -124,7 +124,10 @@ ANALYSIS = ("tracer.heads", "tracer.measures.gradients", "tracer.measures.compos
         pytest.param(("tracer.measures.change_points",), ("torch",), (), id="phases are numpy"),
         pytest.param(("tracer.pictures",), ("torch", "xarray"), ("tracer.analysis.notebook",), id="pictures are numpy"),
         pytest.param(
-            ("tracer", "dashboard"), tuple(DISK_LIBRARIES), ("tracer.store", "tracer.data"), id="only store knows files"
+            ("tracer", "dashboard"),
+            tuple(DISK_LIBRARIES),
+            ("tracer.store", "tracer.files", "tracer.data"),
+            id="only store knows files",
         ),
         pytest.param(
             ("tracer", "dashboard"), ("pickle", "cloudpickle", "dill", "joblib"), (), id="nothing is unpickled"
@@ -186,6 +189,21 @@ def test_no_circle() -> None:
     assert circle(arrows) == []
 
 
+def test_rooms_stand_one_above_the_other() -> None:
+    """Not modules alone: who reads a room needs none that is above it."""
+    arrows: dict[str, set[str]] = {}
+    for name in SOURCES:
+        below = {room(other) for other in IMPORTS[name] if other in SOURCES} - {room(name), "tracer"}
+        arrows.setdefault(room(name), set()).update(below)
+    del arrows["tracer"], arrows["tracer.__main__"]
+    assert circle(arrows) == [] and len(arrows) <= 25
+
+
+def room(name: str) -> str:
+    """tracer.hooks.flex -> tracer.hooks; the dashboard is one, above all."""
+    return "dashboard" if within(name, "dashboard") else ".".join(name.split(".")[:2])
+
+
 def parents(name: str) -> set[str]:
     """A module's packages: naming them says where a name lies, not what is needed."""
     return {name.rsplit(".", n)[0] for n in range(1, name.count(".") + 1)}
@@ -215,8 +233,8 @@ def test_only_store_touches_the_files_of_a_run() -> None:
     # shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what it downloaded
     pictures = ("tracer.pictures.sources", "tracer.analysis.notebook")
     exempt = (
-        "tracer.store", "tracer.data", "tracer.cli", *pictures, "dashboard.first_response",
-        "dashboard.jobs", "dashboard.shipped", "tracer.huggingface.hub_cache",
+        "tracer.store", "tracer.files", "tracer.data", "tracer.cli", *pictures, "dashboard.first_response",
+        "dashboard.jobs", "dashboard.shipped", "tracer.watching.hub_cache",
     )  # fmt: skip
     assert known(*exempt)
     touching = {name: disk_calls(path.read_text()) for name, path in SOURCES.items() if not within(name, *exempt)}

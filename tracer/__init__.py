@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from tracer.data import probes
     from tracer.diagnosis import diagnose
     from tracer.huggingface.loading import load_hf
-    from tracer.huggingface.opening import open_hf
     from tracer.interventions import clamps as clamp
     from tracer.model import Transformer
     from tracer.presets import PRESETS, preset
     from tracer.store import Run, list_runs, open_run
     from tracer.training.loop import fork, resume, train
     from tracer.watching.callbacks import LightningCallback, TrainerCallback
+    from tracer.watching.opening import open_hf
     from tracer.watching.watch import watch
 
 _HOME = {
@@ -49,7 +49,7 @@ _HOME = {
     "TrainConfig": "config", "Transformer": "model", "PRESETS": "presets", "preset": "presets", "Run": "store",
     "LightningCallback": "watching.callbacks", "TrainerCallback": "watching.callbacks",
     "logit_attribution": "analysis.logit_attribution", "logit_lens": "analysis.logit_attribution",
-    "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "huggingface.opening",
+    "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
     "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
     "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",

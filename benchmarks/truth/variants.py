@@ -22,8 +22,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import tracer
 from benchmarks.truth.attack import Attack
 from tracer.analysis.conventions import CONVENTIONS, conventions_of, induction_conventions
+from tracer.hooks.refusals import CannotWatch
 from tracer.presets import preset
-from tracer.watching.refusals import CannotWatch
 
 BATCH, T, HEADS, D = 3, 24, 4, 32
 SEEN = torch.ones(T, T, dtype=torch.bool).tril()

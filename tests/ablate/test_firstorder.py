@@ -8,7 +8,7 @@ import torch
 
 from tracer.ablate import MODES, LogitDifference, Loss, attribution, integrated_gradients, metric_under_ablation, sweep
 from tracer.config import InitConfig, ModelConfig
-from tracer.huggingface.export import as_huggingface
+from tracer.export.to_huggingface import as_huggingface
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.model import Transformer
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tracer.ablate import Part, Path, derangement, effect, planner
 from tracer.config import InitConfig, ModelConfig
-from tracer.huggingface.export import as_huggingface
+from tracer.export.to_huggingface import as_huggingface
 from tracer.interventions.edits import applied, recording
 from tracer.model import Transformer
 

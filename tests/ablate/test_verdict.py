@@ -20,7 +20,7 @@ from tracer.ablate.induction_tests import ablation
 from tracer.ablate.repeats import Repeats
 from tracer.config import ModelConfig
 from tracer.data import probes
-from tracer.huggingface.export import to_huggingface
+from tracer.export.to_huggingface import to_huggingface
 from tracer.huggingface.loading import load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied

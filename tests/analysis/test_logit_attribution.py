@@ -13,8 +13,8 @@ import tracer
 from tests.causal_families import CAUSAL, causal
 from tracer.analysis.logit_attribution import logit_attribution, logit_lens
 from tracer.config import InitConfig, ModelConfig
+from tracer.hooks.inputs import logits_of
 from tracer.model import Transformer
-from tracer.watching.inputs import logits_of
 
 hf: Any = transformers
 INIT = InitConfig(embed=1.0, pos=0.7, attn=0.3, mlp=0.2, unembed=0.5)

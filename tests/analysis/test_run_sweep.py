@@ -24,12 +24,12 @@ from tracer.analysis.eval_sequences import batches
 from tracer.analysis.run_sweep import sweep_run
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import probes
-from tracer.huggingface.opening import open_hf
 from tracer.presets import preset
 from tracer.store import NotARun, Run, RunInUse, open_run
 from tracer.store.layout import Lock
 from tracer.training import loop
 from tracer.training.progress import Bar
+from tracer.watching.opening import open_hf
 
 TOY = preset("induction").config
 

@@ -23,7 +23,8 @@ from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
 from tests.trainings import tiny
 from tracer.config import RecordConfig, TrainConfig
-from tracer.store import Run, files, open_run
+from tracer.files import disk as files
+from tracer.store import Run, open_run
 from tracer.store.check import check
 
 HERE = "tests.attacks.kills"
@@ -66,7 +67,7 @@ def sweep(folder: Path) -> None:
 
 
 def opened(folder: Path) -> None:
-    from tracer.huggingface.opening import open_hf
+    from tracer.watching.opening import open_hf
 
     open_hf(folder / "suite", str(folder / "run"), rows=2)
 

@@ -17,7 +17,7 @@ from typing import Any
 from tests.attacks import kills
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
-from tracer.store import files
+from tracer.files import disk as files
 
 HERE = "tests.attacks.power"
 

@@ -20,9 +20,9 @@ from dashboard.theme import sentence
 from tests.dashboard.test_specimens import narrow
 from tests.dashboard.test_training import BROKEN
 from tracer.diagnosis import RULES, diagnose
+from tracer.files.disk import Damaged
 from tracer.presets import preset
 from tracer.store import Run, open_run
-from tracer.store.files import Damaged
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]

@@ -14,10 +14,10 @@ from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_f
 import tracer
 from tracer import ablate
 from tracer.data.probes import per_token_loss
+from tracer.hooks.refusals import CannotWatch
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.protocol import HeadModel
-from tracer.watching.refusals import CannotWatch
 
 IDS = torch.randint(2, 50, (4, 9), generator=torch.Generator().manual_seed(0))
 OTHER = torch.randint(2, 50, (5, 9), generator=torch.Generator().manual_seed(1))

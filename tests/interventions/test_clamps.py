@@ -17,10 +17,10 @@ from tracer.analysis import prompt_attention
 from tracer.analysis.entropy_bound import bound
 from tracer.config import Clamp, ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.data.probes import per_token_loss
+from tracer.export.bridge import to_bridge
+from tracer.export.to_huggingface import as_huggingface
 from tracer.heads import definitions
 from tracer.heads.call import AttentionCall
-from tracer.huggingface.bridge import to_bridge
-from tracer.huggingface.export import as_huggingface
 from tracer.interventions import clamps
 from tracer.interventions.edits import applied, recording, visiting
 from tracer.model import Transformer

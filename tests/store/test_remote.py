@@ -16,9 +16,9 @@ import pytest
 
 from tests import children, trainings
 from tests.waiting import wait
+from tracer.files.disk import Damaged
 from tracer.store import NotARun, following, housekeeping, list_runs, open_run, remote
-from tracer.store.files import Damaged
-from tracer.store.tensors import load_tensors
+from tracer.store.snapshots import load_tensors
 
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests import children
 from tests.waiting import wait
+from tracer.files.disk import Damaged
 from tracer.store import RunInUse, open_run
-from tracer.store.files import Damaged
 from tracer.store.layout import Lock
 from tracer.store.sign_of_life import SILENT, SignOfLife
 

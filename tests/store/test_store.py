@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests import children
+from tracer.files import disk
+from tracer.files.disk import append_line, read_json, read_lines, write_bytes
 from tracer.store import (
     About,
     BrokenSnapshot,
@@ -19,12 +21,10 @@ from tracer.store import (
     RunInUse,
     RunWriter,
     broken_runs,
-    files,
     list_runs,
     open_run,
     resolve,
 )
-from tracer.store.files import append_line, read_json, read_lines, write_bytes
 from tracer.store.layout import Lock, is_locked, steps_in
 
 
@@ -260,7 +260,7 @@ def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
 
 
 def test_threads_that_write_the_same_file_do_not_share_a_place(tmp_path):
-    one, other = files.Batch(), files.Batch()
+    one, other = disk.Batch(), disk.Batch()
     for batch, content in ((one, b"1"), (other, b"2"), (one, b"3")):
         batch.stage(tmp_path / "note", content)
     one.commit()
@@ -270,7 +270,7 @@ def test_threads_that_write_the_same_file_do_not_share_a_place(tmp_path):
 
 
 def test_a_file_that_grows_while_it_is_opened_is_read_whole(tmp_path, monkeypatch):
-    path, regular = tmp_path / "run.json", files.regular
+    path, regular = tmp_path / "run.json", disk.regular
     write_bytes(path, b'{"step": 1}')
 
     def replaced(*arguments):
@@ -278,7 +278,7 @@ def test_a_file_that_grows_while_it_is_opened_is_read_whole(tmp_path, monkeypatc
         write_bytes(path, b'{"step": 1000000}')  # a training's next record, between the look and the reading
         return size
 
-    monkeypatch.setattr(files, "regular", replaced)
+    monkeypatch.setattr(disk, "regular", replaced)
     assert read_json(path, tmp_path) == {"step": 1_000_000}
 
 
@@ -351,7 +351,7 @@ def test_a_start_that_failed_lets_go_of_the_run(run):
     swept.release()
     assert not run.live
     (run.dir / "trace.zarr" / "zarr.json").write_text("{}")
-    with pytest.raises(files.Damaged):
+    with pytest.raises(disk.Damaged):
         RunWriter.reopen(run)
     assert not run.live
 

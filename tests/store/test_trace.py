@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from tracer.files.disk import clear_partial
 from tracer.store import Variable
-from tracer.store.files import clear_partial
 from tracer.store.trace import TraceWriter, committed, nearest_row, read_trace
 
 VARIABLES = {

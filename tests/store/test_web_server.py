@@ -20,9 +20,9 @@ import pytest
 
 from tests import trainings
 from tests.waiting import wait
+from tracer.files.disk import Damaged
 from tracer.store import NotARun, list_runs, open_run, remote
-from tracer.store.files import Damaged
-from tracer.store.tensors import load_tensors
+from tracer.store.snapshots import load_tensors
 from tracer.training.loop import resume
 
 

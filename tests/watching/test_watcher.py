@@ -12,7 +12,7 @@ from torch import nn
 
 import tracer
 from tracer.ablate import derangement
-from tracer.watching.refusals import CannotWatch
+from tracer.hooks.refusals import CannotWatch
 from tracer.watching.watcher import MEASURED, Watcher
 
 IDS = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))

@@ -24,7 +24,7 @@ from tracer.interventions.edits import visiting
 from tracer.model.protocol import HeadModel
 from tracer.store import BrokenSnapshot, Run
 from tracer.store.layout import snapshot_path
-from tracer.store.tensors import load_tensors
+from tracer.store.snapshots import load_tensors
 
 Frame = Float[np.ndarray, "layer head rows cols"]
 

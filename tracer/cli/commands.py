@@ -231,7 +231,8 @@ def sweep(
     from accelerate import PartialState
 
     from tracer.analysis.run_sweep import sweep_run
-    from tracer.store import building, open_run
+    from tracer.huggingface import building
+    from tracer.store import open_run
     from tracer.training.progress import Bar
 
     if build:
@@ -294,7 +295,7 @@ def open(
         bos: Begin every sequence with the start token. Default: when the tokenizer has one.
         json: Print, as JSON, which run was made.
     """
-    from tracer.huggingface.opening import open_hf
+    from tracer.watching.opening import open_hf
 
     def tell(done: int, of: int, step: int) -> None:
         if not json:
@@ -320,7 +321,7 @@ def export(run: str, directory: str, /, step: int | None = None, to: Literal["hu
     """
     from transformers.utils import logging
 
-    from tracer.huggingface.export import to_huggingface
+    from tracer.export.to_huggingface import to_huggingface
     from tracer.store import open_run
 
     logging.disable_progress_bar()

@@ -35,7 +35,8 @@ def view(
     read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (),
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
-    from tracer.store import PLACES, building, remote
+    from tracer.huggingface import building
+    from tracer.store import PLACES, remote
     from tracer.store.following import follow, update
 
     building.allow(*build)

@@ -1,1 +1,1 @@
-"""Models of Hugging Face: opened, wrapped, read, written, bridged."""
+"""Causal language models that others wrote: opened, and wrapped as models whose heads can be seen."""

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from tracer.data.any_tokenizer import Words
+from tracer.files.disk import MOST_TOKENIZER, BrokenSnapshot, regular
+from tracer.files.sealed import shapes, weight_files
+from tracer.hooks.inputs import context, logits_of
+from tracer.huggingface.building import Build, built
 from tracer.huggingface.wrapped import WrappedModel
-from tracer.store.building import Build, built
-from tracer.store.files import MOST_TOKENIZER, regular
-from tracer.store.layout import BrokenSnapshot
-from tracer.store.tensors import shapes, weight_files
-from tracer.watching.inputs import context, logits_of
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_LAYERS = 1000

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tracer.hooks.sites import Layer
 from tracer.huggingface.architectures import Architecture
 from tracer.huggingface.weights import residual_times
 from tracer.interventions.edits import Active, active
-from tracer.watching.sites import Layer
 
 TAPS = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")
 GIVEN = {"attn.hook_rot_cos": ("position_embeddings", 0), "attn.hook_rot_sin": ("position_embeddings", 1),

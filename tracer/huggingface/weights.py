@@ -18,10 +18,10 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from tracer.hooks.sites import Layer
 from tracer.huggingface.architectures import Architecture, architecture_of
 from tracer.model.protocol import HeadWeights
 from tracer.model.stream import AttentionWeights, Into, Latent, Norm, Unembedding
-from tracer.watching.sites import Layer
 
 
 def refuse_offloaded(model: nn.Module) -> None:

@@ -10,6 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.inputs import logits_of
+from tracer.hooks.interceptor import AttentionInterceptor
+from tracer.hooks.refusals import UNSEEN, CannotWatch, nothing_seen, refuse
+from tracer.hooks.sites import Layer, Sites, bare
 from tracer.huggingface.architectures import architecture_of
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
@@ -17,11 +22,6 @@ from tracer.huggingface.weights import head_weights, refuse_offloaded, unembeddi
 from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
 from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary, device_of
 from tracer.model.stream import ResidualStream
-from tracer.watching.discovered import DiscoveredAttention
-from tracer.watching.inputs import logits_of
-from tracer.watching.interceptor import AttentionInterceptor
-from tracer.watching.refusals import UNSEEN, CannotWatch, nothing_seen, refuse
-from tracer.watching.sites import Layer, Sites, bare
 
 TAPS = ("q", "k", "v", "z", "pattern")
 

@@ -4,7 +4,7 @@
 2. `applied(edits)`, `recording(names)` and `visiting(visitor)` put values into a `ContextVar` for the length of a
    `with` block.
 3. What holds for a model whenever it runs (`tracer.model.tap.Tap.clamps`) is its own: it comes first, in every thread.
-4. Every `Tap` of a model, and every attention of a model that others wrote (`tracer.watching.interceptor`), asks
+4. Every `Tap` of a model, and every attention of a model that others wrote (`tracer.hooks.interceptor`), asks
    that variable. Another thread, or another asyncio task, sees its own.
 
 A hook registered on a module is global state instead: two threads on one model, one of them ablating, corrupt each

@@ -1,11 +1,11 @@
 """The run directory is the contract; this package is the only one that knows its files."""
 
+from tracer.files.disk import BrokenSnapshot
 from tracer.store.about import About
 from tracer.store.effects import EffectsWriter
 from tracer.store.layout import (
     FOREIGN_FORMAT,
     FORMAT,
-    BrokenSnapshot,
     NewerFormat,
     NotARun,
     NothingRecorded,

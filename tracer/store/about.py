@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tracer.config import TrainConfig
+from tracer.huggingface import building
 from tracer.huggingface.architectures import ARCHITECTURES
 from tracer.measures import Setting, period, probe_words
 from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
-from tracer.store import building
 
 Kind = Literal["trained", "watched", "opened"]
 """Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`: a fact

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tracer.store.files import MOST_LINES, checksum, read_bytes, read_json
+from tracer.files.disk import MOST_LINES, checksum, read_bytes, read_json
+from tracer.files.sealed import shapes, verify
 from tracer.store.layout import NotARun, resume_path, snapshot_path, steps_in
 from tracer.store.meta import own_digest
+from tracer.store.remote import bring
 from tracer.store.run import Run
-from tracer.store.tensors import shapes, verify
 from tracer.store.trace import read_trace
 from tracer.store.writer import CLOSED
 
@@ -108,7 +109,8 @@ def _weights(run: Run) -> Iterator[tuple[str, Any]]:
     for folder, path_of in (("snapshots", snapshot_path), ("resume", resume_path)):
         for step in steps_in(run.dir / folder):
             path = path_of(run.dir, step)
-            yield str(path.relative_to(run.dir)), lambda path=path: shapes(path, run.dir) and verify(path, run.dir)
+            name = str(path.relative_to(run.dir))
+            yield name, lambda path=path: shapes(bring(path), run.dir) and verify(path, run.dir)
     others = [run.dir / "probe.safetensors", *sorted((run.dir / "surveys").glob("[!.]*"))]
     for path in filter(Path.exists, others):
         yield str(path.relative_to(run.dir)), lambda path=path: verify(path, run.dir)

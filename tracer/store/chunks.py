@@ -22,7 +22,7 @@ from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore
 
-from tracer.store.files import Batch, Damaged, read_bytes, read_json
+from tracer.files.disk import Batch, Damaged, read_bytes, read_json
 from tracer.store.sign_of_life import trains_elsewhere
 
 MOST_METADATA = 16 << 20

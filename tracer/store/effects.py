@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import clear_partial
+from tracer.files.disk import clear_partial
 from tracer.store.layout import Lock
 from tracer.store.trace import TraceWriter, Variable, read_trace
 

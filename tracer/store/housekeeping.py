@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tracer.store.files import read_bytes, write_bytes
+from tracer.files.disk import read_bytes, write_bytes
 from tracer.store.layout import Lock
 from tracer.store.meta import read_meta
 from tracer.store.run import ROOT, Run

@@ -21,7 +21,6 @@ import re
 import time
 from pathlib import Path
 
-from tracer.store.files import Damaged
 from tracer.store.remote import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
@@ -45,10 +44,6 @@ class NothingRecorded(NotARun):
 
 class NewerFormat(ValueError):
     """The run was written by a later version of manyeyes."""
-
-
-class BrokenSnapshot(Damaged):
-    """A snapshot's file is missing, cut off or of another model."""
 
 
 class RunInUse(ValueError):

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tracer.store.files import MOST_JSON, Damaged, checksum, read_bytes, write_bytes
+from tracer.files.disk import MOST_JSON, Damaged, checksum, read_bytes, write_bytes
 from tracer.store.layout import FOREIGN_FORMAT, NewerFormat, NotARun
 
 SETTLED = 100_000_000

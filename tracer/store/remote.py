@@ -22,7 +22,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from tracer.store.files import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, alone, read_json, write_bytes
+from tracer.files.disk import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, alone, read_json, write_bytes
 
 SCHEMES = {
     "s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko",

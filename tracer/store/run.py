@@ -10,30 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.config import ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
+from tracer.files.disk import MOST_TOKENIZER, BrokenSnapshot, checksum, read_bytes, read_lines
+from tracer.files.sealed import shapes
+from tracer.huggingface import building
 from tracer.measures.abilities import Asked
-from tracer.store import about, building, remote
+from tracer.store import about, remote
 from tracer.store.effects import read_effects
-from tracer.store.files import MOST_TOKENIZER, checksum, read_bytes, read_lines
-from tracer.store.layout import (
-    FORMAT,
-    BrokenSnapshot,
-    NotARun,
-    NothingRecorded,
-    is_locked,
-    resume_path,
-    snapshot_path,
-    steps_in,
-)
+from tracer.store.layout import FORMAT, NotARun, NothingRecorded, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import read_meta
-from tracer.store.tensors import broken, load_tensors, shapes
+from tracer.store.snapshots import broken, load_tensors
 from tracer.store.trace import is_laid_out, nearest_row, read_trace
 
 if TYPE_CHECKING:
     import xarray as xr
     from tokenizers import Tokenizer
 
+    from tracer.huggingface.building import Build
     from tracer.model.protocol import HeadModel
-    from tracer.store.building import Build
 
 PLACES = tuple(remote.split(os.environ.get("MANYEYES_RUNS", ""))) or ("checkpoints",)
 """Where runs are looked for: checkpoints/, or the folders and URLs of MANYEYES_RUNS, with ":" between them."""
@@ -254,7 +247,7 @@ class Run:
         from tracer.model import Transformer
 
         try:
-            kept = shapes(path, self.dir)
+            kept = shapes(remote.bring(path), self.dir)
         except (OSError, ValueError) as error:
             raise broken(path, error) from error
         with torch.device("meta"):

@@ -8,8 +8,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from tracer.store.files import regular, write_bytes
-from tracer.store.tensors import sealed, verify
+from tracer.files.disk import regular, write_bytes
+from tracer.files.sealed import sealed, verify
 
 MOST_BYTES = 4 << 30
 """Of one survey: 1 MB a head allows for 4,096 heads."""

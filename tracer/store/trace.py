@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import Damaged, beside, flush, read_json
+from tracer.files.disk import Damaged, beside, flush, read_json
 from tracer.store.layout import UNCOMMITTED
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tracer.files.disk import MOST_LINES, append_line, checksum, clear_partial, flush, read_bytes, write_bytes
+from tracer.files.sealed import pack
 from tracer.store.background import Background
-from tracer.store.files import MOST_LINES, append_line, checksum, clear_partial, flush, read_bytes, write_bytes
 from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import read_meta, write_meta
 from tracer.store.run import Run
-from tracer.store.tensors import pack
 from tracer.store.trace import TraceWriter, Variable, rows_in
 
 if TYPE_CHECKING:

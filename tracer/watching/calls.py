@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
-from tracer.watching.sites import Hook, bare
+from tracer.hooks.sites import Hook, bare
 
 
 class Calls:

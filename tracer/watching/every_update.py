@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tracer.hooks.inputs import loss_of
 from tracer.store import RunWriter
-from tracer.watching.inputs import loss_of
 from tracer.watching.pace import Pace
 
 MOST_WAITING, SECONDS = 256, 2.0

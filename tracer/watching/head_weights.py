@@ -19,11 +19,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.heads.call import AttentionCall
+from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.inputs import Inputs
+from tracer.hooks.sites import Key, Sites, plain
 from tracer.interventions.edits import visiting
 from tracer.measures.gradients import MATRICES
-from tracer.watching.discovered import DiscoveredAttention
-from tracer.watching.inputs import Inputs
-from tracer.watching.sites import Key, Sites, plain
 from tracer.watching.training_passes import Seen
 
 SAME = 0.999

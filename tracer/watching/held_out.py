@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from tracer.data import probes
-from tracer.watching.inputs import Inputs, logits_of, loss_of
-from tracer.watching.refusals import CannotWatch
+from tracer.hooks.inputs import Inputs, logits_of, loss_of
+from tracer.hooks.refusals import CannotWatch
 
 BATCHES = 8
 """Read of a loader, once, so that every record is about the same ones."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import nn
 
+from tracer.hooks.inputs import Inputs, batch_axis_first
 from tracer.store import open_run
-from tracer.watching.inputs import Inputs, batch_axis_first
 from tracer.watching.ranks import Ranks, data_parallel
 
 

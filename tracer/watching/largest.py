@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tracer.watching.discovered import DiscoveredAttention
+from tracer.hooks.discovered import DiscoveredAttention
 from tracer.watching.pace import Pace
 from tracer.watching.ranks import Ranks, side_by_side
 from tracer.watching.training_passes import TrainingPasses, unseen_because

@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
+from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.inputs import Inputs, context, logits_of
+from tracer.hooks.refusals import CannotWatch
+from tracer.hooks.sites import Layer, plain
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout
 from tracer.watching import head_weights, stream
-from tracer.watching.discovered import DiscoveredAttention
 from tracer.watching.held_out import HeldOut
-from tracer.watching.inputs import Inputs, context, logits_of
 from tracer.watching.ranks import Ranks, sharded, split_over
-from tracer.watching.refusals import CannotWatch
-from tracer.watching.sites import Layer, plain
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
 PROBE_ROWS = 8

@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
+from tracer.hooks.refusals import CannotWatch
 from tracer.tracking.tracking import say
 from tracer.watching.pipelines import in_stage
-from tracer.watching.refusals import CannotWatch
 
 PATIENCE, SOON = timedelta(seconds=60), timedelta(seconds=5)
 """How long a process waits for the others to say that they are there, and after what it says that it does."""

@@ -30,6 +30,9 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
+from tracer.hooks.inputs import Inputs
+from tracer.hooks.refusals import CannotWatch
+from tracer.hooks.sites import bare
 from tracer.store import ROOT, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.tracking import say
@@ -38,15 +41,12 @@ from tracer.watching.alerts import OnFinding
 from tracer.watching.calls import Calls
 from tracer.watching.every_update import EveryUpdate, write
 from tracer.watching.held_out import HeldOut
-from tracer.watching.inputs import Inputs
 from tracer.watching.kept import kept
 from tracer.watching.largest import LargestLogits, Looks
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
-from tracer.watching.refusals import CannotWatch
-from tracer.watching.sites import bare
 from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnRecord, Telling
 from tracer.watching.updates import Update, moved_by, unknown

@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tracer.store import RunWriter, building
+from tracer.hooks.sites import plain
+from tracer.huggingface import building
+from tracer.store import RunWriter
 from tracer.store.layout import steps_in
-from tracer.watching.sites import plain
 
 
 class Snapshots:

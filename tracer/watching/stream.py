@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tracer.watching.sites import Layer, plain
+from tracer.hooks.sites import Layer, plain
 
 
 def blocks(model: nn.Module, layers: Sequence[Layer]) -> list[nn.Module]:

@@ -21,11 +21,11 @@ from torch._dynamo.eval_frame import OptimizedModule, cached_backends
 
 from tracer.heads.blocks import LN2
 from tracer.heads.call import AttentionCall
+from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.interceptor import AttentionInterceptor
+from tracer.hooks.sites import Key, Place, Sites
 from tracer.interventions.edits import visiting
-from tracer.watching.discovered import DiscoveredAttention
-from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.padding import real_rows
-from tracer.watching.sites import Key, Place, Sites
 
 
 class TrainingPasses:

@@ -46,7 +46,7 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
     first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models, and of
     those that `build` names how to build: `module:function`, without arguments, so that pages can run them later on
-    other prompts. Only the name is written; see `tracer.store.building` for who may run it. `held_out`:
+    other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it. `held_out`:
     a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a mapping of them),
     or a loader of such batches, of which the first 8 are kept: every record then has the loss on it (`val_loss`). A
     list of tensors is one batch where the model is called with such ones in training, else a loader of token ids.

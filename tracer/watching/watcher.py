@@ -18,15 +18,15 @@ from tracer.heads import head_means
 from tracer.heads.averages import head_errors
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
+from tracer.hooks.discovered import DiscoveredAttention, editing
+from tracer.hooks.fused_modules import keep_outputs
+from tracer.hooks.interceptor import AttentionInterceptor
+from tracer.hooks.refusals import CannotWatch, refuse
+from tracer.hooks.sites import Layer, Sites, bare
 from tracer.interventions.edits import recording, visiting
 from tracer.interventions.replacements import MODES, Head, Mode, head_of, plan
 from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
-from tracer.watching.discovered import DiscoveredAttention, editing
-from tracer.watching.fused_modules import keep_outputs
-from tracer.watching.interceptor import AttentionInterceptor
 from tracer.watching.padding import hidden, real_rows, without_padding
-from tracer.watching.refusals import CannotWatch, refuse
-from tracer.watching.sites import Layer, Sites, bare
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tracer.config import ModelConfig
 from tracer.data.tokenizer import BOS, BOS_ID
-from tracer.huggingface.families import family_of
-from tracer.huggingface.folding import fold, heads_fit, is_post_norm, lacks_final_norm, lay
+from tracer.export.families import family_of
+from tracer.export.folding import fold, heads_fit, is_post_norm, lacks_final_norm, lay
 from tracer.model import Transformer
 from tracer.store import Run
 

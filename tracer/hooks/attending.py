@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall, values
+from tracer.hooks.causality import is_causal
+from tracer.hooks.checks import check
+from tracer.hooks.discovered import DiscoveredAttention, edits_of
+from tracer.hooks.kernels import MultiHead
+from tracer.hooks.query_blocks import OpenParts, Parts, first_part, joined
+from tracer.hooks.refusals import CannotWatch
+from tracer.hooks.sites import CROSS, Key, Layer, Sites
+from tracer.hooks.taps import Taps
 from tracer.interventions.edits import Active, active
-from tracer.watching.causality import is_causal
-from tracer.watching.checks import check
-from tracer.watching.discovered import DiscoveredAttention, edits_of
-from tracer.watching.kernels import MultiHead
-from tracer.watching.query_blocks import OpenParts, Parts, first_part, joined
-from tracer.watching.refusals import CannotWatch
-from tracer.watching.sites import CROSS, Key, Layer, Sites
-from tracer.watching.taps import Taps
 
 
 class Attending:

@@ -10,7 +10,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 import tracer
-from tests.watching.by_hand import BATCH, ByHand, T, einsum_bhqk
+from tests.hooks.by_hand import BATCH, ByHand, T, einsum_bhqk
 from tracer.ablate import plan
 from tracer.interventions.edits import Edit, applied, recording
 

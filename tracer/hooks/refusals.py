@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from tracer.watching.sites import plain
+from tracer.hooks.sites import plain
 
 if TYPE_CHECKING:
-    from tracer.watching.discovered import DiscoveredAttention
+    from tracer.hooks.discovered import DiscoveredAttention
 
 UNSEEN = {
     "flash_attention_2": "a kernel of the flash-attn package",

@@ -22,14 +22,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tracer.heads.call import AttentionCall, row_block
+from tracer.hooks.attending import Attending
+from tracer.hooks.axis_order import Layout
+from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.flex import Normalisers, blocks_fit, call_of, is_flex
+from tracer.hooks.kernels import MHA, MultiHead, four_axes, heads_last, sdpa_arguments
+from tracer.hooks.sites import Sites
+from tracer.hooks.softmaxes import Softmaxes
 from tracer.interventions.edits import active
-from tracer.watching.attending import Attending
-from tracer.watching.discovered import DiscoveredAttention
-from tracer.watching.flex import Normalisers, blocks_fit, call_of, is_flex
-from tracer.watching.kernels import MHA, MultiHead, four_axes, heads_last, sdpa_arguments
-from tracer.watching.layout import Layout
-from tracer.watching.sites import Sites
-from tracer.watching.softmaxes import Softmaxes
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall
+from tracer.hooks.refusals import CannotWatch
 from tracer.interventions.edits import HEAD_AXIS, Active
-from tracer.watching.refusals import CannotWatch
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tracer
-from tracer.watching.refusals import CannotWatch
+from tracer.hooks.refusals import CannotWatch
 
 T, HEADS, D = 9, 2, 8
 X = torch.randn(2, T, HEADS * D, generator=torch.Generator().manual_seed(0))

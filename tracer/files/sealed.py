@@ -1,4 +1,4 @@
-"""Tensors of a run, as safetensors whose header holds a checksum of what they are."""
+"""Tensors as safetensors whose header holds a checksum of what they are."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.store.files import checksum, read_json, regular
-from tracer.store.layout import BrokenSnapshot, steps_in
-from tracer.store.remote import bring
+from tracer.files.disk import checksum, read_json, regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,23 +74,11 @@ def verify(path: Path, root: Path) -> bool:
     return noted is not None
 
 
-def load_tensors(path: Path) -> dict[str, Any]:
-    """Tensors of a safetensors file of a run, or an error that says which other snapshots can be read instead."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        verify(bring(path), path.parent.parent)
-        return load_file(str(path))
-    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
-        raise broken(path, error) from error
-
-
 def shapes(path: Path, root: Path | None) -> dict[str, tuple[int, ...]]:
     """Of each tensor, from the header alone; ValueError where it is none."""
     from safetensors import SafetensorError, safe_open
 
-    regular(bring(path), root, MOST_TENSORS)
+    regular(path, root, MOST_TENSORS)
     try:
         with safe_open(str(path), framework="pt") as f:
             return {name: tuple(f.get_slice(name).get_shape()) for name in f.keys()}  # noqa: SIM118 - no mapping
@@ -116,9 +102,3 @@ def weight_files(index: Path) -> list[Path]:
             f"since they can run code"
         )
     return [index.with_name(name) for name in names]
-
-
-def broken(path: Path, error: Exception) -> BrokenSnapshot:
-    others = [s for s in steps_in(path.parent) if s != int(path.stem)]
-    hint = f"other steps here: {', '.join(map(str, others[-5:]))}" if others else "there is no other beside it"
-    return BrokenSnapshot(f"{path} cannot be read ({error}): it is cut off or damaged; {hint}")

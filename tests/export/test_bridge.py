@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from tests.models import as_trained
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.tokenizer import train_bpe, words
-from tracer.huggingface.bridge import to_bridge
+from tracer.export.bridge import to_bridge
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.presets import PRESETS

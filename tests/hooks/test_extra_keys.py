@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import tracer
 from tests.causal_families import gpt_oss
-from tests.watching.by_hand import ByHand
+from tests.hooks.by_hand import ByHand
 from tracer.interventions.edits import recording
 
 BATCH, T, HEADS, D = 3, 7, 4, 16

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tracer.config import ModelConfig
 from tracer.data.tokenizer import BOS_ID
-from tracer.huggingface.folding import Stream, is_post_norm, lacks_final_norm
+from tracer.export.folding import Stream, is_post_norm, lacks_final_norm
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

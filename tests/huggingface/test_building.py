@@ -14,7 +14,7 @@ import torch
 
 import tracer
 from tests import nano
-from tracer.store import building
+from tracer.huggingface import building
 
 BUILD = "nano_here:make_model"
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall, row_block
-from tracer.watching.sites import Key
+from tracer.hooks.sites import Key
 
 
 @dataclass

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import tracer
-from tests.watching.by_hand import BATCH, ByHand, T
-from tracer.watching.refusals import CannotWatch
+from tests.hooks.by_hand import BATCH, ByHand, T
+from tracer.hooks.refusals import CannotWatch
 
 HIDDEN = torch.zeros(BATCH, 1, 1, T, dtype=torch.bool)
 HIDDEN[2, ..., 0] = True  # of the last sequence alone: one that looks at the first sees nothing of it

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from tracer.hooks.sites import Key, Layer, Place, arrange
 from tracer.interventions.edits import Edit
-from tracer.watching.sites import Key, Layer, Place, arrange
 
 
 @dataclass

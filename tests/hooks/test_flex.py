@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
 import tracer
-from tests.watching.by_hand import ByHand
+from tests.hooks.by_hand import ByHand
+from tracer.hooks.refusals import CannotWatch
 from tracer.interventions.edits import recording
-from tracer.watching.refusals import CannotWatch
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),

@@ -14,7 +14,7 @@ from tests.models import as_trained
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.prompts import encode_prompt
 from tracer.data.tokenizer import train_bpe, words
-from tracer.huggingface.export import as_huggingface, huggingface_tokenizer, to_huggingface
+from tracer.export.to_huggingface import as_huggingface, huggingface_tokenizer, to_huggingface
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.model.generate import generate

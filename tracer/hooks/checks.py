@@ -14,8 +14,8 @@ from einops import rearrange
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall
-from tracer.watching.discovered import DiscoveredAttention
-from tracer.watching.sites import Key
+from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.sites import Key
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tracer
-from tests.watching.by_hand import ByHand
+from tests.hooks.by_hand import ByHand
+from tracer.hooks.refusals import CannotWatch
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.watching.refusals import CannotWatch
 
 BATCH, T, SIZE = 3, 10, 4
 SEEN = torch.ones(T, T, dtype=torch.bool).tril()

@@ -35,6 +35,10 @@ class Damaged(ValueError):
     """A file of a run is missing, cut off, changed, too large or not the run's own; the message names it."""
 
 
+class BrokenSnapshot(Damaged):
+    """A snapshot's file is missing, cut off or of another model."""
+
+
 def regular(path: Path, root: Path | None, most: int) -> int:
     """The size of a regular file inside `root` (None: anywhere) of at most `most` bytes.
 

@@ -15,8 +15,8 @@ import transformers
 import tracer
 from tracer import ablate
 from tracer.cli import commands
-from tracer.huggingface.opening import CannotOpen
 from tracer.store import open_run
+from tracer.watching.opening import CannotOpen
 
 IDS = torch.randint(2, 50, (2, 9), generator=torch.Generator().manual_seed(0))
 CAUSAL = ("gpt2", "llama", "neox", "mistral", "qwen2", "gemma2", "bloom")

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from tracer.data import python_passages
 from tracer.data.any_tokenizer import Words
-from tracer.huggingface.hub_cache import passing
+from tracer.hooks.inputs import Inputs
 from tracer.huggingface.loading import CannotOpen, first_line, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.measures import gradients
 from tracer.store import ROOT, Run, RunWriter, open_run, resolve, unused
 from tracer.store.trace import rows_in
-from tracer.watching.inputs import Inputs
+from tracer.watching.hub_cache import passing
 from tracer.watching.probing import Probing
 
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")

@@ -9,10 +9,10 @@ from einops import rearrange
 from torch import Tensor
 
 import tracer
-from tests.watching.by_hand import BATCH, ByHand, T, einsum_bhqk
+from tests.hooks.by_hand import BATCH, ByHand, T, einsum_bhqk
 from tracer.ablate import plan
+from tracer.hooks.refusals import CannotWatch
 from tracer.interventions.edits import applied
-from tracer.watching.refusals import CannotWatch
 from tracer.watching.watcher import Watcher
 
 

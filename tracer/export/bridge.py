@@ -12,8 +12,8 @@ from torch import Tensor
 
 from tracer.config import ModelConfig
 from tracer.data.tokenizer import BOS, is_words
-from tracer.huggingface.export import clamped, huggingface_tokenizer, obstacles, refuse
-from tracer.huggingface.folding import identity_W_O, is_post_norm, lacks_final_norm
+from tracer.export.folding import identity_W_O, is_post_norm, lacks_final_norm
+from tracer.export.to_huggingface import clamped, huggingface_tokenizer, obstacles, refuse
 from tracer.model import Transformer
 
 if TYPE_CHECKING:

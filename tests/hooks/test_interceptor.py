@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import tracer
-from tests.watching.by_hand import BATCH, T
+from tests.hooks.by_hand import BATCH, T
 from tracer.watching.watcher import Watcher
 
 IDS = torch.randint(2, 50, (BATCH, T), generator=torch.Generator().manual_seed(0))

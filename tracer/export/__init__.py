@@ -1,0 +1,1 @@
+"""Our models as those of other libraries: the same logits."""

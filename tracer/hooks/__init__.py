@@ -1,0 +1,1 @@
+"""Seeing and editing every attention of a PyTorch model that nobody prepared."""

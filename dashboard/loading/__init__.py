@@ -17,7 +17,7 @@ import streamlit as st
 
 from dashboard.access import read_only
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
-from dashboard.shared.rows import merge
+from dashboard.loading.rows import merge
 from tracer.measures.intervals import margins
 from tracer.pictures import curves, step_heatmap
 from tracer.pictures.scales import head_label

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard.loading import ablation
+from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
 from dashboard.loading.prompt_attention import Head
-from dashboard.shared import head_scores
 from tracer.analysis.similarity import distances, total_variation
 from tracer.pictures.prompt_patterns import PromptPatterns
 

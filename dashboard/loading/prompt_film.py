@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard.loading import recorded_prompts
-from dashboard.shared import head_scores
+from dashboard.loading import head_scores, recorded_prompts
 from tracer.pictures import scrubber
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run, nearest_row, open_run

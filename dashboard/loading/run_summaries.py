@@ -10,8 +10,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
+from dashboard.loading import head_scores
 from dashboard.loading.kept import AS_RECORDED
-from dashboard.shared import head_scores
 from tracer.store import NothingRecorded, Run
 from tracer.store.about import Kind
 from tracer.store.choosing import settings

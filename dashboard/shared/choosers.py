@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import jobs, loading, navigation, state, theme
-from dashboard.shared import head_scores
+from dashboard.loading import head_scores
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
 from tracer.measures import MEASURES, Measure

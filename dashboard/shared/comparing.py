@@ -12,9 +12,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.loading import comparison, prompt_attention, prompt_tokens, recorded_prompts
+from dashboard.loading import comparison, head_scores, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_attention import WHOLE, Head
-from dashboard.shared import choosers, head_scores, patterns, prompts
+from dashboard.shared import choosers, patterns, prompts
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from tracer.pictures import headmap, versus

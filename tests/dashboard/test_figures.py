@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dashboard import theme
-from dashboard.shared import rows
+from dashboard.loading import rows
 from dashboard.shared.figures import places, plain, scatter
 from dashboard.views.ablate import figures as of_ablate
 from dashboard.views.circuits import figures as of_circuits

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 
-from dashboard.shared.rows import short_names
+from dashboard.loading.rows import short_names
 from dashboard.views.gradients.health import Optimiser, answer, verdict
 from tracer.measures import UPDATE_BANDS
 

@@ -16,8 +16,7 @@ import zarr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
-from dashboard.loading import prompt_tokens, recorded_prompts
-from dashboard.shared import head_scores
+from dashboard.loading import head_scores, prompt_tokens, recorded_prompts
 from tests.dashboard.words import captions, shown, was_drawn
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.interventions.edits import recording

@@ -15,10 +15,9 @@ from streamlit.testing.v1 import AppTest
 from torch import nn
 
 import tracer
-from dashboard.loading import ablation
+from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
 from dashboard.loading.run_summaries import summary
-from dashboard.shared import head_scores
 from tests.dashboard.words import written
 from tracer import ablate
 from tracer.pictures.payload import MISSING

@@ -15,8 +15,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import loading
-from dashboard.loading import prompt_attention, recorded_prompts
-from dashboard.shared import head_scores
+from dashboard.loading import head_scores, prompt_attention, recorded_prompts
 from dashboard.shared.export import data as taking
 from dashboard.shared.export.snippets import as_notebook
 from dashboard.shared.mount import DRAWN

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dashboard.loading import prompt_film, recorded_prompts, token_reading
+from dashboard.loading import head_scores, prompt_film, recorded_prompts, token_reading
 from dashboard.loading.prompt_attention import Head
-from dashboard.shared import head_scores
 from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
 from tracer.measures import MEASURES, Setting, probe_words

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dashboard.shared import head_scores
+from dashboard.loading import head_scores
 from dashboard.state import Selection
 from tracer.analysis import training_curves
 from tracer.store import Run

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from dashboard import loading, state, theme
-from dashboard.loading import ablation, prompt_attention, prompt_tokens
+from dashboard.loading import ablation, head_scores, prompt_attention, prompt_tokens
 from dashboard.loading.ablation import Cost, Setup
 from dashboard.loading.run_summaries import summary
-from dashboard.shared import choosers, head_scores
+from dashboard.shared import choosers
 from tracer.analysis import head_sets
 from tracer.analysis.when_causal import LEAST_EFFECT, LEAST_SCORE, Rise, rise
 from tracer.measures import MEASURES

@@ -8,9 +8,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation, prompt_tokens
+from dashboard.loading import ablation, head_scores, prompt_tokens
 from dashboard.loading.ablation import Setup
-from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared import choosers, prompts
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.ablate import figures

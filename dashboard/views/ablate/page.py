@@ -8,9 +8,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation
+from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
-from dashboard.shared import choosers, head_scores, prompts
+from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import choose_other
 from dashboard.shared.mount import draw
 from dashboard.views.ablate.answer import draw_costs, draw_replacements

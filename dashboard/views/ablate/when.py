@@ -8,9 +8,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation
+from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
-from dashboard.shared import choosers, head_scores
+from dashboard.shared import choosers
 from dashboard.shared.figures import scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot

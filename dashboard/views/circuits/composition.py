@@ -9,8 +9,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation
-from dashboard.shared import head_scores
+from dashboard.loading import ablation, head_scores
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import about, figures

@@ -10,8 +10,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import navigation, state, theme
-from dashboard.loading import ablation
-from dashboard.shared import choosers, head_scores, prompts
+from dashboard.loading import ablation, head_scores
+from dashboard.shared import choosers, prompts
 from dashboard.shared.figures import scatter
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping

@@ -9,8 +9,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading import ablation
-from dashboard.shared import choosers, head_scores, prompts
+from dashboard.loading import ablation, head_scores
+from dashboard.shared import choosers, prompts
 from dashboard.shared.asking import asked
 from dashboard.shared.plots import table
 from dashboard.views.find import data as finding

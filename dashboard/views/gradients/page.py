@@ -8,7 +8,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.shared import choosers, head_scores, rows
+from dashboard.loading import head_scores, rows
+from dashboard.shared import choosers
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
 from dashboard.views.gradients.health import Optimiser, answer, draw_bands, verdict

@@ -8,8 +8,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.loading import head_scores
 from dashboard.loading.prompt_attention import Head
-from dashboard.shared import head_scores
 from dashboard.shared.mount import draw
 from tracer.diagnosis.attention import STOPPED, pull
 from tracer.pictures import curves

@@ -8,8 +8,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import theme
+from dashboard.loading import head_scores
 from dashboard.loading.prompt_attention import Head
-from dashboard.shared import head_scores, plots, prompts
+from dashboard.shared import plots, prompts
 from dashboard.views.heads import data
 from tracer.store import Run
 

@@ -8,8 +8,9 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
+from dashboard.loading import head_scores
 from dashboard.loading.prompt_attention import Head
-from dashboard.shared import choosers, head_scores
+from dashboard.shared import choosers
 from tracer.analysis import head_query
 from tracer.analysis.head_query import Found
 from tracer.measures import MEASURES

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, state
-from dashboard.loading import prompt_attention, recorded_prompts
+from dashboard.loading import head_scores, prompt_attention, recorded_prompts
 from dashboard.loading.prompt_attention import Head
-from dashboard.shared import choosers, head_scores, patterns, prompts
+from dashboard.shared import choosers, patterns, prompts
 from dashboard.shared.comparing import choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history

@@ -8,7 +8,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.shared import choosers, head_scores
+from dashboard.loading import head_scores
+from dashboard.shared import choosers
 from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.mount import draw
 from dashboard.views.phases import data

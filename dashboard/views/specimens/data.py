@@ -12,9 +12,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, shipped
-from dashboard.loading import prompt_attention, recorded_prompts
+from dashboard.loading import head_scores, prompt_attention, recorded_prompts, rows
 from dashboard.loading.kept import AS_RECORDED
-from dashboard.shared import head_scores, rows
 from tracer.config import TrainConfig
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting as ChanceSetting

@@ -10,8 +10,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
+from dashboard.loading import head_scores
 from dashboard.loading.run_summaries import recent_ms
-from dashboard.shared import head_scores
 from dashboard.shared.run_bar import tokens_per_second
 from tracer.analysis import training_curves
 from tracer.analysis.head_sets import THRESHOLD

@@ -9,7 +9,8 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading, state, theme
-from dashboard.shared import choosers, head_scores, rows
+from dashboard.loading import head_scores, rows
+from dashboard.shared import choosers
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.history import choose_view, draw_measure
 from dashboard.shared.mount import draw

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tracer.analysis.eval_sequences import Batches
 
 Head = tuple[int, int]
+WORDS = {"repeat": "repeated tokens", "text": "text"}
+"""What is measured on, in a sentence."""
 SMALL = 20_000_000
 """Parameters of a model that reads dozens of sequences in a moment: the border of `tracer.analysis.eval_sequences`."""
 
@@ -78,7 +80,7 @@ def batches(run: Run) -> Batches:
 
 def repeats(run: Run) -> bool:
     """Can tokens of this model repeat so that something foretells them?"""
-    return batches(run).main.name == "repeat"
+    return batches(run).main().name == "repeat"
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -87,7 +89,7 @@ def costs(setup: Setup) -> dict[str, Cost]:
     from tracer.ablate import Effect
 
     before = _clean(setup.opened, setup.step)
-    sequences = batches(setup.opened).sequences()
+    sequences = batches(setup.opened).sequences(setup.mode)
     after = _ablated(setup, {name: tokens for name, tokens, _ in sequences}, setup.mode)
 
     def cost(name: str, where: slice) -> Cost:
@@ -127,16 +129,18 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def by_replacement(setup: Setup) -> dict[str, Estimate]:
-    """The change in the main loss, by what is put in place of the heads."""
+    """The change in the main loss, by what is put in place of the heads: all that this loss can be measured with."""
     from tracer.ablate import MODES, Effect
 
-    name, tokens, where = batches(setup.opened).main
+    found = batches(setup.opened)
+    name, tokens, where = found.main(setup.mode)
     before = _clean(setup.opened, setup.step)[name]
 
     def change(mode: str) -> Estimate:
         return Effect(before, _ablated(setup, {name: tokens}, mode)[name]).over(where)
 
-    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in MODES}
+    modes = [mode for mode in MODES if mode in found.modes and found.main(mode).name == name]
+    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in modes}
 
 
 @st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
@@ -146,7 +150,7 @@ def null(setup: Setup, n: int) -> Null:
     from tracer.ablate import null as compute
 
     found = batches(setup.opened)
-    name, tokens, where = found.main
+    name, tokens, where = found.main(setup.mode)
     return compute(
         setup.model, tokens, setup.off, setup.mode, n=n, metric=Loss(where),
         reference=found.reference(name, setup.mode), frozen=setup.frozen,
@@ -261,7 +265,7 @@ def sweep(run: Run, step: int, mode: str, frozen: bool) -> dict[str, Swept]:
         effect, low, high, p_holm = (table[name].values for name in ("effect", "low", "high", "p_holm"))
         return Swept(effect, low, high, p_holm < 0.05)
 
-    return {name: swept(name, tokens, where) for name, tokens, where in found.sequences()}
+    return {name: swept(name, tokens, where) for name, tokens, where in found.sequences(mode)}
 
 
 def change_scale(*effects: np.ndarray) -> Scale:
@@ -281,9 +285,9 @@ def effects(run: Run) -> xr.Dataset | None:
 
 
 def swept(run: Run) -> int:
-    """Snapshots that were swept in every mode."""
+    """Snapshots that were swept in every mode that this run can be."""
     found = effects(run)
-    if found is None or "effect" not in found or found.sizes["mode"] < 3:
+    if found is None or "effect" not in found or not set(batches(run).modes) <= set(found["mode"].values.tolist()):
         return 0
-    there = found["effect"].isel(probe=0).notnull().any(["layer", "head"]).all("mode")
+    there = found["effect"].notnull().any(["probe", "layer", "head"]).all("mode")
     return len(set(map(int, found["step"].values[there.values])) & set(run.steps))

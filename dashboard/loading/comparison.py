@@ -103,7 +103,7 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
 
     from tracer.ablate import Effect, estimate, losses
 
-    ours, theirs = (ablation.batches(one.opened).sequences() for one in (a, b))
+    ours, theirs = (ablation.batches(one.opened).sequences(one.mode) for one in (a, b))
     others = {name: (tokens, where) for name, tokens, where in theirs}
 
     def by_sequence(setup: Setup, name: str, tokens: torch.Tensor, where: slice) -> np.ndarray:

@@ -217,8 +217,34 @@ def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, co
     assert "The text it was trained on has changed since: measured on the text kept with the run" in written(app)
     assert "1 sequence, so no interval" in written(app)
     app = open_page("ablate", run="other", off=((0, 0),), mode="resample")
-    assert "resampling needs at least 2 sequences" in written(app) and not app.exception
-    assert other.name == "other"
+    assert "1 sequence: resample has no other to take what stands in from" in written(app) and not app.exception
+    changes = [one.value for one in app.metric if one.label == "Change"]
+    repeat = ablation.batches(other).main("resample")
+    cost = ablate.effect(other.model(), repeat.tokens, [(0, 0)], "resample").over(repeat.where)
+    assert changes == [theme.signed(cost.mean)]
+
+    assert not open_page("ablate", run="other", off=((0, 0),), mode="resample", section="heads").exception
+    found = sweep_run(other, steps=other.steps[-1:])["effect"].sel(step=other.steps[-1])
+    measured = found.notnull().all(["layer", "head"]).to_series()
+    assert set(measured[measured].index) == {*(("repeat", mode) for mode in ablate.MODES), ("text", "zero")}
+
+
+def test_one_row_of_everything_is_measured_as_far_as_it_goes(workplace: Path, small_run: Run, open_page: Open) -> None:
+    directory = workplace / "checkpoints" / "alone"
+    record = replace(small_run.config.record, repeat_rows=1, val_rows=1)
+    try:
+        run = train(replace(small_run.config, record=record, run=str(directory), steps=1), quiet=True)
+        for mode in ablate.MODES:
+            for off in ((), ((0, 0),)):
+                app = open_page("ablate", run="alone", mode=mode, off=off, section="effect" if off else "heads")
+                assert not app.exception, (mode, off)
+        assert "1 sequence to measure on, and resample takes what stands in from others" in written(app)
+        assert sweep_run(run)["mode"].values.tolist() == ["zero", "mean"]
+        with pytest.raises(ValueError, match="resample takes what stands in from others"):
+            sweep_run(run, "resample")
+        assert ablation.swept(run) == len(run.steps)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_a_missing_corpus_is_said(open_page: Open, copy_run: Callable[..., Run], small_run: Run) -> None:

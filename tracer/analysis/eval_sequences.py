@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tracer import data
 from tracer.data import probes
-from tracer.interventions.replacements import MORE
+from tracer.interventions.replacements import MODES, MORE
 from tracer.measures import MAX_PERIOD
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ class Sequences(NamedTuple):
     tokens: Tensor
     where: slice
     """The loss positions that count."""
-
-    @property
-    def words(self) -> str:
-        return "repeated tokens" if self.name == "repeat" else "text"
 
 
 @dataclass(frozen=True)
@@ -52,10 +48,11 @@ class Batches:
         """The reference batch of an ablation of `repeat` or `text`; None: the sequences themselves."""
         return self.wide.get(name) if mode == "mean" else None
 
-    def sequences(self) -> list[Sequences]:
+    def sequences(self, mode: str = "zero") -> list[Sequences]:
         """What is measured: text alone where so short a context or vocabulary repeats a single token, foretold by none.
 
-        Errors: ValueError where there is no text either.
+        Not with a `mode` that takes from other sequences what there are no others of. Errors: ValueError where nothing
+        is left.
         """
         found = []
         if self.repeat.period > 1:
@@ -67,12 +64,20 @@ class Batches:
                 "heads are switched off on tokens that repeat, for which n_ctx and d_vocab must be 7 or more, or on "
                 "text, of which this run kept none; tracer.ablate.effect takes any tokens"
             )
-        return found
+        several = [one for one in found if len(one.tokens) > 1 or (mode == "mean" and one.name in self.wide)]
+        if mode != "zero" and not several:
+            raise ValueError(f"this run has 1 sequence to measure on, and {mode} takes what stands in from others")
+        return found if mode == "zero" else several
+
+    def main(self, mode: str = "zero") -> Sequences:
+        """What an effect is of, where it is of one batch: tokens that repeat, as far as there are any."""
+        return self.sequences(mode)[0]
 
     @property
-    def main(self) -> Sequences:
-        """What an effect is of, where it is of one batch: tokens that repeat, as far as there are any."""
-        return self.sequences()[0]
+    def modes(self) -> list[str]:
+        """Those that anything can be measured with."""
+        several = any(len(one.tokens) > 1 for one in self.sequences())
+        return [mode for mode in MODES if mode == "zero" or several or (mode == "mean" and self.wide)]
 
 
 def batches(run: Run) -> Batches:

@@ -48,7 +48,9 @@ def sweep_run(
 ) -> xr.Dataset:
     """The change in mean next-token loss from switching off each head: `effect[step probe mode layer head]`, in nats.
 
-    Probe `repeat` is Probe R at its predictable positions, `text` the run's held-out text. Heads of a run that was
+    Probe `repeat` is Probe R at its predictable positions, `text` the run's held-out text, as far as there are such
+    (`Batches.sequences`); nan where a mode finds no other sequence to take from, which `modes` leaves out where it is
+    so of both. Heads of a run that was
     trained with clamps are switched off with the clamps of that step in force. Computed once: the numbers stay in the
     run as `run.effects`, which is what this returns. `progress` is given (ablations done, ablations to do): one is a
     head off on a probe with one replacement, of which resample draws several. A Ctrl-C stops after those at hand and
@@ -58,9 +60,12 @@ def sweep_run(
     from accelerate.utils import broadcast_object_list, gather_object
 
     run = run if isinstance(run, Run) else open_run(run)
-    modes, wanted = _modes(modes), _steps(run, steps)
+    asked_for, wanted = _modes(modes), _steps(run, steps)
     keep_freed_memory()  # a quarter of the time of a small model's sweep
     state, found = processes(), batches(run)
+    modes = [mode for mode in asked_for if mode in found.modes]
+    if not modes:
+        found.sequences(asked_for[0])  # says why not
     with ExitStack() as stack:
         writer = None
         if state.is_main_process:
@@ -69,7 +74,7 @@ def sweep_run(
         asked = stack.enter_context(interrupts())
         todo = _missing(writer, wanted, modes, frozen) if writer else []
         todo = broadcast_object_list([todo])[0]
-        each = {mode: len(found.sequences()) * _heads(run) * (draws if mode == "resample" else 1) for mode in modes}
+        each = {mode: len(found.sequences(mode)) * _heads(run) * (draws if mode == "resample" else 1) for mode in modes}
         tell = progress if progress is not None and state.is_main_process else lambda done, of: None
         done, of = 0, sum(each[mode] for _, missing in todo for mode in missing)
         tell(0, of)
@@ -118,15 +123,15 @@ def _effect(
     heard: Callable[[float], None],
 ) -> np.ndarray:  # fmt: skip
     """effect[probe layer head] of some layers of one snapshot, nan in the others; `heard` is told the share done."""
-    effects, probes = [], found.sequences()
-    device = device_of(model)
+    device, probes = device_of(model), found.sequences(mode)
+    effects = {one.name: np.full((model.n_layers, model.n_heads), np.nan) for one in found.sequences()}
     for i, (name, tokens, where) in enumerate(probes):
-        effects.append(sweep(
+        effects[name] = sweep(
             model, tokens.to(device), mode, layers=layers, positions=where, reference=found.reference(name, mode),
             frozen=frozen, draws=draws, seed=seed,
             progress=lambda done, of, i=i: heard((i + done / of) / len(probes)),
-        ).reindex(layer=range(model.n_layers)).values)  # fmt: skip
-    return np.stack(effects)
+        ).reindex(layer=range(model.n_layers)).values  # fmt: skip
+    return np.stack(list(effects.values()))
 
 
 def _whole(rows: Iterable[Row]) -> dict[int, np.ndarray]:

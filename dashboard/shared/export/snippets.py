@@ -125,15 +125,16 @@ def _ablate(view: View) -> str:
     if not view.runs:
         return _training(view)
     if view.selection.mode == "mean":
-        rest += ", reference=batches(run).reference(name, 'mean')"
-    given = f"run.{rebuilt(view.run, view.step)}, tokens"
+        rest += ", reference=batches(run).reference(on.name, 'mean')"
+    given = f"run.{rebuilt(view.run, view.step)}, on.tokens"
     if off:
-        done = f"effect({given}, {list(off)}, {rest}).over(where)"
+        done = f"effect({given}, {list(off)}, {rest}).over(on.where)"
     else:
-        done = f"sweep({given}, {rest}, positions=where, interval=True)"
+        done = f"sweep({given}, {rest}, positions=on.where, interval=True)"
     name = "effect" if off else "sweep"
     imports = f"from tracer.ablate import {name}", "from tracer.analysis.eval_sequences import batches"
-    return "\n".join([_opened(view, *imports), "name, tokens, where = batches(run).main", f"found = {done}", "found"])
+    on = f"on = batches(run).main({view.selection.mode!r})"
+    return "\n".join([_opened(view, *imports), on, f"found = {done}", "found"])
 
 
 PAGES: dict[str, Callable[[View], str]] = {

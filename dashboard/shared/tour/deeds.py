@@ -218,7 +218,7 @@ def _layers(below: int) -> str:
 def story(run: Run) -> Story | None:
     """None where no head of the run came to look back, that was not measured, or its model cannot be run."""
     trace = loading.trace(run)
-    if not run.steps or run.why_not("prompts"):
+    if not run.steps or run.why_not("prompts") or not ablation.repeats(run):
         return None
     if not trace.sizes["step"] or not head_scores.holds(trace, "induction"):
         return None

@@ -46,7 +46,7 @@ STYLE = """<style>
 
 
 def draw_costs(run: Run, setup: Setup) -> None:
-    """The loss with every head on and with these off, on both probes; what is left of it to guessing."""
+    """The loss with every head on and with these off, on each probe; what is left of it to guessing."""
     try:
         found = ablation.costs(setup) if setup.off else None
         before = ablation.clean(setup.opened, setup.step)
@@ -62,7 +62,9 @@ def draw_costs(run: Run, setup: Setup) -> None:
     for column, name in zip(st.columns(len(before)), before, strict=True):
         with column, st.container(border=True, height="stretch", gap="xsmall"):
             st.markdown(f"**{probe_title(name, setup)}**, loss in nats a token", help=said[name])
-            _draw_cost(before[name], found[name] if found else None)
+            _draw_cost(before[name], found.get(name) if found else None)
+            if found and name not in found:
+                st.caption(f"1 sequence: {setup.mode} has no other to take what stands in from.")
     if note:
         st.caption(theme.sentence(f"{note}: measured on the text kept with the run"))
     if found is None:
@@ -70,13 +72,13 @@ def draw_costs(run: Run, setup: Setup) -> None:
             "Every head is on. Switch one off, or take a set: the numbers change at once.", icon=":material/touch_app:"
         )
         return
-    main = ablation.batches(setup.opened).main
-    cost, guess = found[main.name], choosers.scale("repeat_loss", run).chance
+    main = ablation.batches(setup.opened).main(setup.mode).name
+    cost, guess = found[main], choosers.scale("repeat_loss", run).chance
     if guess is not None and cost.after > guess:
         without = "it" if len(setup.off) == 1 else "them"
         after, even = theme.fmt(cost.after, "loss"), theme.fmt(guess, "loss")
         st.markdown(
-            f"Without {without}, the loss on {main.words} is {after} nats, **more than a uniform guess "
+            f"Without {without}, the loss on {ablation.WORDS[main]} is {after} nats, **more than a uniform guess "
             f"({even} nats)**: the model is not undecided, it gives its probability to wrong tokens."
         )
     if len(setup.off) == 1 and abs(cost.change.mean) < 0.5:
@@ -104,10 +106,12 @@ def draw_replacements(run: Run, setup: Setup) -> None:
     """What zero, mean and resample say of the main loss, as dots with whiskers, and whether they agree."""
     from tracer.ablate import agree
 
-    cost = ablation.costs(setup)[ablation.batches(setup.opened).main.name]
+    cost = ablation.costs(setup)[ablation.batches(setup.opened).main(setup.mode).name]
     found = {setup.mode: cost.change} if ablation.is_large(run) else ablation.by_replacement(setup)
-    if len(found) == 1:
+    if ablation.is_large(run):
         said = "A forward pass of this model takes seconds: choose another replacement to measure it as well."
+    elif len(found) == 1:
+        said = "There is 1 sequence, so nothing but zero can stand in."
     elif not all(np.isfinite(e.low) for e in found.values()):
         said = "With 1 sequence there are no intervals to compare."
     elif agree(found):

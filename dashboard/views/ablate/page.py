@@ -59,7 +59,6 @@ def page() -> None:
         ablation.batches(run).sequences()
     except ValueError as error:
         choosers.refuse(theme.sentence(str(error)))
-        return
     _draw_clamps(run, step)
     selection, scores = state.read(), head_scores.head_means(trace, "induction", step)
     off = _existing(selection.off, head_scores.head_exists(trace))
@@ -68,6 +67,10 @@ def page() -> None:
         _draw_switches(run, off, scores, trace, step)
     setup = Setup.of(run, step, off, selection.mode, selection.frozen)
     with results:
+        try:
+            ablation.batches(run).sequences(setup.mode)
+        except ValueError as error:
+            choosers.refuse(theme.sentence(str(error)))
         draw_costs(run, setup)
         if off:
             draw_replacements(run, setup)
@@ -192,8 +195,9 @@ def _preset(label: str, heads: tuple[head_sets.Head, ...], what: str, otherwise:
 
 def _draw_positions(setup: Setup) -> None:
     found = ablation.batches(setup.opened)
-    cost = ablation.costs(setup)[found.main.name]
-    seen = found.repeat.second_copy.start if ablation.repeats(setup.opened) else None
+    name = found.main(setup.mode).name
+    cost = ablation.costs(setup)[name]
+    seen = found.repeat.second_copy.start if name == "repeat" else None
     positions = np.arange(1, len(cost.before_by_position) + 1)
     blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
     draw(
@@ -204,7 +208,7 @@ def _draw_positions(setup: Setup) -> None:
         key="positions",
     )  # fmt: skip
     then = "" if seen is None else f" From token {seen} on, the line, everything has been seen before."
-    st.caption(f"{theme.sentence(found.main.words)}{then}")
+    st.caption(f"{theme.sentence(ablation.WORDS[name])}{then}")
 
 
 def _draw_induction(run: Run, setup: Setup) -> None:

@@ -115,7 +115,7 @@ def draw_null(setup: Setup) -> None:
     whose = f"{many} of {there:,} other sets of {heads}" if many < there else f"The {many} other sets of {heads}"
     st.markdown(
         f"{whose} in the same layers cost {theme.interval(low, high)} nats on "
-        f"{ablation.batches(setup.opened).main.words}, "
+        f"{ablation.WORDS[ablation.batches(setup.opened).main(setup.mode).name]}, "
         f"median {theme.signed(float(np.median(found.others)))}. "
         f"Yours cost {theme.signed(found.effect)}, more than "
         f"**{less} of {many}** (p = {found.p:.2f}; with {many} sets it can't be below {found.smallest_p:.2f})."

@@ -28,8 +28,8 @@ HEIGHT = 260
 def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     """Curves over training once the run was swept; before, and while it is, the button and the progress."""
     st.caption(
-        "Each line is one head, switched off by itself at every snapshot: by how much the loss on "
-        f"{ablation.batches(run).main.words} rises. Beside it, the induction score of that head at the same step."
+        "Each line is one head, switched off by itself at every snapshot: by how much the loss rises. Beside it, the "
+        "induction score of that head at the same step."
     )
     try:
         found = draw_sweeping(run)
@@ -40,10 +40,13 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     mode = setup.mode if setup.mode in found["mode"].values else str(found["mode"].values[0])
     name = "effect_frozen" if setup.frozen and "effect_frozen" in found else "effect"
-    chosen = found[name].sel(mode=mode).isel(probe=0).dropna("step", how="all")
-    if not chosen.sizes["step"]:
+    measured = found[name].sel(mode=mode).dropna("probe", how="all").dropna("step", how="all")
+    if not measured.size:
         return
-    notes = [f"{mode.capitalize()} ablation"] if mode != setup.mode else []
+    chosen = measured.isel(probe=0)
+    notes = [f"Measured on {ablation.WORDS[str(chosen['probe'].values)]}"]
+    if mode != setup.mode:
+        notes.append(f"{mode} ablation")
     if setup.frozen and name == "effect":
         notes.append("these were measured with patterns free to change; `tracer sweep --frozen` holds them")
     if notes:

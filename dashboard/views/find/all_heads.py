@@ -85,7 +85,10 @@ def _known(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step: int) ->
     """By the name that a link carries: layer, effect, means over the corpus, then what the run recorded."""
     shape = trace.sizes["layer"], trace.sizes["head"]
     found = {"layer": Known("Layer", lambda: np.indices(shape)[0].astype(float), lambda _: Scale("Layer"))}
+    swept = ablation.effects(run)
     for name, (probe, label) in COSTS.items():
+        if swept is not None and probe not in swept["probe"].values:
+            continue
         found[name] = Known(f"{label} (nats)", lambda probe=probe: _effect(run, step, probe), ablation.change_scale)
     if survey is not None:
         for name, words in MEANS.items():
@@ -124,8 +127,6 @@ def _effect(run: Run, step: int, probe: str) -> np.ndarray:
     if found is None or "effect" not in found:
         raise ValueError("What switching off each head costs has not been measured in this run.")
     steps = found["step"].values.tolist()
-    if probe not in found["probe"].values:
-        raise ValueError(f"The sweep of this run measured no effect on {probe}.")
     if step in steps:
         effect = found["effect"].sel(step=step, probe=probe, mode=_mode(found)).values
         if np.isfinite(effect).any():

@@ -54,20 +54,14 @@ class Batches:
         Not with a `mode` that takes from other sequences what there are no others of. Errors: ValueError where nothing
         is left.
         """
-        found = []
-        if self.repeat.period > 1:
-            found.append(Sequences("repeat", self.repeat.tokens, self.repeat.predictable))
-        if self.text is not None:
-            found.append(Sequences("text", self.text, slice(None)))
-        if not found:
-            raise ValueError(
-                "heads are switched off on tokens that repeat, for which n_ctx and d_vocab must be 7 or more, or on "
-                "text, of which this run kept none; tracer.ablate.effect takes any tokens"
-            )
-        several = [one for one in found if len(one.tokens) > 1 or (mode == "mean" and one.name in self.wide)]
-        if mode != "zero" and not several:
+        if found := self._found(mode):
+            return found
+        if self._found("zero"):
             raise ValueError(f"this run has 1 sequence to measure on, and {mode} takes what stands in from others")
-        return found if mode == "zero" else several
+        raise ValueError(
+            "heads are switched off on tokens that repeat, for which n_ctx and d_vocab must be 7 or more, or on text, "
+            "of which this run kept none; tracer.ablate.effect takes any tokens"
+        )
 
     def main(self, mode: str = "zero") -> Sequences:
         """What an effect is of, where it is of one batch: tokens that repeat, as far as there are any."""
@@ -76,8 +70,16 @@ class Batches:
     @property
     def modes(self) -> list[str]:
         """Those that anything can be measured with."""
-        several = any(len(one.tokens) > 1 for one in self.sequences())
-        return [mode for mode in MODES if mode == "zero" or several or (mode == "mean" and self.wide)]
+        return [mode for mode in MODES if self._found(mode)]
+
+    def _found(self, mode: str) -> list[Sequences]:
+        found = []
+        if self.repeat.period > 1:
+            found.append(Sequences("repeat", self.repeat.tokens, self.repeat.predictable))
+        if self.text is not None:
+            found.append(Sequences("text", self.text, slice(None)))
+        wide = self.wide if mode == "mean" else {}
+        return [one for one in found if mode == "zero" or len(one.tokens) > 1 or one.name in wide]
 
 
 def batches(run: Run) -> Batches:

@@ -226,6 +226,23 @@ def test_kept_prompts_are_compared_where_no_model_runs(elsewhere: Path, open_pag
     assert "cannot be switched off here" in "".join(e.value for e in open_page("ablate", run="patches").info)
 
 
+@pytest.mark.parametrize("broken", ["", "{"])
+def test_kept_prompts_that_cannot_be_read_are_said(
+    broken: str, elsewhere: Path, open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other has no trace, or a damaged one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("patches", "other"):
+        shutil.copytree(elsewhere / "checkpoints" / "patches", tmp_path / "checkpoints" / name)
+    if broken:
+        (tmp_path / "checkpoints" / "other" / "trace.zarr" / "zarr.json").write_text(broken)
+    else:
+        shutil.rmtree(tmp_path / "checkpoints" / "other" / "trace.zarr")
+    app = open_page("heads", run="patches", compare="other")
+    assert "This comparison cannot be shown." in written(app) and "pattern" in drawn(app)
+    assert app.selectbox(key="compare_prompt").options == ["The same prompt"]
+
+
 def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, sent: Any) -> None:
     off = ((0, 1), (1, 2))
     app = open_page("ablate", run="tiny", off=off, other_step=10)

@@ -127,6 +127,11 @@ def test_what_counts_as_a_run_of_a_specimen(elsewhere: Path, facts: dict[str, An
     assert ("my-single-head-scaled" in {run.name for run in the_setting(elsewhere).values()}) == known
 
 
+def test_settings_that_differ_read_differently() -> None:
+    one, two = (Setting(16, 16, 8, lr, 64, "text", 0).text for lr in (0.1234567, 0.1234568))
+    assert one != two and "learning rate 0.1234567," in one
+
+
 def test_of_two_runs_the_newest_that_ended_counts(elsewhere: Path) -> None:
     for name, created, status in (("b", "2126-01-01T00:00:00+00:00", "finished"),
                                   ("c", "2127-01-01T00:00:00+00:00", "stopped")):  # fmt: skip

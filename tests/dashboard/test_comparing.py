@@ -24,6 +24,7 @@ from tracer.ablate import Estimate, effect, estimate
 from tracer.interventions.edits import recording
 from tracer.presets import PRESETS
 from tracer.store import Run
+from tracer.store.layout import Lock
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
@@ -241,6 +242,18 @@ def test_kept_prompts_that_cannot_be_read_are_said(
     app = open_page("heads", run="patches", compare="other")
     assert "This comparison cannot be shown." in written(app) and "pattern" in drawn(app)
     assert app.selectbox(key="compare_prompt").options == ["The same prompt"]
+
+
+def test_a_run_without_a_snapshot_yet_is_said_to_have_none(open_page: Open, copy_run: Any) -> None:
+    fresh = copy_run("fresh", status="training")
+    for path in (fresh.dir / "snapshots").iterdir():
+        path.unlink()
+    lock = Lock(fresh.dir)
+    try:
+        app = open_page("ablate", run="tiny", compare="fresh", off=((0, 0),))
+    finally:
+        lock.release()
+    assert "The heads of fresh cannot be switched off here. It has no snapshot yet." in written(app)
 
 
 def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, sent: Any) -> None:

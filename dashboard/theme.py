@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,8 @@ def sentence(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """A text of which Markdown shall read nothing but the words, such as the name of a run."""
-    return "".join(f"\\{letter}" if letter in "\\`*_~|$[]&" else letter for letter in text)
+    marked = re.sub(r"[\\`*_~|$\[\]&:]", r"\\\g<0>", text)
+    return re.sub(r"^(\d*)([-+#>.)])", r"\1\\\2", marked)  # else a heading, a list or a quotation where it begins
 
 
 def is_dark() -> bool:

@@ -12,9 +12,15 @@ import streamlit as st
 
 from tracer.store import Run
 
+
+def of_run(run: Run) -> tuple[str, str]:
+    """What keys begin with: the directory and the job, which copies of a run share."""
+    return str(run.dir.resolve()), run.job
+
+
 AS_RECORDED: dict[str | type, Callable[[Any], Any]] = {Run: lambda run: (str(run.dir.resolve()), run.stamp)}
 """`hash_funcs` of what is read of a whole run: read again when more of it is committed."""
-OF_A_STEP: dict[str | type, Callable[[Any], Any]] = {Run: lambda run: (str(run.dir.resolve()), run.job)}
+OF_A_STEP: dict[str | type, Callable[[Any], Any]] = {Run: of_run}
 """`hash_funcs` of what a step says: kept until a job goes on with the run, which may take steps back."""
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]

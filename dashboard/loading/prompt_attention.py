@@ -11,7 +11,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading.kept import OF_A_STEP
+from dashboard.loading.kept import OF_A_STEP, of_run
 from tracer.pictures.atlas import pack_thumbs
 from tracer.pictures.overview import pack as pack_overview
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
@@ -31,7 +31,7 @@ def of_text(run: Run, step: int, tokens: list[int], strings: list[str]) -> Promp
     """Every head on a prompt that the model reads now."""
     compute = _look if len(tokens) <= WHOLE else _long_look
     found = compute(run, step, tuple(tokens))
-    key = str(run.dir.resolve()), run.job, tuple(tokens)
+    key = *of_run(run), tuple(tokens)
     return found.patterns(strings, list(run.about.layers), key, step)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP, of_run
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 from tracer.store import Run
 
@@ -69,7 +69,7 @@ def of_prompt(run: Run, step: int, name: str) -> PromptPatterns:
         return pooled(window(layer, head, slice(None), slice(None)), size, pool)
 
     return PromptPatterns(
-        (str(run.dir.resolve()), run.job, name), step, strings, list(about.causal) or [True] * len(patterns), sizes,
+        (*of_run(run), name), step, strings, list(about.causal) or [True] * len(patterns), sizes,
         list(about.layers), _thumbs(run, step, name, len(strings)), window, overview,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import streamlit as st
@@ -79,7 +79,6 @@ def choose_run() -> Run:
         if isinstance(error, NotARun) and not loading.is_there(current):
             _wait_for(current)
         refuse(str(error))
-        raise AssertionError from error  # refuse stops the page
     with st.session_state["run_bar_place"]:
         draw_run_bar(run)
     return run
@@ -197,7 +196,7 @@ def _has_rows(run: Run) -> bool:
         return False
 
 
-def refuse(message: str) -> None:
+def refuse(message: str) -> NoReturn:
     """Say what is wrong and what to do, as text (never as HTML or Markdown), and stop the page."""
     with st.container(key="refused", gap="xsmall"):
         st.error("This cannot be shown.", icon=":material/block:")

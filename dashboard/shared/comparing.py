@@ -14,6 +14,7 @@ import streamlit as st
 from dashboard import loading, state, theme
 from dashboard.loading import comparison, head_scores, prompt_attention, prompt_tokens, recorded_prompts
 from dashboard.loading.prompt_attention import WHOLE, Head
+from dashboard.loading.recorded_prompts import Prompts
 from dashboard.shared import choosers, patterns, prompts
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
@@ -136,7 +137,7 @@ def _choose_prompt(run: Run, other: Run) -> None:
             **state.control("compare_prompt", chosen, lambda text: state.update(other_prompt=text.strip())),
         )  # fmt: skip
         return
-    names = ["", *recorded_prompts.prompts(other).names]
+    names = ["", *_kept(other).names]
     names += [] if chosen in names else [chosen]  # in force, and the comparison says why it cannot be shown
     st.selectbox(
         "Prompt for B", names, format_func=lambda name: name or "The same prompt",
@@ -146,7 +147,15 @@ def _choose_prompt(run: Run, other: Run) -> None:
 
 def _steps(other: Run, run: Run) -> list[int]:
     """Steps at which the other can be looked at in the way that this one is."""
-    return other.steps if prompts.can_read(run) else recorded_prompts.prompts(other).steps
+    return other.steps if prompts.can_read(run) else _kept(other).steps
+
+
+def _kept(other: Run) -> Prompts:
+    """What the other kept of its prompts; nothing where that cannot be read, and the comparison says why."""
+    try:
+        return recorded_prompts.prompts(other)
+    except ValueError:
+        return Prompts([], [], [])
 
 
 def _badge(run: Run, other: Run | None, step: int, prompt: bool) -> str:

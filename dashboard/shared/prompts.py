@@ -46,7 +46,6 @@ def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None 
         shown = selection.prompt or prompt_tokens.example(run)
     except ValueError as error:
         choosers.refuse(str(error))
-        raise AssertionError from error
     text = (place or st).text_area(
         "Prompt", height=68,
         help="Your own text. Heads that look for earlier copies show themselves when something repeats.",
@@ -67,7 +66,6 @@ def choose_text(run: Run, most: int | None = None, place: DeltaGenerator | None 
         return encoded
     except ValueError as error:
         choosers.refuse(str(error))
-        raise AssertionError from error
 
 
 def _wait_for_a_record(run: Run) -> None:

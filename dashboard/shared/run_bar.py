@@ -139,6 +139,11 @@ def tokens_per_second(run: Run, step_ms: float) -> float:
     return float("nan") if tokens is None else 1000 * tokens / step_ms
 
 
+def steps(count: int) -> str:
+    """A count of steps: 1 step, 1,200 steps."""
+    return f"{count:,} step{'s' * (count != 1)}"
+
+
 def short(count: float) -> str:
     """A count to three digits: 950, 45.4k, 23.1M."""
     if count >= 1e6:
@@ -156,7 +161,7 @@ def _line(run: Run, word: str) -> str:
     if run.why_not("training"):
         return f"{badge} {len(run.steps):,} checkpoints" if len(run.steps) > 1 else badge
     if word == "finished":
-        return f"{badge} &nbsp;{facts.step:,} steps"
+        return f"{badge} &nbsp;{steps(facts.step)}"
     words = [f"step {facts.step:,}" + ("" if facts.steps is None else f" of {facts.steps:,}")]
     if word == "training":
         words += filter(None, [pace(run, facts)])

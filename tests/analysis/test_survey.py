@@ -48,6 +48,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(replace(config, record=replace(config.record, snapshot_every=2)), quiet=True)
 
 
+def test_all_batches_share_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy in each would cost the square of their number."""
+    seen: list[np.ndarray] = []
+    together = surveying._together
+
+    def watched(found: Any, mine: Any, done: int) -> Any:
+        after = together(found, mine, done)
+        seen.extend(one["tokens"] for one in (found, mine, after))
+        return after
+
+    monkeypatch.setattr(surveying, "_together", watched)
+    monkeypatch.setattr(surveying, "AT_ONCE", 24)
+    survey(Transformer(TINY).eval(), rows(6))
+    assert len(seen) == 12 and all(np.shares_memory(one, seen[0]) for one in seen)
+
+
 @pytest.mark.parametrize("name", ["ours", "GPT-2", "Mistral", "BLOOM", "Gemma 2"])
 @pytest.mark.usefixtures("every_query")
 def test_means_and_looks_are_those_of_the_patterns(name: str) -> None:

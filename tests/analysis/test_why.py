@@ -212,6 +212,12 @@ def test_the_induction_head_of_a_trained_toy_reads_as_one(trained_toy: Path) -> 
     assert float(over.above.sum(PAIR)[-1]) > 5 * abs(float(over.above.sum(PAIR)[0]))
 
 
+def test_of_the_only_key_no_pair_is_the_reason() -> None:
+    found = read_pass(built(BASE), TOKENS)
+    said = reason(found, cell(found, 2, 1, 0, 0)).sentence
+    assert said == "Nothing speaks for or against this key: the query sees no other, or they all score the same."
+
+
 def test_over_steps_sources_are_those_of_any_step_in_their_order(tmp_path: Path) -> None:
     """Biases are 0 at first, and no source then."""
     toy = preset("induction").config

@@ -20,15 +20,14 @@ from tracer.cli import trainings
 from tracer.training import loop
 
 TRAINING = """
-import signal, time
-def stop(*_):
+import time
+from tracer.training.interrupts import interrupts
+with interrupts() as asked:
+    print("trains", flush=True)
+    end = time.monotonic() + 20
+    while not asked() and time.monotonic() < end: time.sleep(0.01)
     time.sleep(1)  # the rest of a step
-    print("saved", flush=True)
-    raise SystemExit(130)
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, stop)
-print("trains", flush=True)
-while True: signal.pause()
+    print("saved" if asked() else "trained to its end", flush=True)
 """
 SWEEP = "import sys; from tracer.cli import trainings; print(trainings._status_of([sys.executable, '-c', sys.argv[1]]))"
 
@@ -41,13 +40,14 @@ def hears_sigterm(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("tell", "number"),
-    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)],  # as a terminal tells Ctrl-C, and as a scheduler ends
+    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGINT), (os.kill, signal.SIGTERM)],
+    ids=["Ctrl-C in a terminal", "kill -INT", "a scheduler"],
 )
 def test_a_training_that_is_stopped_finishes_its_step(tell: Callable[[int, int], None], number: int) -> None:
     sweep = children.start([sys.executable, "-c", SWEEP, TRAINING], text=True, stdout=subprocess.PIPE,
                            start_new_session=True)  # fmt: skip
     assert sweep.stdout is not None and sweep.stdout.readline() == "trains\n"
-    wait(lambda: number == signal.SIGINT or hears_sigterm(sweep.pid), 60)
+    wait(lambda: hears_sigterm(sweep.pid), 60)
     tell(sweep.pid, number)
     assert sweep.stdout.read() == "saved\n130\n"  # until both have ended
 

@@ -24,6 +24,7 @@ from tracer.ablate import Estimate, effect, estimate
 from tracer.interventions.edits import recording
 from tracer.presets import PRESETS
 from tracer.store import Run
+from tracer.store.layout import Lock
 from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
@@ -224,6 +225,35 @@ def test_kept_prompts_are_compared_where_no_model_runs(elsewhere: Path, open_pag
     app.selectbox(key="compare_prompt").set_value("").run()
     assert not app.session_state["selection"].other_prompt and not app.warning
     assert "cannot be switched off here" in "".join(e.value for e in open_page("ablate", run="patches").info)
+
+
+@pytest.mark.parametrize("broken", ["", "{"])
+def test_kept_prompts_that_cannot_be_read_are_said(
+    broken: str, elsewhere: Path, open_page: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other has no trace, or a damaged one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("patches", "other"):
+        shutil.copytree(elsewhere / "checkpoints" / "patches", tmp_path / "checkpoints" / name)
+    if broken:
+        (tmp_path / "checkpoints" / "other" / "trace.zarr" / "zarr.json").write_text(broken)
+    else:
+        shutil.rmtree(tmp_path / "checkpoints" / "other" / "trace.zarr")
+    app = open_page("heads", run="patches", compare="other")
+    assert "This comparison cannot be shown." in written(app) and "pattern" in drawn(app)
+    assert app.selectbox(key="compare_prompt").options == ["The same prompt"]
+
+
+def test_a_run_without_a_snapshot_yet_is_said_to_have_none(open_page: Open, copy_run: Any) -> None:
+    fresh = copy_run("fresh", status="training")
+    for path in (fresh.dir / "snapshots").iterdir():
+        path.unlink()
+    lock = Lock(fresh.dir)
+    try:
+        app = open_page("ablate", run="tiny", compare="fresh", off=((0, 0),))
+    finally:
+        lock.release()
+    assert "The heads of fresh cannot be switched off here. It has no snapshot yet." in written(app)
 
 
 def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, sent: Any) -> None:

@@ -90,6 +90,15 @@ def test_a_chosen_head_is_read(open_page: Open, sent: Any) -> None:
     assert state.from_query(state.to_query(selection)) == selection
 
 
+def test_of_a_copy_the_step_is_its_own(open_page: Open, copy_run: Callable[..., Run], sent: Any) -> None:
+    """`tiny` is a copy of a run that went on."""
+    (copy_run("shorter").dir / "snapshots" / "000030.safetensors").unlink()
+    app = open_page("find", run="tiny")
+    app.selectbox(key="run_box").select("shorter").run()
+    assert not app.error and sent(app, "passages")[0]["passages"]
+    assert app.select_slider(key="step_box").value == 20
+
+
 @pytest.mark.parametrize("kind", list(section.KINDS))
 def test_every_kind_of_look(kind: str, open_page: Open, sent: Any) -> None:
     app = open_page("find", run="tiny", layer=0, head=1)

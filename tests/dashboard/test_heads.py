@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import state
 from dashboard.loading import head_scores, prompt_tokens, recorded_prompts
+from dashboard.views.heads import data
 from tests.dashboard.words import captions, shown, was_drawn
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.interventions.edits import recording
@@ -198,6 +199,15 @@ def test_the_induction_score_stands_beside_its_control(open_page: Open, small_ru
     for drawn, expected in zip(figure.data, lines, strict=True):
         np.testing.assert_array_equal(drawn.x, range(2, 32))
         np.testing.assert_allclose(drawn.y, expected)
+
+
+def test_one_period_is_one(open_page: Open, small_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = induction_by_period(small_run.model(30), [5])
+    monkeypatch.setattr(data, "by_period", lambda *_: found)
+    app = open_page("heads", run="tiny", layer=1, head=2)
+    app.session_state["by_period_open"] = True
+    app.run()
+    assert "on average over 1 period and most" in captions(app) and not app.exception
 
 
 def test_a_run_of_before_the_control_says_so(open_page: Open, copy_run: Callable[..., Run]) -> None:

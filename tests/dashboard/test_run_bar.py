@@ -103,6 +103,12 @@ def test_what_is_said_and_offered_of_a_run_that_stands(
     assert {"Stop", "Resume", "Fork"} & set(labels(app)) == offered
 
 
+def test_one_step_is_one(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    shutil.rmtree(copy_run("other", step=1).dir / "trace.zarr")
+    assert line(open_page("training", run="other")) == ":green-badge[✓ finished] &nbsp;1 step"
+    assert "1 step" in [caption.value for caption in open_page("runs").caption]
+
+
 def test_other_peoples_programs_are_left_alone(elsewhere: Path, open_page: Open) -> None:
     app = open_page("training", run="patches")
     assert line(app) == ":green-badge[✓ finished] &nbsp;6 steps"

@@ -97,7 +97,7 @@ def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Pa
     assert [e.proto.anchor for e in app.subheader] == list(SPECIMENS)
     text = written(app)
     for one in SPECIMENS.values():
-        assert all(words.replace("_", "\\_") in text for words in (one.changed, one.expects, one.published[1:]))
+        assert all(re.sub("[_:]", r"\\\g<0>", words) in text for words in (one.changed, one.expects, one.published[1:]))
     assert [text.count(f"**{word}") for word in ("Changed", "Expect", "Published")] == [13, 13, 13]
     assert text.count("**Published by [") == 12 and "(https://0xpemulis.net/ml8_transformers.html)" in text
 
@@ -125,6 +125,11 @@ def test_runs_are_known_by_their_preset_and_their_system(elsewhere: Path) -> Non
 def test_what_counts_as_a_run_of_a_specimen(elsewhere: Path, facts: dict[str, Any], known: bool) -> None:
     change("my-single-head-scaled", **facts)
     assert ("my-single-head-scaled" in {run.name for run in the_setting(elsewhere).values()}) == known
+
+
+def test_settings_that_differ_read_differently() -> None:
+    one, two = (Setting(16, 16, 8, lr, 64, "text", 0).text for lr in (0.1234567, 0.1234568))
+    assert one != two and "learning rate 0.1234567," in one
 
 
 def test_of_two_runs_the_newest_that_ended_counts(elsewhere: Path) -> None:

@@ -178,6 +178,15 @@ def test_a_change_has_its_sign(value: float, digits: int, text: str) -> None:
     assert theme.signed(value, digits) == text
 
 
+@pytest.mark.parametrize(
+    ("name", "marked"),
+    [("demo-0", "demo-0"), ("lr:rocket:", r"lr\:rocket\:"), ("**x** [y]", r"\*\*x\*\* \[y\]"), ("# x", r"\# x"),
+     ("1. x", r"1\. x"), ("20) x", r"20\) x"), ("- x", r"\- x"), ("+ x", r"\+ x"), ("> x", r"\> x"), ("* x", r"\* x")],
+)  # fmt: skip
+def test_a_name_is_only_words(name: str, marked: str) -> None:
+    assert theme.unmarked(name) == marked
+
+
 def test_messages_are_sentences():
     assert [theme.sentence(text) for text in ("no step yet", "K is 3.")] == ["No step yet.", "K is 3."]
 

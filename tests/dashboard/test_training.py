@@ -146,7 +146,7 @@ def test_losses_by_position_of_the_other_run_alone_are_said_to_be_its(open_page,
 
 def test_names_of_runs_are_never_markdown(open_page, copy_run):
     copy_run(name := "a *b* $x$ :red[c]")
-    plain = r"a \*b\* \$x\$ :red\[c\]"
+    plain = r"a \*b\* \$x\$ \:red\[c\]"
     app = open_page("training", run=name, compare="tiny", view="heatmap")
     assert header_says(app, f"Heatmaps are of {plain} alone.")
     shown = facts(open_page("training", run="tiny", compare=name))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from streamlit.testing.v1 import AppTest
 
 import tracer
@@ -77,6 +78,14 @@ def test_what_the_cell_moves(open_page: Open, head: tuple[int, int], readers: bo
     app = pinned(open_page, 5, 2, layer=head[0], head=head[1])
     assert len(shown(app, "why_logits")["raises"]) == 5
     assert ("Later heads that read it here" in written(app)) == readers
+
+
+def test_weights_that_are_not_finite(open_page: Open, copy_run: Callable[..., Run]) -> None:
+    path = copy_run("overflowed").dir / "snapshots" / "000030.safetensors"
+    save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(path).items()}, path)
+    app = pinned(open_page, 5, 2, run="overflowed")
+    assert "At this step the attention of L1H2 is not finite." in written(app)
+    assert "nan%" not in written(app) and "why_pairs" not in was_drawn(app)
 
 
 def test_over_training_ends_at_what_is_shown(open_page: Open, small_run: Run) -> None:

@@ -79,7 +79,8 @@ def survey(
         model = run.model(step)
         step = run.steps[-1] if step is None else step
     rows = rows_of(model, run, corpus, tokens, min(length or model.n_ctx, model.n_ctx))
-    found, words = _empty((model.n_layers, model.n_heads), rows.numpy()), _in_words(corpus)
+    nothing = partial(_empty, (model.n_layers, model.n_heads), rows.numpy().astype(np.int32))
+    found, words = nothing(), _in_words(corpus)
     if (size := sum(array.nbytes for array in found.values()) / 1e6) > budget_mb:
         raise ValueError(f"this survey takes {size:.1f} MB, budget_mb={budget_mb}: read fewer tokens, or allow more")
     name = f"{step}-{hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]}"
@@ -89,7 +90,6 @@ def survey(
     at_once = max(1, min(AT_ONCE, LOGITS // model.d_vocab) // n)
     state = processes()
     rank, world = state.process_index, state.num_processes
-    nothing = partial(_empty, (model.n_layers, model.n_heads), rows.numpy())
     mine, done = nothing(), first
     """What this process read since all put theirs together, and how many rows all of them have read."""
     try:
@@ -115,10 +115,13 @@ def survey(
 
 
 def _together(found: dict[str, np.ndarray], mine: dict[str, np.ndarray], done: int) -> dict[str, np.ndarray]:
-    """What all found and what each process read since, in every process: new arrays, so none is ever half of both."""
+    """What all found and what each process read since, in every process: new arrays, so none is ever half of both.
+
+    Only the tokens, which nobody writes to, are shared.
+    """
     from accelerate.utils import gather_object
 
-    found = {name: array.copy() for name, array in found.items()}
+    found = {name: array if name == "tokens" else array.copy() for name, array in found.items()}
     found["done"][0] = done
     for part in gather_object([mine]):
         for name in SUMS:
@@ -201,7 +204,7 @@ def _empty(shape: tuple[int, int], rows: Int[np.ndarray, "row pos"]) -> dict[str
     sums = {name: np.zeros(shape) for name in SUMS if name != "mass"}
     return {
         **sums, **kept, "mass": np.zeros((*shape, bin_of(rows.shape[1] - 1) + 1)),
-        "lot": np.full((*shape, KEPT), np.inf, np.float32), "tokens": rows.astype(np.int32),
+        "lot": np.full((*shape, KEPT), np.inf, np.float32), "tokens": rows.astype(np.int32, copy=False),
         "done": np.zeros(1, np.int64),
     }  # fmt: skip
 

@@ -36,6 +36,8 @@ class Reason:
     @property
     def sentence(self) -> str:
         """Why, in one sentence."""
+        if not self.share:
+            return "Nothing speaks for or against this key: the query sees no other, or they all score the same."
         most = f"The strongest reason {'for' if self.total > 0 else 'against'} this key"
         of = f"{_signed(self.above)} of the {_signed(self.total)} that set its score apart from the mean of other keys"
         share = f"It is {self.share:.0%} of all that speaks {'for' if self.total > 0 else 'against'} it"

@@ -76,7 +76,8 @@ def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: boo
 def _status_of(command: Sequence[str]) -> int:
     """How a process ends that is told to stop with this one, finishes its step then, and is waited for.
 
-    A terminal tells Ctrl-C to both; SIGTERM is passed on. The second of either ends it at once.
+    Ctrl-C and SIGTERM are passed on as SIGTERM: a terminal tells Ctrl-C to both, and a second one would end it at once,
+    as a second one to this process does.
     """
 
     def end(*_: Any) -> None:
@@ -84,7 +85,7 @@ def _status_of(command: Sequence[str]) -> int:
         raise KeyboardInterrupt
 
     process = subprocess.Popen(command)
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -92,4 +93,5 @@ def _status_of(command: Sequence[str]) -> int:
         return 130
     finally:
         process.kill()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -34,7 +34,8 @@ def draw_beside(run: Run, setup: Setup) -> None:
         _refuse(str(error))
         return
     if not prompts.can_read(other) or not other.steps:
-        _refuse(f"The heads of {other.name} cannot be switched off here. {other.why_not('prompts')}.")
+        why = other.why_not("prompts") or "It has no snapshot yet"
+        _refuse(f"The heads of {other.name} cannot be switched off here. {why}.")
         return
     large = ablation.is_large(run) or ablation.is_large(other)
     why = "A forward pass of this model takes seconds."

@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import norm_scales
-from dashboard.loading.kept import Progress, kept
+from dashboard.loading.kept import Progress, kept, of_run
 from dashboard.loading.norm_scales import Key
 from tracer.pictures import bipartite
 from tracer.store import Run, open_run
@@ -38,7 +38,7 @@ AT_ONCE = 2**25
 
 
 def key_of(run: Run, step: int) -> Key:
-    return str(run.dir.resolve()), run.job, step
+    return *of_run(run), step
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")

@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import prompt_tokens, recorded_prompts
-from dashboard.loading.kept import OF_A_STEP
+from dashboard.loading.kept import OF_A_STEP, of_run
 from tracer.pictures import passages
 from tracer.pictures.payload import visible
 from tracer.pictures.scales import head_label
@@ -87,12 +87,12 @@ class Found:
 
 def of_text(run: Run, step: int) -> Found:
     """A search through text that the model reads now."""
-    return Found((str(run.dir.resolve()), run.job, step, False), text(run), _search(run, step, False))
+    return Found((*of_run(run), step, False), text(run), _search(run, step, False))
 
 
 def of_kept(run: Run, step: int) -> Found:
     """A search through patterns that were kept."""
-    return Found((str(run.dir.resolve()), run.job, step, True), kept_text(run), _search(run, step, True))
+    return Found((*of_run(run), step, True), kept_text(run), _search(run, step, True))
 
 
 @st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …", hash_funcs=OF_A_STEP)

@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.loading import ablation, head_scores
+from dashboard.loading.kept import of_run
 from dashboard.shared import choosers, prompts
 from dashboard.shared.asking import asked
 from dashboard.shared.plots import table
@@ -98,7 +99,7 @@ def _draw(run: Run, measure: str, kind: str) -> None:
 def _reading(run: Run, kind: str, step: int, focus: Head) -> tuple[int, Head]:
     """The step and head whose passages stand on the page: the newest ones, then the same until somebody asks."""
     chosen = state.read()
-    asked = run.job, kind, chosen.step, chosen.focus
+    asked = of_run(run), kind, chosen.step, chosen.focus
     if st.session_state.get(READ, (None,))[0] != asked:
         st.session_state[READ] = asked, step, focus
     return st.session_state[READ][1:]

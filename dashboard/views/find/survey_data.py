@@ -14,6 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import prompt_tokens
+from dashboard.loading.kept import of_run
 from tracer.pictures import passages
 from tracer.pictures.passages import Passage
 from tracer.pictures.scales import head_label
@@ -57,7 +58,7 @@ def make(run: Run, step: int, corpus: str, tokens: int, progress: Callable[[int,
 
 
 def key_of(run: Run, step: int, found: xr.Dataset) -> Key:
-    return str(run.dir.resolve()), run.job, step, found.attrs["corpus"], found.attrs["tokens_read"]
+    return *of_run(run), step, found.attrs["corpus"], found.attrs["tokens_read"]
 
 
 @st.cache_data(max_entries=64, show_spinner="Reading the passages …")

@@ -51,8 +51,8 @@ def _draw(found: ByPeriod, head: Head) -> None:
     best = int(np.nanargmax(score))
     st.caption(
         f"Random tokens, then the same again. {label} scores {np.nanmean(score):.2f} on average over {len(score)} "
-        f"periods and most, {score[best]:.2f}, at {found.periods[best]}. An induction head scores at all of them, a "
-        "head that looks a fixed number of tokens back at one."
+        f"period{'s' * (len(score) > 1)} and most, {score[best]:.2f}, at {found.periods[best]}. An induction head "
+        "scores at all of them, a head that looks a fixed number of tokens back at one."
     )
     columns = {"period": found.periods, "score": score, "control": control, "uniform attention": found.uniform}
     listed = {name: values.tolist() for name, values in columns.items()}

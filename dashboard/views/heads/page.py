@@ -84,7 +84,6 @@ def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
         with timeline:
             choosers.choose_step(run, steps)
         choosers.refuse(str(error))
-        return
     focus = choosers.focus(trace, shown.step)
     draw_comparison(run, shown, see, focus)
     long, tall = patterns.is_long(shown), len(shown.causal) > TALL

@@ -33,7 +33,7 @@ INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) -> None:
     """The answer for the pinned cell, its sentence `near` the pattern, where one clicks; an invitation while none
     is pinned; nothing where the model cannot be run."""
-    directory, created, tokens = shown.key
+    directory, job, tokens = shown.key
     if not isinstance(tokens, tuple):  # a prompt that the run kept
         return
     label, at = theme.head_label(*head), patterns.pinned(shown)
@@ -41,15 +41,18 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
     if at is None or at[1] > at[0] or at[0] >= len(shown.strings):
         st.caption("Click a cell of the pattern to see who wrote its query and its key.")
         return
-    place = str(directory), str(created), shown.step, tokens
+    place = str(directory), str(job), shown.step, tokens
     try:
         found = why_data.answer(place, head, at)
     except ValueError as error:
         with st.container(key="exactly-why"):
             st.text(str(error))
         return
-    query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)  # as text: a token is whatever somebody typed
     share = found.score.attrs["pattern"]
+    if not np.isfinite(share):
+        st.caption(f"At this step the attention of {label} is not finite.")
+        return
+    query, key = (f"“{visible(shown.strings[i])}” ({i})" for i in at)  # as text: a token is whatever somebody typed
     with near, st.container(key="why_said"):
         st.text(f"{label} gives {share:.{theme.digits([100 * share], 0)}%} of the attention of {query} to {key}. "
                 f"{found.reason.sentence}")  # fmt: skip

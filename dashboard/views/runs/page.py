@@ -18,7 +18,7 @@ from dashboard.shared.export.page_file import draw_story_taking
 from dashboard.shared.export.snippets import listed
 from dashboard.shared.health_panel import chip
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing
+from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing, steps
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
 from dashboard.views.runs.manage import arrive, draw_deleted, draw_more, draw_note
@@ -256,11 +256,11 @@ def _draw_progress(run: Run, facts: Summary) -> None:
     if run.why_not("training"):
         n = len(run.steps)
         st.caption(
-            f"{n} checkpoints" if n > 1 else "One set of weights" if n else f"{facts.step:,} steps, weights not kept"
+            f"{n} checkpoints" if n > 1 else "One set of weights" if n else f"{steps(facts.step)}, weights not kept"
         )
         return
     if run.status == "finished":
-        st.caption(f"{facts.step:,} steps")
+        st.caption(steps(facts.step))
         return
     of = "" if facts.steps is None else f" of {facts.steps:,}"
     if run.status == "diverged":

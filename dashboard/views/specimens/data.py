@@ -46,7 +46,7 @@ class Setting:
     def text(self) -> str:
         """In words; the corpus may be a path of its author, so this is text and never Markdown."""
         return (
-            f"{self.d_model} wide, context {self.n_ctx}, batches of {self.batch:,}, learning rate {self.lr:g}, "
+            f"{self.d_model} wide, context {self.n_ctx}, batches of {self.batch:,}, learning rate {self.lr!r}, "
             f"{self.corpus}, {self.d_vocab:,} tokens, seed {self.seed}"
         )
 

@@ -203,6 +203,13 @@ suite("axes", () => {
   });
   test("an axis of whole steps has no tick between them", () =>
     assert.deepEqual(shared.stepAxis([0, 1, 2], false, 0, 1000).ticks(), [0, 1, 2]));
+  test("a narrow axis has two ticks where it has two steps", () => {
+    const ticks = (log, width, ...range) => shared.stepAxis(range, log, 0, width).ticks();
+    assert.deepEqual(ticks(false, 300, 1, 8), [2, 4, 6, 8]);
+    assert.deepEqual(ticks(true, 300, 6, 13), [6, 8, 10, 12]);
+    assert.deepEqual(ticks(true, 250, 6, 12), [6, 8, 10, 12]);
+    assert.deepEqual(shared.stepAxis([0, 9], false, 0, 300, [3.3, 4.6]).ticks(), [4]);
+  });
 
   for (const [name, from, to, only, range] of [
     ["a click", [10, 10], [12, 12], "", null],

@@ -77,7 +77,12 @@ function stepAxis(steps, log, left, width, range = null) {
       if (inside.length > 1) return inside.map((v) => 10 ** v);
       const [lo, hi] = log ? [10 ** from, 10 ** to] : [from, to];
       if (!(hi > lo)) return [Math.round(lo)];
-      return roundTicks(lo, hi, Math.min(hi - lo, Math.max(2, width / 92))).filter(Number.isInteger);
+      const whole = (want) => {
+        // of 2.5, 5, 7.5 one is left: closer ones then, at most every step
+        const ticks = roundTicks(lo, hi, want).filter(Number.isInteger);
+        return ticks.length > 1 || want >= hi - lo ? ticks : whole(Math.min(hi - lo, want * 1.5));
+      };
+      return whole(Math.min(hi - lo, Math.max(2, width / 92)));
     }
   };
 }

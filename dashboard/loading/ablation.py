@@ -13,7 +13,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
+from dashboard.loading.kept import AS_RECORDED, OF_A_STEP, of_run
 from tracer.pictures.scales import Scale
 from tracer.store import NothingRecorded, Run, open_run
 
@@ -44,7 +44,7 @@ class Setup:
 
     @classmethod
     def of(cls, run: Run, step: int, off: tuple[Head, ...], mode: str, frozen: bool) -> Setup:
-        return cls(str(run.dir.resolve()), run.job, step, off, mode, frozen)
+        return cls(*of_run(run), step, off, mode, frozen)
 
     @property
     def opened(self) -> Run:

@@ -52,7 +52,6 @@ def draw_costs(run: Run, setup: Setup) -> None:
         before = ablation.clean(setup.opened, setup.step)
     except ValueError as error:
         choosers.refuse(str(error))
-        raise AssertionError from error
     note = ablation.batches(setup.opened).note
     said = {
         "repeat": "Random tokens, said twice. The loss of the second time, where copying gives the answer.",

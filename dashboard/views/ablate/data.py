@@ -13,7 +13,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from dashboard.loading.kept import OF_A_STEP, Progress, kept
+from dashboard.loading.kept import OF_A_STEP, Progress, kept, of_run
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def circuit(run: Run, step: int, mode: str, frozen: bool, target: float, progres
         )
         return Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
 
-    return kept("circuit", (str(run.dir.resolve()), run.job, step, mode, frozen, target), search)
+    return kept("circuit", (*of_run(run), step, mode, frozen, target), search)
 
 
 @dataclass(frozen=True)

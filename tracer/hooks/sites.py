@@ -60,7 +60,7 @@ class Sites:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._here = threading.local()
-        self._handles: list[Any] = []
+        self._handles = contextlib.ExitStack()
         self.begin: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None
         """Told of each forward pass, when its outermost module starts: the model itself, or a part of it."""
 
@@ -68,17 +68,22 @@ class Sites:
         """Told when that module has ended."""
 
     def attach(self, only: Collection[str] | None = None) -> None:
-        """Hear of every module, or of those with these paths."""
+        """Hear of every module, or of those with these paths; when one of them takes no hooks, of none."""
         leave = Hook(lambda *_: self.leave())
-        for name, module in self._model.named_modules():
-            if only is not None and plain(name) not in only:
-                continue
-            self._handles += [
-                module.register_forward_pre_hook(
-                    Hook(self._enter(plain(name) or type(module).__name__)), prepend=True, with_kwargs=True
-                ),
-                module.register_forward_hook(leave, always_call=True),
-            ]
+        with contextlib.ExitStack() as handles:
+            for name, module in self._model.named_modules():
+                path = plain(name) or type(module).__name__
+                if only is not None and plain(name) not in only:
+                    continue
+                if isinstance(module, torch.jit.RecursiveScriptModule):  # traced ones take hooks
+                    raise ValueError(
+                        f"{path} is a torch.jit ScriptModule, which cannot be hooked: put the module that it was made "
+                        f"from in its place"
+                    )
+                enter = Hook(self._enter(path))
+                handles.callback(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True).remove)
+                handles.callback(module.register_forward_hook(leave, always_call=True).remove)
+            self._handles = handles.pop_all()
 
     def leave(self) -> None:
         """The innermost module has ended."""
@@ -92,8 +97,7 @@ class Sites:
         self._enter(name)(module, args, kwargs)
 
     def detach(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        self._handles.close()
 
     @property
     def _stack(self) -> list[tuple[str, Any]]:

@@ -86,9 +86,10 @@ class Watcher:
         """Eyes open: hooks that name modules, the mode, and compiled parts run as they were written."""
         if self._inside:
             raise CannotWatch("this watcher is in use already: one `with` at a time; for two threads make two watchers")
-        self._inside, self._thread = True, threading.get_ident()
+        self._thread = threading.get_ident()
         self.sites.begin = self._begin
         self.sites.attach()
+        self._inside = True  # not before: of a model that takes no hooks nothing is in use
         self._stack.callback(self.sites.detach)
         self.interceptor = AttentionInterceptor(self.sites, self.map)
         self._stack.enter_context(keep_outputs(self.model, AttentionInterceptor, self._edited))

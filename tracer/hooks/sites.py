@@ -43,15 +43,16 @@ class Layer:
 class Hook:
     """Hands on what it is given; nothing in copies of the model, on disk too, and nothing where a graph is traced."""
 
-    def __init__(self, then: Callable[..., None] | None = None) -> None:
+    def __init__(self, then: Callable[..., Any] | None = None) -> None:  # None: in files saved before
         self._then = then
 
-    def __call__(self, *given: Any) -> None:
+    def __call__(self, *given: Any) -> Any:
         if self._then is not None and not torch.compiler.is_compiling():
-            self._then(*given)
+            return self._then(*given)
+        return None
 
-    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
-        return Hook, ()
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, and is found where tracer is not
 
 
 class Sites:

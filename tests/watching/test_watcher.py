@@ -148,7 +148,8 @@ def short(watcher: Watcher, model: Any, mode: Any) -> None:
     ("ask", "error", "says"),
     [
         (lambda w, m: w.pattern(2, 0), ValueError, "L2H0 does not exist: this model has layers 0 to 1"),
-        (lambda w, m: w.pattern(1, 4), ValueError, "heads 0 to 3"),
+        (lambda w, m: w.pattern(1, 4), ValueError, "layer 1 has heads 0 to 3"),
+        (lambda w, m: w.pattern(1, 0, sequence=-1), ValueError, "no sequence -1: they are counted from 0 on"),
         (lambda w, m: w.pattern(1, 0, sequence=1), ValueError, r"watch\(model, keep=2\)"),
         (lambda w, m: w.pattern(1, 0, sequence=3), ValueError, "no sequence 3: the last forward pass had 3, from 0"),
         (

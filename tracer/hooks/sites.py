@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
@@ -90,8 +91,10 @@ class Sites:
         """The innermost module has ended."""
         if self._stack:  # else this forward pass began, in another thread, before the hooks were there
             self._stack.pop()
-            if not self._stack and self.end is not None:
-                self.end()
+            if not self._stack:
+                self._here.given = []
+                if self.end is not None:
+                    self.end()
 
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module starts, which is told by hand: it had begun before hooks could be there."""
@@ -126,15 +129,17 @@ class Sites:
         return self._stack[-1][1]
 
     def given(self, ids: Tensor) -> bool:
-        """Is it an argument of this forward pass, or a part of one?"""
-        return _memory(ids) in self._here.given
+        """Is it an argument of this forward pass, a part of one, or a copy of one, of another dtype perhaps?"""
+        memory, given = _memory(ids), self._here.given
+        alike = (x for x in given if type(x) is type(ids) and x.shape == ids.shape)
+        return memory != 0 and (memory in map(_memory, given) or any(torch.equal(x.to(ids), ids) for x in alike))
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if not self._stack:
                 self._here.count = Counter()
-                ids = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dtype in INTEGERS]
-                self._here.given = {_memory(x) for x in ids} - {0}
+                ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
+                self._here.given = [x for x in ids if _memory(x)]
                 if self.begin is not None:
                     self.begin(module, args, kwargs)
             self._stack.append((name, args[0] if args else None))

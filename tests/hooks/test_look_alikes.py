@@ -117,7 +117,8 @@ class Positions(nn.Module):
         super().__init__()
         self.places, self.inner = nn.Embedding(32, 24), inner
 
-    def forward(self, idx: Tensor) -> Tensor:
+    def forward(self, given: Any) -> Tensor:
+        idx = (given["batch"][0] if isinstance(given, dict) else given).long()
         self.places(torch.arange(idx.shape[1]).expand_as(idx))
         return self.inner(idx)[0]
 
@@ -126,9 +127,37 @@ def test_positions_that_are_looked_up_first_are_no_tokens(gpt: Callable[..., Any
     inner = gpt().eval()
     ids = torch.randint(2, 8, (3, 9), generator=torch.Generator().manual_seed(0))
     found = []
-    for model in (inner, Positions(inner)):
+    for given in (None, ids, {"batch": [ids]}, ids.int()):
+        model = inner if given is None else Positions(inner)
         with torch.no_grad(), tracer.watch(model) as watcher:
-            model(ids)
+            model(ids if given is None else given)
         assert watcher.tokens is not None and torch.equal(watcher.tokens, ids) and watcher.d_vocab == 20
         found.append(watcher.read())
-    assert float(abs(found[0]["duplicate_token"] - found[1]["duplicate_token"]).max()) < 1e-6
+    for one in found[1:]:
+        assert float(abs(found[0]["duplicate_token"] - one["duplicate_token"]).max()) < 1e-6
+
+
+class Parts(nn.Module):
+    """Looks up ids that it makes of what it is given, then, as it is given, in which part of a text they are."""
+
+    def __init__(self, inner: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.make, self.words, self.parts, self.inner = make, nn.Embedding(20, 24), nn.Embedding(3, 24), inner
+
+    def forward(self, idx: Tensor, parts: Tensor) -> Tensor:
+        ids = self.make(idx)
+        self.words(ids)
+        self.parts(parts)
+        return self.inner(ids)[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "n"), [(torch.clone, 9), (lambda ids: ids + 1, 1)], ids=["a copy that counts up", "one position"]
+)
+def test_tokens_that_look_like_positions_are_tokens(
+    gpt: Callable[..., Any], make: Callable[[Tensor], Tensor], n: int
+) -> None:
+    model, ids = Parts(gpt().eval(), make), torch.arange(n).expand(3, n)
+    with torch.no_grad(), tracer.watch(model) as watcher:
+        model(ids, torch.zeros_like(ids))
+    assert watcher.tokens is not None and torch.equal(watcher.tokens, make(ids)) and watcher.d_vocab == 20

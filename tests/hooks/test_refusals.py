@@ -1,17 +1,20 @@
 """What only looks like attention is refused, and the message says why."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 import tracer
 from tests.hooks.by_hand import BATCH, ByHand, T, einsum_bhqk
 from tracer.ablate import plan
 from tracer.hooks.refusals import CannotWatch
+from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import applied
 from tracer.watching.watcher import Watcher
 
@@ -66,6 +69,25 @@ def test_what_is_no_attention_is_refused(how: Callable[..., Tensor], why: str) -
             assert torch.equal(model(x), plain)  # the forward pass goes on
     with pytest.raises(CannotWatch, match=why):
         watcher.read()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_part_that_takes_no_hooks_is_named_and_the_model_stays_as_it_was() -> None:
+    model, x = ByHand(einsum_bhqk).eval(), torch.randn(BATCH, T, 16)
+    plain = model(x)
+    scripted: Any = torch.jit.script(nn.Linear(16, 16))
+    model.add_module("gate", nn.Sequential(nn.Linear(16, 16), scripted))
+    watcher = Watcher(model)
+    wrapped = partial(WrappedModel, model, n_ctx=T, d_vocab=20)
+    for begin in (watcher.__enter__, watcher.__enter__, wrapped):  # the second time, it is not in use already
+        with pytest.raises(ValueError, match="gate.1 is a torch.jit ScriptModule, which cannot be hooked"):
+            begin()
+        assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules() if m is not scripted)
+        assert torch.equal(model(x), plain)
+    del model.gate
+    with watcher:
+        model(x)
+    assert len(watcher.layers) == 1
 
 
 def test_heads_that_change_their_number_are_refused() -> None:

@@ -1,9 +1,10 @@
 """Who watches changes nothing: outputs and gradients are the model's own to the bit, and buffers are as they were."""
 
 import random
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -179,3 +180,50 @@ def test_what_a_model_merges_and_gathers_is_its_own(here: Path, gpt: Callable[..
         assert torch.equal(model.head.weight, frozen) and not model.head.merged and model.training
         found.append([*model.parameters(), table, torch.tensor(model.seen["tokens"])])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_what_modules_gather_is_copied_however_deep_and_shared_as_it_was() -> None:
+    tensor, inner, model = torch.zeros(2), cast(Any, nn.Module()), cast(Any, nn.Module())
+    model.inner = inner
+    held: dict[str, Any] = {
+        "nested": [[1], {"a": [tensor]}], "pair": ([tensor],), "ordered": OrderedDict(a=[1]), "seen": {1},
+        "counts": Counter("aab"), "groups": defaultdict(list, a=[1]), "last": deque([[1], [2]], maxlen=2),
+    }  # fmt: skip
+    held["itself"] = [held["nested"]]
+    held["itself"].append(held["itself"])
+    vars(model).update(held)
+    inner.nested = model.nested
+    was = {name: repr(x) for name, x in held.items()}
+    with undisturbed(model, torch.device("cpu")):
+        assert {name: repr(getattr(model, name)) for name in held} == was
+        assert inner.nested is model.nested is model.itself[0] and model.itself[1] is model.itself
+        assert model.nested[1]["a"][0] is model.pair[0][0]
+        model.nested[0].append(2)
+        model.nested[1]["a"][0].add_(1)
+        model.pair[0].append(tensor)
+        model.ordered["a"].append(2)
+        model.ordered["b"] = []
+        model.seen.add(2)
+        model.counts.update("a")
+        model.groups["b"].append(1)
+        model.last[0].append(2)
+        model.last.append([3])
+    assert all(getattr(model, name) is x for name, x in held.items()) and inner.nested is model.nested
+    assert {name: repr(x) for name, x in held.items()} == was
+
+
+def test_another_thread_may_use_the_model_meanwhile() -> None:
+    model, found = cast(Any, nn.Module()), []
+    model.waiting = waiting = deque([1, 2])
+
+    class Passing:
+        """Goes when the measurement ends, and looks at the model just then, as another thread would."""
+
+        def __del__(self) -> None:
+            found.append(hasattr(model, "waiting"))
+
+    with undisturbed(model, torch.device("cpu")):
+        model.passing = Passing()
+        waiting.append(3)
+        waiting.popleft()
+    assert list(waiting) == [2, 3] and model.waiting is waiting and found == [True]

@@ -2,8 +2,12 @@
 
 import copy
 import io
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,7 +148,8 @@ def short(watcher: Watcher, model: Any, mode: Any) -> None:
     ("ask", "error", "says"),
     [
         (lambda w, m: w.pattern(2, 0), ValueError, "L2H0 does not exist: this model has layers 0 to 1"),
-        (lambda w, m: w.pattern(1, 4), ValueError, "heads 0 to 3"),
+        (lambda w, m: w.pattern(1, 4), ValueError, "layer 1 has heads 0 to 3"),
+        (lambda w, m: w.pattern(1, 0, sequence=-1), ValueError, "no sequence -1: they are counted from 0 on"),
         (lambda w, m: w.pattern(1, 0, sequence=1), ValueError, r"watch\(model, keep=2\)"),
         (lambda w, m: w.pattern(1, 0, sequence=3), ValueError, "no sequence 3: the last forward pass had 3, from 0"),
         (
@@ -289,6 +294,20 @@ def test_a_copy_that_is_made_inside_is_not_watched(gpt: Callable[..., Any]) -> N
         twin(IDS[:1, :4])
         torch.save(twin, io.BytesIO())
     assert torch.equal(watcher.tokens, IDS)  # type: ignore[arg-type]
+
+
+def test_a_model_that_is_saved_inside_needs_nothing_of_ours(tmp_path: Path) -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
+    with tracer.watch(model, run=tmp_path / "run"), tracer.watch(model):
+        torch.save(model, tmp_path / "model.pt")
+    code = (
+        "import sys; sys.modules['tracer'] = None; import torch;"
+        "model = torch.load(sys.argv[1], weights_only=False); print(model(torch.ones(1, 3, 8)).tolist())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "model.pt"], capture_output=True, text=True, check=True
+    )
+    torch.testing.assert_close(torch.tensor(json.loads(said.stdout)), model(torch.ones(1, 3, 8)))
 
 
 def test_layers_with_the_same_mask_keep_it_once(build: Callable[..., Any]) -> None:

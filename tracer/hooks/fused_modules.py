@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode_temporarily
 
+from tracer.hooks.sites import Hook
+
 FUSED = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
@@ -34,7 +36,7 @@ def keep_outputs(model: nn.Module, ours: type[TorchFunctionMode], edited: Callab
             return type(module).forward(_without_our_hooks(module), *args, **kwargs)
 
     for module in _outermost(model):
-        handle = module.register_forward_hook(instead, with_kwargs=True, prepend=True)
+        handle = module.register_forward_hook(Hook(instead), with_kwargs=True, prepend=True)
         handles.callback(handle.remove)
     return handles
 

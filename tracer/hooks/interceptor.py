@@ -87,7 +87,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
     def _were_positions(self, before: Tensor, ids: Tensor) -> bool:
         """Were positions looked up before the tokens, which are what the model was called with?"""
         given = self.sites.given
-        return not given(before) and given(ids) and bool((before.diff() == 1).all())
+        return before.shape[1] > 1 and not given(before) and given(ids) and bool((before.diff() == 1).all())
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self.in_mha = self.in_mha, MultiHead.of(args, kwargs)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
@@ -43,15 +44,16 @@ class Layer:
 class Hook:
     """Hands on what it is given; nothing in copies of the model, on disk too, and nothing where a graph is traced."""
 
-    def __init__(self, then: Callable[..., None] | None = None) -> None:
+    def __init__(self, then: Callable[..., Any] | None = None) -> None:  # None: in files saved before
         self._then = then
 
-    def __call__(self, *given: Any) -> None:
+    def __call__(self, *given: Any) -> Any:
         if self._then is not None and not torch.compiler.is_compiling():
-            self._then(*given)
+            return self._then(*given)
+        return None
 
-    def __reduce__(self) -> tuple[type[Hook], tuple[()]]:
-        return Hook, ()
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, and is found where tracer is not
 
 
 class Sites:
@@ -60,7 +62,7 @@ class Sites:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._here = threading.local()
-        self._handles: list[Any] = []
+        self._handles = contextlib.ExitStack()
         self.begin: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None] | None = None
         """Told of each forward pass, when its outermost module starts: the model itself, or a part of it."""
 
@@ -68,32 +70,38 @@ class Sites:
         """Told when that module has ended."""
 
     def attach(self, only: Collection[str] | None = None) -> None:
-        """Hear of every module, or of those with these paths."""
+        """Hear of every module, or of those with these paths; when one of them takes no hooks, of none."""
         leave = Hook(lambda *_: self.leave())
-        for name, module in self._model.named_modules():
-            if only is not None and plain(name) not in only:
-                continue
-            self._handles += [
-                module.register_forward_pre_hook(
-                    Hook(self._enter(plain(name) or type(module).__name__)), prepend=True, with_kwargs=True
-                ),
-                module.register_forward_hook(leave, always_call=True),
-            ]
+        with contextlib.ExitStack() as handles:
+            for name, module in self._model.named_modules():
+                path = plain(name) or type(module).__name__
+                if only is not None and plain(name) not in only:
+                    continue
+                if isinstance(module, torch.jit.RecursiveScriptModule):  # traced ones take hooks
+                    raise ValueError(
+                        f"{path} is a torch.jit ScriptModule, which cannot be hooked: put the module that it was made "
+                        f"from in its place"
+                    )
+                enter = Hook(self._enter(path))
+                handles.callback(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True).remove)
+                handles.callback(module.register_forward_hook(leave, always_call=True).remove)
+            self._handles = handles.pop_all()
 
     def leave(self) -> None:
         """The innermost module has ended."""
         if self._stack:  # else this forward pass began, in another thread, before the hooks were there
             self._stack.pop()
-            if not self._stack and self.end is not None:
-                self.end()
+            if not self._stack:
+                self._here.given = []
+                if self.end is not None:
+                    self.end()
 
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module starts, which is told by hand: it had begun before hooks could be there."""
         self._enter(name)(module, args, kwargs)
 
     def detach(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        self._handles.close()
 
     @property
     def _stack(self) -> list[tuple[str, Any]]:
@@ -121,15 +129,17 @@ class Sites:
         return self._stack[-1][1]
 
     def given(self, ids: Tensor) -> bool:
-        """Is it an argument of this forward pass, or a part of one?"""
-        return _memory(ids) in self._here.given
+        """Is it an argument of this forward pass, a part of one, or a copy of one, of another dtype perhaps?"""
+        memory, given = _memory(ids), self._here.given
+        alike = (x for x in given if type(x) is type(ids) and x.shape == ids.shape)
+        return memory != 0 and (memory in map(_memory, given) or any(torch.equal(x.to(ids), ids) for x in alike))
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if not self._stack:
                 self._here.count = Counter()
-                ids = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dtype in INTEGERS]
-                self._here.given = {_memory(x) for x in ids} - {0}
+                ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
+                self._here.given = [x for x in ids if _memory(x)]
                 if self.begin is not None:
                     self.begin(module, args, kwargs)
             self._stack.append((name, args[0] if args else None))

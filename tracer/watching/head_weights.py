@@ -93,8 +93,8 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
 
     hooks = [module.register_forward_hook(passed(name)) for name, module in linears.items()]
     sites = Sites(model)
-    sites.attach()
     try:
+        sites.attach()
         with torch.compiler.set_stance("force_eager"), visiting(lambda call: None), Seen(sites, seen):
             inputs.run(model)
     finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second")
 """Known of every update."""
-GATHERING = (list, deque, dict, defaultdict)
+GATHERING = (list, deque, set, dict, defaultdict, OrderedDict, Counter)
 """In what modules gather things, besides what every module has."""
-OF_MODULES = vars(nn.Module()).keys()
+OF_MODULES = vars(nn.Module()).keys() - {"_buffers"}
 
 
 class Probing:
@@ -304,37 +304,47 @@ class Probing:
 def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
     """No gradients, eval mode, and afterwards every module and every random state as it was.
 
-    Modules run with copies of their buffers and of other tensors that they hold, in lists and dicts too, and so may
-    count and replace them, and gather more of them.
+    Modules run with copies of their buffers, of other tensors that they hold, and of the lists, dicts and sets that
+    they hold, with what is in these; and so may count and replace them, and gather more of them. What they share they
+    share as copies. The originals are not touched, so that who else holds them, in another thread, may fill them.
     """
-    modules, copies = list(model.modules()), {}
-
-    def copied(x: Any) -> Any:
-        held = isinstance(x, Tensor) and not isinstance(x, nn.Parameter)
-        return copies.setdefault(id(x), x.detach().clone()) if held else x
-
-    held: list[Any] = [part for module in modules for part in (vars(module), module._buffers)]
-    gathered = [x for module in modules for name, x in vars(module).items() if name not in OF_MODULES]
-    held += {id(x): x for x in gathered if type(x) in GATHERING}.values()  # others may hold the same ones
-    before = [dict(part) if isinstance(part, dict) else list(part) for part in held]
+    before = [(module, dict(vars(module))) for module in model.modules()]
+    copies: dict[int, Any] = {}
     dice = random.getstate(), np.random.get_state()  # noqa: NPY002 (what data sets draw from)
     with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
-            for part, was in zip(held, before, strict=True):
-                _fill(part, {name: copied(x) for name, x in was.items()} if isinstance(was, dict) else map(copied, was))
-            for module in modules:
+            for module, was in before:
+                vars(module).update({name: _copied(x, copies) for name, x in was.items() if name not in OF_MODULES})
                 module.training = False  # eval() may be somebody's code, which does more: LoRA's merges weights
             yield
         finally:
-            for part, was in zip(held, before, strict=True):
-                _fill(part, was)
+            for module, was in before:
+                now = vars(module)  # never empty: another thread may be running the model
+                now.update(was)
+                for name in now.keys() - was.keys():
+                    del now[name]
             random.setstate(dice[0])
             np.random.set_state(dice[1])  # noqa: NPY002
 
 
-def _fill(part: Any, held: Any) -> None:
-    part.clear()
-    part.update(held) if isinstance(part, dict) else part.extend(held)
+def _copied(x: Any, copies: dict[int, Any]) -> Any:
+    """The one copy of a tensor, or of what modules gather things in, with what is in it; all else is itself."""
+    if id(x) in copies:
+        return copies[id(x)]
+    if type(x) is tuple:
+        return tuple(_copied(one, copies) for one in x)
+    if type(x) in GATHERING:
+        mine = copies[id(x)] = x.copy()  # at once, as another thread may fill it, and before it is met in itself
+        if isinstance(mine, dict):
+            for name, one in mine.items():
+                mine[name] = _copied(one, copies)
+        else:
+            parts = [_copied(one, copies) for one in mine]
+            mine.clear()
+            mine.update(parts) if isinstance(mine, set) else mine.extend(parts)
+    elif isinstance(x, Tensor) and not isinstance(x, nn.Parameter):
+        copies[id(x)] = x.detach().clone()
+    return copies.get(id(x), x)
 
 
 def recipe(model: nn.Module) -> dict[str, Any] | None:

@@ -90,6 +90,9 @@ class Seen(AttentionInterceptor):
         super().__init__(sites, DiscoveredAttention())
         self._then = then
 
+    def _were_positions(self, before: Tensor, ids: Tensor) -> bool:
+        return before.shape != ids.shape and super()._were_positions(before, ids)  # else nobody waits for their values
+
     def attend(self, call: AttentionCall, own: Callable[[], Tensor], dropout: float) -> None:
         own()
         self._then(self.sites.next_key(), call, call.row_maxima)

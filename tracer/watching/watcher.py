@@ -86,9 +86,10 @@ class Watcher:
         """Eyes open: hooks that name modules, the mode, and compiled parts run as they were written."""
         if self._inside:
             raise CannotWatch("this watcher is in use already: one `with` at a time; for two threads make two watchers")
-        self._inside, self._thread = True, threading.get_ident()
+        self._thread = threading.get_ident()
         self.sites.begin = self._begin
         self.sites.attach()
+        self._inside = True  # not before: of a model that takes no hooks nothing is in use
         self._stack.callback(self.sites.detach)
         self.interceptor = AttentionInterceptor(self.sites, self.map)
         self._stack.enter_context(keep_outputs(self.model, AttentionInterceptor, self._edited))
@@ -241,13 +242,7 @@ class Watcher:
     def call(self, layer: int, head: int) -> AttentionCall:
         """One head's q, k and v (or its own weights) of the last forward pass, for its first `keep` sequences."""
         self.check()
-        layers = self.layers
-        if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].n_heads:
-            there = f"0 to {layers[layer].n_heads - 1}" if 0 <= layer < len(layers) else "none"
-            raise ValueError(
-                f"L{layer}H{head} does not exist: this model has layers 0 to {len(layers) - 1}, and in that layer "
-                f"heads {there}"
-            )
+        self._exists(layer, head)
         for call in self._calls.get(layer, []):
             if call.first_head <= head < call.first_head + call.n_heads:
                 return call.head(head - call.first_head)
@@ -263,7 +258,9 @@ class Watcher:
 
         The last columns are no positions where `layers[layer].extra` names some: a learned key, one of zeros, a sink.
         """
-        if not 0 <= sequence < self.keep:
+        if sequence < 0:
+            raise ValueError(f"there is no sequence {sequence}: they are counted from 0 on")
+        if sequence >= self.keep:
             raise ValueError(f"sequence {sequence} is not kept: watch(model, keep={sequence + 1}) keeps it")
         call = self.call(layer, head)
         if sequence >= call.shape[0]:
@@ -325,15 +322,19 @@ class Watcher:
         chosen = sorted({head_of(head) for head in heads})
         if not chosen:
             raise ValueError("the set of heads is empty: name at least one (layer, head)")
-        layers = self.layers
         for layer, head in chosen:
-            if not (0 <= layer < len(layers) and 0 <= head < layers[layer].n_heads):
-                heads_there = layers[layer].n_heads if 0 <= layer < len(layers) else 0
-                raise ValueError(
-                    f"L{layer}H{head} does not exist: this model has layers 0 to {len(layers) - 1}"
-                    + (f", layer {layer} has heads 0 to {heads_there - 1}" if heads_there else "")
-                )
+            self._exists(layer, head)
         return chosen
+
+    def _exists(self, layer: int, head: int) -> None:
+        """A ValueError that says which layers and heads there are, where this one is none of them."""
+        layers = self.layers
+        n_heads = layers[layer].n_heads if 0 <= layer < len(layers) else 0
+        if not 0 <= head < n_heads:
+            raise ValueError(
+                f"L{layer}H{head} does not exist: this model has layers 0 to {len(layers) - 1}"
+                + (f", layer {layer} has heads 0 to {n_heads - 1}" if n_heads else "")
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,13 +143,14 @@ class LoopRecorder:
         with self._safely():
             if not self._called:
                 raise CannotWatch(
-                    "step() came before any call of the model that was given to tracer.watch: is it that model, and "
-                    "not a copy, that is trained?"
+                    "step() came before any call of the model in training: is it the one that was given to "
+                    "tracer.watch, and not a copy, that is trained?"
                 )
             self._every.made(self.steps, loss)
             self.max_logits = self._largest.of_step()
             self._commit()
             self._made += 1
+            self._called = self.probing is not None  # a sample before the first step is no call in the training
             self.steps = self.steps + 1 if at is None else at
             due = self.pace.due(self.steps, self._row_step) if self.ranks.world == 1 else self.steps >= self._next
             if self.off is None and self.probing is not None and due:

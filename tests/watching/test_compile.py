@@ -119,6 +119,24 @@ def test_what_cannot_be_heard_is_refused_before_the_first_update(
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
 
 
+def test_a_sample_does_not_hide_that_no_call_is_heard(here: Path, gpt: Callable[..., Any]) -> None:
+    torch._dynamo.reset()
+    model = gpt(dropout=0.0)
+    called: Any = torch.compile(lambda *args: model(*args), backend="eager")
+    optimizer, recorder = torch.optim.SGD(model.parameters(), lr=0.1), tracer.watch(model, run="r", every=1)
+    with torch.no_grad():
+        model(torch.zeros(2, 5, dtype=torch.long))
+    with pytest.warns(RuntimeWarning, match=r"Compile the model instead: torch.compile\(model\)") as said:
+        for batch in batches(4):
+            loss = called(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    recorder.close()
+    assert len(said) == 1 and recorder.steps == 1 and recorder.off and not Path("checkpoints").exists()
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """Of several, gradients that inductor's code adds up come in the order in which threads arrive."""

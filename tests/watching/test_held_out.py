@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import tracer
@@ -77,6 +78,41 @@ def test_labels_and_padding_count_as_hugging_face_counts_them(here: Path, build:
         np.testing.assert_allclose(
             open_run(run).trace["val_loss"][0], float(expected), rtol=2e-3 if given is labelled else 1e-5
         )
+
+
+class Masked(nn.Module):
+    """Targets of 0 do not count."""
+
+    def __init__(self, gpt: Any) -> None:
+        super().__init__()
+        self.gpt = gpt
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.gpt(idx)[0]
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
+
+
+MASKED = torch.cat([torch.zeros_like(ROWS[:, 1:6]), ROWS[:, 6:]], 1)
+
+
+@pytest.mark.parametrize("targets", [MASKED, torch.ones_like(MASKED).tril()], ids=["masked", "a mask"])
+def test_a_list_that_may_be_a_batch_or_batches_is_refused(here: Path, gpt: Callable[..., Any], targets: Tensor) -> None:
+    recorder = tracer.watch(model := Masked(gpt()), run="r", held_out=[ROWS[:, :-1], targets])
+    with pytest.warns(RuntimeWarning, match=r"as a tuple, \(x, y\), and batches of ids as lists of one, "):
+        model(ROWS[:4, :-1], ROWS[:4, 1:])
+    assert recorder.off is not None and not Path("checkpoints").exists()
+
+
+@pytest.mark.parametrize("what", ["a tuple", "lists of one"])
+def test_what_is_said_instead_of_such_a_list_is_taken(here: Path, gpt: Callable[..., Any], what: str) -> None:
+    given: Any = (ROWS[:, :-1], MASKED) if what == "a tuple" else [[ROWS[:11, :-1]], [ROWS[11:, :-1]]]
+    with tracer.watch(model := Masked(gpt()), run="r", every=1, held_out=given) as recorder:
+        model(ROWS[:4, :-1], ROWS[:4, 1:])
+    logits = model.eval().gpt(ROWS[:, :-1])[0].detach()
+    end, targets = (16, MASKED) if what == "a tuple" else (15, ROWS[:, 1:16])
+    expected = F.cross_entropy(logits[:, :end].flatten(0, 1), targets.flatten(), ignore_index=0)
+    assert recorder.off is None
+    np.testing.assert_allclose(open_run("r").trace["val_loss"][0], float(expected), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import tracer
 from tests import children
 from tests.waiting import wait
 from tracer.store import open_run
+from tracer.store.layout import is_locked
 
 SCRIPT = """
 import sys, time, torch
@@ -98,6 +100,24 @@ def test_a_model_that_is_recorded_anew_is_recorded_once(here: Path, gpt: Callabl
     assert open_run("r").status == "stopped" and open_run("r").meta["error"].endswith("recorded anew")
     recorder.close()
     assert open_run("r-2").status == "finished"
+
+
+@pytest.mark.parametrize("fails", ["taking what is left", "closing the run"])
+def test_an_end_that_fails_lets_go_of_everything(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    left: list[bool] = []
+    recorder = tracer.watch(gpt(), run="r", every=1)
+    recorder.model(torch.zeros(2, 5, dtype=torch.long))
+    recorder.step(0.5)
+    assert recorder.probing is not None and recorder.probing.writer is not None and is_locked(recorder.dir)
+    at = (recorder._every, "take") if fails == "taking what is left" else (recorder.probing.writer.updates, "close")
+    monkeypatch.setattr(*at, lambda: 1 / 0)
+    monkeypatch.setattr(recorder.ranks, "leave", lambda: left.append(True))
+    with pytest.warns(RuntimeWarning, match="manyeyes"):
+        recorder.close()
+    assert left == [True] and not is_locked(recorder.dir)
+    assert not [one for one in threading.enumerate() if one.name.startswith("manyeyes-writer")]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Loops as they are written: what comes before the training, and optimisers, losses and steps of other kinds."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,28 @@ def test_snapshots_of_all_jobs_fit_in_what_they_are_given(here: Path, build: Cal
         assert recorder.off is None
     run = open_run("r")
     assert run.trace["step"].values[-1] == 12 and len(run.steps) == 5 and run.steps[-3:] == [4, 8, 12]
+
+
+def test_what_was_found_in_weights_of_a_lost_future_is_taken_back(here: Path, build: Callable[..., Any]) -> None:
+    model = build("gpt2")
+    rows = torch.randint(2, 50, (4, 12), generator=torch.Generator().manual_seed(0))
+    for first in (0, 2):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1 + first)
+        with tracer.watch(model, run="r", every=1, start_step=first) as recorder:
+            for _ in range(4 - first):
+                loss = model(input_ids=rows, labels=rows).loss
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                recorder.step(loss)
+        assert recorder.off is None
+        run = open_run("r")
+        swept = tracer.sweep_run(run, modes=["zero"], steps=[4])["effect"].values
+        survey = tracer.survey(run, rows, step=4, tokens=48)["entropy"].values
+    shutil.rmtree(run.dir / "effects.zarr")
+    shutil.rmtree(run.dir / "surveys")
+    np.testing.assert_array_equal(swept, tracer.sweep_run(run, modes=["zero"], steps=[4])["effect"])
+    np.testing.assert_array_equal(survey, tracer.survey(run, rows, step=4, tokens=48)["entropy"])
 
 
 def test_a_warning_names_the_line_of_the_loop(here: Path, gpt: Callable[..., Any]) -> None:

@@ -163,7 +163,7 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
 
     Whole or not at all: what a full disk took of a line is cut off again.
     """
-    line = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
+    line = _as_line(content)
     with path.open("ab+", buffering=0) as f:
         if end := f.seek(0, os.SEEK_END):
             f.seek(-1, os.SEEK_END)
@@ -174,6 +174,15 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
         except OSError:
             os.ftruncate(f.fileno(), end)
             raise
+
+
+def write_lines(path: Path, contents: Iterable[dict[str, Any]]) -> None:
+    """Replace a file by lines of strict JSON, as `write_bytes` does."""
+    write_bytes(path, b"".join(map(_as_line, contents)))
+
+
+def _as_line(content: dict[str, Any]) -> bytes:
+    return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
 
 
 def _finite(value: Any) -> Any:

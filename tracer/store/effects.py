@@ -7,10 +7,11 @@ Rows stand in the order in which they were computed. A mode that was not swept a
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.files.disk import clear_partial
+from tracer.files.disk import beside, clear_partial
 from tracer.store.layout import Lock
 from tracer.store.trace import TraceWriter, Variable, read_trace
 
@@ -83,6 +84,15 @@ class EffectsWriter:
         variable = Variable(("probe", "layer", "head"), effect.shape, "float32", attrs)
         coords = {**self._coords, **layers}
         self._writers[path.name] = TraceWriter.create(path, self._n_steps, {"effect": variable}, coords, any_order=True)
+
+
+def take_back_effects(directory: Path, after: int) -> None:
+    """Remove every sweep, where one holds a later step: rows stand in no order, so none can be cut off."""
+    path = directory / "effects.zarr"
+    if any((read_trace(folder)["step"] > after).any() for folder in path.glob("[!.]*")):
+        aside = beside(path)
+        path.rename(aside)
+        shutil.rmtree(aside)
 
 
 def read_effects(path: Path) -> xr.Dataset | None:

@@ -39,6 +39,12 @@ def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str]
         raise ValueError(f"{path} cannot be read ({error}): remove it and survey again") from error
 
 
+def take_back_surveys(directory: Path, step: int) -> None:
+    """Remove those of a step."""
+    for path in (directory / "surveys").glob(f"{step}-*.safetensors"):
+        path.unlink()
+
+
 def newest_survey(directory: Path, step: int) -> str | None:
     """The name of the survey of this step that was written last."""
     found = sorted((directory / "surveys").glob(f"{step}-*.safetensors"), key=lambda path: path.stat().st_mtime_ns)

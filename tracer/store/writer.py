@@ -8,12 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.files.disk import MOST_LINES, append_line, checksum, clear_partial, flush, read_bytes, write_bytes
+from tracer.files.disk import (
+    MOST_LINES,
+    append_line,
+    checksum,
+    clear_partial,
+    flush,
+    read_bytes,
+    read_lines,
+    write_bytes,
+    write_lines,
+)
 from tracer.files.sealed import pack
 from tracer.store.background import Background
+from tracer.store.effects import take_back_effects
 from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import read_meta, write_meta
 from tracer.store.run import Run
+from tracer.store.surveys import take_back_surveys
 from tracer.store.trace import TraceWriter, Variable, rows_in
 
 if TYPE_CHECKING:
@@ -130,11 +142,20 @@ class RunWriter:
             if other != step:
                 resume_path(self.dir, other).unlink(missing_ok=True)
 
-    def take_back_snapshots(self, after: int) -> None:
-        """Those of later steps, which a job that goes on from `after` makes anew."""
-        for step in steps_in(self.dir / "snapshots"):
-            if step > after:
+    def take_back(self, after: int) -> None:
+        """Snapshots of later steps, which a job that goes on from `after` makes anew, and what was found in them."""
+        if (findings := self.dir / "findings.jsonl").exists():  # a row at `after` is recorded anew too
+            write_lines(findings, [row for row in read_lines(findings, {"step": int}) if row["step"] < after])
+        if not (later := [step for step in steps_in(self.dir / "snapshots") if step > after]):
+            return
+        lock = Lock(self.dir, "effects.lock", busy="swept")
+        try:
+            take_back_effects(self.dir, after)
+            for step in later:  # its weights last: while they are there, the next job knows what to take back
+                take_back_surveys(self.dir, step)
                 snapshot_path(self.dir, step).unlink()
+        finally:
+            lock.release()
 
     def keep_probe(self, tensors: dict[str, Tensor]) -> None:
         """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""

@@ -16,6 +16,8 @@ from tracer.watching.pace import Pace
 
 MOST_WAITING, SECONDS = 256, 2.0
 """Updates, and seconds, after which they are handed over: one transfer from the device for all of them."""
+Loss = Tensor | float | np.ndarray | np.generic | list[Any] | tuple[Any, ...]
+"""One number, or several, wherever each of them is."""
 
 
 class EveryUpdate:
@@ -60,17 +62,16 @@ class EveryUpdate:
         """The optimiser is about to step, at this learning rate; None: it finds its own, or has none."""
         self._rate = lr.detach().clone() if isinstance(lr, Tensor) else float("nan") if lr is None else lr
 
-    def made(self, step: int, loss: Tensor | float | None) -> None:
+    def made(self, step: int, loss: Loss | None) -> None:
         """The update after `step` others is made; where no loss is given, it is what the model returned. Of a loss of
         several numbers the mean is kept."""
         loss, self._loss = self._loss if loss is None else loss, None
+        mean = float("nan") if loss is None else _mean(loss)
         now, before = (time.perf_counter(), self._pace.seconds), self._mark
         self._mark = now
         self._steps.append(step)
         self._told.append(loss is not None)
-        self._losses.append(
-            loss.detach().float().mean() if isinstance(loss, Tensor) else float("nan") if loss is None else loss
-        )
+        self._losses.append(mean)
         self._rates.append(self._rate)
         self._times.append(float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1])))
         self._counts.append(self._tokens)
@@ -102,10 +103,21 @@ def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
         writer.flush()
 
 
+def _mean(loss: Any) -> Tensor | float:
+    """That of a tensor stays on its device, so that nobody waits for it."""
+    if isinstance(loss, Tensor):
+        return loss.detach().float().mean()
+    if not isinstance(loss, list | tuple):
+        return float(loss.mean() if isinstance(loss, np.ndarray) else loss)
+    means = [_mean(one) for one in loss]
+    device = next((one.device for one in means if isinstance(one, Tensor)), torch.device("cpu"))
+    return torch.stack([torch.as_tensor(one, dtype=torch.float32, device=device) for one in means]).mean()
+
+
 def _numbers(given: list[Any]) -> np.ndarray:
-    """Numbers, some of them on a device: one transfer for all that are."""
-    there = [i for i, x in enumerate(given) if isinstance(x, Tensor)]
+    """Numbers, some of them on devices: one transfer for all that are on the same."""
     found = np.array([float("nan") if isinstance(x, Tensor) else float(x) for x in given])
-    if there:
+    for device in {x.device for x in given if isinstance(x, Tensor)}:
+        there = [i for i, x in enumerate(given) if isinstance(x, Tensor) and x.device == device]
         found[there] = torch.stack([given[i].float().reshape(()) for i in there]).cpu().numpy()
     return found

@@ -50,7 +50,25 @@ def _is_call(given: Any, like: Inputs) -> bool:
         return False
     one = Inputs.of(tuple(given), {})
     known, same = (x.tokens is not None and x.with_tokens(x.tokens) is not None for x in (like, one))
-    return len(given) <= len(like.tensors()) and (same or not known or any(bool((x < 0).any()) for x in given))
+    if len(given) > len(like.tensors()):
+        return False
+    if same or not known or any(bool((x < 0).any()) for x in given):
+        return True
+    if len(given) == len(like.tensors()) and _may_be_masked(one):
+        raise CannotWatch(
+            f"held_out is a list of {len(given)} tensors that may be one batch with masked targets, or as many batches "
+            f"of token ids: give one batch as a tuple, (x, y), and batches of ids as lists of one, [[x], [y]]"
+        )
+    return False
+
+
+def _may_be_masked(one: Inputs) -> bool:
+    """Is there, beside the ids, what could be a mask, or these one place on but for one or two values?"""
+    ids = one.tokens
+    if ids is None or any(x.shape != ids.shape for x in one.leaves):
+        return False
+    others = [x[:, :-1] for x in one.leaves if x is not ids]
+    return any(len(x[x != ids[:, 1:]].unique()) <= 2 for x in others)
 
 
 def _loss(model: nn.Module, batch: Any, like: Inputs) -> tuple[float, int]:
@@ -61,7 +79,8 @@ def _loss(model: nn.Module, batch: Any, like: Inputs) -> tuple[float, int]:
     args, named = tree_map(lambda x: x.to(device) if isinstance(x, Tensor) else x, (args, named))
     given = replace(Inputs.of(args, named), autocast=like.autocast)
     tokens = given.tokens
-    alone = like.with_tokens(tokens) if isinstance(batch, Tensor) and tokens is not None else None
+    no_targets = isinstance(batch, Tensor) or isinstance(batch, list) and len(batch) == 1
+    alone = like.with_tokens(tokens) if no_targets and tokens is not None else None
     try:
         output = (alone or given).run(model)
     except Exception as error:

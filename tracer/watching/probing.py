@@ -236,7 +236,7 @@ class Probing:
             for group, room in ((writer.trace, FIRST_ROWS), (writer.updates, FIRST_UPDATES)):
                 assert group is not None
                 group.extend(room, step)
-            writer.take_back_snapshots(step)
+            writer.take_back(step)
             writer.status("training")
         return writer
 

@@ -39,7 +39,7 @@ from tracer.tracking.tracking import say
 from tracer.watching import gathering
 from tracer.watching.alerts import OnFinding
 from tracer.watching.calls import Calls
-from tracer.watching.every_update import EveryUpdate, write
+from tracer.watching.every_update import EveryUpdate, Loss, write
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept import kept
 from tracer.watching.largest import LargestLogits, Looks
@@ -133,7 +133,7 @@ class LoopRecorder:
         """Did `on_finding` ask for the training to stop? Of several processes in all alike, from the next record on."""
         return self._telling.stop if self.ranks.world == 1 else self._stop
 
-    def step(self, loss: Tensor | float | None = None, *, at: int | None = None) -> None:
+    def step(self, loss: Loss | None = None, *, at: int | None = None) -> None:
         """Count an update, and measure when that is due. `loss` is that of this step's batch, or several, of which the
         mean is kept; it may be left out when the model's output holds it. `at`: the updates made so far, for a loop
         that counts them itself. Never raises: what goes wrong switches the recorder off, with a warning."""
@@ -143,13 +143,14 @@ class LoopRecorder:
         with self._safely():
             if not self._called:
                 raise CannotWatch(
-                    "step() came before any call of the model that was given to tracer.watch: is it that model, and "
-                    "not a copy, that is trained?"
+                    "step() came before any call of the model in training: is it the one that was given to "
+                    "tracer.watch, and not a copy, that is trained?"
                 )
             self._every.made(self.steps, loss)
             self.max_logits = self._largest.of_step()
             self._commit()
             self._made += 1
+            self._called = self.probing is not None  # a sample before the first step is no call in the training
             self.steps = self.steps + 1 if at is None else at
             due = self.pace.due(self.steps, self._row_step) if self.ranks.world == 1 else self.steps >= self._next
             if self.off is None and self.probing is not None and due:
@@ -187,19 +188,18 @@ class LoopRecorder:
         probing, self.probing = self.probing, None
         if probing is None or probing.writer is None:
             return
-        if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
-            write(probing.writer, self._every.take())
         facts: dict[str, Any] = {} if error is None else {"error": f"{type(error).__name__}: {error}"}
         facts |= {"recording_stopped": self.off} if self.off else {}
         facts |= {"divergence": self._divergence} if self._divergence else {}
         stopped = error is not None or self.off or self.should_stop
         status = "diverged" if self._divergence else "stopped" if stopped else "finished"
         facts |= {"step": self.steps, "cost": self.pace.cost()}
-        try:
-            self._telling.end(probing.writer, status, facts)
-        finally:
-            probing.writer.close(status, **facts)
-            self.ranks.leave()
+        with contextlib.ExitStack() as ending:  # each, the last first, whatever the others raise
+            ending.callback(self.ranks.leave)
+            ending.callback(probing.writer.close, status, **facts)
+            ending.callback(self._telling.end, probing.writer, status, facts)
+            if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
+                write(probing.writer, self._every.take())
 
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""

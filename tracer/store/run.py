@@ -126,7 +126,8 @@ class Run:
 
     @property
     def job(self) -> str:
-        """Changes when a job goes on with the run and may have taken steps back; the key for what one step says."""
+        """The key for what one step says: changes when the run is begun anew, and when a job goes on with it by
+        `start_step`, which may take steps back. `tracer resume` leaves it: it makes the same steps to the bit."""
         meta = self.meta
         return f"{meta['created']} {meta.get('resumed', '')}"
 

@@ -5,7 +5,8 @@
         ...                      # forward, backward, optimiser, as before
         recorder.step(loss)      # decides by itself when to measure
 
-1. The first pass with gradients tells how the model is called (`calls`); a few rows of its batch are kept as the probe.
+1. The first pass with gradients, or after the first `step` the first of any kind, tells how the model is called
+   (`calls`); a few rows of its batch are kept as the probe.
 2. When a measurement is due, it is made between two steps, beside the training and not in it (`probing`).
 3. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
    weights before and after it (`updates`).

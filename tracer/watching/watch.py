@@ -44,13 +44,14 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     With `run`: call `.step(loss)` once an update (`LoopRecorder`), and `checkpoints/<run>` fills up and can be looked
     at live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
     `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
-    first batch that are kept as the probe. `snapshot_mb`: for weights, kept of causal Hugging Face models, and of
-    those that `build` names how to build: `module:function`, without arguments, so that pages can run them later on
-    other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it. `held_out`:
-    a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a mapping of them),
-    or a loader of such batches, of which the first 8 are kept: every record then has the loss on it (`val_loss`). A
-    list of tensors is one batch where the model is called with such ones in training, else a loader of token ids; one
-    that may be either is refused.
+    first batch with gradients that are kept as the probe; of a loop without any, of the first batch after its first
+    step. `snapshot_mb`: for weights, which a resumed job may exceed by its own last ones; kept of causal Hugging Face
+    models, and of those that `build` names how to build: `module:function`, without arguments, so that pages can run
+    them later on other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it.
+    `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
+    mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
+    (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of
+    token ids; one that may be either is refused.
     `start_step`: updates that were made before, by a job that this one resumes; over 0 its run is gone on with.
     `max_logits`: which training passes are looked at for the largest logit of every head, exactly: those that half of
     `share` pays for ("share"), each ("every": 2 to 5 % of a step at 1,024 tokens), or "never"; `recorder.max_logits`

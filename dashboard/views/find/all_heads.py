@@ -85,9 +85,9 @@ def _known(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step: int) ->
     """By the name that a link carries: layer, effect, means over the corpus, then what the run recorded."""
     shape = trace.sizes["layer"], trace.sizes["head"]
     found = {"layer": Known("Layer", lambda: np.indices(shape)[0].astype(float), lambda _: Scale("Layer"))}
-    swept = ablation.effects(run)
+    measured = _measured_on(run)
     for name, (probe, label) in COSTS.items():
-        if swept is not None and probe not in swept["probe"].values:
+        if probe not in measured:
             continue
         found[name] = Known(f"{label} (nats)", lambda probe=probe: _effect(run, step, probe), ablation.change_scale)
     if survey is not None:
@@ -101,6 +101,15 @@ def _known(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step: int) ->
             lambda values, name=name: choosers.scale(name, run, values),
         )  # fmt: skip
     return found
+
+
+def _measured_on(run: Run) -> list[str]:
+    """The probes of the sweep of a run; before one, and where it is damaged, any: what is in the way is said then."""
+    try:
+        swept = ablation.effects(run)
+    except ValueError:
+        swept = None
+    return [probe for probe, _ in COSTS.values()] if swept is None else swept["probe"].values.tolist()
 
 
 def _from_zero(values: np.ndarray) -> Scale:

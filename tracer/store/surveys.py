@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from tracer.files.disk import regular, write_bytes
 from tracer.files.sealed import sealed, verify
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MOST_BYTES = 4 << 30
 """Of one survey: 1 MB a head allows for 4,096 heads."""
@@ -21,6 +23,8 @@ def survey_path(directory: Path, name: str) -> Path:
 
 def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corpus: str) -> None:
     """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words."""
+    from safetensors.numpy import save
+
     write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus})))
 
 

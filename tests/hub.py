@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -86,7 +87,10 @@ class Hub:
 
     def weights(self) -> int:
         """Bytes of weights in the cache, of downloads that go on too; configs and tokenizers are smaller than 20 kB."""
-        sizes = [path.stat().st_size for path in self.cache.glob("hub/models--*/blobs/*")]
+        sizes = []
+        for path in self.cache.glob("hub/models--*/blobs/*"):
+            with contextlib.suppress(FileNotFoundError):  # a download has just got its name, or was removed
+                sizes.append(path.stat().st_size)
         return sum(size for size in sizes if size > 20_000)
 
     def size(self, branch: str) -> int:

@@ -14,6 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP, of_run
+from tracer.measures import MAX_PERIOD, period
 from tracer.pictures.scales import Scale
 from tracer.store import NothingRecorded, Run, open_run
 
@@ -79,8 +80,9 @@ def batches(run: Run) -> Batches:
 
 
 def repeats(run: Run) -> bool:
-    """Can tokens of this model repeat so that something foretells them?"""
-    return batches(run).main().name == "repeat"
+    """Can tokens of this model repeat so that something foretells them? Asked on the first paint: reads no text."""
+    about = run.about
+    return period(about.d_vocab or 0, about.n_ctx or 3 * MAX_PERIOD + 1) > 1
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -287,7 +289,10 @@ def effects(run: Run) -> xr.Dataset | None:
 def swept(run: Run) -> int:
     """Snapshots that were swept in every mode that this run can be."""
     found = effects(run)
-    if found is None or "effect" not in found or not set(batches(run).modes) <= set(found["mode"].values.tolist()):
+    if found is None or "effect" not in found:
+        return 0
+    swept_in = set(found["mode"].values.tolist())
+    if len(swept_in) < 3 and not set(batches(run).modes) <= swept_in:  # whose text is read only where it matters
         return 0
     there = found["effect"].notnull().any(["probe", "layer", "head"]).all("mode")
     return len(set(map(int, found["step"].values[there.values])) & set(run.steps))

@@ -242,7 +242,7 @@ def test_one_row_of_everything_is_measured_as_far_as_it_goes(workplace: Path, sm
         assert sweep_run(run)["mode"].values.tolist() == ["zero", "mean"]
         with pytest.raises(ValueError, match="resample takes what stands in from others"):
             sweep_run(run, "resample")
-        assert ablation.swept(run) == len(run.steps)
+        assert ablation.swept(run) == len(run.steps) and ablation.repeats(run)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -296,7 +296,7 @@ def test_where_no_tokens_can_repeat_text_is_measured(workplace: Path, small_run:
         assert [one.value for one in app.metric if one.label == "Change"] == [theme.signed(cost.mean)]
 
         found = sweep_run(run, ["zero"])
-        assert found["probe"].values.tolist() == ["text"]
+        assert found["probe"].values.tolist() == ["text"] and not ablation.repeats(run)
         swept = float(found["effect"].sel(step=run.steps[-1], mode="zero", probe="text", layer=1, head=0))
         assert swept == pytest.approx(cost.mean, abs=1e-5)
         for section in ("text", "heads", "when", "patch"):

@@ -44,13 +44,11 @@ class Layer:
 class Hook:
     """Hands on what it is given; nothing in copies of the model, on disk too, and nothing where a graph is traced."""
 
-    def __init__(self, then: Callable[..., Any] | None = None) -> None:  # None: in files saved before
+    def __init__(self, then: Callable[..., Any]) -> None:
         self._then = then
 
     def __call__(self, *given: Any) -> Any:
-        if self._then is not None and not torch.compiler.is_compiling():
-            return self._then(*given)
-        return None
+        return None if torch.compiler.is_compiling() else self._then(*given)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str]]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, and is found where tracer is not

@@ -61,7 +61,8 @@ STILL = """([quiet, longest]) => new Promise((done) => {
   const beat = 20; // ms, in which a busy script counts as once: what it holds up (a table's words) comes after it
   let still = 0, before = performance.now(), restless = 0;
   const chart = '[class*="_chart "]:not(:has(.main-svg))'; // whose scripts the host fetches late
-  const undrawn = '[class*="st-key-me-"]:not(:has([data-drawn])), [data-testid=stSkeleton], ' + chart;
+  const table = '[data-testid=data-grid-canvas]:not(:has([role=grid]))'; // said in words after it is painted
+  const undrawn = ['[class*="st-key-me-"]:not(:has([data-drawn]))', '[data-testid=stSkeleton]', chart, table].join();
   const asking = () => document.querySelector("[data-testid=stApp]")?.dataset.testScriptState !== "notRunning"
     || window.wire?.asked > window.wire?.heard;
   const drawing = () => // asks for the layout, so not at every beat

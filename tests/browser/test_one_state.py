@@ -63,6 +63,8 @@ SAYS = """() => {
 """Every word, value and choice on the page, pictures included."""
 
 
+CALM = {"reduced_motion": "reduce"}
+"""The film on Runs stands still, so that the page says one thing."""
 HOLDS = """choices => {
   const address = new URLSearchParams(location.search);
   return Object.entries(choices).every(([name, value]) => address.get(name) === value);
@@ -91,7 +93,7 @@ def one_server(two_runs):
 
 @pytest.fixture
 def page(browser, one_server):
-    with tab(browser, one_server) as page:
+    with tab(browser, one_server, **CALM) as page:
         yield page
 
 
@@ -99,7 +101,7 @@ def page(browser, one_server):
 def said(browser, one_server):
     """What every page says to somebody who opens the link."""
     found = {}
-    with tab(browser, one_server) as page:
+    with tab(browser, one_server, **CALM) as page:
         for name in PAGES:
             visit(page, link(one_server, name))
             found[name] = page.evaluate(SAYS)

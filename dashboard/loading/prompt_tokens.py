@@ -19,31 +19,42 @@ ENDLESS = 2**31
 """Tokens that a model takes which sets no limit."""
 FEW = 4
 """Tokens that stand twice where neither the run's own prompts nor Python can be read."""
-PYTHON = "def add(self, name, value):\n    self.name = name\n    self.value = value\n\ndef add(self, name"
+PYTHON = (
+    "def add(self, name, value):\n    self.name = name\n    self.value = value\n\ndef add(self, name",
+    "self.name = name\nself.name = name",
+    "name name",
+    "a a",
+)
+"""Texts to begin with that repeat something, for contexts long and short."""
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
 def example(run: Run) -> str:
     """A text to begin with: one that repeats something, so that there is something to find."""
-    if run.meta.get("corpus", {}).get("name", "").startswith("python-stdlib"):
-        return PYTHON
     about, words = run.about, tokenizer(run)
     kept = run.trace["prompt_tokens"].values[:1] if "prompt_tokens" in run.trace.coords else []
     ids = [int(t) for row in kept for t in row if t >= 0 and t != about.bos]
-    if not ids:
-        if words is not None and _reads(run, PYTHON):
-            return PYTHON
-        ids = 2 * [token for token in range(about.d_vocab or FEW) if token != about.bos][:FEW]
+    of_python = run.meta.get("corpus", {}).get("name", "").startswith("python-stdlib")
+    if (of_python or (words is not None and not ids)) and (text := _python(run)):
+        return text
+    ids = ids or 2 * [token for token in range(about.d_vocab or FEW) if token != about.bos][:FEW]
     ids = ids if about.n_ctx is None else ids[: about.n_ctx - 1]
-    return " ".join(map(str, ids)) if words is None else words.decode(ids) or PYTHON
+    return " ".join(map(str, ids)) if words is None else words.decode(ids) or PYTHON[-1]
 
 
-def _reads(run: Run, text: str) -> bool:
-    try:
-        encode(run, text, cut=True)
-    except ValueError:  # its tokens are numbers
-        return False
-    return True
+def _python(run: Run) -> str | None:
+    """The longest that the context holds, the last one cut where it holds none; None where a model reads numbers."""
+    from tracer.data import PromptTooLong
+
+    for text in PYTHON:
+        try:
+            encode(run, text)
+        except PromptTooLong:
+            continue
+        except ValueError:
+            return None
+        return text
+    return PYTHON[-1]
 
 
 def tokenizer(run: Run) -> Tokenizer | None:

@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,23 @@ def test_a_run_of_numbers_that_kept_no_prompt_opens_with_some(open_page: Open, s
     app = open_page("heads", run="numbers")
     shutil.rmtree(directory)
     assert not app.error and app.text_area(key="prompt_box").value == "1 2 3 4 1 2 3 4"
+
+
+@pytest.mark.parametrize("n_ctx", [5, 40, 128])
+def test_the_first_text_fits_the_context(open_page: Open, small_run: Run, tmp_path: Path, n_ctx: int) -> None:
+    (tmp_path / "a.txt").write_text("def add(self, name, value): a = b + c\n" * 200)
+    config, directory = PRESETS["many-eyes-small"].config, small_run.dir.with_name("characters")
+    config = replace(
+        config, run=str(directory), steps=1, device="cpu",
+        model=replace(config.model, n_ctx=n_ctx, d_model=16, n_layers=1, n_heads=2, mlp_hidden=()),
+        data=replace(config.data, corpus=str(tmp_path)), optim=replace(config.optim, batch_size=2),
+        record=replace(config.record, val_rows=1, text_prompts=0, repeat_prompts=0),
+    )  # fmt: skip
+    train(config, quiet=True)
+    app = open_page("heads", run="characters")
+    shutil.rmtree(directory)
+    text = app.text_area(key="prompt_box").value
+    assert not app.warning and not app.error and text[:1] in text[1:]
 
 
 def test_a_short_prompt_is_drawn_whole(open_page: Open, sent: Any) -> None:

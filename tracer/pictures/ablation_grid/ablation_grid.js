@@ -1,9 +1,7 @@
 // Switches for heads: real buttons, so keyboard and screen readers work; dragging paints with what the first one
 // became.
 
-export default function (args) {
-  return live(args, makeGrid);
-}
+export default (args) => live(args, makeGrid);
 
 /** @param {Part} part @returns {View} */
 function makeGrid(part) {

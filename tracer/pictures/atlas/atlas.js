@@ -8,9 +8,7 @@
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 
-export default function (args) {
-  return live(args, makeAtlas);
-}
+export default (args) => live(args, makeAtlas);
 
 /** The heads of a layer from left to right, the largest value first; what was not measured comes after, then gaps. */
 function strongestFirst(values) {

@@ -13,9 +13,7 @@ const FULL = 12; // and where it may be widest
 const FEW_EDGES = 120; // so many are all shown, also the faint ones
 const INPUT_NAMES = { k: "keys", q: "queries", v: "values" };
 
-export default function (args) {
-  return live(args, makeBipartite);
-}
+export default (args) => live(args, makeBipartite);
 
 /** Where along a curve of `drawEdge` it has gone this share of its way across. */
 function alongCurve(share) {

@@ -2,9 +2,7 @@
 // A drag chooses what the axes show, a double click shows all again; only a click that is no drag chooses a line. The
 // name at the end of a line shows it alone, and what is pointed at is marked in every chart of steps on the page.
 
-export default function (args) {
-  return live(args, makeCurves);
-}
+export default (args) => live(args, makeCurves);
 
 /** @param {Part} part @returns {View} */
 function makeCurves(part) {

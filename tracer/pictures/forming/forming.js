@@ -9,9 +9,7 @@ const FRAME_MS = 130;
 const REST_MS = 2400; // at the end, before it begins again
 const LINE_HEIGHT = 92;
 
-export default function (args) {
-  return live(args, makeForming, { saves: false });
-}
+export default (args) => live(args, makeForming, { saves: false });
 
 /** @param {Part} part @returns {View} */
 function makeForming(part) {

@@ -1,8 +1,6 @@
 // A table whose cells are coloured by their number, so that a screen reader reads the picture itself.
 
-export default function (args) {
-  return live(args, makeHeadmap);
-}
+export default (args) => live(args, makeHeadmap);
 
 /** @param {Part} part @returns {View} */
 function makeHeadmap(part) {

@@ -11,9 +11,7 @@ const OVERVIEW_TOP = 20; // room above the picture,
 const OVERVIEW_FOOT = 38; // and below it
 const LEAST_SIDE = 8; // the fewest tokens a side of a window
 
-export default function (args) {
-  return live(args, makeOverview);
-}
+export default (args) => live(args, makeOverview);
 
 /**
  * A window [first query, end, first key, end] moved inside the pattern, neither too large nor too small; of a causal

@@ -7,9 +7,7 @@
  * @typedef {Header & { passages: Passage[], apart: boolean, causal: boolean }} PassagesHeader
  */
 
-export default function (args) {
-  return live(args, makePassages);
-}
+export default (args) => live(args, makePassages);
 
 /** How far a key is from its query, in words. */
 function distanceText(distance) {

@@ -8,9 +8,7 @@
  *   keys: string[] | null, key_breaks: number[] }} PatternHeader
  */
 
-export default function (args) {
-  return live(args, makePattern);
-}
+export default (args) => live(args, makePattern);
 
 /** @param {Part} part @returns {View} */
 function makePattern(part) {

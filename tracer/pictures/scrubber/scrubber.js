@@ -15,9 +15,7 @@ const TYPING_ROLES = withRole("textbox", "combobox", "listbox");
 const TYPING = `input, textarea, select, [contenteditable], ${TYPING_ROLES}, [role=dialog] *`;
 const PRESSED = `button, a, summary, ${withRole("button", "option", "tab", "radio", "switch", "checkbox", "menuitem")}`;
 
-export default function (args) {
-  return live(args, makeScrubber);
-}
+export default (args) => live(args, makeScrubber);
 
 /** The last of the steps that are nearest to one. @param {ArrayLike<number>} steps */
 function nearestStep(steps, step) {

@@ -6,9 +6,7 @@
  *   hi: number }} HeatmapHeader
  */
 
-export default function (args) {
-  return live(args, makeHeatmap);
-}
+export default (args) => live(args, makeHeatmap);
 
 /** @param {Part} part @returns {View} */
 function makeHeatmap(part) {

@@ -4,9 +4,7 @@
 
 const HEAD_GAP = 3; // between the squares of heads
 
-export default function (args) {
-  return live(args, makeTokenView);
-}
+export default (args) => live(args, makeTokenView);
 
 /**
  * The token above (-1) or below (1) another on the screen.

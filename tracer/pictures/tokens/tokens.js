@@ -1,8 +1,6 @@
 // A text as buttons, one a token: colour is the change, the tooltip has the numbers, a click or the arrow keys choose.
 
-export default function (args) {
-  return live(args, makeTokens);
-}
+export default (args) => live(args, makeTokens);
 
 /** @param {Part} part @returns {View} */
 function makeTokens(part) {

@@ -13,9 +13,7 @@ const CHANGE = 2; // the panel of what changed
 const PANEL_NAMES = ["A", "B"];
 const MAX_CELL = 28;
 
-export default function (args) {
-  return live(args, makeVersus);
-}
+export default (args) => live(args, makeVersus);
 
 /** @param {Part} part @returns {View} */
 function makeVersus(part) {

@@ -21,6 +21,13 @@ function element(tag, className, text, parent) {
 const button = (className, text, parent, onclick) =>
   Object.assign(element("button", className, text, parent), { type: "button", onclick });
 
+/** Hands the reader a file. @param {string} name @param {Blob} content */
+function saveAs(name, content) {
+  const url = URL.createObjectURL(content);
+  Object.assign(element("a"), { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 30_000);
+}
+
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const isModified = (event) => event.altKey || event.ctrlKey || event.metaKey;
 /** The way of an arrow key as rows down and columns right. @returns {[number, number] | undefined} */

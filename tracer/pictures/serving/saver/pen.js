@@ -19,22 +19,6 @@ function paintOf(colour) {
   return PAINTS.get(colour);
 }
 let marks = 0; // ids of clips and gradients, unique in a file
-const STATE = {
-  fillStyle: "#000",
-  strokeStyle: "#000",
-  lineWidth: 1,
-  lineJoin: "miter",
-  lineCap: "butt",
-  globalAlpha: 1,
-  font: "10px sans-serif",
-  textAlign: "start",
-  textBaseline: "alphabetic",
-  direction: "ltr",
-  imageSmoothingEnabled: true,
-  dash: [],
-  at: [1, 0, 0, 1, 0, 0],
-  cut: ""
-};
 
 class Pen {
   /** @type {string[]} */
@@ -43,23 +27,21 @@ class Pen {
   kept = [];
   open = "";
   probe = document.createElement("canvas").getContext("2d");
-  fillStyle;
-  strokeStyle;
-  lineWidth;
-  lineJoin;
-  lineCap;
-  globalAlpha;
-  font;
-  textAlign;
-  textBaseline;
-  direction;
-  imageSmoothingEnabled;
-  dash;
-  at;
-  cut;
-  constructor() {
-    Object.assign(this, STATE);
-  }
+  // from here on, what save() keeps
+  fillStyle = "#000";
+  strokeStyle = "#000";
+  lineWidth = 1;
+  lineJoin = "miter";
+  lineCap = "butt";
+  globalAlpha = 1;
+  font = "10px sans-serif";
+  textAlign = "start";
+  textBaseline = "alphabetic";
+  direction = "ltr";
+  imageSmoothingEnabled = true;
+  dash = [];
+  at = [1, 0, 0, 1, 0, 0];
+  cut = "";
   get body() {
     return this.out.join("") + (this.open ? "</g>" : "");
   }
@@ -71,7 +53,8 @@ class Pen {
     this.out.push(element);
   }
   save() {
-    this.kept.push(Object.fromEntries(Object.keys(STATE).map((name) => [name, this[name]])));
+    const { out, d, kept, open, probe, ...state } = this;
+    kept.push(state);
   }
   restore() {
     Object.assign(this, this.kept.pop());

@@ -72,12 +72,8 @@ function makeGrid(part) {
     };
     element("span", "", null, grid);
     values[0].forEach((_, h) => {
-      axis(
-        `H${h}`,
-        "column",
-        `Toggle head ${h} in every layer`,
-        values.map((_, layer) => [layer, h])
-      );
+      const ones = values.map((_, layer) => [layer, h]);
+      axis(`H${h}`, "column", `Toggle head ${h} in every layer`, ones);
     });
     values.forEach((row, layer) => {
       const ones = row.map((_, h) => [layer, h]);

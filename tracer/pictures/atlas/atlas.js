@@ -41,9 +41,8 @@ function makeAtlas(part) {
   const shareKey = element("div", "legend", null, legends);
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   spoken.setAttribute("aria-live", "polite");
-  tip.hidden = true;
   canvas.tabIndex = 0;
   /** @type {AtlasHeader} */
   let head;

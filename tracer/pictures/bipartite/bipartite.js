@@ -35,9 +35,8 @@ function makeBipartite(part) {
   const base = element("canvas", "", null, stage);
   const over = element("canvas", "", null, stage);
   const nodes = element("div", "heads", null, stage);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   const alt = element("details", "alt", null, root);
-  tip.hidden = true;
   base.setAttribute("role", "img");
   over.ariaHidden = "true";
   /** @type {BipartiteHeader} */

@@ -51,6 +51,9 @@ function quote(node, token, position) {
   node.append(` (${position})`);
 }
 
+/** A tooltip that is not shown yet. */
+const tipIn = (area) => Object.assign(element("div", "tip", null, area), { hidden: true });
+
 /** Shows a tooltip beside what it names in its area, a place or a box of some size, and never over it. */
 function showTip(tip, area, x, y, fill, [wide, high] = [0, 0]) {
   tip.replaceChildren();

@@ -12,12 +12,12 @@ function makeCurves(part) {
   const axes = element("canvas", "", null, stage);
   const base = element("canvas", "base", null, stage);
   const over = element("canvas", "", null, stage);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   const reset = button("reset", "Show all", stage, () => look(null, null));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
   spoken.setAttribute("aria-live", "polite");
-  tip.hidden = reset.hidden = true;
+  reset.hidden = true;
   const chart = newChart(part);
   const { plain, coded, bandAt, colourOf, yOf, isInside } = chart;
   let hover = null; // { line, step }

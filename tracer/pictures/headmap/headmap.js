@@ -12,8 +12,7 @@ function makeHeadmap(part) {
     const { scale, log } = part.cue;
     if (value == null) return "–";
     if (log && value) return briefOf(value);
-    const text = numberOf(value, { ...scale, plain: true });
-    return scale.palette === "change" && !log && value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text;
+    return (scale.palette === "change" && !log ? signedOf : numberOf)(value, { ...scale, plain: true });
   }
   /** What stands in a marked cell, which is not nothing: never a zero. */
   function markedText(value) {

@@ -20,7 +20,7 @@ function makePassages(part) {
   const { root } = part;
   const legends = element("div", "legends", null, root);
   const lists = element("div", "", null, root);
-  const tip = element("div", "tip", null, root);
+  const tip = tipIn(root);
   const alt = element("details", "alt", null, root);
   for (const [kind, words] of [
     ["query", "the token that looks"],
@@ -31,7 +31,6 @@ function makePassages(part) {
     name.append(words);
   }
   const key = element("div", "legend", null, legends);
-  tip.hidden = true;
   tip.setAttribute("role", "status");
   /** @type {PassagesHeader} */
   let head;

@@ -26,8 +26,7 @@ function makePattern(part) {
   const side = element("div", "side", null, both);
   const ways = element("div", "ways", null, side);
   const texts = element("div", "texts", null, side);
-  const tip = element("div", "tip", null, stage);
-  tip.hidden = true;
+  const tip = tipIn(stage);
   base.tabIndex = 0;
   readout.setAttribute("aria-live", "polite");
   ways.setAttribute("role", "group");

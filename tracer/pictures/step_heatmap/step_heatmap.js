@@ -17,12 +17,11 @@ function makeHeatmap(part) {
   const stage = element("div", "stage", null, root);
   const base = element("canvas", "", null, stage);
   const over = element("canvas", "", null, stage);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   const key = element("div", "legend", null, element("div", "legends", null, root));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
   spoken.setAttribute("aria-live", "polite");
-  tip.hidden = true;
   base.tabIndex = 0;
   base.setAttribute("role", "application");
   sort.setAttribute("role", "group");

@@ -7,14 +7,12 @@ function makeTokens(part) {
   const { root } = part;
   const area = element("div", "area", null, root);
   const text = element("div", "text", null, area);
-  const tip = element("div", "tip", null, area);
+  const tip = tipIn(area);
   const key = element("div", "legend", null, element("div", "legends", null, root));
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let shown = "";
-  tip.hidden = true;
   text.setAttribute("role", "radiogroup");
-  const signed = (value) => (value > 0 ? "+" : "") + numberOf(value, { digits: 3 });
   const three = (value) => (value == null ? "–" : numberOf(value, { digits: 3 }));
   function change(i) {
     // null where one of the two was not measured
@@ -45,7 +43,7 @@ function makeTokens(part) {
             [names[1], three(after[i])]
           ]
         : [];
-      factsIn(node, [...both, [scale.label, change(i) == null ? "–" : signed(change(i)), "on"]]);
+      factsIn(node, [...both, [scale.label, change(i) == null ? "–" : signedOf(change(i)), "on"]]);
     };
     showTip(tip, area, box.left - base.left, box.top - base.top, fill, [box.width, box.height]);
   }
@@ -85,7 +83,7 @@ function makeTokens(part) {
         const fill = lut.at(((by ?? 0) - scale.lo) / (scale.hi - scale.lo));
         one.style.background = by == null ? "transparent" : css(fill);
         one.style.color = by == null ? "" : inkOn(fill);
-        one.ariaLabel = `${i} ${tokens[i]}${by == null ? "" : `, ${scale.label} ${signed(by)}`}`;
+        one.ariaLabel = `${i} ${tokens[i]}${by == null ? "" : `, ${scale.label} ${signedOf(by)}`}`;
       });
       mark();
       const row = (token, i) => [

@@ -51,6 +51,15 @@ function quote(node, token, position) {
   node.append(` (${position})`);
 }
 
+/** A row of buttons of which one is pressed (`press`). @param {(i: number) => void} choose */
+function choice(className, name, options, parent, choose) {
+  const group = Object.assign(element("div", className, null, parent), { role: "group", ariaLabel: name });
+  return options.map((option, i) => button("", option, group, () => choose(i)));
+}
+const press = (buttons, which) => {
+  for (const [i, one] of buttons.entries()) one.ariaPressed = `${i === which}`;
+};
+
 /** A tooltip that is not shown yet. */
 const tipIn = (area) => Object.assign(element("div", "tip", null, area), { hidden: true });
 

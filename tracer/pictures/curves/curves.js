@@ -16,7 +16,8 @@ function makeCurves(part) {
   const reset = button("reset", "Show all", stage, () => look(null, null));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
-  spoken.setAttribute("aria-live", "polite");
+  spoken.ariaLive = "polite";
+  Object.assign(axes, { role: "application", tabIndex: 0 });
   reset.hidden = true;
   const chart = newChart(part);
   const { plain, coded, bandAt, colourOf, yOf, isInside } = chart;
@@ -320,10 +321,8 @@ function makeCurves(part) {
       const chosenNow = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
       const ranges = describeRanges();
       const zoom = ` Plus and minus look closer, 0 shows all.${ranges ? ` Shown: ${ranges}.` : ""}`;
-      axes.setAttribute("role", "application");
-      axes.tabIndex = 0;
       const what = `${cue.scale.label} over ${cue.x_label}, ${head.labels.length} lines.`;
-      axes.setAttribute("aria-label", what + keys + zoom + chosenNow);
+      axes.ariaLabel = what + keys + zoom + chosenNow;
       writeTable();
       drawOver();
     },

@@ -49,7 +49,7 @@ function makeForming(part) {
   function develop() {
     if (drawnIn === part.theme.mode) return;
     drawnIn = part.theme.mode;
-    const lut = lutOf(PALETTES.attention[drawnIn]);
+    const lut = rampOf("attention", drawnIn);
     const [frames, n, side] = cells.shape;
     images = Array.from({ length: frames }, (_, f) =>
       Array.from({ length: n }, (_, h) => {

@@ -62,7 +62,7 @@ function makeHeadmap(part) {
       const every = Math.ceil((small ? 22 : 1) / (cell + gap)); // names of columns that have room
       const focused = /** @type {ShadowRoot} */ (root.getRootNode()).activeElement;
       const held = /** @type {HTMLElement} */ (focused)?.dataset.head;
-      const lut = lutOf(scale.stops[part.theme.mode]);
+      const lut = rampOf(scale.palette, part.theme.mode);
       const span = Math.log(scale.hi / scale.lo);
       const share = (v) => (log ? Math.log(v / scale.lo) / span : (v - scale.lo) / (scale.hi - scale.lo));
       const table = element("table");

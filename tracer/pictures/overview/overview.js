@@ -47,9 +47,8 @@ function makeOverview(part) {
   const base = element("canvas", "", null, stage);
   const over = element("canvas", "", null, stage);
   const key = element("div", "legend", null, element("div", "legends", null, root));
-  chosen.setAttribute("aria-live", "polite");
-  base.setAttribute("role", "application");
-  base.tabIndex = 0;
+  chosen.ariaLive = "polite";
+  Object.assign(base, { role: "application", tabIndex: 0 });
   /** @type {OverviewHeader} */
   let head;
   let blocks;
@@ -155,12 +154,10 @@ function makeOverview(part) {
       if (window) chosen.append(`: ${words(window)}`);
     }
     const [queries, keys] = head.sizes;
-    base.setAttribute(
-      "aria-label",
+    base.ariaLabel =
       `Overview of the attention pattern of ${head.label || "a head"}: ${queries} queries, ${keys} keys. ` +
-        "Arrow keys move the window by half, plus and minus zoom it, Home and End go to the ends of the diagonal. " +
-        now
-    );
+      "Arrow keys move the window by half, plus and minus zoom it, Home and End go to the ends of the diagonal. " +
+      now;
   }
   function choose(window, wait = 0) {
     if (String(window) !== String(part.cue.value)) part.send(window, wait);
@@ -284,7 +281,7 @@ function makeOverview(part) {
   }
   function paint() {
     // the picture under the window
-    const lut = lutOf(PALETTES.attention[part.theme.mode]);
+    const lut = rampOf("attention", part.theme.mode);
     const { factors, size, pool: kind, top, code, share } = drawn();
     const [factorQ, factorK] = factors;
     const pool = Math.max(poolFor(size[0], layout.high), poolFor(size[1], layout.wide));

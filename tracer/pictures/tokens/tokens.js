@@ -12,7 +12,7 @@ function makeTokens(part) {
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let shown = "";
-  text.setAttribute("role", "radiogroup");
+  text.role = "radiogroup";
   const three = (value) => (value == null ? "–" : numberOf(value, { digits: 3 }));
   function change(i) {
     // null where one of the two was not measured
@@ -27,7 +27,7 @@ function makeTokens(part) {
   function mark() {
     buttons.forEach((one, i) => {
       const on = i === part.cue.value;
-      one.setAttribute("aria-checked", `${on}`);
+      one.ariaChecked = `${on}`;
       one.tabIndex = on ? 0 : -1;
     });
   }
@@ -52,7 +52,7 @@ function makeTokens(part) {
     buttons = part.cue.tokens.map((token, i) => {
       const one = button("token", null, text, () => choose(i, 0));
       element("bdi", "", token, one);
-      one.setAttribute("role", "radio");
+      one.role = "radio";
       one.onpointerenter = one.onfocus = () => point(i);
       one.onpointerleave = one.onblur = () => {
         tip.hidden = true;
@@ -74,7 +74,7 @@ function makeTokens(part) {
     load() {},
     draw() {
       const { tokens, before, after, scale, names } = part.cue;
-      const lut = lutOf(scale.stops[part.theme.mode]);
+      const lut = rampOf(scale.palette, part.theme.mode);
       const now = JSON.stringify(tokens);
       if (now !== shown) build();
       shown = now;

@@ -250,11 +250,9 @@ async function save(me, kind) {
 }
 function dock(me) {
   // beside "Show as table", or on a line of its own: it never lies on the picture
-  const bar = element("div", "save");
+  const bar = Object.assign(element("div", "save"), { role: "toolbar", ariaLabel: "Save this picture" });
   const alt = me.root.querySelector("details.alt");
-  bar.setAttribute("role", "toolbar");
-  bar.setAttribute("aria-label", "Save this picture");
-  element("span", "", "Save", bar).setAttribute("aria-hidden", "true");
+  element("span", "", "Save", bar).ariaHidden = "true";
   const buttons = ["png", "svg", "csv"].map((kind) => {
     const one = button("", kind.toUpperCase(), bar, () => save(me, kind));
     one.ariaLabel = `Save as ${kind.toUpperCase()}`;

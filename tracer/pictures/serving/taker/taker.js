@@ -5,7 +5,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   let me = TAKERS.get(root);
   if (!me) {
     me = { button: button("take", "", root), said: element("p", "said", "", root), saved: 0 };
-    me.said.setAttribute("role", "status");
+    me.said.role = "status";
     TAKERS.set(root, me);
   }
   me.button.textContent = data.label;

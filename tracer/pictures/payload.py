@@ -8,7 +8,7 @@ import json
 import struct
 import unicodedata
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,18 @@ def quantise_linear(values: ArrayLike, lo: float, hi: float) -> NDArray[np.uint1
     x = np.asarray(values, np.float64)
     code = np.rint(np.clip((x - lo) / (hi - lo), 0, 1) * (MISSING - 1))
     return np.where(np.isnan(x), MISSING, code).astype(np.uint16)
+
+
+def quantise_pattern(
+    pattern: ArrayLike, queries: Sequence[str], keys: Sequence[str], of: str = ""
+) -> NDArray[np.uint16]:
+    """Shares [query_pos key_pos] to 1/131068, none where they are NaN; `of`: whose, as an error names it."""
+    p = np.asarray(pattern, np.float64)
+    if p.shape != (len(queries), len(keys)):
+        raise ValueError(
+            f"{of}pattern has shape {p.shape}, there are {len(queries)} query tokens and {len(keys)} key tokens"
+        )
+    return quantise_linear(np.nan_to_num(p), 0, 1)
 
 
 def ends(values: ArrayLike) -> tuple[float, float]:

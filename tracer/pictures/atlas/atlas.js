@@ -57,7 +57,7 @@ function makeAtlas(part) {
   let seats; // of a layer, its heads from left to right
   let lit; // the heads that fit what is looked for
 
-  const playing = followFilm(() => layout && paint(canvas.getContext("2d")));
+  const playing = followFilm(part, () => layout && paint(canvas.getContext("2d")));
   const unnamed = { unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" };
   /** @returns {Scale} */
   const scaleOf = (name) => part.cue.scales[name] ?? { label: name, ...unnamed };
@@ -194,7 +194,7 @@ function makeAtlas(part) {
   };
 
   function paint(ctx) {
-    playing.settle(head.version === (part.cue.version ?? head.version));
+    playing.settle();
     const { theme } = part;
     const { cell } = layout;
     const [, , rows, cols] = arrays.thumbs.shape;

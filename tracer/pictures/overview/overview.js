@@ -59,14 +59,13 @@ function makeOverview(part) {
   let drag = null;
   let hover = null;
 
-  const playing = followFilm(() => {
+  const playing = followFilm(part, () => {
     if (!layout || !part.cue.head) return;
-    settleFilm();
+    playing.settle();
     paint();
     drawOver();
     say();
   });
-  const settleFilm = () => playing.settle(head.version === (part.cue.version ?? head.version));
   const film = () => (part.cue.head ? playing.frame() : null);
   /** The blocks that are drawn: the pattern's, or those of a film's frame, which are the brightest of their tokens. */
   function drawn() {
@@ -320,7 +319,7 @@ function makeOverview(part) {
       playing.settle(true);
     },
     draw() {
-      settleFilm();
+      playing.settle();
       layOut(base.getContext("2d"));
       const { wide, high } = layout;
       const screen = [part.theme.mode, wide, high, devicePixelRatio, document.fonts?.status];

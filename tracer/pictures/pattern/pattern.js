@@ -43,9 +43,8 @@ function makePattern(part) {
   let told = null; // the cell that another part points at
   let spans = []; // of the text of queries, and of that of keys where these are others
 
-  const playing = followFilm(() => layout && part.cue.head && repaint());
+  const playing = followFilm(part, () => layout && part.cue.head && repaint());
   const film = () => (part.cue.head ? playing.frame() : null);
-  const settle = () => playing.settle(head.version === (part.cue.version ?? head.version));
   const position = (axis, i) => head.starts[axis] + i;
   function filmCodes(frame) {
     const code = frameCodes(frame, part.cue.head);
@@ -252,7 +251,7 @@ function makePattern(part) {
   }
   function repaint() {
     // the cells alone, for a frame; the canvas is still moved down as it was drawn
-    settle();
+    playing.settle();
     const ctx = base.getContext("2d");
     const frame = film();
     ctx.clearRect(layout.left - 1, -1, layout.width + 2, layout.height + 2);
@@ -302,7 +301,7 @@ function makePattern(part) {
     draw() {
       const { theme } = part;
       side.hidden = part.cue.text === false; // the page has the text elsewhere
-      settle();
+      playing.settle();
       lut = rampOf("attention", theme.mode);
       layOut(base.getContext("2d"));
       const ctx = sized(base, layout.left + layout.width + 8, MATRIX_TOP + layout.height + layout.bottom);

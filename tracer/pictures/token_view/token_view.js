@@ -56,7 +56,7 @@ function makeTokenView(part) {
   let told = null; // the cell that another part points at
   let tried = null; // the head under the mouse
 
-  const playing = followFilm(() => layout && paint());
+  const playing = followFilm(part, () => layout && paint());
   const inHere = (position) => (position != null && spans[position - head.start] ? position - head.start : null);
   const held = () => inHere(part.cue.value[0]);
   // the token that goes on; the first, which all see

@@ -260,7 +260,7 @@ function makeVersus(part) {
     const scale = { label: "Change", unit: "", lo: -far, hi: far, digits: far < 0.1 ? 3 : 2 };
     legend(changeKey, scale, rampOf("change", mode), { ticks: [-far, 0, far] });
   }
-  function settle(arrived = head.version === (part.cue.version ?? head.version)) {
+  function settle(/** @type {boolean | undefined} */ arrived = undefined) {
     if (playing.settle(arrived)) reach = 0;
   }
   function repaint() {
@@ -276,7 +276,7 @@ function makeVersus(part) {
     for (const p of head.same ? [0, CHANGE] : [0]) drawPanel(p, panels[p].figure.clientWidth);
     drawCross(true);
   }
-  const playing = followFilm(repaint);
+  const playing = followFilm(part, repaint);
   const stopHearing = hear("cursor", listen);
 
   return {

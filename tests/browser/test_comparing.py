@@ -14,6 +14,8 @@ import tracer
 from tests.browsing import ROOT, number, query, served, settle, sideways
 from tracer.data import encode_prompt
 from tracer.interventions.edits import recording
+from tracer.pictures import versus
+from tracer.pictures.page import Mount, document
 
 pytestmark = pytest.mark.slow
 PROMPT = "5 7 9 11 5 7 9 11"
@@ -92,6 +94,15 @@ def test_choose_a_run_and_see_that_copies_are_equal(page, server):
     settle(page)
     expect(page.locator(".versus")).to_have_count(0)
     assert "compare" not in query(page)
+
+
+def test_where_nothing_changed_there_is_no_scale_of_changes(page):
+    side = versus.Side("L0H0", np.eye(2), ["a", "b"], ["a", "b"])
+    body = '<div class="mount st-key-both"><div class="part versus"></div></div>'
+    mounts = [Mount("both", versus.picture(versus.pack(side, side)))]
+    page.set_content(document("Two", "", body, mounts, about={"run": "toy", "step": 0, "head": [0, 0]}, foot=""))
+    expect(page.locator(".versus")).to_contain_text("nothing changed")
+    expect(page.locator(".versus .legend").nth(1)).to_have_css("display", "none")  # what it said before is stale
 
 
 def test_one_cross_hair_for_all_panels_and_the_pattern(page, server, runs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from typing import Annotated, Literal
 import tyro
 
 from tracer.cli import configs, serving, trainings
-from tracer.cli.check import check
 from tracer.cli.demo import demo
 from tracer.cli.ls import ls
 from tracer.cli.output import say, say_json
@@ -23,11 +23,12 @@ from tracer.config import TrainConfig
 from tracer.presets import PRESETS
 from tracer.store.descriptors import raise_descriptors, silence
 
-EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_STOPPED = 2, 3, 4, 5, 130  # and 6 of `check`
+EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_DAMAGED, EXIT_STOPPED = 2, 3, 4, 5, 6, 130
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
 
 Tracker = Literal["wandb", "tensorboard", "mlflow", "trackio"]
 Config = Annotated[TrainConfig, tyro.conf.arg(name="")]
+ConfigFile = Annotated[str, tyro.conf.arg(name="config")]
 
 
 def main(args: list[str] | None = None) -> None:
@@ -74,7 +75,7 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     if args[:1] == ["train"] and (path := _value(args, "--config")):
         theirs, preset = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, path)
+            _train(preset, theirs, from_file=True)
         )
     else:
         for name, preset in PRESETS.items():
@@ -128,14 +129,15 @@ Settings = tyro.conf.UseAppendAction[Sequence[tuple[str, ...]]]
 """--set a=1 b=2, or --set a=1 --set b=2: without it the last would replace the others, silently."""
 
 
-def _train(preset: str | None, theirs: TrainConfig, path: str | None = None) -> Callable[..., str]:
+def _train(preset: str | None, theirs: TrainConfig, from_file: bool = False) -> Callable[..., str]:
     def train(
-        config: Config = theirs, seeds: tuple[int, ...] = (), set: Settings = (),
-        track: tuple[Tracker, ...] = (), overwrite: bool = False,
+        config_file: ConfigFile = tyro.MISSING, config: Config = theirs, seeds: tuple[int, ...] = (),
+        set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
         Args:
+            config_file: Settings in YAML or JSON: those of a preset that it may name, or a run.json.
             seeds: Train a run with each of these, one after the other.
             set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
             track: Tell these experiment trackers what is recorded.
@@ -147,26 +149,7 @@ def _train(preset: str | None, theirs: TrainConfig, path: str | None = None) -> 
 
         return loop.train(config, preset=preset, track=track, overwrite=overwrite).status
 
-    if path is None:
-        return train
-
-    def train_file(
-        config_file: Annotated[str, tyro.conf.arg(name="config")], config: Config = theirs,
-        seeds: tuple[int, ...] = (), set: Settings = (), track: tuple[Tracker, ...] = (),
-        overwrite: bool = False,
-    ) -> str:  # fmt: skip
-        """Train what a file says.
-
-        Args:
-            config_file: Settings in YAML or JSON: those of a preset that it may name, or a run.json.
-            seeds: Train a run with each of these, one after the other.
-            set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
-            track: Tell these experiment trackers what is recorded.
-            overwrite: Replace runs of that name, if there are any.
-        """
-        return train(config, seeds, set, track, overwrite)
-
-    return train_file
+    return train if from_file else functools.partial(train, "")
 
 
 def resume(run: str, /, steps: int | None = None) -> str:
@@ -277,6 +260,22 @@ def diagnose(run: str, /, why: bool = False, json: bool = False) -> int:
     else:
         say(report(opened.name, diagnosis, why))
     return EXIT_SICK if any(one.severity == "bad" for one in diagnosis.findings) else 0
+
+
+def check(run: str, /) -> int:
+    """Read every file of a run, compare it with its checksum, and name what is damaged.
+
+    The exit status is 0 when all is whole, 6 otherwise; what is not named stays usable.
+
+    Args:
+        run: A name under checkpoints/, or a directory.
+    """
+    from tracer.store import resolve
+    from tracer.store.check import check
+
+    report = check(resolve(run))
+    say(str(report))
+    return EXIT_DAMAGED if report.damaged else 0
 
 
 def open(

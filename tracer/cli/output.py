@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from typing import Any
+
+from tracer.files.disk import finite
 
 
 def say(text: str) -> None:
@@ -16,12 +17,4 @@ def say(text: str) -> None:
 
 def say_json(**facts: Any) -> None:
     """One JSON object; what is not finite is null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: plain(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    say(json.dumps(plain(facts), indent=1, allow_nan=False))
+    say(json.dumps(finite(facts), indent=1, allow_nan=False))

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from tracer.config.fields import check_fields
+from tracer.config.fields import check_fields, check_range, numbers_in
 
 Init = float | Literal["fan_in", "linear"]
 """A standard deviation, or 1/sqrt(fan_in) normal, or torch.nn.Linear's default uniform(+-1/sqrt(fan_in))."""
@@ -42,10 +42,7 @@ class InitConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("embed", "pos", "attn", "mlp", "unembed"):
-            value = getattr(self, name)
-            if not isinstance(value, str) and not 0 <= value < math.inf:
-                raise ValueError(f"init.{name}={value} must not be negative or infinite")
+        check_range(self, ("embed", "pos", "attn", "mlp", "unembed"), "not be negative or infinite", of="init.")
 
 
 @dataclass(frozen=True)
@@ -98,12 +95,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("n_layers", "n_heads", "d_model", "n_ctx", "d_head", "d_vocab", "mlp_hidden", "unembed_hidden"):
+        check_range(self, WIDEST, "be at least 1")
+        for name, widest in WIDEST.items():
             value = getattr(self, name)
-            if any(width < 1 for width in (value if isinstance(value, tuple) else (value,)) if width is not None):
-                raise ValueError(f"{name}={value} must be at least 1")
-            if any(width > WIDEST[name] for width in (value if isinstance(value, tuple) else (value,)) if width):
-                raise ValueError(f"{name}={value} is more than a model here can have: {WIDEST[name]:,}")
+            if any(width > widest for width in numbers_in(value)):
+                raise ValueError(f"{name}={value} is more than a model here can have: {widest:,}")
         if self.n_ctx * self.d_model > LARGEST:
             raise ValueError(f"n_ctx={self.n_ctx} times d_model={self.d_model} is more than {LARGEST:,}")
         if self.d_head is None and self.d_model % self.n_heads:
@@ -127,8 +123,7 @@ class ModelConfig:
             raise ValueError(f"rotary positions rotate pairs, so d_head={self.head_width} must be even")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout={self.dropout} must be at least 0 and below 1")
-        if not 0 <= self.norm_eps < math.inf:
-            raise ValueError(f"norm_eps={self.norm_eps} must not be negative or infinite")
+        check_range(self, ["norm_eps"], "not be negative or infinite")
 
     @property
     def head_width(self) -> int:
@@ -180,8 +175,7 @@ class DataConfig:
             raise ValueError(f"mix={self.mix!r} and mix_share={self.mix_share} go together: set both or neither")
         if not 0 < self.val_share < 1:
             raise ValueError(f"val_share={self.val_share} must be between 0 and 1")
-        if not 0 < self.max_mb < math.inf:
-            raise ValueError(f"max_mb={self.max_mb} must be positive and finite")
+        check_range(self, ["max_mb"], "be positive and finite")
         if not 2 <= self.period_min <= self.period_max:
             raise ValueError(f"period_min={self.period_min} and period_max={self.period_max}: need 2 <= min <= max")
 
@@ -220,18 +214,11 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("batch_size", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        check_range(self, ("batch_size", "accumulate"), "be at least 1")
         if self.batch_size % self.accumulate:
             raise ValueError(f"batch_size={self.batch_size} is not divisible by accumulate={self.accumulate}")
-        for name in ("lr", "adam_lr", "qk_lr_factor", "pos_lr_factor", "clip"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}={value} must be positive and finite")
-        for name in ("warmup", "weight_decay", "momentum", "beta2"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ValueError(f"{name}={value} must not be negative or infinite")
+        check_range(self, ("lr", "adam_lr", "qk_lr_factor", "pos_lr_factor", "clip"), "be positive and finite")
+        check_range(self, ("warmup", "weight_decay", "momentum", "beta2"), "not be negative or infinite")
 
 
 @dataclass(frozen=True)
@@ -263,21 +250,10 @@ class RecordConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in (
-            "every",
-            "snapshot_every",
-            "log_every",
-            "val_rows",
-            "repeat_rows",
-            "icl_rows",
-            "icl_every",
-            "pattern_ctx",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"record.{name}={getattr(self, name)} must be at least 1")
-        for name in ("text_prompts", "repeat_prompts", "snapshot_mb"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"record.{name}={getattr(self, name)} must not be negative or infinite")
+        rows = ("val_rows", "repeat_rows", "icl_rows", "pattern_ctx")
+        check_range(self, ("every", "snapshot_every", "log_every", "icl_every", *rows), "be at least 1", of="record.")
+        kept = ("text_prompts", "repeat_prompts", "snapshot_mb")
+        check_range(self, kept, "not be negative or infinite", of="record.")
 
 
 CLAMP = re.compile(r"L(\d+)(?:H(\d+))? (off|no-previous|previous)(?: (\d*):(\d*))?")
@@ -347,8 +323,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.steps < 1:
-            raise ValueError(f"steps={self.steps} must be at least 1")
+        check_range(self, ["steps"], "be at least 1")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} must be at least 0 and below 2**32")
         self._check_clamps()

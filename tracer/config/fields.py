@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import numbers
 import reprlib
 import types
 import typing
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 MOST = 10**12
@@ -30,6 +32,25 @@ def check_fields(config: Any) -> None:
         if choices and isinstance(value, str):
             raise ValueError(f"{name}={value!r:.100} is not one of {', '.join(choices)}")
         raise ValueError(f"{name}={reprlib.repr(value)} must be {_words(hint)}")
+
+
+RANGES: dict[str, Callable[[float], bool]] = {
+    "be at least 1": lambda number: number >= 1,
+    "be positive and finite": lambda number: 0 < number < math.inf,
+    "not be negative or infinite": lambda number: 0 <= number < math.inf,
+}
+
+
+def check_range(config: Any, names: Iterable[str], wanted: str, of: str = "") -> None:
+    """A number outside one of RANGES is an error that names it; `of`: the part of the config, as the error names it."""
+    for name in names:
+        if not all(map(RANGES[wanted], numbers_in(value := getattr(config, name)))):
+            raise ValueError(f"{of}{name}={value} must {wanted}")
+
+
+def numbers_in(value: Any) -> list[Any]:
+    """The numbers of a field: its own or a tuple's; a word and None are none."""
+    return [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, numbers.Real)]
 
 
 def _fits(value: Any, hint: Any) -> bool:

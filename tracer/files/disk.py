@@ -182,15 +182,15 @@ def write_lines(path: Path, contents: Iterable[dict[str, Any]]) -> None:
 
 
 def _as_line(content: dict[str, Any]) -> bytes:
-    return json.dumps(_finite(content), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
+    return json.dumps(finite(content), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no nan and no infinity."""
+def finite(value: Any) -> Any:
+    """What JSON can say of it, which has no nan and no infinity: null."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -8,7 +8,7 @@ import json
 import struct
 import unicodedata
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,17 +65,36 @@ def quantise_linear(values: ArrayLike, lo: float, hi: float) -> NDArray[np.uint1
     return np.where(np.isnan(x), MISSING, code).astype(np.uint16)
 
 
+def quantise_pattern(
+    pattern: ArrayLike, queries: Sequence[str], keys: Sequence[str], of: str = ""
+) -> NDArray[np.uint16]:
+    """Shares [query_pos key_pos] to 1/131068, none where they are NaN; `of`: whose, as an error names it."""
+    p = np.asarray(pattern, np.float64)
+    if p.shape != (len(queries), len(keys)):
+        raise ValueError(
+            f"{of}pattern has shape {p.shape}, there are {len(queries)} query tokens and {len(keys)} key tokens"
+        )
+    return quantise_linear(np.nan_to_num(p), 0, 1)
+
+
+def ends(values: ArrayLike) -> tuple[float, float]:
+    """The range of what was measured, never empty."""
+    v = np.asarray(values, np.float64)
+    if not np.isfinite(v).any():
+        return 0.0, 1.0
+    lo, hi = float(np.nanmin(v)), float(np.nanmax(v))
+    return lo, hi if hi > lo else lo + 1.0
+
+
 def max_pool(patterns: ArrayLike, pool_to: int) -> tuple[NDArray[np.float32], int]:
-    """Largest share in each f x f block, f the smallest that fits pool_to; zero-padded, so no row is lost."""
+    """Largest share in each f x f block, f the smallest that fits pool_to; the last may be short of tokens."""
     a = np.asarray(patterns, np.float32)
     size = a.shape[-1]
     factor = -(-size // pool_to)
     if factor == 1:
         return a, 1
-    n = -(-size // factor)
-    pad = n * factor - size
-    a = np.pad(a, [(0, 0)] * (a.ndim - 2) + [(0, pad), (0, pad)])
-    return a.reshape(*a.shape[:-2], n, factor, n, factor).max(axis=(-3, -1)), factor
+    firsts = np.arange(0, size, factor)
+    return np.maximum.reduceat(np.maximum.reduceat(a, firsts, axis=-2), firsts, axis=-1), factor
 
 
 def visible(token: str, longest: int = 40) -> str:

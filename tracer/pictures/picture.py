@@ -44,9 +44,16 @@ def as_cell(picked: Any) -> tuple[int, ...] | None:
     return tuple(picked) if picked else None
 
 
-def as_grid(values: ArrayLike) -> list[list[float | None]]:
-    """Values [layer head] as JSON: null where nothing was measured."""
+def as_json(values: ArrayLike) -> list[Any]:
+    """Values as JSON, nested as they are: null where nothing was measured."""
     v = np.asarray(values, np.float64)
-    if v.ndim != 2:
-        raise ValueError(f"values must be [layer head], got shape {v.shape}")
-    return [[float(x) if np.isfinite(x) else None for x in row] for row in v]
+    shown = v.astype(object)
+    shown[~np.isfinite(v)] = None
+    return shown.tolist()
+
+
+def as_grid(values: ArrayLike) -> list[list[float | None]]:
+    """Values [layer head] as JSON."""
+    if np.ndim(values) != 2:
+        raise ValueError(f"values must be [layer head], got shape {np.shape(values)}")
+    return as_json(values)

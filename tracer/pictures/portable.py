@@ -66,9 +66,10 @@ def heads_file(
     token = token if token is not None and start <= token < total else None
     header, _ = payload.unpack(pattern.pack(np.zeros((n, n)), seen.strings[start:], query_start=start, key_start=start))
     part = f"The last {n:,} of {total:,} tokens. " if start else ""
+    number = scales[measure].label.lower()
     mounts = [
         Mount("atlas", atlas.picture(None, selected=focus, measure=measure, scales=scales), "All heads on this prompt",
-              _atlas_caption(part, scales[measure]),
+              f"{part}A tile is a head. The number is its {number}. Click one to see its pattern.",
               template={"measures": list(measures), "causal": list(seen.causal), "factors": [1, 1],
                         "layers": [payload.visible(name, 120) for name in seen.names],
                         "values": [_numbers(values) for values in measures.values()],
@@ -90,10 +91,6 @@ def heads_file(
     about = {"run": told.name, "step": told.step, "head": list(focus)}
     foot = f"Made with manyeyes {told.version}; works offline.{' ' + ROUGH if rough else ''}"
     return page(f"Every head of {told.name}", line, mounts, notes(told), about=about, foot=foot)
-
-
-def _atlas_caption(part: str, scale: Scale) -> str:
-    return f"{part}A tile is a head. The number is its {scale.label.lower()}. Click one to see its pattern."
 
 
 def notes(told: Told) -> list[Note]:

@@ -43,14 +43,10 @@ def text(name: str) -> str:
     return (HERE / "common" / name).read_text("utf-8")
 
 
-def palettes() -> str:
-    """Every ramp as JSON, each theme in nine stops; scripts mix what lies between."""
-    return json.dumps({name: colours.palette(name, 9) for name in colours.ANCHORS})
-
-
 def common() -> str:
-    """What every part's script uses."""
-    return f"const PALETTES = {palettes()};\n" + "".join(text(f"{name}.js") for name in SHARED)
+    """What every part's script uses, with every ramp: each theme in nine stops, and scripts mix what lies between."""
+    palettes = json.dumps({name: colours.palette(name, 9) for name in colours.ANCHORS})
+    return f"const PALETTES = {palettes};\n" + "".join(text(f"{name}.js") for name in SHARED)
 
 
 def script(name: str) -> str:
@@ -89,9 +85,8 @@ def bundle(names: Sequence[str]) -> str:
 
 def entry(name: str) -> str:
     """A part's script with its default export as a variable."""
-    code, found = re.subn(r"^export default (async )?function ?\(", r"entry = \1function (", script(name), flags=re.M)
-    assert found == 1, f"{name}: {found} default exports"
-    return code
+    before, after = re.split(r"^export default ", script(name), flags=re.M)
+    return f"{before}entry = {after}"
 
 
 def all_parts() -> str:

@@ -54,7 +54,7 @@ def taken(
     foot: str,
 ) -> str:
     """The file. `drawn` holds the parts of the page by key; `about` as in `pictures.page`."""
-    seen = [block for block in blocks if not _unseen(block, drawn)]
+    seen = [block for block in blocks if block["kind"] != "part" or drawn[block["key"]].part not in UNSEEN]
     # isolated: a name that is written from right to left turns nothing else around
     chosen = [f"{block['label']}: \u2068{block['value']}\u2069" for block in seen if block["kind"] == "choice"]
     shown = list(_without_tools(block for block in seen if block["kind"] not in ("choice", "prompt")))
@@ -66,10 +66,6 @@ def taken(
     return document(
         title, " · ".join([line, *chosen]), body, mounts, about={**about, "taken": True}, foot=foot, apart=True
     )
-
-
-def _unseen(block: Block, drawn: Mapping[str, Picture]) -> bool:
-    return block["kind"] == "part" and drawn[block["key"]].part in UNSEEN
 
 
 def _without_tools(blocks: Iterable[Block]) -> Iterator[Block]:

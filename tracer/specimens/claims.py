@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -135,22 +136,18 @@ def _noise(seeds: Sequence[Found], one: float = NOISE) -> float:
     return one / math.sqrt(len(seeds))
 
 
-def _lower(better: str, worse: str) -> Claim:
+def _compared(says: str, margin: float, ours: str, theirs: str) -> Claim:
+    """One loss is below another by `margin` times what seeds alone make; it is not once it is above by as much."""
+
     def holds(seeds: Sequence[Found]) -> bool | None:
-        gap, limit = _gap(seeds, better, worse), _noise(seeds)
-        return True if gap < -limit else None if gap <= limit else False  # nan: `better` diverged, so it is not
+        gap, limit = _gap(seeds, ours, theirs), _noise(seeds)
+        return True if gap <= -margin * limit else None if gap <= limit else False  # nan: ours diverged, so it is not
 
-    return Claim(f"{better} is better than {worse}", (better, worse), holds,
-                 lambda seeds: _told_gap(seeds, better, worse), against=worse)  # fmt: skip
+    return Claim(f"{ours} is {says} {theirs}", (ours, theirs), holds,
+                 lambda seeds: _told_gap(seeds, ours, theirs), against=theirs)  # fmt: skip
 
 
-def _no_worse(name: str, other: str) -> Claim:
-    def holds(seeds: Sequence[Found]) -> bool | None:
-        gap, limit = _gap(seeds, name, other), _noise(seeds)
-        return True if gap <= 0 else None if gap <= limit else False
-
-    return Claim(f"{name} is no worse than {other}", (name, other), holds,
-                 lambda seeds: _told_gap(seeds, name, other), against=other)  # fmt: skip
+_lower, _no_worse = partial(_compared, "better than", 1), partial(_compared, "no worse than", 0)
 
 
 def _entropy(name: str, text: str, holds: Callable[[Outcome], bool]) -> Claim:

@@ -117,7 +117,8 @@ def figures(specimen: Specimen, outcomes: Sequence[Outcome]) -> list[tuple[str, 
     else:
         rows.append(("how it ends", specimen.published, ended))
     size = _size(specimen.name)
-    rows.append(("parameters, at the published size", _count(specimen.n_params), f"{size:,}"))
+    published = "–" if specimen.n_params is None else f"{specimen.n_params:,}"
+    rows.append(("parameters, at the published size", published, f"{size:,}"))
     return [(f"`{specimen.name}`", *row) for row in rows]
 
 
@@ -143,10 +144,6 @@ def _many(values: Sequence[float], digits: int) -> str:
     """The value, or mean and range of several seeds."""
     mean = _one(sum(values) / len(values), digits)
     return mean if len(values) == 1 else f"{mean} ({_one(min(values), digits)} to {_one(max(values), digits)})"
-
-
-def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
 
 
 def _heads(entropies: Sequence[Sequence[float]]) -> str:

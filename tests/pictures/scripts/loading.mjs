@@ -15,7 +15,7 @@ export const COMMON = `${python("from tracer.pictures.sources import common; pri
 export function load(names, picture = "") {
   const own = globSync(`tracer/pictures/**/${picture || "-"}/*.js`, { cwd: ROOT }).sort();
   const code = own
-    .map((path) => readFileSync(ROOT + path, "utf-8").replace(/^export default (?=async|function)/m, "const entry = "))
+    .map((path) => readFileSync(ROOT + path, "utf-8").replace(/^export default /m, "const entry = "))
     .join("");
   if (picture && !code) throw new Error(`no script of ${picture}`);
   return new Function(`${COMMON}${code}\nreturn { ${names.join(", ")} };`)();

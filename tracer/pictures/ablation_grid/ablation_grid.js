@@ -1,9 +1,7 @@
 // Switches for heads: real buttons, so keyboard and screen readers work; dragging paints with what the first one
 // became.
 
-export default function (args) {
-  return live(args, makeGrid);
-}
+export default (args) => live(args, makeGrid);
 
 /** @param {Part} part @returns {View} */
 function makeGrid(part) {
@@ -13,9 +11,8 @@ function makeGrid(part) {
   const clear = button("clear", "Clear", line, () => set(heads(), false));
   const grid = element("div", "grid", null, root);
   const key = element("div", "legend", null, element("div", "legends", null, root));
-  count.setAttribute("aria-live", "polite");
-  grid.setAttribute("role", "group");
-  grid.setAttribute("aria-label", "Heads to switch off");
+  count.ariaLive = "polite";
+  Object.assign(grid, { role: "group", ariaLabel: "Heads to switch off" });
   let off = new Set(); // heads as "layer,head"
   let buttons = []; // { node, one }
   let shape = "";
@@ -24,7 +21,7 @@ function makeGrid(part) {
   const heads = () => [...off].map((name) => name.split(",").map(Number)).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 
   function show() {
-    for (const { node, one } of buttons) node.setAttribute("aria-pressed", `${isOff(one)}`);
+    for (const { node, one } of buttons) node.ariaPressed = `${isOff(one)}`;
     count.textContent = off.size ? `${off.size} of ${buttons.length} heads off` : "All heads on";
     clear.disabled = !off.size;
   }
@@ -74,12 +71,8 @@ function makeGrid(part) {
     };
     element("span", "", null, grid);
     values[0].forEach((_, h) => {
-      axis(
-        `H${h}`,
-        "column",
-        `Toggle head ${h} in every layer`,
-        values.map((_, layer) => [layer, h])
-      );
+      const ones = values.map((_, layer) => [layer, h]);
+      axis(`H${h}`, "column", `Toggle head ${h} in every layer`, ones);
     });
     values.forEach((row, layer) => {
       const ones = row.map((_, h) => [layer, h]);
@@ -117,7 +110,7 @@ function makeGrid(part) {
       if (shape !== now) build(values);
       shape = now;
       if (brush === null) off = new Set((value ?? []).map(String));
-      const lut = lutOf(scale.stops[theme.mode]);
+      const lut = rampOf(scale.palette, theme.mode);
       grid.style.gridTemplateColumns = `30px repeat(${columns}, ${cell}px)`;
       grid.style.gap = `${gap}px`;
       grid.classList.toggle("small", cell < 46);

@@ -8,9 +8,7 @@
 
 const LEVELS = 39; // of a payload's thumbnails; those of a frame are brought down to as many
 
-export default function (args) {
-  return live(args, makeAtlas);
-}
+export default (args) => live(args, makeAtlas);
 
 /** The heads of a layer from left to right, the largest value first; what was not measured comes after, then gaps. */
 function strongestFirst(values) {
@@ -43,10 +41,9 @@ function makeAtlas(part) {
   const shareKey = element("div", "legend", null, legends);
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
-  const tip = element("div", "tip", null, stage);
-  spoken.setAttribute("aria-live", "polite");
-  tip.hidden = true;
-  canvas.tabIndex = 0;
+  const tip = tipIn(stage);
+  spoken.ariaLive = "polite";
+  Object.assign(canvas, { role: "application", tabIndex: 0 });
   /** @type {AtlasHeader} */
   let head;
   let arrays;
@@ -60,17 +57,11 @@ function makeAtlas(part) {
   let seats; // of a layer, its heads from left to right
   let lit; // the heads that fit what is looked for
 
-  const playing = followFilm(() => layout && paint(canvas.getContext("2d")));
+  const playing = followFilm(part, () => layout && paint(canvas.getContext("2d")));
   const unnamed = { unit: "", lo: 0, hi: 1, digits: 2, chance: null, palette: "score" };
   /** @returns {Scale} */
   const scaleOf = (name) => part.cue.scales[name] ?? { label: name, ...unnamed };
   const measure = () => Math.max(0, head.measures.indexOf(part.cue.measure));
-  const ramps = new Map(); // one takes longer to make than a frame to draw
-  function rampOf(name) {
-    const key = `${name} ${part.theme.mode}`;
-    if (!ramps.has(key)) ramps.set(key, lutOf(PALETTES[name][part.theme.mode]));
-    return ramps.get(key);
-  }
   function film() {
     const frame = playing.frame();
     return frame?.layers === layers && frame?.heads === heads ? frame : null;
@@ -203,7 +194,7 @@ function makeAtlas(part) {
   };
 
   function paint(ctx) {
-    playing.settle(head.version === (part.cue.version ?? head.version));
+    playing.settle();
     const { theme } = part;
     const { cell } = layout;
     const [, , rows, cols] = arrays.thumbs.shape;
@@ -211,7 +202,7 @@ function makeAtlas(part) {
     const source = frame ?? { ...head, thumbs: arrays.thumbs, rows, cols };
     const pool = [source.rows, source.cols].map((size) => Math.ceil(size / (cell * devicePixelRatio)));
     const want = `${frame ? `${frame.version} ${frame.index}` : head.version} ${theme.mode} ${pool}`;
-    if (sheetKey !== want) paintSheet(rampOf("attention"), source, pool, frame ? LEVELS : 255);
+    if (sheetKey !== want) paintSheet(rampOf("attention", theme.mode), source, pool, frame ? LEVELS : 255);
     sheetKey = want;
     ctx.clearRect(0, 0, layout.width, layout.height);
     ctx.imageSmoothingEnabled = (cell * devicePixelRatio) / Math.max(...tile) < 2;
@@ -237,7 +228,7 @@ function makeAtlas(part) {
     const { cell, strip, high, labels } = layout;
     const [layer, index] = one;
     const [x, y] = corner(one);
-    const scores = scale && rampOf(scale.palette);
+    const scores = scale && rampOf(scale.palette, theme.mode);
     if (!exists(one)) {
       fillRound(ctx, css(theme.faint, 0.6), x, y, cell, high, 4);
       return null;
@@ -293,8 +284,7 @@ function makeAtlas(part) {
     const order = isByMeasure() && scale ? `, the strongest by ${scale.label.toLowerCase()} first` : "";
     const now = held() ? `Selected ${describe(held())}` : "Nothing selected";
     const what = `${every.length} attention heads in ${layers} layers${order}.${looked}`;
-    canvas.setAttribute("role", "application");
-    canvas.setAttribute("aria-label", `${what} Arrow keys move the selection. ${now}`);
+    canvas.ariaLabel = `${what} Arrow keys move the selection. ${now}`;
   }
   function writeTable() {
     const columns = ["head", ...(lit ? ["fits"] : []), ...head.measures.map((name) => scaleOf(name).label)];
@@ -323,10 +313,11 @@ function makeAtlas(part) {
       place(ring, held());
       nameAll(scale);
       scoreKey.hidden = !scale;
-      if (scale) legend(scoreKey, scale, rampOf(scale.palette), { note: chanceNote({ chance: scale.chance }) });
+      const { mode } = part.theme;
+      if (scale) legend(scoreKey, scale, rampOf(scale.palette, mode), { note: chanceNote({ chance: scale.chance }) });
       const [factorQ, factorK] = head.factors;
       const note = factorQ * factorK > 1 ? `brightest of ${factorQ} × ${factorK} tokens` : "";
-      attentionLegend(shareKey, rampOf("attention"), { note });
+      attentionLegend(shareKey, rampOf("attention", mode), { note });
       writeTable();
     },
     end: playing.stop

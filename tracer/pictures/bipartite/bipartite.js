@@ -13,9 +13,7 @@ const FULL = 12; // and where it may be widest
 const FEW_EDGES = 120; // so many are all shown, also the faint ones
 const INPUT_NAMES = { k: "keys", q: "queries", v: "values" };
 
-export default function (args) {
-  return live(args, makeBipartite);
-}
+export default (args) => live(args, makeBipartite);
 
 /** Where along a curve of `drawEdge` it has gone this share of its way across. */
 function alongCurve(share) {
@@ -37,10 +35,9 @@ function makeBipartite(part) {
   const base = element("canvas", "", null, stage);
   const over = element("canvas", "", null, stage);
   const nodes = element("div", "heads", null, stage);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   const alt = element("details", "alt", null, root);
-  tip.hidden = true;
-  base.setAttribute("role", "img");
+  base.role = "img";
   over.ariaHidden = "true";
   /** @type {BipartiteHeader} */
   let head;
@@ -87,7 +84,7 @@ function makeBipartite(part) {
   function drawEdges() {
     const ctx = sized(base, root.clientWidth, layout.height);
     const { theme } = part;
-    const lut = lutOf(PALETTES.score[theme.mode]);
+    const lut = rampOf("score", theme.mode);
     const order = allEdges().sort((a, b) => above(a) - above(b));
     const sure = order.filter(isSure);
     const strong = sure.filter((i, rank) => touches(i) || sure.length - rank <= part.cue.most);
@@ -240,7 +237,7 @@ function makeBipartite(part) {
     const what = `What heads read of earlier ones for their ${INPUT_NAMES[part.cue.into] ?? part.cue.into}`;
     const edge = `${SURE} standard deviations above random heads`;
     const many = `${head.sure[kind()]} of ${head.total} pairs stand more than ${edge}`;
-    base.setAttribute("aria-label", `${what}: ${many}${first.length ? `, first ${first.join(", ")}` : ""}.`);
+    base.ariaLabel = `${what}: ${many}${first.length ? `, first ${first.join(", ")}` : ""}.`;
     const figures = (i) => [numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(deviations(i), 1)];
     const columns = ["reader", "read", "score", "above random heads", "in their sd"];
     const title =

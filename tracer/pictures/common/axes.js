@@ -29,6 +29,18 @@ function decadeTicks(lo, hi, want = 7) {
   return inside.length > 1 ? inside : roundTicks(10 ** lo, 10 ** hi, want).map((v) => Math.log10(v));
 }
 
+/** The last of some places in order that lies before another one, as `isBefore` says, and the next. */
+function placesAround(count, isBefore) {
+  let before = 0;
+  let after = count - 1;
+  while (after - before > 1) {
+    const middle = (before + after) >> 1;
+    if (isBefore(middle)) before = middle;
+    else after = middle;
+  }
+  return [before, after];
+}
+
 /** A tick in as many digits as tell it from the next one, `stride` away; 0: in a few. */
 function tickText(value, stride) {
   const size = (v) => Math.floor(Math.log10(Math.abs(v)));
@@ -54,13 +66,7 @@ function stepAxis(steps, log, left, width, range = null) {
   const span = to - from || 1;
   const closest = (want) => {
     // on a log axis nearness is that of the eye
-    let before = 0;
-    let after = steps.length - 1;
-    while (after - before > 1) {
-      const middle = (before + after) >> 1;
-      if (scaled(steps[middle]) < want) before = middle;
-      else after = middle;
-    }
+    const [before, after] = placesAround(steps.length, (i) => scaled(steps[i]) < want);
     return want - scaled(steps[before]) <= scaled(steps[after]) - want ? before : after;
   };
   const placed = (x) => from + ((x - left) / width) * span;

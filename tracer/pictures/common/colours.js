@@ -59,6 +59,14 @@ function lutOf(stops) {
   };
 }
 
+const RAMPS = new Map(); // one takes longer to make than a frame to draw
+/** The ramp of a palette in a mode. @returns {Ramp} */
+function rampOf(palette, mode) {
+  const name = `${palette} ${mode}`;
+  if (!RAMPS.has(name)) RAMPS.set(name, lutOf(PALETTES[palette][mode]));
+  return RAMPS.get(name);
+}
+
 /** A ramp as words of an image's pixels. */
 const inksOf = ({ table }, code = (i) => i) =>
   Uint32Array.from({ length: 256 }, (_, i) => {

@@ -21,6 +21,13 @@ function element(tag, className, text, parent) {
 const button = (className, text, parent, onclick) =>
   Object.assign(element("button", className, text, parent), { type: "button", onclick });
 
+/** Hands the reader a file. @param {string} name @param {Blob} content */
+function saveAs(name, content) {
+  const url = URL.createObjectURL(content);
+  Object.assign(element("a"), { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 30_000);
+}
+
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const isModified = (event) => event.altKey || event.ctrlKey || event.metaKey;
 /** The way of an arrow key as rows down and columns right. @returns {[number, number] | undefined} */
@@ -43,6 +50,18 @@ function quote(node, token, position) {
   element("code", "", "“", node).append(element("bdi", "", token), "”");
   node.append(` (${position})`);
 }
+
+/** A row of buttons of which one is pressed (`press`). @param {(i: number) => void} choose */
+function choice(className, name, options, parent, choose) {
+  const group = Object.assign(element("div", className, null, parent), { role: "group", ariaLabel: name });
+  return options.map((option, i) => button("", option, group, () => choose(i)));
+}
+const press = (buttons, which) => {
+  for (const [i, one] of buttons.entries()) one.ariaPressed = `${i === which}`;
+};
+
+/** A tooltip that is not shown yet. */
+const tipIn = (area) => Object.assign(element("div", "tip", null, area), { hidden: true });
 
 /** Shows a tooltip beside what it names in its area, a place or a box of some size, and never over it. */
 function showTip(tip, area, x, y, fill, [wide, high] = [0, 0]) {

@@ -33,7 +33,6 @@ function newPart(root, host, key, make, saves) {
     take(cue) {
       // a cue older than the reader's last pick must not take the pick back
       part.cue = { ...cue, value: cue.seen < part.sent ? part.cue.value : cue.value };
-      if (cue.scale) part.cue.scale = { ...cue.scale, stops: PALETTES[cue.scale.palette] };
       part.draw();
     },
     end() {

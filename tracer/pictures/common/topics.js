@@ -28,12 +28,16 @@ function hear(name, listener) {
   return () => topic.listeners.delete(listener);
 }
 
-/** The frame of a film that plays; its own payload again once the host has drawn the step: then `settle` drops it. */
-function followFilm(repaint) {
+/**
+ * The frame of a film that plays; its own payload again once the host has drawn the step: then `settle` drops it.
+ * @param {Part} part
+ */
+function followFilm(part, repaint) {
   /** @type {Frame | null} */
   let frame = null;
   let ending = false;
   let waiting = 0;
+  const loaded = () => part.last?.[0].version; // not that of bytes which are still being read
   const stop = hear("frame", (told) => {
     ending = !told && frame != null;
     frame = told ?? frame;
@@ -44,8 +48,8 @@ function followFilm(repaint) {
   });
   return {
     frame: () => frame,
-    /** @param {boolean} arrived @returns {boolean} whether a frame was dropped */
-    settle(arrived) {
+    /** Have the bytes of the step come? @returns {boolean} whether a frame was dropped */
+    settle(arrived = loaded() === (part.cue.version ?? loaded())) {
       if (!ending || !arrived) return false;
       frame = null;
       ending = false;

@@ -9,7 +9,7 @@ type Colour = number[];
 type Shaped = { shape: number[] };
 /** A payload's header, as tracer.pictures.payload packs it; each picture adds its own fields. */
 type Header = { version?: string; arrays: { name: string; dtype: string; shape: number[] }[]; [field: string]: any };
-/** A measure as it is shown. `stops`: its ramp of colours, which a part looks up by the name of the palette. */
+/** A measure as it is shown. */
 type Scale = {
   label: string;
   unit: string;
@@ -19,7 +19,6 @@ type Scale = {
   chance?: number | null;
   mark?: string;
   palette?: string;
-  stops?: Record<Mode, string[]>;
 };
 /** What changes often: what is chosen, and whatever its picture is told. `seen`: when the host heard the last pick. */
 type Cue = { value?: any; seen?: number; scale?: Scale; version?: string; head?: Head; [field: string]: any };

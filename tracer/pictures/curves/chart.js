@@ -248,20 +248,6 @@ function newChart(part) {
     }
   }
 
-  return Object.assign(chart, {
-    load,
-    layOut,
-    plain,
-    coded,
-    bandAt,
-    colourOf,
-    yOf,
-    yAt,
-    isInside,
-    namedAt,
-    drawFrame,
-    drawLines,
-    drawFocus,
-    drawNames
-  });
+  const reading = { load, layOut, plain, coded, bandAt, colourOf, yOf, yAt, isInside, namedAt };
+  return Object.assign(chart, reading, { drawFrame, drawLines, drawFocus, drawNames });
 }

@@ -2,9 +2,7 @@
 // A drag chooses what the axes show, a double click shows all again; only a click that is no drag chooses a line. The
 // name at the end of a line shows it alone, and what is pointed at is marked in every chart of steps on the page.
 
-export default function (args) {
-  return live(args, makeCurves);
-}
+export default (args) => live(args, makeCurves);
 
 /** @param {Part} part @returns {View} */
 function makeCurves(part) {
@@ -14,12 +12,13 @@ function makeCurves(part) {
   const axes = element("canvas", "", null, stage);
   const base = element("canvas", "base", null, stage);
   const over = element("canvas", "", null, stage);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   const reset = button("reset", "Show all", stage, () => look(null, null));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
-  spoken.setAttribute("aria-live", "polite");
-  tip.hidden = reset.hidden = true;
+  spoken.ariaLive = "polite";
+  Object.assign(axes, { role: "application", tabIndex: 0 });
+  reset.hidden = true;
   const chart = newChart(part);
   const { plain, coded, bandAt, colourOf, yOf, isInside } = chart;
   let hover = null; // { line, step }
@@ -322,10 +321,8 @@ function makeCurves(part) {
       const chosenNow = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
       const ranges = describeRanges();
       const zoom = ` Plus and minus look closer, 0 shows all.${ranges ? ` Shown: ${ranges}.` : ""}`;
-      axes.setAttribute("role", "application");
-      axes.tabIndex = 0;
       const what = `${cue.scale.label} over ${cue.x_label}, ${head.labels.length} lines.`;
-      axes.setAttribute("aria-label", what + keys + zoom + chosenNow);
+      axes.ariaLabel = what + keys + zoom + chosenNow;
       writeTable();
       drawOver();
     },

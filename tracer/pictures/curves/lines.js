@@ -17,13 +17,7 @@ function nearestLine(points, xs, yOf, [x, y], reach = 40) {
   let found = null;
   let least = reach;
   points.forEach((line, i) => {
-    let before = 0;
-    let after = line.length - 1;
-    while (after - before > 1) {
-      const middle = (before + after) >> 1;
-      if (xs[line[middle]] < x) before = middle;
-      else after = middle;
-    }
+    const [before, after] = placesAround(line.length, (i) => xs[line[i]] < x);
     for (let at = Math.max(0, before - 1); at < Math.min(line.length, after + 2); at++) {
       const step = line[at];
       const next = line[at + 1] ?? step;

@@ -9,9 +9,7 @@ const FRAME_MS = 130;
 const REST_MS = 2400; // at the end, before it begins again
 const LINE_HEIGHT = 92;
 
-export default function (args) {
-  return live(args, makeForming, { saves: false });
-}
+export default (args) => live(args, makeForming, { saves: false });
 
 /** @param {Part} part @returns {View} */
 function makeForming(part) {
@@ -51,7 +49,7 @@ function makeForming(part) {
   function develop() {
     if (drawnIn === part.theme.mode) return;
     drawnIn = part.theme.mode;
-    const lut = lutOf(PALETTES.attention[drawnIn]);
+    const lut = rampOf("attention", drawnIn);
     const [frames, n, side] = cells.shape;
     images = Array.from({ length: frames }, (_, f) =>
       Array.from({ length: n }, (_, h) => {

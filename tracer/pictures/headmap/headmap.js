@@ -1,8 +1,6 @@
 // A table whose cells are coloured by their number, so that a screen reader reads the picture itself.
 
-export default function (args) {
-  return live(args, makeHeadmap);
-}
+export default (args) => live(args, makeHeadmap);
 
 /** @param {Part} part @returns {View} */
 function makeHeadmap(part) {
@@ -14,8 +12,7 @@ function makeHeadmap(part) {
     const { scale, log } = part.cue;
     if (value == null) return "–";
     if (log && value) return briefOf(value);
-    const text = numberOf(value, { ...scale, plain: true });
-    return scale.palette === "change" && !log && value > 0 && !/^[0.]+$/.test(text) ? `+${text}` : text;
+    return (scale.palette === "change" && !log ? signedOf : numberOf)(value, { ...scale, plain: true });
   }
   /** What stands in a marked cell, which is not nothing: never a zero. */
   function markedText(value) {
@@ -65,7 +62,7 @@ function makeHeadmap(part) {
       const every = Math.ceil((small ? 22 : 1) / (cell + gap)); // names of columns that have room
       const focused = /** @type {ShadowRoot} */ (root.getRootNode()).activeElement;
       const held = /** @type {HTMLElement} */ (focused)?.dataset.head;
-      const lut = lutOf(scale.stops[part.theme.mode]);
+      const lut = rampOf(scale.palette, part.theme.mode);
       const span = Math.log(scale.hi / scale.lo);
       const share = (v) => (log ? Math.log(v / scale.lo) / span : (v - scale.lo) / (scale.hi - scale.lo));
       const table = element("table");

@@ -11,9 +11,7 @@ const OVERVIEW_TOP = 20; // room above the picture,
 const OVERVIEW_FOOT = 38; // and below it
 const LEAST_SIDE = 8; // the fewest tokens a side of a window
 
-export default function (args) {
-  return live(args, makeOverview);
-}
+export default (args) => live(args, makeOverview);
 
 /**
  * A window [first query, end, first key, end] moved inside the pattern, neither too large nor too small; of a causal
@@ -49,9 +47,8 @@ function makeOverview(part) {
   const base = element("canvas", "", null, stage);
   const over = element("canvas", "", null, stage);
   const key = element("div", "legend", null, element("div", "legends", null, root));
-  chosen.setAttribute("aria-live", "polite");
-  base.setAttribute("role", "application");
-  base.tabIndex = 0;
+  chosen.ariaLive = "polite";
+  Object.assign(base, { role: "application", tabIndex: 0 });
   /** @type {OverviewHeader} */
   let head;
   let blocks;
@@ -62,25 +59,23 @@ function makeOverview(part) {
   let drag = null;
   let hover = null;
 
-  const playing = followFilm(() => {
+  const playing = followFilm(part, () => {
     if (!layout || !part.cue.head) return;
-    settleFilm();
+    playing.settle();
     paint();
     drawOver();
     say();
   });
-  const settleFilm = () => playing.settle(head.version === (part.cue.version ?? head.version));
   const film = () => (part.cue.head ? playing.frame() : null);
   /** The blocks that are drawn: the pattern's, or those of a film's frame, which are the brightest of their tokens. */
   function drawn() {
     const frame = film();
-    if (!frame) {
-      const share = (row, col) => head.top * shareOfCode(blocks[row * cols + col]);
-      return { factors: head.factors, size: [rows, cols], pool: head.pool, share };
-    }
-    const code = frameCodes({ ...frame, factors: [1, 1] }, part.cue.head);
-    const share = (row, col) => shareOfCode(code(row, col));
-    return { factors: frame.factors, size: [frame.rows, frame.cols], pool: "max", share };
+    const { factors, size, pool, top } = frame
+      ? { factors: frame.factors, size: [frame.rows, frame.cols], pool: "max", top: 1 }
+      : { ...head, size: [rows, cols] };
+    const played = frame && frameCodes({ ...frame, factors: [1, 1] }, part.cue.head);
+    const code = played ?? ((row, col) => blocks[row * cols + col]);
+    return { factors, size, pool, top, code, share: (row, col) => top * shareOfCode(code(row, col)) };
   }
   const range = (from, to) => (to - from > 1 ? `${from}–${to - 1}` : `${from}`);
   const words = ([q0, q1, k0, k1]) => `queries ${range(q0, q1)}, keys ${range(k0, k1)}`;
@@ -158,12 +153,10 @@ function makeOverview(part) {
       if (window) chosen.append(`: ${words(window)}`);
     }
     const [queries, keys] = head.sizes;
-    base.setAttribute(
-      "aria-label",
+    base.ariaLabel =
       `Overview of the attention pattern of ${head.label || "a head"}: ${queries} queries, ${keys} keys. ` +
-        "Arrow keys move the window by half, plus and minus zoom it, Home and End go to the ends of the diagonal. " +
-        now
-    );
+      "Arrow keys move the window by half, plus and minus zoom it, Home and End go to the ends of the diagonal. " +
+      now;
   }
   function choose(window, wait = 0) {
     if (String(window) !== String(part.cue.value)) part.send(window, wait);
@@ -287,18 +280,14 @@ function makeOverview(part) {
   }
   function paint() {
     // the picture under the window
-    const lut = lutOf(PALETTES.attention[part.theme.mode]);
-    const frame = film();
-    const [factorQ, factorK] = (frame ?? head).factors;
-    const size = frame ? [frame.rows, frame.cols] : [rows, cols];
+    const lut = rampOf("attention", part.theme.mode);
+    const { factors, size, pool: kind, top, code, share } = drawn();
+    const [factorQ, factorK] = factors;
     const pool = Math.max(poolFor(size[0], layout.high), poolFor(size[1], layout.wide));
-    const lift = 1 / Math.sqrt(head.top || 1);
-    const played = frame && frameCodes({ ...frame, factors: [1, 1] }, part.cue.head);
-    const code = (q, k) => {
-      if (head.causal && k * factorK >= (q + 1) * factorQ) return -1;
-      return played ? Math.min(255, Math.round(played(q, k) * lift)) : blocks[q * cols + k];
-    };
-    const image = heat(size[0], size[1], pool, code, lut);
+    const lift = Math.sqrt(top / head.top);
+    const isLater = (q, k) => head.causal && k * factorK >= (q + 1) * factorQ;
+    const tint = (q, k) => (isLater(q, k) ? -1 : Math.min(255, Math.round(code(q, k) * lift)));
+    const image = heat(size[0], size[1], pool, tint, lut);
     const ctx = sized(base, layout.width, layout.height);
     ctx.save();
     ctx.beginPath();
@@ -308,13 +297,12 @@ function makeOverview(part) {
     drawHeat(ctx, image, layout.left, OVERVIEW_TOP, pool * wide, pool * high);
     ctx.restore();
     drawAxes(ctx);
-    const pooled = frame || head.pool === "max" ? "brightest" : "mean";
-    const blockNote = `${pooled} of ${factorQ} × ${factorK} tokens${frame ? " while it moves" : ""}`;
+    const pooled = kind === "max" ? "brightest" : "mean";
+    const blockNote = `${pooled} of ${factorQ} × ${factorK} tokens${film() ? " while it moves" : ""}`;
     attentionLegend(key, lut, { top: head.top, note: factorQ * factorK === 1 ? "" : blockNote });
     part.table = {
-      columns: ["first query", "first key", frame || head.pool === "max" ? "largest share" : "mean share"],
+      columns: ["first query", "first key", kind === "max" ? "largest share" : "mean share"],
       rows: () => {
-        const { factors, size, share } = drawn();
         const blocks = Array.from({ length: size[0] * size[1] }, (_, i) => [Math.floor(i / size[1]), i % size[1]]);
         return blocks.map(([row, col]) => [row * factors[0], col * factors[1], exactOf(share(row, col))]);
       }
@@ -331,7 +319,7 @@ function makeOverview(part) {
       playing.settle(true);
     },
     draw() {
-      settleFilm();
+      playing.settle();
       layOut(base.getContext("2d"));
       const { wide, high } = layout;
       const screen = [part.theme.mode, wide, high, devicePixelRatio, document.fonts?.status];

@@ -7,9 +7,7 @@
  * @typedef {Header & { passages: Passage[], apart: boolean, causal: boolean }} PassagesHeader
  */
 
-export default function (args) {
-  return live(args, makePassages);
-}
+export default (args) => live(args, makePassages);
 
 /** How far a key is from its query, in words. */
 function distanceText(distance) {
@@ -22,7 +20,7 @@ function makePassages(part) {
   const { root } = part;
   const legends = element("div", "legends", null, root);
   const lists = element("div", "", null, root);
-  const tip = element("div", "tip", null, root);
+  const tip = tipIn(root);
   const alt = element("details", "alt", null, root);
   for (const [kind, words] of [
     ["query", "the token that looks"],
@@ -33,8 +31,7 @@ function makePassages(part) {
     name.append(words);
   }
   const key = element("div", "legend", null, legends);
-  tip.hidden = true;
-  tip.setAttribute("role", "status");
+  tip.role = "status";
   /** @type {PassagesHeader} */
   let head;
   let shares;
@@ -76,11 +73,10 @@ function makePassages(part) {
     const text = element("div", `text${head.apart ? " apart" : ""}`, null, list);
     const own = [];
     let last = 0;
-    text.tabIndex = 0;
-    text.setAttribute("role", "application");
+    Object.assign(text, { role: "application", tabIndex: 0 });
     const looks = `Query ${passage.query_token} looks at ${passage.key_token}`;
     const far = distanceText(passage.query - passage.key);
-    text.setAttribute("aria-label", `${looks}, ${far}. Arrow keys move over the tokens.`);
+    text.ariaLabel = `${looks}, ${far}. Arrow keys move over the tokens.`;
     passage.tokens.forEach((tokens, piece) => {
       const gap = passage.starts[piece] - last;
       const words = piece ? `… ${gap} token${gap === 1 ? "" : "s"} …` : "… ";
@@ -126,8 +122,7 @@ function makePassages(part) {
     element("span", "", said.filter(Boolean).join(" · "), top);
     const open = button("", "Open", top, () => part.send(index));
     element("span", "where", " on Heads", open);
-    const name = `Open this passage on Heads: ${passage.query_token} looks at ${passage.key_token}`;
-    open.setAttribute("aria-label", name);
+    open.ariaLabel = `Open this passage on Heads: ${passage.query_token} looks at ${passage.key_token}`;
   }
   function build() {
     const { groups } = part.cue;
@@ -172,7 +167,7 @@ function makePassages(part) {
     },
     draw() {
       const { groups, rows, digits } = part.cue;
-      const lut = lutOf(PALETTES.attention[part.theme.mode]);
+      const lut = rampOf("attention", part.theme.mode);
       const now = `${part.version} ${JSON.stringify([groups, rows, digits])}`;
       if (now !== shown) {
         tip.hidden = true;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.pictures import payload
@@ -45,12 +44,8 @@ def pack(
 
     Row i is query `query_start` + i, column j key `key_start` + j; without `key_tokens` both axes are the same tokens.
     """
-    p = np.asarray(pattern)
     keys = tokens if key_tokens is None else key_tokens
-    if p.shape != (len(tokens), len(keys)):
-        raise ValueError(
-            f"pattern has shape {p.shape}, there are {len(tokens)} query tokens and {len(keys)} key tokens"
-        )
+    shares = payload.quantise_pattern(pattern, tokens, keys)
     if key_tokens is None and query_start != key_start:
         raise ValueError(f"query_start={query_start} and key_start={key_start} differ; pass key_tokens as well")
     same = query_start == key_start and list(tokens) == list(keys)
@@ -63,7 +58,7 @@ def pack(
         "keys": None if same else [payload.visible(t) for t in keys],
         "key_breaks": [] if same else _breaks(keys),
     }
-    return payload.pack(header, shares=payload.quantise_linear(np.nan_to_num(np.asarray(p, np.float64)), 0, 1))
+    return payload.pack(header, shares=shares)
 
 
 def _breaks(tokens: Sequence[str]) -> list[int]:

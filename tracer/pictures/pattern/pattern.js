@@ -8,9 +8,7 @@
  *   keys: string[] | null, key_breaks: number[] }} PatternHeader
  */
 
-export default function (args) {
-  return live(args, makePattern);
-}
+export default (args) => live(args, makePattern);
 
 /** @param {Part} part @returns {View} */
 function makePattern(part) {
@@ -26,16 +24,11 @@ function makePattern(part) {
   const blocks = element("span", "blocks", null, legends);
   const alt = element("details", "alt", null, figure);
   const side = element("div", "side", null, both);
-  const ways = element("div", "ways", null, side);
+  const tip = tipIn(stage);
+  Object.assign(base, { role: "application", tabIndex: 0 });
+  readout.ariaLive = "polite";
+  const ways = choice("ways", "What the shading shows", ["Where it looks", "Who looks at it"], side, look);
   const texts = element("div", "texts", null, side);
-  const tip = element("div", "tip", null, stage);
-  tip.hidden = true;
-  base.tabIndex = 0;
-  readout.setAttribute("aria-live", "polite");
-  ways.setAttribute("role", "group");
-  ways.setAttribute("aria-label", "What the shading shows");
-  const forward = button("", "Where it looks", ways, () => look(false));
-  const backward = button("", "Who looks at it", ways, () => look(true));
   /** @type {PatternHeader} */
   let head;
   let shares;
@@ -45,14 +38,13 @@ function makePattern(part) {
   let lut;
   let image;
   let imageKey;
-  let back = false;
+  let back = 0; // 1: shaded by who looks at a token
   let hover = null;
   let told = null; // the cell that another part points at
   let spans = []; // of the text of queries, and of that of keys where these are others
 
-  const playing = followFilm(() => layout && part.cue.head && repaint());
+  const playing = followFilm(part, () => layout && part.cue.head && repaint());
   const film = () => (part.cue.head ? playing.frame() : null);
-  const settle = () => playing.settle(head.version === (part.cue.version ?? head.version));
   const position = (axis, i) => head.starts[axis] + i;
   function filmCodes(frame) {
     const code = frameCodes(frame, part.cue.head);
@@ -121,7 +113,7 @@ function makePattern(part) {
   }
   function shade(list, axis, cell) {
     // one text by the way that is chosen, two texts by row and by column
-    const by = head.keys ? 1 - axis : +back;
+    const by = head.keys ? 1 - axis : back;
     const i = cell?.[by];
     list.forEach((span, j) => {
       const [q, k] = by ? [j, i] : [i, j];
@@ -162,11 +154,10 @@ function makePattern(part) {
   const toggle = (cell) => hold(lock() && String(lock()) === String(cell) ? null : cell);
   function look(way) {
     back = way;
-    forward.setAttribute("aria-pressed", `${!way}`);
-    backward.setAttribute("aria-pressed", `${way}`);
+    press(ways, way);
     if (layout) drawCross();
   }
-  look(false);
+  look(0);
 
   base.onpointermove = (event) => {
     const [x, y] = pointIn(base, event);
@@ -207,7 +198,7 @@ function makePattern(part) {
     if (head.keys) element("div", "name", `${axis ? "Keys" : "Queries"} ${range}`, group);
     const text = element("div", "text", null, group);
     const kind = head.keys ? ["query", "key"][axis] : "token";
-    const linked = (i) => strongest(i, head.keys ? axis : +back);
+    const linked = (i) => strongest(i, head.keys ? axis : back);
     return tokens.map((token, i) => {
       const span = button("", null, text, () => {
         const cell = linked(i);
@@ -216,7 +207,7 @@ function makePattern(part) {
       span.onpointerenter = span.onfocus = () => point(linked(i));
       span.onpointerleave = span.onblur = () => point(null);
       element("bdi", "", token, span);
-      span.setAttribute("aria-label", `${kind} ${position(axis, i)}: ${token}`);
+      span.ariaLabel = `${kind} ${position(axis, i)}: ${token}`;
       if (breaks.includes(i)) element("br", "", null, text);
       return span;
     });
@@ -260,7 +251,7 @@ function makePattern(part) {
   }
   function repaint() {
     // the cells alone, for a frame; the canvas is still moved down as it was drawn
-    settle();
+    playing.settle();
     const ctx = base.getContext("2d");
     const frame = film();
     ctx.clearRect(layout.left - 1, -1, layout.width + 2, layout.height + 2);
@@ -302,7 +293,7 @@ function makePattern(part) {
       imageKey = "";
       hover = told = null;
       texts.replaceChildren();
-      ways.hidden = !!head.keys;
+      ways[0].parentElement.hidden = !!head.keys;
       root.classList.toggle("two", !!head.keys);
       spans = [write(0, head.tokens, head.breaks)];
       if (head.keys) spans.push(write(1, head.keys, head.key_breaks));
@@ -310,8 +301,8 @@ function makePattern(part) {
     draw() {
       const { theme } = part;
       side.hidden = part.cue.text === false; // the page has the text elsewhere
-      settle();
-      lut = lutOf(PALETTES.attention[theme.mode]);
+      playing.settle();
+      lut = rampOf("attention", theme.mode);
       layOut(base.getContext("2d"));
       const ctx = sized(base, layout.left + layout.width + 8, MATRIX_TOP + layout.height + layout.bottom);
       ctx.translate(0, MATRIX_TOP);
@@ -321,12 +312,9 @@ function makePattern(part) {
       labels(ctx, 1);
       const span = (axis, count) => `${position(axis, 0)} to ${position(axis, count - 1)}`;
       const window = head.keys || head.starts[0] ? `, queries ${span(0, rows)}, keys ${span(1, cols)}` : "";
-      base.setAttribute("role", "application");
-      base.setAttribute(
-        "aria-label",
+      base.ariaLabel =
         `Attention pattern of ${head.label || "a head"}: ${rows} query rows, ${cols} key columns${window}. ` +
-          "Arrow keys move the pinned cell, Escape unpins it."
-      );
+        "Arrow keys move the pinned cell, Escape unpins it.";
       attentionLegend(key, lut);
       writeTable();
       drawCross();

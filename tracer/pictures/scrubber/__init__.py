@@ -91,7 +91,7 @@ def pack(
     }
     ranges = []
     for i, values in enumerate(measures.values()):
-        lo, hi = _ends(values)
+        lo, hi = payload.ends(values)
         ranges.append([lo, hi])
         arrays[f"measure{i}"] = quantise_linear(values, lo, hi)
     if filmed and not reel:
@@ -105,12 +105,3 @@ def pack(
 def reel(frames: Sequence[NDArray[np.uint8]], first: int, name: str) -> bytes:
     """Frames of a film from its `first`, which is a multiple of REEL, on."""
     return payload.pack({"reel": name, "first": first}, frames=np.stack(frames))
-
-
-def _ends(values: ArrayLike) -> tuple[float, float]:
-    """The range of what was measured, never empty."""
-    v = np.asarray(values, np.float64)
-    if not np.isfinite(v).any():
-        return 0.0, 1.0
-    lo, hi = float(np.nanmin(v)), float(np.nanmax(v))
-    return lo, hi if hi > lo else lo + 1.0

@@ -15,9 +15,7 @@ const TYPING_ROLES = withRole("textbox", "combobox", "listbox");
 const TYPING = `input, textarea, select, [contenteditable], ${TYPING_ROLES}, [role=dialog] *`;
 const PRESSED = `button, a, summary, ${withRole("button", "option", "tab", "radio", "switch", "checkbox", "menuitem")}`;
 
-export default function (args) {
-  return live(args, makeScrubber);
-}
+export default (args) => live(args, makeScrubber);
 
 /** The last of the steps that are nearest to one. @param {ArrayLike<number>} steps */
 function nearestStep(steps, step) {
@@ -62,10 +60,8 @@ function makeScrubber(part) {
     element("kbd", "", key, keys);
     keys.append(after);
   }
-  keys.setAttribute("aria-hidden", "true");
-  strip.tabIndex = 0;
-  strip.setAttribute("role", "slider");
-  strip.setAttribute("aria-label", "Step of training");
+  keys.ariaHidden = "true";
+  Object.assign(strip, { role: "slider", ariaLabel: "Step of training", ariaValueMin: "0", tabIndex: 0 });
   /** @type {ScrubberHeader} */
   let head;
   let arrays;
@@ -131,8 +127,8 @@ function makeScrubber(part) {
     drawOver();
   }
   function markPlaying(on) {
-    play.setAttribute("aria-pressed", `${on}`);
-    play.setAttribute("aria-label", on ? "Pause" : "Play the training");
+    play.ariaPressed = `${on}`;
+    play.ariaLabel = on ? "Pause" : "Play the training";
   }
   function stop() {
     cancelAnimationFrame(playing);
@@ -303,8 +299,8 @@ function makeScrubber(part) {
     scoreAt.value.textContent = scoreText(i);
     const loss = lossAt.node.hidden ? "" : `, ${head.loss} ${lossText(i)}`;
     const measure = scoreAt.node.hidden ? "" : `, ${scoreLabel()} ${scoreText(i)}`;
-    strip.setAttribute("aria-valuenow", `${i}`);
-    strip.setAttribute("aria-valuetext", `step ${stepName(i)}${loss}${measure}`);
+    strip.ariaValueNow = `${i}`;
+    strip.ariaValueText = `step ${stepName(i)}${loss}${measure}`;
   }
   stop();
 
@@ -332,8 +328,7 @@ function makeScrubber(part) {
       scoreAt.node.hidden = !scores.some(Number.isFinite);
       lossAt.name.textContent = head.loss;
       scoreAt.name.textContent = scoreLabel();
-      strip.setAttribute("aria-valuemin", "0");
-      strip.setAttribute("aria-valuemax", `${count - 1}`);
+      strip.ariaValueMax = `${count - 1}`;
       drawBase();
       drawOver(sized(over, layout.width, SCRUBBER_HEIGHT));
       const fields = [{ name: "step", text: stepName, exact: (i) => `${steps[i]}` }];

@@ -64,8 +64,7 @@ def pack(steps: ArrayLike, values: ArrayLike) -> bytes:
     there = np.flatnonzero(np.isfinite(lines).any(axis=1))
     kept = np.isfinite(lines).any(axis=0)  # a step at which nothing was measured would be an empty stripe
     x, lines = x[kept], lines[there][:, kept]
-    lo, hi = (float(np.nanmin(lines)), float(np.nanmax(lines))) if lines.size else (0.0, 1.0)
-    hi = hi if hi > lo else lo + 1.0
+    lo, hi = payload.ends(lines)
     changed = midpoints(x, lines)
     header = {
         "labels": [head_label(int(i) // n_heads, int(i) % n_heads) for i in there],

@@ -6,35 +6,26 @@
  *   hi: number }} HeatmapHeader
  */
 
-export default function (args) {
-  return live(args, makeHeatmap);
-}
+export default (args) => live(args, makeHeatmap);
 
 /** @param {Part} part @returns {View} */
 function makeHeatmap(part) {
   const { root } = part;
   const top = element("div", "top", null, root);
   const name = element("span", "name", null, top);
-  const sort = element("span", "sort", null, top);
+  const ways = choice("sort", "Order of the rows", ["by change", "by layer"], top, (i) => {
+    way = i;
+    part.draw();
+  });
   const stage = element("div", "stage", null, root);
   const base = element("canvas", "", null, stage);
   const over = element("canvas", "", null, stage);
-  const tip = element("div", "tip", null, stage);
+  const tip = tipIn(stage);
   const key = element("div", "legend", null, element("div", "legends", null, root));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
-  spoken.setAttribute("aria-live", "polite");
-  tip.hidden = true;
-  base.tabIndex = 0;
-  base.setAttribute("role", "application");
-  sort.setAttribute("role", "group");
-  sort.setAttribute("aria-label", "Order of the rows");
-  const ways = ["by change", "by layer"].map((text, i) =>
-    button("", text, sort, () => {
-      way = i;
-      part.draw();
-    })
-  );
+  spoken.ariaLive = "polite";
+  Object.assign(base, { role: "application", tabIndex: 0 });
   ways[0].title =
     "Earliest change first: the step halfway from a head's first level to its last. Heads that never change come last.";
   /** @type {HeatmapHeader} */
@@ -218,7 +209,7 @@ function makeHeatmap(part) {
     draw() {
       const { theme, cue } = part;
       const { scale } = cue;
-      const lut = lutOf(PALETTES[scale.palette][theme.mode]);
+      const lut = rampOf(scale.palette, theme.mode);
       shown = way ? head.labels.map((_, i) => i) : head.order;
       place = head.labels.map((_, i) => shown.indexOf(i));
       layOut();
@@ -237,14 +228,12 @@ function makeHeatmap(part) {
       const ends = { right: left + width, foot: layout.top + height, width: root.clientWidth, label };
       drawStepAxis(ctx, theme, layout.axis, ends);
       name.textContent = titleOf(scale);
-      ways.forEach((one, i) => {
-        one.setAttribute("aria-pressed", `${i === way}`);
-      });
+      press(ways, way);
       const order = `a row a head, ${ways[way].textContent}`;
       const now = chosen() >= 0 ? ` Selected ${describe(chosen())}` : "";
       const keys = "Up and down choose a head, Escape clears.";
       const what = `${scale.label} of ${rows} heads over ${count} steps`;
-      base.setAttribute("aria-label", `${what}, ${order}. ${keys}${now}`);
+      base.ariaLabel = `${what}, ${order}. ${keys}${now}`;
       legend(key, { ...scale, label: "", unit: "" }, lut, { note: chanceNote(scale) });
       writeTable();
       if (rows) drawOver();

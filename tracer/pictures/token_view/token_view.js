@@ -4,9 +4,7 @@
 
 const HEAD_GAP = 3; // between the squares of heads
 
-export default function (args) {
-  return live(args, makeTokenView);
-}
+export default (args) => live(args, makeTokenView);
 
 /**
  * The token above (-1) or below (1) another on the screen.
@@ -40,9 +38,9 @@ function makeTokenView(part) {
   const key = element("div", "legend", null, element("div", "legends", null, reader));
   const alt = element("details", "alt", null, root);
   const spoken = element("div", "sr", null, root);
-  spoken.setAttribute("aria-live", "polite");
-  text.setAttribute("role", "radiogroup");
-  canvas.tabIndex = 0;
+  spoken.ariaLive = "polite";
+  Object.assign(text, { role: "radiogroup", ariaLabel: "Tokens of the prompt: arrow keys pin one, Escape unpins it" });
+  Object.assign(canvas, { role: "application", tabIndex: 0 });
   /** @type {TokenViewHeader} */
   let head;
   let links;
@@ -58,7 +56,7 @@ function makeTokenView(part) {
   let told = null; // the cell that another part points at
   let tried = null; // the head under the mouse
 
-  const playing = followFilm(() => layout && paint());
+  const playing = followFilm(part, () => layout && paint());
   const inHere = (position) => (position != null && spans[position - head.start] ? position - head.start : null);
   const held = () => inHere(part.cue.value[0]);
   // the token that goes on; the first, which all see
@@ -136,7 +134,7 @@ function makeTokenView(part) {
   function mark() {
     const now = held();
     spans.forEach((span, i) => {
-      span.setAttribute("aria-checked", `${i === now}`);
+      span.ariaChecked = `${i === now}`;
       span.tabIndex = i === (now ?? rest()) ? 0 : -1;
     });
   }
@@ -175,7 +173,7 @@ function makeTokenView(part) {
         }
         span.append(line);
       });
-      span.setAttribute("role", "radio");
+      span.role = "radio";
       span.ariaLabel = `${head.start + i} ${head.tokens[i]}`;
       span.onpointerenter = () => point(i);
       span.onclick = () => hold(i === held() ? null : i);
@@ -275,41 +273,23 @@ function makeTokenView(part) {
     if (links.exists(next)) focusOn(next, 140);
   };
 
-  function choice(label, options, set) {
-    // a row of buttons of which one is pressed, or one that is pressed or not
-    const group = element("div", "ways", null, bar);
-    group.setAttribute("role", "group");
-    group.setAttribute("aria-label", label);
-    return options.map((option, i) =>
-      button("", option, group, () => {
-        set(!!i);
-        part.draw();
-      })
-    );
-  }
-  const ways = choice("What the shading shows", ["Where it looks", "Who looks at it"], (on) => {
-    asked.back = on;
-  });
-  const eyes = choice("Through which head", ["", "All heads"], (on) => {
-    mean = on;
-  });
-  const kinds = choice("What counts", ["Attention", "Value-weighted"], (on) => {
-    asked.weighted = on;
-  });
-  const [sink] = choice("The first token", ["Without the first token"], () => {
-    asked.bare = !asked.bare;
-  });
+  const ask = (name, options, set) =>
+    choice("ways", name, options, bar, (i) => {
+      set(i === 1);
+      part.draw();
+    });
+  const ways = ask("What the shading shows", ["Where it looks", "Who looks at it"], (on) => (asked.back = on));
+  const eyes = ask("Through which head", ["", "All heads"], (on) => (mean = on));
+  const kinds = ask("What counts", ["Attention", "Value-weighted"], (on) => (asked.weighted = on));
+  const [sink] = ask("The first token", ["Without the first token"], () => (asked.bare = !asked.bare));
   function markChoices() {
-    for (const [pair, second] of /** @type {[HTMLElement[], boolean][]} */ ([
-      [ways, asked.back],
-      [eyes, mean],
-      [kinds, asked.weighted]
-    ]))
-      for (const [i, one] of pair.entries()) one.setAttribute("aria-pressed", `${!!i === second}`);
-    sink.setAttribute("aria-pressed", `${asked.bare}`);
+    press(ways, +asked.back);
+    press(eyes, +mean);
+    press(kinds, +asked.weighted);
+    sink.ariaPressed = `${asked.bare}`;
     eyes[0].textContent = headName(part.cue.value[1]);
     const focused = `Arrow keys move the head in focus, ${headName(part.cue.value[1])}.`;
-    canvas.setAttribute("aria-label", `What each of ${links.every.length} heads does with the token. ${focused}`);
+    canvas.ariaLabel = `What each of ${links.every.length} heads does with the token. ${focused}`;
   }
   const stopHearing = hear("cursor", (cell) => {
     if (cell?.source === part || !layout) return;
@@ -353,15 +333,13 @@ function makeTokenView(part) {
       write();
     },
     draw() {
-      lut = lutOf(PALETTES.attention[part.theme.mode]);
+      lut = rampOf("attention", part.theme.mode);
       layOut();
       for (const span of spans) span.tint = null;
       sized(canvas, layout.width + 2, layout.height + 2);
       markChoices();
       mark();
       paint();
-      text.setAttribute("aria-label", "Tokens of the prompt: arrow keys pin one, Escape unpins it");
-      canvas.setAttribute("role", "application");
       const notes = [
         asked.weighted && "attention × the length of what is read, each row made to sum to 1 again",
         asked.bare && "first token left out, the rest made to sum to 1"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.pictures.payload import visible
-from tracer.pictures.picture import Picture
+from tracer.pictures.picture import Picture, as_json
 from tracer.pictures.scales import Scale
 
 LINE = 70
@@ -28,14 +28,13 @@ def picture(
 
     `names` are those of both values under the pointer; None: the change alone is told.
     """
-    one, two = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    if one.shape != (len(strings),) or two.shape != (len(strings),):
-        raise ValueError(f"{len(strings)} tokens, but values of shape {one.shape} and {two.shape}")
+    if not np.shape(before) == np.shape(after) == (len(strings),):
+        raise ValueError(f"{len(strings)} tokens, but values of shape {np.shape(before)} and {np.shape(after)}")
     cue = {
         "tokens": [visible(s) for s in strings],
         "breaks": [i for i, s in enumerate(strings) if "\n" in s],
-        "before": [float(v) if np.isfinite(v) else None for v in one],
-        "after": [float(v) if np.isfinite(v) else None for v in two],
+        "before": as_json(before),
+        "after": as_json(after),
         "scale": scale.payload(),
         "names": names,
     }

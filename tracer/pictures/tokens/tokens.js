@@ -1,22 +1,18 @@
 // A text as buttons, one a token: colour is the change, the tooltip has the numbers, a click or the arrow keys choose.
 
-export default function (args) {
-  return live(args, makeTokens);
-}
+export default (args) => live(args, makeTokens);
 
 /** @param {Part} part @returns {View} */
 function makeTokens(part) {
   const { root } = part;
   const area = element("div", "area", null, root);
   const text = element("div", "text", null, area);
-  const tip = element("div", "tip", null, area);
+  const tip = tipIn(area);
   const key = element("div", "legend", null, element("div", "legends", null, root));
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let shown = "";
-  tip.hidden = true;
-  text.setAttribute("role", "radiogroup");
-  const signed = (value) => (value > 0 ? "+" : "") + numberOf(value, { digits: 3 });
+  text.role = "radiogroup";
   const three = (value) => (value == null ? "–" : numberOf(value, { digits: 3 }));
   function change(i) {
     // null where one of the two was not measured
@@ -31,7 +27,7 @@ function makeTokens(part) {
   function mark() {
     buttons.forEach((one, i) => {
       const on = i === part.cue.value;
-      one.setAttribute("aria-checked", `${on}`);
+      one.ariaChecked = `${on}`;
       one.tabIndex = on ? 0 : -1;
     });
   }
@@ -47,7 +43,7 @@ function makeTokens(part) {
             [names[1], three(after[i])]
           ]
         : [];
-      factsIn(node, [...both, [scale.label, change(i) == null ? "–" : signed(change(i)), "on"]]);
+      factsIn(node, [...both, [scale.label, change(i) == null ? "–" : signedOf(change(i)), "on"]]);
     };
     showTip(tip, area, box.left - base.left, box.top - base.top, fill, [box.width, box.height]);
   }
@@ -56,7 +52,7 @@ function makeTokens(part) {
     buttons = part.cue.tokens.map((token, i) => {
       const one = button("token", null, text, () => choose(i, 0));
       element("bdi", "", token, one);
-      one.setAttribute("role", "radio");
+      one.role = "radio";
       one.onpointerenter = one.onfocus = () => point(i);
       one.onpointerleave = one.onblur = () => {
         tip.hidden = true;
@@ -78,7 +74,7 @@ function makeTokens(part) {
     load() {},
     draw() {
       const { tokens, before, after, scale, names } = part.cue;
-      const lut = lutOf(scale.stops[part.theme.mode]);
+      const lut = rampOf(scale.palette, part.theme.mode);
       const now = JSON.stringify(tokens);
       if (now !== shown) build();
       shown = now;
@@ -87,7 +83,7 @@ function makeTokens(part) {
         const fill = lut.at(((by ?? 0) - scale.lo) / (scale.hi - scale.lo));
         one.style.background = by == null ? "transparent" : css(fill);
         one.style.color = by == null ? "" : inkOn(fill);
-        one.ariaLabel = `${i} ${tokens[i]}${by == null ? "" : `, ${scale.label} ${signed(by)}`}`;
+        one.ariaLabel = `${i} ${tokens[i]}${by == null ? "" : `, ${scale.label} ${signedOf(by)}`}`;
       });
       mark();
       const row = (token, i) => [

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tracer.pictures import payload
-from tracer.pictures.payload import quantise_linear, visible
+from tracer.pictures.payload import visible
 from tracer.pictures.picture import Head, Picture, as_cell
 
 Cell = tuple[int, int, int]
@@ -64,8 +64,4 @@ def _header(side: Side) -> dict[str, Any]:
 
 
 def _codes(side: Side) -> np.ndarray:
-    p = np.asarray(side.pattern, np.float64)
-    if p.shape != (len(side.queries), len(side.keys)):
-        raise ValueError(f"{side.title}: pattern has shape {p.shape}, there are {len(side.queries)} query tokens and "
-                         f"{len(side.keys)} key tokens")  # fmt: skip
-    return quantise_linear(np.nan_to_num(p), 0, 1)
+    return payload.quantise_pattern(side.pattern, side.queries, side.keys, of=f"{side.title}: ")

@@ -13,9 +13,7 @@ const CHANGE = 2; // the panel of what changed
 const PANEL_NAMES = ["A", "B"];
 const MAX_CELL = 28;
 
-export default function (args) {
-  return live(args, makeVersus);
-}
+export default (args) => live(args, makeVersus);
 
 /** @param {Part} part @returns {View} */
 function makeVersus(part) {
@@ -26,20 +24,18 @@ function makeVersus(part) {
   const shareKey = element("div", "legend", null, legends);
   const changeKey = element("div", "legend", null, legends);
   const alt = element("details", "alt", null, root);
-  readout.setAttribute("aria-live", "polite");
+  readout.ariaLive = "polite";
   /** @type {VersusHeader} */
   let head;
   let shares;
   let panels = [];
   let hover = null;
   let told = null; // the cell that another part points at
-  let stopHearing = null;
-  let playing = null;
   let reach = 0; // the largest change of a film so far: its scale only grows while it plays
 
   const side = (p) => head.sides[p === CHANGE ? 0 : p];
   const sizeOf = (p) => shares[p === CHANGE ? 0 : p].shape;
-  const film = () => (part.cue.head ? playing?.frame() : null);
+  const film = () => (part.cue.head ? playing.frame() : null);
   function filmShare(q, k) {
     const [row, column] = side(0).starts;
     return shareOfCode(frameCodes(film(), part.cue.head)(q + row, k + column));
@@ -112,7 +108,7 @@ function makeVersus(part) {
     const layout = layOut(p, panel.base.getContext("2d"), width);
     const [cell] = layout.size;
     const pool = poolFor(1, cell);
-    const lut = lutOf(PALETTES[p === CHANGE ? "change" : "attention"][theme.mode]);
+    const lut = rampOf(p === CHANGE ? "change" : "attention", theme.mode);
     const across = (count) => Math.ceil(count / pool) * pool * cell;
     panel.layout = layout;
     const ctx = sheet(panel.base, layout);
@@ -128,7 +124,7 @@ function makeVersus(part) {
     const [a, b] = PANEL_NAMES;
     const what = p === CHANGE ? `Change from ${a} to ${b}` : `${[a, b][p]}: attention pattern of ${side(p).title}`;
     const keys = "Arrow keys move the pinned cell, Escape unpins it.";
-    panel.base.setAttribute("aria-label", `${what}, ${rows} query rows, ${cols} key columns. ${keys}`);
+    panel.base.ariaLabel = `${what}, ${rows} query rows, ${cols} key columns. ${keys}`;
   }
   function drawCross(fresh = false) {
     // sizing a canvas takes longer than to wipe it: only when its picture was drawn
@@ -171,8 +167,7 @@ function makeVersus(part) {
     const stage = element("div", "stage", null, figure);
     const base = element("canvas", "", null, stage);
     const cross = element("canvas", "", null, stage);
-    base.tabIndex = 0;
-    base.setAttribute("role", "application");
+    Object.assign(base, { role: "application", tabIndex: 0 });
     const own = () => (head.same ? 0 : p);
     const under = (event) => {
       const { layout } = panels[p];
@@ -259,14 +254,14 @@ function makeVersus(part) {
   function writeLegends() {
     const far = top();
     const { mode } = part.theme;
-    attentionLegend(shareKey, lutOf(PALETTES.attention[mode]));
+    attentionLegend(shareKey, rampOf("attention", mode));
     changeKey.hidden = !head.same || !far;
     if (changeKey.hidden) return;
     const scale = { label: "Change", unit: "", lo: -far, hi: far, digits: far < 0.1 ? 3 : 2 };
-    legend(changeKey, scale, lutOf(PALETTES.change[mode]), { ticks: [-far, 0, far] });
+    legend(changeKey, scale, rampOf("change", mode), { ticks: [-far, 0, far] });
   }
-  function settle(arrived = head.version === (part.cue.version ?? head.version)) {
-    if (playing?.settle(arrived)) reach = 0;
+  function settle(/** @type {boolean | undefined} */ arrived = undefined) {
+    if (playing.settle(arrived)) reach = 0;
   }
   function repaint() {
     // the panels that a frame changes
@@ -281,6 +276,8 @@ function makeVersus(part) {
     for (const p of head.same ? [0, CHANGE] : [0]) drawPanel(p, panels[p].figure.clientWidth);
     drawCross(true);
   }
+  const playing = followFilm(part, repaint);
+  const stopHearing = hear("cursor", listen);
 
   return {
     load(newHead, arrays) {
@@ -295,8 +292,6 @@ function makeVersus(part) {
       figures.dataset.count = `${count}`;
     },
     draw() {
-      playing ??= followFilm(repaint);
-      stopHearing ??= hear("cursor", listen);
       settle();
       writeCaptions();
       const widths = panels.map(({ figure }) => figure.clientWidth);
@@ -308,8 +303,8 @@ function makeVersus(part) {
       drawCross(true);
     },
     end() {
-      stopHearing?.();
-      playing?.stop();
+      stopHearing();
+      playing.stop();
       if (hover) tell("cursor", null);
     }
   };

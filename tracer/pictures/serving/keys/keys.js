@@ -1,8 +1,6 @@
 // The keys of every page: `?` lists them, `/` goes to the text box that finds heads, or else to the prompt; `[` and `]`
 // move the slider of the step where no timeline does; `n` goes on with the tour, whose card may be many tabs away.
-export default function (args) {
-  return live(args, makeKeys, { saves: false });
-}
+export default (args) => live(args, makeKeys, { saves: false });
 
 const FIELD_NAMES = ["Find heads", "Prompt"];
 const TAB_NAME = "Your text"; // behind which Ablate has its prompt

@@ -1,8 +1,6 @@
 // Some frames of a film that is still being shot, where the scrubber finds them by the film's name and their place.
 
-export default function (args) {
-  return live(args, makeReel, { saves: false });
-}
+export default (args) => live(args, makeReel, { saves: false });
 
 /** @returns {View} */
 function makeReel() {

@@ -19,22 +19,6 @@ function paintOf(colour) {
   return PAINTS.get(colour);
 }
 let marks = 0; // ids of clips and gradients, unique in a file
-const STATE = {
-  fillStyle: "#000",
-  strokeStyle: "#000",
-  lineWidth: 1,
-  lineJoin: "miter",
-  lineCap: "butt",
-  globalAlpha: 1,
-  font: "10px sans-serif",
-  textAlign: "start",
-  textBaseline: "alphabetic",
-  direction: "ltr",
-  imageSmoothingEnabled: true,
-  dash: [],
-  at: [1, 0, 0, 1, 0, 0],
-  cut: ""
-};
 
 class Pen {
   /** @type {string[]} */
@@ -43,23 +27,21 @@ class Pen {
   kept = [];
   open = "";
   probe = document.createElement("canvas").getContext("2d");
-  fillStyle;
-  strokeStyle;
-  lineWidth;
-  lineJoin;
-  lineCap;
-  globalAlpha;
-  font;
-  textAlign;
-  textBaseline;
-  direction;
-  imageSmoothingEnabled;
-  dash;
-  at;
-  cut;
-  constructor() {
-    Object.assign(this, STATE);
-  }
+  // from here on, what save() keeps
+  fillStyle = "#000";
+  strokeStyle = "#000";
+  lineWidth = 1;
+  lineJoin = "miter";
+  lineCap = "butt";
+  globalAlpha = 1;
+  font = "10px sans-serif";
+  textAlign = "start";
+  textBaseline = "alphabetic";
+  direction = "ltr";
+  imageSmoothingEnabled = true;
+  dash = [];
+  at = [1, 0, 0, 1, 0, 0];
+  cut = "";
   get body() {
     return this.out.join("") + (this.open ? "</g>" : "");
   }
@@ -71,7 +53,8 @@ class Pen {
     this.out.push(element);
   }
   save() {
-    this.kept.push(Object.fromEntries(Object.keys(STATE).map((name) => [name, this[name]])));
+    const { out, d, kept, open, probe, ...state } = this;
+    kept.push(state);
   }
   restore() {
     Object.assign(this, this.kept.pop());
@@ -80,20 +63,11 @@ class Pen {
     const [A, B, C, D, E, F] = this.at;
     this.at = [A * a + C * b, B * a + D * b, A * c + C * d, B * c + D * d, A * e + C * f + E, B * e + D * f + F];
   }
-  setTransform(...at) {
-    this.at = at;
-  }
   translate(x, y) {
     this.transform(1, 0, 0, 1, x, y);
   }
-  scale(x, y) {
-    this.transform(x, 0, 0, y, 0, 0);
-  }
   rotate(by) {
     this.transform(Math.cos(by), Math.sin(by), -Math.sin(by), Math.cos(by), 0, 0);
-  }
-  get zoom() {
-    return Math.hypot(this.at[0], this.at[1]);
   }
   get moved() {
     const at = this.at.map((v) => +v.toFixed(4)).join(" ");
@@ -119,28 +93,19 @@ class Pen {
   bezierCurveTo(a, b, c, d, x, y) {
     this.d.push(`C${this.p(a, b)} ${this.p(c, d)} ${this.p(x, y)}`);
   }
-  arc(x, y, r, from, to, back = false) {
-    const all = Math.abs(to - from) >= 2 * Math.PI;
-    const sweep = all ? 2 * Math.PI : back ? -((from - to) % (2 * Math.PI)) : (to - from + 2 * Math.PI) % (2 * Math.PI);
-    const R = short(r * this.zoom);
-    this.lineTo(x + r * Math.cos(from), y + r * Math.sin(from));
-    for (const share of all ? [0.5, 1] : [1]) {
-      const end = from + sweep * share;
-      this.d.push(
-        `A${R} ${R} 0 ${!all && Math.abs(sweep) > Math.PI ? 1 : 0} ${sweep > 0 ? 1 : 0} ` +
-          this.p(x + r * Math.cos(end), y + r * Math.sin(end))
-      );
-    }
+  arc(x, y, r) {
+    // of the parts' arcs each is a whole circle
+    this.lineTo(x + r, y);
+    for (const end of [x - r, x + r]) this.d.push(`A${short(r)} ${short(r)} 0 0 1 ${this.p(end, y)}`);
   }
   rect(x, y, w, h) {
     this.d.push(`M${this.p(x, y)}L${this.p(x + w, y)}L${this.p(x + w, y + h)}L${this.p(x, y + h)}Z`);
   }
-  roundRect(x, y, w, h, radii = 0) {
-    const list = [radii].flat();
+  roundRect(x, y, w, h, radii) {
+    // one radius, or one of each corner
     const most = Math.min(Math.abs(w), Math.abs(h)) / 2;
-    const pick = { 1: [0, 0, 0, 0], 2: [0, 1, 0, 1], 3: [0, 1, 2, 1], 4: [0, 1, 2, 3] }[list.length];
-    const [a, b, c, d] = pick.map((i) => Math.min(list[i], most));
-    const turn = (r, X, Y) => (r ? `A${short(r * this.zoom)} ${short(r * this.zoom)} 0 0 1 ${this.p(X, Y)}` : "");
+    const [a, b, c, d] = [0, 1, 2, 3].map((i) => Math.min(radii[i] ?? radii, most));
+    const turn = (r, X, Y) => (r ? `A${short(r)} ${short(r)} 0 0 1 ${this.p(X, Y)}` : "");
     this.d.push(
       `M${this.p(x + a, y)}L${this.p(x + w - b, y)}${turn(b, x + w, y + b)}` +
         `L${this.p(x + w, y + h - c)}${turn(c, x + w - c, y + h)}` +
@@ -161,10 +126,9 @@ class Pen {
     return `${kind}="${colour}"${opacity < 1 ? ` ${kind}-opacity="${opacity}"` : ""}`;
   }
   get line() {
-    const wide = short(this.lineWidth * this.zoom);
     const dash = this.dash.length ? ` stroke-dasharray="${this.dash.join(" ")}"` : "";
     const ends = `stroke-linejoin="${this.lineJoin}" stroke-linecap="${this.lineCap}"`;
-    return `fill="none" ${this.ink("stroke", this.strokeStyle)} stroke-width="${wide}" ${ends}${dash}`;
+    return `fill="none" ${this.ink("stroke", this.strokeStyle)} stroke-width="${short(this.lineWidth)}" ${ends}${dash}`;
   }
   fill() {
     this.emit(`<path d="${this.d.join("")}" ${this.ink("fill", this.fillStyle)}/>`);

@@ -193,52 +193,38 @@ function redrawn(me, fresh) {
   }
   return made;
 }
-function svgOf(me) {
-  const made = redrawn(me, () => ({ ctx: new Pen() }));
+/** The whole part on one sheet; `fresh` makes sheets, `place` puts what a canvas became on the last of them. */
+function composed(me, fresh, place) {
+  const made = redrawn(me, fresh);
   const box = edges(me.root);
-  const w = Math.ceil(box.right - box.left) + 2 * MARGIN;
-  const h = Math.ceil(box.bottom - box.top) + 2 * MARGIN;
-  const ctx = new Pen();
-  const place = (canvas, x, y, width, height) => {
-    const inner = made.get(canvas)?.ctx.body;
-    if (inner == null) ctx.drawImage(canvas, x, y, width, height);
-    else
-      ctx.emit(
-        `<svg x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"` +
-          `${ctx.globalAlpha < 1 ? ` opacity="${short(ctx.globalAlpha)}"` : ""}>${inner}</svg>`
-      );
-  };
-  ctx.fillStyle = css(me.theme.page);
-  ctx.fillRect(0, 0, w, h);
-  drawNode({ ctx, place }, me.root, box.left - MARGIN, box.top - MARGIN, 1);
+  const [w, h] = [box.right - box.left, box.bottom - box.top].map((side) => Math.ceil(side) + 2 * MARGIN);
+  const sheet = fresh(w, h);
+  fillBox(sheet.ctx, me.theme.page, 0, 0, w, h);
+  sheet.place = (canvas, ...at) => place(sheet.ctx, made.get(canvas) ?? { canvas }, ...at);
+  drawNode(sheet, me.root, box.left - MARGIN, box.top - MARGIN, 1);
+  return { ...sheet, w, h };
+}
+function svgOf(me) {
+  const fresh = () => ({ ctx: new Pen() });
+  const { ctx, w, h } = composed(me, fresh, (ctx, { ctx: inner, canvas }, x, y, width, height) => {
+    const faint = ctx.globalAlpha < 1 ? ` opacity="${short(ctx.globalAlpha)}"` : "";
+    const size = `width="${short(width)}" height="${short(height)}"`;
+    if (inner) ctx.emit(`<svg x="${short(x)}" y="${short(y)}" ${size}${faint}>${inner.body}</svg>`);
+    else ctx.drawImage(canvas, x, y, width, height);
+  });
   const title = me.root.querySelector("canvas[aria-label]")?.getAttribute("aria-label") ?? nameOf(me);
   const size = `width="${w}" height="${h}" viewBox="0 0 ${w} ${h}"`;
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size}><title>${xml(title)}</title>${ctx.body}</svg>`;
 }
 function pngOf(me, zoom = 2) {
-  const sheetOf = (w, h) => {
-    const canvas = Object.assign(document.createElement("canvas"), {
-      width: Math.ceil(w * zoom),
-      height: Math.ceil(h * zoom)
-    });
+  const fresh = (w, h) => {
+    const size = { width: Math.ceil(w * zoom), height: Math.ceil(h * zoom) };
+    const canvas = Object.assign(document.createElement("canvas"), size);
     const ctx = canvas.getContext("2d");
     ctx.scale(zoom, zoom);
     return { canvas, ctx };
   };
-  const made = redrawn(me, sheetOf);
-  const box = edges(me.root);
-  const w = box.right - box.left + 2 * MARGIN;
-  const h = box.bottom - box.top + 2 * MARGIN;
-  const { canvas, ctx } = sheetOf(w, h);
-  ctx.fillStyle = css(me.theme.page);
-  ctx.fillRect(0, 0, w, h);
-  drawNode(
-    { ctx, place: (one, x, y, w, h) => ctx.drawImage(made.get(one)?.canvas ?? one, x, y, w, h) },
-    me.root,
-    box.left - MARGIN,
-    box.top - MARGIN,
-    1
-  );
+  const { canvas } = composed(me, fresh, (ctx, made, ...at) => ctx.drawImage(made.canvas, ...at));
   return new Promise((done) => {
     canvas.toBlob(done);
   });
@@ -260,37 +246,29 @@ async function save(me, kind) {
     csv: () => csvOf(tableIn(me))
   }[kind];
   const type = { png: "image/png", svg: "image/svg+xml", csv: "text/csv;charset=utf-8" }[kind];
-  const link = element("a");
-  const url = URL.createObjectURL(new Blob([await made()], { type }));
-  Object.assign(link, { href: url, download: `${nameOf(me)}.${kind}` }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 30_000);
+  saveAs(`${nameOf(me)}.${kind}`, new Blob([await made()], { type }));
 }
 function dock(me) {
   // beside "Show as table", or on a line of its own: it never lies on the picture
-  const bar = element("div", "save");
+  const bar = Object.assign(element("div", "save"), { role: "toolbar", ariaLabel: "Save this picture" });
   const alt = me.root.querySelector("details.alt");
-  bar.setAttribute("role", "toolbar");
-  bar.setAttribute("aria-label", "Save this picture");
-  element("span", "", "Save", bar).setAttribute("aria-hidden", "true");
+  element("span", "", "Save", bar).ariaHidden = "true";
   const buttons = ["png", "svg", "csv"].map((kind) => {
-    const button = Object.assign(element("button", "", kind.toUpperCase(), bar), {
-      type: "button",
-      ariaLabel: `Save as ${kind.toUpperCase()}`,
-      onclick: () => save(me, kind)
-    });
-    button.onkeydown = (e) => {
+    const one = button("", kind.toUpperCase(), bar, () => save(me, kind));
+    one.ariaLabel = `Save as ${kind.toUpperCase()}`;
+    one.onkeydown = (e) => {
       // one stop for Tab, arrows inside
       const way = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
       const there = buttons.filter((b) => !b.hidden);
       if (!way) return;
       e.preventDefault();
       e.stopPropagation();
-      const next = there[(there.indexOf(button) + way + there.length) % there.length];
+      const next = there[(there.indexOf(one) + way + there.length) % there.length];
       for (const b of buttons) b.tabIndex = b === next ? 0 : -1;
       next.focus();
     };
-    button.tabIndex = kind === "png" ? 0 : -1;
-    return button;
+    one.tabIndex = kind === "png" ? 0 : -1;
+    return one;
   });
   if (alt) alt.before(bar);
   else me.root.append(bar);

@@ -4,10 +4,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".part");
   let me = TAKERS.get(root);
   if (!me) {
-    const button = Object.assign(element("button", "take", "", root), { type: "button" });
-    const said = element("p", "said", "", root);
-    said.setAttribute("role", "status");
-    me = { button, said, saved: 0 };
+    me = { button: button("take", "", root), said: element("p", "said", "", root), saved: 0 };
+    me.said.role = "status";
     TAKERS.set(root, me);
   }
   me.button.textContent = data.label;
@@ -20,11 +18,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
   if (!data.html) return () => {};
   if (data.time !== me.saved) {
-    const link = element("a");
-    const url = URL.createObjectURL(new Blob([data.html], { type: "text/html" }));
     me.saved = data.time;
-    Object.assign(link, { href: url, download: data.name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 30_000);
+    saveAs(data.name, new Blob([data.html], { type: "text/html" }));
     me.said.textContent = `Saved ${data.name}, ${(data.html.length / 1e6).toFixed(1)} MB.`;
   }
   me.button.disabled = false;

@@ -191,6 +191,7 @@ def read() -> Selection:
         st.session_state["selection"] = from_query(st.query_params.to_dict())
     elif _went_back():
         st.session_state["selection"] = replace(from_query(st.query_params.to_dict()), **_too_long())
+        st.session_state["written"] = st.query_params.to_dict()
     _write()
     return st.session_state["selection"]
 
@@ -262,6 +263,8 @@ def not_verdicts() -> tuple[str, ...]:
 
 
 def _write() -> None:
+    """A browser that brings the old address along may still be told of the last one written: both are compared."""
     query = to_query(st.session_state["selection"])
-    if st.query_params.to_dict() != query:
+    if st.query_params.to_dict() != query or st.session_state.get("written", query) != query:
         st.query_params.from_dict(query)
+    st.session_state["written"] = query

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from streamlit.runtime.state import QueryParamsProxy
 from streamlit.testing.v1 import AppTest
 
 from dashboard import state
@@ -86,3 +87,31 @@ def test_circuits_reopen_as_they_were(open_page: Open) -> None:
     assert parts(again)["composition:cue"][1]["into"] == "v" and parts(first)["composition:cue"][1]["into"] == "k"
     assert shown(again, "positions") == shown(app, "positions") != shown(first, "positions")
     assert again.toggle(key="positions_normed").value is False and again.segmented_control(key="into_box").value == "v"
+
+
+def test_what_is_chosen_back_is_written_although_the_browser_still_brings_the_address_of_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The address of the click before is still on its way to it."""
+    written: list[dict[str, str]] = []
+    from_dict = QueryParamsProxy.from_dict
+    monkeypatch.setattr(
+        QueryParamsProxy, "from_dict", lambda params, query: (written.append(query), from_dict(params, query))
+    )
+
+    def page() -> None:
+        import streamlit as st
+
+        from dashboard import state
+
+        state.read()
+        st.button("there", on_click=lambda: state.update(step=1))
+        st.button("back", on_click=lambda: state.update(step=None))
+
+    app = AppTest.from_function(page).run()
+    app.button[0].click().run()
+    app.query_params.clear()
+    app.button[1].click().run()
+    assert written == [{"step": "1"}, {}]
+    app.run()
+    assert len(written) == 2

@@ -310,13 +310,10 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
     scale = theme.Scale("Attention moved", "", 0.0, max(0.1, math.ceil(10 * most) / 10), "score", 2)
     left, right = st.columns([5, 4], gap="large")
     with left:
-        draw(
-            headmap.picture(
-                found, title="Attention moved from A to B", scale=scale, selected=focus,
-                notes=_notes(beside, found.shape),
-            ),
-            key="moved", on_change=state.focus_on,
+        picture = headmap.picture(
+            found, title="Attention moved from A to B", scale=scale, selected=focus, notes=_notes(beside, found.shape),
         )  # fmt: skip
+        draw(picture, key="moved", on_change=state.focus_on)
     with right:
         first = np.unravel_index(int(np.nanargmax(found)), found.shape)
         label = theme.head_label(int(first[0]), int(first[1]))

@@ -74,20 +74,16 @@ def _draw(found: Bounds, label: str, step: int | None, key: str, log_x: bool) ->
         lines = np.stack([found.entropy, found.by_scores, found.by_weights])
         blob = curves.pack(found.steps, lines, ["entropy", "its scores allow", "Zhai's bound"])
         scale = theme.Scale("Entropy", "nats", chance=found.uniform, mark="every key alike", digits=3)
-        draw(
-            curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT),
-            key=f"{key}_entropy",
-        )  # fmt: skip
+        picture = curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT)
+        draw(picture, key=f"{key}_entropy")
     with right:
         sizes = np.stack([found.weight_size, found.score_size])
         blob = curves.pack(found.steps, sizes, ["weights allow", "its scores"], log_y=True)
-        draw(
-            curves.picture(
-                blob, step=step, log_x=log_x, scale=theme.Scale("Size of a row of scores, s"), selectable=False,
-                height=HEIGHT,
-            ),
-            key=f"{key}_size",
+        picture = curves.picture(
+            blob, step=step, log_x=log_x, scale=theme.Scale("Size of a row of scores, s"), selectable=False,
+            height=HEIGHT,
         )  # fmt: skip
+        draw(picture, key=f"{key}_size")
     st.caption(
         f"At {len(found.steps)} snapshot{'s' * (len(found.steps) != 1)}, on {found.sequences} held-out "
         f"passage{'s' * (found.sequences != 1)} of {found.tokens} tokens. Other pictures measure entropy on more text, "

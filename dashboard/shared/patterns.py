@@ -47,13 +47,11 @@ def draw_overview(shown: PromptPatterns, head: Head) -> None:
     block = -(-max(n_query, n_key) // prompt_attention.OVERVIEW)
     cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
     st.caption(f"{cells}Drag over a part to see it exactly.")
-    draw(
-        overview.picture(
-            prompt_attention.overview(shown, head, pool, label), window=window_of(shown, head), head=head,
-            largest=WHOLE, max_size=SIZE,
-        ),
-        key="overview", on_change=lambda window: _keep(shown, window),
+    picture = overview.picture(
+        prompt_attention.overview(shown, head, pool, label), window=window_of(shown, head), head=head,
+        largest=WHOLE, max_size=SIZE,
     )  # fmt: skip
+    draw(picture, key="overview", on_change=lambda window: _keep(shown, window))
 
 
 def draw_window(shown: PromptPatterns, head: Head) -> None:
@@ -73,10 +71,8 @@ def _draw(shown: PromptPatterns, head: Head, window: Window) -> None:
         causal=shown.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
     locked = pinned(shown)
-    draw(
-        pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(shown, head)),
-        key="pattern", on_change=lambda cell: _hold(shown, cell),
-    )  # fmt: skip
+    picture = pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(shown, head))
+    draw(picture, key="pattern", on_change=lambda cell: _hold(shown, cell))
     with st.container(key="exact"):
         st.text(_exactly(shown, head, locked))
 

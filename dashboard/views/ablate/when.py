@@ -61,13 +61,11 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
     scored = head_scores.holds(trace, "induction")
 
     def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
-        draw(
-            curves.picture(
-                curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
-                n_groups=values.shape[1],
-            ),
-            key=key, on_change=state.focus_on,
+        picture = curves.picture(
+            curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
+            n_groups=values.shape[1],
         )  # fmt: skip
+        draw(picture, key=key, on_change=state.focus_on)
 
     left, right = st.columns(2, gap="large")
     with left:

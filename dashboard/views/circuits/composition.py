@@ -60,10 +60,8 @@ def draw_composition(run: Run, key: Key, trace: xr.Dataset, head: Head) -> None:
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
     found = _compared(key, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
-    draw(
-        bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST),
-        key="composition", on_change=state.focus_on,
-    )  # fmt: skip
+    picture = bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST)
+    draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
         f"{bipartite.SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
@@ -129,13 +127,11 @@ def draw_copying(run: Run, key: Key, head: Head, *, wide: bool = False) -> None:
     found = circuits.copying(key)
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
     with scores:
-        draw(
-            headmap.picture(
-                found.scores, title="Copying score", selected=head,
-                scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
-            ),
-            key="copying_map", on_change=state.focus_on,
+        picture = headmap.picture(
+            found.scores, title="Copying score", selected=head,
+            scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
         )  # fmt: skip
+        draw(picture, key="copying_map", on_change=state.focus_on)
     with own:
         label, values = theme.head_label(*head), found.eigenvalues[head]
         if not np.isfinite(values).all():

@@ -40,13 +40,11 @@ def draw_prompt(run: Run, key: Key, head: Head) -> None:
     with left:
         st.caption(f"Colour: what {label} adds to the logit of the token that comes after. Choose a token."
                    if found else "Choose a token.")  # fmt: skip
-        draw(
-            tokens.picture(
-                encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, selected=position,
-                scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
-            ),
-            key="logit_tokens", on_change=lambda i: state.update(token=i),
+        picture = tokens.picture(
+            encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, selected=position,
+            scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
         )  # fmt: skip
+        draw(picture, key="logit_tokens", on_change=lambda i: state.update(token=i))
     with right:
         _draw_lens(run, key, prompt, position)
     if found is None:
@@ -99,13 +97,11 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
     left, right = st.columns([5, 4], gap="large")
     size = max(0.1, float(np.nanmax(np.abs(heads), initial=0.0)))
     with left:
-        draw(
-            headmap.picture(
-                heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
-                scale=theme.Scale("Added", "logits", -size, size, "change", theme.digits(heads.ravel())),
-            ),
-            key="logit_heads", on_change=state.focus_on,
+        picture = headmap.picture(
+            heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
+            scale=theme.Scale("Added", "logits", -size, size, "change", theme.digits(heads.ravel())),
         )  # fmt: skip
+        draw(picture, key="logit_heads", on_change=state.focus_on)
     with right:
         st.markdown("**The sum of all parts**")
         figure = figures.contributions(list(parts), list(parts.values()), "logits", dark=theme.is_dark())

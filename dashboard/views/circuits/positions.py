@@ -103,10 +103,8 @@ def draw_stripes(key: Key, head: Head) -> None:
         np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
         groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
     )  # fmt: skip
-    draw(
-        curves.picture(
-            blob, selected=label, step=target, x_label="tokens back", height=360,
-            scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
-        ),
-        key="stripes", on_change=state.focus_on,
+    picture = curves.picture(
+        blob, selected=label, step=target, x_label="tokens back", height=360,
+        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
     )  # fmt: skip
+    draw(picture, key="stripes", on_change=state.focus_on)

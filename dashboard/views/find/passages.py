@@ -79,13 +79,11 @@ def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) ->
         f"The number of a passage is its {SCORES[kind]}.{note}"
     )
     shown = finding.shown(found, kind, head)
-    opened = draw(
-        passages.picture(
-            shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
-            groups={"top": STRONGEST, "typical": ORDINARY},
-        ),
-        key="passages",
+    picture = passages.picture(
+        shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
+        groups={"top": STRONGEST, "typical": ORDINARY},
     )  # fmt: skip
+    opened = draw(picture, key="passages")
     if opened is not None:
         _open(run, found, shown.hits[opened])
 

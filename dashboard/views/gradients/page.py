@@ -225,17 +225,12 @@ def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
     blob = curves.pack(
         trace["step"].values, trace[shown].values.T, short, groups=groups, group_names=families, log_y=True
     )
-    draw(
-        curves.picture(
-            blob, selected=short[names.index(tensor)], step=step, log_x=log_x, n_groups=len(families),
-            height=HEIGHT + 92, scale=_scale(shown),
-        ),
-        key="tensor_curves", on_change=lambda label: _follow(dict(zip(short, names, strict=True)).get(label or "")),
+    picture = curves.picture(
+        blob, selected=short[names.index(tensor)], step=step, log_x=log_x, n_groups=len(families),
+        height=HEIGHT + 92, scale=_scale(shown),
     )  # fmt: skip
-
-
-def _follow(name: str | None) -> None:
-    state.update(tensor=name or "")
+    of = dict(zip(short, names, strict=True))
+    draw(picture, key="tensor_curves", on_change=lambda label: state.update(tensor=of.get(label or "", "")))
 
 
 def _scale(shown: str) -> theme.Scale:
@@ -263,22 +258,18 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     if clipped and head_scores.holds(trace, "grad_norm_clipped"):
         lines["after clipping"] = training_curves.total_norm(trace["grad_norm_clipped"].values)
     blob = curves.pack(steps, np.stack(list(lines.values())), list(lines), log_y=True)
-    draw(
-        curves.picture(
-            blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
-            scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
-        ),
-        key="total_curve",
+    picture = curves.picture(
+        blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
+        scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
     )  # fmt: skip
+    draw(picture, key="total_curve")
     if clipped:
         blob = curves.pack(steps, trace["clip_factor"].values[None], ["clip factor"])
-        draw(
-            curves.picture(
-                blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100,
-                scale=theme.Scale("Clipping factor: after over before; 1, nothing is clipped", digits=3),
-            ),
-            key="clip_curve",
+        picture = curves.picture(
+            blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100,
+            scale=theme.Scale("Clipping factor: after over before; 1, nothing is clipped", digits=3),
         )  # fmt: skip
+        draw(picture, key="clip_curve")
 
 
 def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) -> None:
@@ -296,10 +287,8 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
         _choose_head(trace, focus)
         values = trace[name].values[:, focus[0], focus[1], :]
         blob = curves.pack(trace["step"].values, values.T, [f"W_{m}" for m in matrices], log_y=True)
-        draw(
-            curves.picture(blob, step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown)),
-            key="matrix_curves",
-        )  # fmt: skip
+        picture = curves.picture(blob, step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown))
+        draw(picture, key="matrix_curves")
     draw_bound(run, focus, state.read().step, key="bound", log_x=log_x)
 
 

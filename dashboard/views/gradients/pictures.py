@@ -70,13 +70,11 @@ def draw_heads(
 
 def _draw_matrix(values: np.ndarray, name: str, scale: theme.Scale, focus: tuple[int, int], *, bare: bool) -> None:
     there = bool(np.isfinite(values).any())
-    draw(
-        headmap.picture(
-            values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
-            selected=focus if there else None,
-        ),
-        key=f"heads_{name}", on_change=state.focus_on,
+    picture = headmap.picture(
+        values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
+        selected=focus if there else None,
     )  # fmt: skip
+    draw(picture, key=f"heads_{name}", on_change=state.focus_on)
 
 
 def _mount(key: str, figure: Callable[[], go.Figure], signature: tuple[Hashable, ...], run: Run, alt: str) -> None:

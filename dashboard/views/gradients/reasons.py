@@ -43,13 +43,11 @@ def _draw_pull(trace: xr.Dataset, focus: Head, step: int, log_x: bool) -> None:
     ratio = pull(trace["head_grad_norm"].values, trace["head_weight_norm"].values)
     there = head_scores.head_exists(trace)
     blob = curves.pack_heads(trace["step"].values, np.where(there, ratio, np.nan), log_y=True)
-    draw(
-        curves.picture(
-            blob, selected=theme.head_label(*focus), step=step, log_x=log_x, n_groups=trace.sizes["layer"],
-            height=HEIGHT, scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
-        ),
-        key="pull_curves", on_change=state.focus_on,
+    picture = curves.picture(
+        blob, selected=theme.head_label(*focus), step=step, log_x=log_x, n_groups=trace.sizes["layer"],
+        height=HEIGHT, scale=theme.Scale("W_Q, W_K over W_V, W_O", chance=STOPPED, mark="a hundredth"),
     )  # fmt: skip
+    draw(picture, key="pull_curves", on_change=state.focus_on)
 
 
 def _draw_stream(trace: xr.Dataset, step: int, log_x: bool) -> None:
@@ -59,10 +57,8 @@ def _draw_stream(trace: xr.Dataset, step: int, log_x: bool) -> None:
     names = ["at the start", *(f"after block {i}" for i in range(values.shape[1] - 1))]
     many = names if len(names) > FEW else None
     blob = curves.pack(trace["step"].values, values.T, names, group_names=many, log_y=True)
-    draw(
-        curves.picture(
-            blob, step=step, log_x=log_x, selectable=False, n_groups=len(names), height=HEIGHT,
-            scale=theme.Scale("Root mean square", digits=3),
-        ),
-        key="stream_curves",
+    picture = curves.picture(
+        blob, step=step, log_x=log_x, selectable=False, n_groups=len(names), height=HEIGHT,
+        scale=theme.Scale("Root mean square", digits=3),
     )  # fmt: skip
+    draw(picture, key="stream_curves")

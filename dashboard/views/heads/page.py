@@ -151,11 +151,9 @@ def _draw_atlas(
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
                f"The number is its {colour.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
     recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
-    draw(
-        atlas.picture(
-            prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
-            scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
-            order=state.read().order, lit=lit,
-        ),
-        key="atlas", on_change=state.focus_on,
+    picture = atlas.picture(
+        prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
+        scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
+        order=state.read().order, lit=lit,
     )  # fmt: skip
+    draw(picture, key="atlas", on_change=state.focus_on)

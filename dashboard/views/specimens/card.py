@@ -282,10 +282,8 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
 
 
 def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale, n_groups: int | None = None) -> None:
-    draw(
-        curves.picture(blob, scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups),
-        key=f"{_word(specimen)} {name}",
-    )  # fmt: skip
+    picture = curves.picture(blob, scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+    draw(picture, key=f"{_word(specimen)} {name}")
 
 
 def _word(specimen: Specimen) -> str:
@@ -302,10 +300,8 @@ def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) 
     for column, end, word in zip(columns, found, ("At the start", "Now" if run.live else "At the end"), strict=False):
         with column:
             st.markdown(f"**{word}**, step {end.step:,}")
-            draw(
-                atlas.picture(end.atlas, max_cell=ALONE if end.alone else PICTURE),
-                key=f"{_word(specimen)} atlas {word}",
-            )  # fmt: skip
+            picture = atlas.picture(end.atlas, max_cell=ALONE if end.alone else PICTURE)
+            draw(picture, key=f"{_word(specimen)} atlas {word}")
     if len(found) == 1 and not run.live:
         columns[1].caption("Patterns were kept at this step only: the run ended before the next.")
 

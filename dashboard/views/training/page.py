@@ -388,10 +388,8 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
 def _draw_by_position(run: Run | None, blob: bytes, n_groups: int | None = None) -> None:
     """`run`: whose uniform guess is marked, none where its losses are not among these."""
     chance = None if run is None else choosers.scale("val_loss", run).chance
-    draw(
-        curves.picture(
-            blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
-            scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),
-        ),
-        key="positions",
+    picture = curves.picture(
+        blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
+        scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),
     )  # fmt: skip
+    draw(picture, key="positions")

@@ -90,7 +90,7 @@ def test_phases_again(workplace: object) -> None:
 
 
 def test_circuits_again(workplace: object) -> None:
-    scores = circuits.composition(circuits.key_of(open_run("tiny"), STEP), ("k",), print).scores["k"]
+    scores = circuits.composition(open_run("tiny"), STEP, ("k",), print).scores["k"]
     assert np.array_equal(ran("circuits"), scores[:, :, *HEAD], equal_nan=True)
 
 

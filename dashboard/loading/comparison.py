@@ -12,6 +12,7 @@ import streamlit as st
 
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
+from dashboard.loading.kept import OF_A_PROMPT
 from dashboard.loading.prompt_attention import Head
 from tracer.analysis.similarity import distances, total_variation
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -72,19 +73,15 @@ def cells(shown: PromptPatterns) -> int:
     return sum(q * k for q, k in shown.sizes) * shown.thumbs.shape[1]
 
 
+@st.cache_data(max_entries=64, show_spinner="Comparing every head …", hash_funcs=OF_A_PROMPT)
 def moved(one: PromptPatterns, other: PromptPatterns, beside: Partners) -> np.ndarray:
     """Mean over queries of the total variation distance of each head from its partner, [layer head]; nan without."""
-    return _moved((*one.key, one.step, *other.key, other.step), beside, one, other)
-
-
-@st.cache_data(max_entries=64, show_spinner="Comparing every head …")
-def _moved(key: tuple[object, ...], beside: Partners, _one: PromptPatterns, _other: PromptPatterns) -> np.ndarray:
-    found = np.full(_one.thumbs.shape[:2], np.nan)
-    for layer, head in np.argwhere(~np.isnan(_one.thumbs).all(axis=(2, 3))):
+    found = np.full(one.thumbs.shape[:2], np.nan)
+    for layer, head in np.argwhere(~np.isnan(one.thumbs).all(axis=(2, 3))):
         a = int(layer), int(head)
         b = beside[a[0]][a[1]] if a[0] < len(beside) and a[1] < len(beside[a[0]]) else None
-        if b is not None and corresponds(_one, a, _other, b):
-            found[a] = _mean_distance(_one, a, _other, b)
+        if b is not None and corresponds(one, a, other, b):
+            found[a] = _mean_distance(one, a, other, b)
     return found
 
 

@@ -49,7 +49,7 @@ def test_heads_and_their_film(blind: Run) -> None:
 
 
 def test_find_and_its_lines(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = finding_passages.of_text(blind, STEP)
+    found = finding_passages.search(blind, STEP)
     expected = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
     let_go = search(blind.model(STEP, clamps=False), torch.from_numpy(found.text.tokens)).scores
     monkeypatch.chdir(blind.dir.parents[1])

@@ -49,7 +49,7 @@ def shown(run: Run) -> list[np.ndarray]:
     return [
         read.window(0, 0, slice(None), slice(None)), recorded.window(0, 0, slice(None), slice(None)),
         circuits.weights(run, step)[0].numpy(),
-        find.of_text(run, step).search.scores["sharpest"], np.array(ablation.clean(run, step)["text"]),
+        find.search(run, step).search.scores["sharpest"], np.array(ablation.clean(run, step)["text"]),
     ]  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_circuits_again(workplace: object) -> None:
 
 @pytest.mark.parametrize("looks", ["sharpest", "induction"])
 def test_find_again(workplace: object, looks: str) -> None:
-    found = finding_passages.of_text(open_run("tiny"), STEP)
+    found = finding_passages.search(open_run("tiny"), STEP)
     assert ran("find", Selection(looks=looks)) == finding_passages.shown(found, looks, HEAD).hits
 
 

@@ -54,7 +54,7 @@ def choose_kind() -> str:
 
 def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) -> None:
     """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
-    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.key[2]
+    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.step
     with st.container(
         key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
     ):  # fmt: skip
@@ -109,7 +109,7 @@ def draw_ends(found: Found, kind: str, head: Head) -> None:
 
 def _open(run: Run, found: Found, hit: Hit) -> None:
     """Make this passage the prompt of every page, its query held, and turn to Heads."""
-    if found.key[3]:
+    if found.from_kept:
         state.update(kept=found.text.names[hit.sequence], token=hit.query)
     else:
         text, token = as_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query)

@@ -19,8 +19,8 @@ from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing
 from dashboard.views.specimens import data as reading
-from dashboard.views.specimens.claims import draw_claim
-from dashboard.views.specimens.data import Lines, Reading
+from dashboard.views.specimens.claims import claimed
+from dashboard.views.specimens.data import Lines
 from dashboard.views.specimens.exercise import draw_checks, draw_heads
 from dashboard.views.specimens.fold import fold, line
 from dashboard.views.specimens.small import draw_small
@@ -28,7 +28,7 @@ from tracer.measures.chance import uniform_one_key
 from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves
 from tracer.presets import PRESETS
-from tracer.specimens.claims import Outcome
+from tracer.specimens.claims import Judgement, Outcome
 from tracer.specimens.systems import SOURCES, Specimen
 from tracer.store import Run
 
@@ -58,7 +58,7 @@ class Place:
     before: Run | None
     """The run of the specimen before it."""
     after: Specimen | None
-    readings: Sequence[Reading]
+    readings: Sequence[Judgement]
     """The claims that it is part of."""
     outcomes: Mapping[str, Outcome]
     """What the specimens of its series came to."""
@@ -357,4 +357,4 @@ def _draw_wrong(place: Place, run: Run) -> None:
 def _draw_claims(place: Place) -> None:
     st.markdown("**Claims that it is part of**")
     for one in place.readings:
-        draw_claim(one)
+        st.markdown(claimed(one))

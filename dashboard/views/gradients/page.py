@@ -12,27 +12,25 @@ from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
-from dashboard.views.gradients.health import Optimiser, answer, draw_bands, verdict
-from dashboard.views.gradients.pictures import draw_heads, draw_history
+from dashboard.views.gradients import norms
+from dashboard.views.gradients.health import answer, draw_bands, verdict
+from dashboard.views.gradients.pictures import draw_heads, plot_kept
 from dashboard.views.gradients.reasons import draw_why
 from tracer.analysis import training_curves
+from tracer.config import OptimConfig
 from tracer.measures import MEASURES, expected_range
 from tracer.pictures import curves
 from tracer.store import Run
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
     import xarray as xr
 
 QUANTITIES = {
     "update_ratio": "update ratio", "grad_norm": "norm of the gradient",
     "grad_norm_clipped": "norm of the clipped gradient", "weight_norm": "norm of the weight",
 }  # fmt: skip
-SHORT = {
-    "update_ratio": "update ratio",
-    "grad_norm": "gradient",
-    "grad_norm_clipped": "clipped",
-    "weight_norm": "weight",
-}
+SHORT = QUANTITIES | {"grad_norm": "gradient", "grad_norm_clipped": "clipped", "weight_norm": "weight"}
 """All four fit the width of a phone."""
 COLUMNS = ("update_ratio", "grad_norm", "weight_norm")
 HEIGHT = 260
@@ -119,7 +117,7 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
     with st.expander("What do these numbers say?"):
         for name in (*_offered(run), "clip_factor", "resid_rms"):
             if head_scores.holds(trace, name):
-                choosers.explain(name, run)
+                st.markdown(choosers.explanation(name, run))
 
 
 def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
@@ -180,12 +178,9 @@ def _take_row(names: list[str]) -> None:
         state.update(tensor=names[chosen[0]])
 
 
-def _optimiser(run: Run) -> Optimiser | None:
+def _optimiser(run: Run) -> OptimConfig | None:
     """What made the updates; None of a loop that others wrote."""
-    if run.why_not("recipe"):
-        return None
-    optim = run.config.optim
-    return Optimiser(optim.name, optim.qk_lr_factor)
+    return None if run.why_not("recipe") else run.config.optim
 
 
 def _draw_picture(
@@ -197,18 +192,17 @@ def _draw_picture(
         "A row a tensor; colour is a power of ten. The frames mark the followed tensor and the step of the table."
         f"{' Drawn every 10 s while the run trains.' if run.live else ''}"
     )
-    short, steps = rows.short_names(names), trace["step"].values
-    draw_history(
-        steps,
-        trace[shown].values,
-        short,
-        label=label,
-        chosen=short[names.index(tensor)],
-        step=int(steps[row]),
-        run=run,
-        log_x=log_x,
-        band=_band(run) if shown == "update_ratio" else None,
-    )
+    short, dark = rows.short_names(names), theme.is_dark()
+    chosen, steps = short[names.index(tensor)], trace["step"].values
+
+    def figure() -> go.Figure:
+        return norms.history(
+            steps, trace[shown].values, short, label=label, band=_band(run) if shown == "update_ratio" else None,
+            chosen=chosen, step=int(steps[row]), log_x=log_x, dark=dark,
+        )  # fmt: skip
+
+    drawn_by = label, dark, chosen, state.read().step, log_x  # the step follows the newest row while nobody chose one
+    plot_kept("tensor_picture", figure, drawn_by, run, f"{label} of every tensor over training")
 
 
 def _band(run: Run) -> tuple[float, float]:

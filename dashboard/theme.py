@@ -1,4 +1,4 @@
-"""How the dashboard writes and looks: numbers, marks, Plotly's template; palettes and scales belong to pictures."""
+"""How the dashboard writes and looks: numbers, Plotly's template; palettes and scales belong to pictures."""
 
 from __future__ import annotations
 
@@ -13,17 +13,12 @@ from tracer.pictures.colours import ANCHORS, LINES, layer_colours, palette
 from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
-    "MARKS", "Scale", "digits", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
+    "Scale", "digits", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
     "plotly_template", "sentence", "signed", "unmarked",
 ]  # fmt: skip
 
 STYLES = Path(__file__).parent / "styles.css"
 """What the theme's settings cannot say; first_response.py puts it into the page."""
-MARKS = {
-    "training": "◐", "finished": "✓", "stopped": "■", "interrupted": "◌", "diverged": "✕",
-    "healthy": "✓", "watch": "△", "bad": "✕",
-}  # fmt: skip
-"""Before the word for how a run stands: never colour alone."""
 _SHARES = ("normalised", "token", "induction", "share", "prob", "pattern", "attention")
 _LOGS = ("ratio", "norm", "lr")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import streamlit as st
@@ -10,6 +9,7 @@ import streamlit as st
 from dashboard import jobs, state
 from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary
+from dashboard.shared.run_bar import tried
 from tracer.store import Run, housekeeping
 
 DELETED = "deleted"
@@ -91,11 +91,11 @@ def _rename(run: Run) -> None:
             if state.read().run == run.name:
                 state.update(run=name)
 
-    _tried(run, rename)
+    tried(f"manage {run.name}", rename)
 
 
 def _note(run: Run) -> None:
-    _tried(run, lambda: housekeeping.write_note(run, st.session_state[f"note {run.name}"]))
+    tried(f"manage {run.name}", lambda: housekeeping.write_note(run, st.session_state[f"note {run.name}"]))
 
 
 def _delete(run: Run) -> None:
@@ -106,7 +106,7 @@ def _delete(run: Run) -> None:
             state.open_run(None)
 
     _ask(None)
-    _tried(run, delete)
+    tried(f"manage {run.name}", delete)
 
 
 def _undo(removed: Path) -> None:
@@ -122,12 +122,3 @@ def _forget(run: Run) -> None:
     for one in jobs.started():
         if one.directory.resolve() == run.dir.resolve() and not one.alive:
             jobs.forget(one)
-
-
-def _tried(run: Run, change: Callable[[], None]) -> None:
-    """Say in the popover what could not be done."""
-    try:
-        change()
-        st.session_state.pop(f"manage {run.name}", None)
-    except (ValueError, OSError) as error:
-        st.session_state[f"manage {run.name}"] = str(error)

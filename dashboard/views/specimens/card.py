@@ -17,7 +17,7 @@ from dashboard.loading.run_summaries import status_word
 from dashboard.shared.health_panel import marked
 from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing
+from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing, tried
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import Lines
@@ -208,11 +208,7 @@ def minutes(number: int) -> str:
 
 
 def _train(preset: str) -> None:
-    try:
-        jobs.train(preset, preset, 0, PRESETS[preset].config.steps)
-        st.session_state.pop(f"problem {preset}", None)
-    except (ValueError, OSError) as error:
-        st.session_state[f"problem {preset}"] = str(error)
+    tried(f"problem {preset}", lambda: jobs.train(preset, preset, 0, PRESETS[preset].config.steps))
 
 
 def _draw_run(place: Place, run: Run) -> None:

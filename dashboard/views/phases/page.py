@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.shared import choosers
+from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
@@ -139,11 +140,9 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
 
 
 def _draw_offer(run: Run) -> None:
-    if training_curves.readable(run) and not data.asked(run):
-        st.button(
-            "Measure K-composition", key="ask_composition", icon=":material/play_arrow:", on_click=data.ask,
-            args=(run,), help="Reads the weights of every snapshot, of which there are many in this run.",
-        )  # fmt: skip
+    if training_curves.readable(run):
+        asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
+              help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
 
 
 def _choose_phase(changed: list[Curve]) -> Curve | None:

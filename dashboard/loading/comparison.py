@@ -50,16 +50,8 @@ def unlikeness(one: xr.Dataset, step: int, other: xr.Dataset, other_step: int) -
 def partners(exists: np.ndarray, apart: np.ndarray | None = None) -> Partners:
     """For each head the one with its label, where `exists` [layer head] says so; with `apart` the most alike one."""
     if apart is not None:
-        return tuple(tuple(nearest(like) for like in layer) for layer in apart)
+        return tuple(tuple(head_scores.top_head(-like) for like in layer) for layer in apart)
     return tuple(tuple((i, j) if there else None for j, there in enumerate(row)) for i, row in enumerate(exists))
-
-
-def nearest(apart: np.ndarray) -> Head | None:
-    """The head at the smallest distance, [layer head]; None where no distance is known."""
-    if not np.isfinite(apart).any():
-        return None
-    layer, head = np.unravel_index(int(np.nanargmin(apart)), apart.shape)
-    return int(layer), int(head)
 
 
 def corresponds(one: PromptPatterns, head: Head, other: PromptPatterns, partner: Head) -> bool:

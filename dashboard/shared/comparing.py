@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
@@ -41,18 +40,14 @@ STYLE = """<style>
 </style>"""
 
 
-@dataclass(frozen=True)
-class Other:
+class Other(NamedTuple):
     """What this view is compared with."""
 
     run: Run
     shown: PromptPatterns
 
-    def title(self, head: Head) -> str:
-        return title(self.run, self.shown.step, head)
 
-
-def title(run: Run, step: int, head: Head) -> str:
+def _title(run: Run, step: int, head: Head) -> str:
     return f"{theme.head_label(*head)} of {run.name}, step {step:,}"
 
 
@@ -179,8 +174,7 @@ def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> N
     try:
         other = _other(run, shown, see)
     except (ValueError, OSError) as error:
-        st.warning("This comparison cannot be shown.", icon=":material/block:")
-        st.text(str(error))
+        refuse(str(error))
         return
     apart = _unlikeness(run, shown, other)
     with matching:
@@ -197,6 +191,12 @@ def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> N
                    "random heads are 1.4 apart.")  # fmt: skip
     _draw_patterns(run, shown, other, focus, partner)
     _draw_moved(shown, other, focus, beside)
+
+
+def refuse(why: str) -> None:
+    """The rest of the page goes on."""
+    st.warning("This comparison cannot be shown.", icon=":material/block:")
+    st.text(why)
 
 
 def _other(run: Run, shown: PromptPatterns, see: See) -> Other:
@@ -261,19 +261,14 @@ def _striking(other: Other) -> Head:
 def _draw_patterns(run: Run, shown: PromptPatterns, other: Other, focus: Head, partner: Head) -> None:
     same = comparison.corresponds(shown, focus, other.shown, partner)
     window = patterns.window_of(shown, focus) if patterns.is_long(shown) else (0, WHOLE, 0, WHOLE)
-    a = _side(title(run, shown.step, focus), shown, focus, window)
-    b = _side(other.title(partner), other.shown, partner, window if same else None)
+    a = _side(_title(run, shown.step, focus), shown, focus, window)
+    b = _side(_title(other.run, other.shown.step, partner), other.shown, partner, window if same else None)
     if not same:
         st.caption(_why_apart(shown, other))
     elif patterns.is_long(shown):
         st.caption("The window that is drawn above.")
-    held = st.session_state.get("versus_cell", {})
-
-    def hold(cell: tuple[int, int, int] | None) -> None:
-        st.session_state["versus_cell"] = {"of": shown.key, "at": cell}
-
-    at = held["at"] if held.get("of") == shown.key else None
-    draw(versus.picture(versus.pack(a, b), head=focus, locked=at), key="versus", on_change=hold)
+    picture = versus.picture(versus.pack(a, b), head=focus, locked=patterns.held("versus_cell", shown))
+    draw(picture, key="versus", on_change=lambda cell: patterns.hold("versus_cell", shown, cell))
 
 
 def _side(name: str, shown: PromptPatterns, head: Head, window: tuple[int, int, int, int] | None) -> Side:
@@ -303,10 +298,11 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
     if not asked(f"moved {shown.key} {other.shown.key}", label, key="moved_all", at_once=few, why=WHICH):
         return
     found = comparison.moved(shown, other.shown, beside)
-    if not np.isfinite(found).any():
+    first = head_scores.top_head(found)
+    if first is None:
         return
     st.markdown(WHICH)
-    most = float(np.nanmax(found))
+    most = float(found[first])
     scale = theme.Scale("Attention moved", "", 0.0, max(0.1, math.ceil(10 * most) / 10), "score", 2)
     left, right = st.columns([5, 4], gap="large")
     with left:
@@ -315,10 +311,8 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
         )  # fmt: skip
         draw(picture, key="moved", on_change=state.focus_on)
     with right:
-        first = np.unravel_index(int(np.nanargmax(found)), found.shape)
-        label = theme.head_label(int(first[0]), int(first[1]))
-        st.markdown(f"**{label}** differs most: on average a token looks elsewhere with **{100 * most:.0f} %** of its "
-                    f"attention.")  # fmt: skip
+        st.markdown(f"**{theme.head_label(*first)}** differs most: on average a token looks elsewhere with "
+                    f"**{100 * most:.0f} %** of its attention.")  # fmt: skip
         st.caption("The number of a head is the mean over queries of the total variation distance of its two patterns, "
                    "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key. "
                    "Click a head to see where it differs.")  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +116,13 @@ def scatter(
     figure.update_xaxes(title={"text": across, "font": {"size": 12}})
     figure.update_yaxes(title={"text": up, "font": {"size": 12}})
     return figure
+
+
+def by_head(columns: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Columns [layer head] as a table: a row a head that has them all."""
+    at = np.argwhere(np.logical_and.reduce([np.isfinite(values) for values in columns.values()]))
+    heads = [theme.head_label(int(layer), int(head)) for layer, head in at]
+    return {"head": heads} | {name: values[tuple(at.T)].tolist() for name, values in columns.items()}
 
 
 def _colour_axis(label: str, low: float, high: float, colours: list[list[Any]]) -> dict[str, Any]:

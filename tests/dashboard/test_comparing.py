@@ -355,4 +355,4 @@ def test_partners() -> None:
     assert comparison.partners(exists) == (((0, 0), (0, 1)), ((1, 0), None))
     apart = np.array([[[[0.5, 0.1], [0.3, NAN]]]])
     assert comparison.partners(exists, apart) == (((0, 1),),)
-    assert comparison.nearest(np.full((1, 2), NAN)) is None
+    assert comparison.partners(exists, np.full((1, 1, 1, 2), NAN)) == ((None,),)

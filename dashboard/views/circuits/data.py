@@ -13,7 +13,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading import norm_scales
+from dashboard.loading import head_scores, norm_scales
 from dashboard.loading.kept import OF_A_STEP, Progress, kept, of_run
 from tracer.pictures import bipartite
 from tracer.store import Run
@@ -63,7 +63,7 @@ class Composition:
 
     def sharpest(self, into: str, head: Head) -> tuple[Head, float] | None:
         """The earlier head that this one reads most, and its score; None in the first layer."""
-        return self._best(self.scores[into][(slice(None), slice(None), *head)])
+        return self._best(self.scores[into][:, :, *head])
 
     def widest(self, into: str, head: Head) -> tuple[Head, float] | None:
         """The later head that reads this one most, and its score; None in the last layer."""
@@ -71,10 +71,8 @@ class Composition:
 
     @staticmethod
     def _best(found: np.ndarray) -> tuple[Head, float] | None:
-        if not np.isfinite(found).any():
-            return None
-        layer, head = np.unravel_index(int(np.nanargmax(found)), found.shape)
-        return (int(layer), int(head)), float(found[layer, head])
+        best = head_scores.top_head(found)
+        return best and (best, float(found[best]))
 
 
 def composition(run: Run, step: int, kinds: Sequence[Kind], progress: Progress) -> Composition:

@@ -38,9 +38,8 @@ def page() -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
-    offered = head_scores.head_measures(trace)
     with by:
-        measure = _choose_measure(run, offered)
+        measure = choosers.choose_measure(run, "Rank heads by", head_scores.head_measures(trace))
     if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
         st.session_state.pop(READ, None)
     with kinds:
@@ -56,15 +55,6 @@ def _draw_all(run: Run, trace: xr.Dataset) -> None:
     step = choosers.step_in_force(prompts.searched(run) or [int(at) for at in trace["step"].values])
     head = choosers.focus(trace, step)
     draw_all_heads(run, trace, draw_survey(run, step, head) if runs else None, step, head)
-
-
-def _choose_measure(run: Run, offered: list[str]) -> str:
-    measure = choosers.measure_in_force(offered)
-    return st.selectbox(
-        "Rank heads by", offered, format_func=lambda name: MEASURES[name].label,
-        help=choosers.explanation(measure, run),
-        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
-    )  # fmt: skip
 
 
 def _draw(run: Run, measure: str, kind: str) -> None:

@@ -43,7 +43,8 @@ def page() -> None:
         run = choosers.choose_run()
     trace = _so_far(run)
     with colour:
-        measure = _choose_measure(run, trace)
+        offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
+        measure = choosers.choose_measure(run, "Colour heads by", offered)
     choose_heads(run, trace, finder)
     found = _choose_text(run, writing) if prompts.can_read(run) else _choose_kept(run, writing)
     if found is None:
@@ -121,16 +122,6 @@ def _so_far(run: Run) -> xr.Dataset | None:
         return loading.trace(run)
     except ValueError:
         return None
-
-
-def _choose_measure(run: Run, trace: xr.Dataset | None) -> str:
-    offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
-    measure = choosers.measure_in_force(offered)
-    return st.selectbox(
-        "Colour heads by", offered, format_func=lambda name: MEASURES[name].label,
-        help=choosers.explanation(measure, run),
-        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
-    )  # fmt: skip
 
 
 def _draw_atlas(

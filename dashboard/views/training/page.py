@@ -337,7 +337,7 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None, besi
     with st.expander("What do these measures say?"):
         for name in dict.fromkeys([first, measure, "val_loss", "repeat_loss", "icl_score"]):
             if head_scores.holds(trace, name):
-                choosers.explain(name, run)
+                st.markdown(choosers.explanation(name, run))
     if first == "entropy":
         draw_bound(run, focus, step, key="entropy_bound", log_x=log_x)
 

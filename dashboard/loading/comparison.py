@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tracer.ablate import Estimate
 
-Partners = tuple[tuple[Head | None, ...], ...]
-"""[layer head]: the head of the other model that each head is laid beside; None where there is none."""
+Partners = dict[Head, Head]
+"""The head of the other model that each head is laid beside; heads that have none are not in it."""
 ROWS = 256
 """Query rows of a pattern in memory at a time."""
 
@@ -50,8 +50,9 @@ def unlikeness(one: xr.Dataset, step: int, other: xr.Dataset, other_step: int) -
 def partners(exists: np.ndarray, apart: np.ndarray | None = None) -> Partners:
     """For each head the one with its label, where `exists` [layer head] says so; with `apart` the most alike one."""
     if apart is not None:
-        return tuple(tuple(head_scores.top_head(-like) for like in layer) for layer in apart)
-    return tuple(tuple((i, j) if there else None for j, there in enumerate(row)) for i, row in enumerate(exists))
+        alike = {head: head_scores.top_head(-apart[head]) for head in np.ndindex(apart.shape[:2])}
+        return {(layer, head): other for (layer, head), other in alike.items() if other}
+    return {(layer, head): (layer, head) for layer, head in np.argwhere(exists).tolist()}
 
 
 def corresponds(one: PromptPatterns, head: Head, other: PromptPatterns, partner: Head) -> bool:
@@ -71,7 +72,7 @@ def moved(one: PromptPatterns, other: PromptPatterns, beside: Partners) -> np.nd
     found = np.full(one.thumbs.shape[:2], np.nan)
     for layer, head in np.argwhere(~np.isnan(one.thumbs).all(axis=(2, 3))):
         a = int(layer), int(head)
-        b = beside[a[0]][a[1]] if a[0] < len(beside) and a[1] < len(beside[a[0]]) else None
+        b = beside.get(a)
         if b is not None and corresponds(one, a, other, b):
             found[a] = _mean_distance(one, a, other, b)
     return found

@@ -156,12 +156,8 @@ def choose_measure(run: Run, label: str, offered: list[str]) -> str:
 
 def choose_record(run: Run) -> None:
     """The same slider over every recorded step, of which there are more than snapshots."""
-    try:
-        steps = [int(step) for step in loading.trace(run)["step"].values]
-    except ValueError:
-        return
-    if steps:
-        choose_step(run, steps)
+    if (trace := loading.so_far(run)) is not None:
+        choose_step(run, trace["step"].values.tolist())
 
 
 def recorded(run: Run) -> xr.Dataset | None:
@@ -186,23 +182,16 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
     if not run.live:
         draw()
         return
-    begun = _has_rows(run)
+    empty = loading.so_far(run) is None
 
     def again() -> None:
         if not loading.is_there(str(run.dir)):  # removed meanwhile: the page says so
             st.rerun()
         draw()
-        if not run.live or _has_rows(run) != begun:
+        if not run.live or (loading.so_far(run) is None) != empty:
             st.rerun()
 
     ticking(again, key=draw.__qualname__)
-
-
-def _has_rows(run: Run) -> bool:
-    try:
-        return loading.trace(run).sizes["step"] > 0
-    except ValueError:
-        return False
 
 
 def refuse(message: str) -> NoReturn:

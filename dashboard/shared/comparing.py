@@ -180,7 +180,7 @@ def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> N
     with matching:
         alike = apart is not None and _match() == "alike"
     beside = comparison.partners(_exists(other.shown), apart if alike else None)
-    partner = beside[focus[0]][focus[1]] if focus[0] < len(beside) and focus[1] < len(beside[focus[0]]) else None
+    partner = beside.get(focus)
     label = theme.head_label(*focus)
     if partner is None:
         partner = _striking(other)
@@ -229,11 +229,8 @@ def _unlikeness(run: Run, shown: PromptPatterns, other: Other) -> np.ndarray | N
     """Only between two runs: within one, a head stays the same head."""
     if other.run.name == run.name:
         return None
-    try:
-        one, two = loading.trace(run), loading.trace(other.run)
-    except ValueError:
-        return None
-    if not (one.sizes["step"] and two.sizes["step"]):
+    one, two = loading.so_far(run), loading.so_far(other.run)
+    if one is None or two is None:
         return None
     apart = comparison.unlikeness(one, shown.step, two, other.shown.step)
     return apart if np.isfinite(apart).any() else None
@@ -320,8 +317,7 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
 
 def _notes(beside: comparison.Partners, shape: tuple[int, ...]) -> list[list[str]]:
     def note(layer: int, head: int) -> str:
-        there = layer < len(beside) and head < len(beside[layer])
-        partner = beside[layer][head] if there else None
+        partner = beside.get((layer, head))
         return f"beside {theme.head_label(*partner)} of B" if partner else "not in B"
 
     return [[note(layer, head) for head in range(shape[1])] for layer in range(shape[0])]

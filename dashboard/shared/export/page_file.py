@@ -129,10 +129,10 @@ def _view(page: str) -> View | None:
     """What this page shows; None while its run shows nothing."""
     try:
         run = loading.run(state.read().run or "")
-        trace = loading.trace(run)
     except (ValueError, OSError):
         return None
-    if not trace.sizes["step"]:
+    trace = loading.so_far(run)
+    if trace is None:
         return None
     runs = prompts.can_read(run)
     kept = prompts.searched(run) if page == "find" else run.steps if page in ON_SNAPSHOTS else []

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tracer.ablate import Finding, Verdict
 
 MARKS = {True: "✓ passed", False: "✕ failed", None: "– not measured"}
+KINDS = {True: "true", False: "false", None: "none"}
+"""Classes of what `STYLE` draws."""
 STYLE = """<style>
 .verdict { width: 100%; border-collapse: collapse; font-size: .9rem; }
 .verdict th { text-align: left; font-weight: 400; opacity: .65; font-size: .8rem; }
@@ -91,9 +93,8 @@ def _draw(found: Verdict, link: str) -> None:
 
 def _ticks(found: Verdict) -> str:
     """A mark a test."""
-    kinds = {True: "true", False: "false", None: "none"}
     marks = "".join(
-        f'<li class="{kinds[test.passed]}">{MARKS[test.passed][0]} {escape(test.name)}'
+        f'<li class="{KINDS[test.passed]}">{MARKS[test.passed][0]} {escape(test.name)}'
         f"{'' if test.passed is not None else ' (not measured)'}</li>"
         for test in found.tests
     )
@@ -112,9 +113,9 @@ def _row(test: Finding) -> str:
     low, high = (theme.fmt(end, "share") for end in (test.low, test.high))
     interval = f"{low} to {high}" if not math.isnan(test.low) else ""
     chance = theme.fmt(test.chance, "share") if measured else ""
-    mark = {True: "true", False: "false", None: "none"}[test.passed]
     return (
-        f'<tr><td><b>{escape(test.name.capitalize())}</b></td><td class="n {mark}">{MARKS[test.passed]}</td>'
+        f"<tr><td><b>{escape(test.name.capitalize())}</b></td>"
+        f'<td class="n {KINDS[test.passed]}">{MARKS[test.passed]}</td>'
         f'<td class="n">{value}</td><td class="n" data-of="interval">{interval}</td>'
         f'<td class="n" data-of="chance">{chance}</td><td class="said">{escape(test.sentence)}</td></tr>'
     )

@@ -41,7 +41,7 @@ def page() -> None:
     chooser, colour, writing, finder, other = choosers.row([4, 4, 9, 5, 4])
     with chooser:
         run = choosers.choose_run()
-    trace = _so_far(run)
+    trace = loading.so_far(run)
     with colour:
         offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
         measure = choosers.choose_measure(run, "Colour heads by", offered)
@@ -114,14 +114,6 @@ def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
     draw_taking(run, shown, focus, measure)
     with timeline:  # drawn last: its frames take longest
         draw_scrubber(run, trace, steps, see, focus, measure)
-
-
-def _so_far(run: Run) -> xr.Dataset | None:
-    """The trace, or None while there is none."""
-    try:
-        return loading.trace(run)
-    except ValueError:
-        return None
 
 
 def _draw_atlas(

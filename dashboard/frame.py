@@ -25,8 +25,7 @@ def draw() -> None:
         with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves then
             st.html("<i></i>")  # fetches what later pieces of HTML wait for
             mount.all_parts()
-            scheme = "dark" if theme.is_dark() else "light"
-            mount.serve("scheme", key="scheme", data=scheme, on_turned_change=lambda: None)
+            mount.serve("scheme", key="scheme", data=theme.mode(), on_turned_change=lambda: None)
             # what ? and / do anywhere; the page goes to its top when the tour's step changes, where the card is
             mount.draw(Picture("keys", {"top": state.read().tour}), key="keys")
         draw_tour(page.url_path)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tracer.pictures.colours import ANCHORS, LINES, layer_colours, palette
 from tracer.pictures.scales import Scale, head_label, parse_head
@@ -96,31 +96,28 @@ INKS = {
 }
 
 
-def ink(dark: bool) -> Ink:
-    return INKS["dark" if dark else "light"]
+def mode() -> Literal["light", "dark"]:
+    return "dark" if is_dark() else "light"
 
 
-def plotly_template(dark: bool) -> Any:
+def ink() -> Ink:
+    return INKS[mode()]
+
+
+def plotly_template() -> Any:
     """Plotly layout in the page's colours and fonts, on the page's background: a saved picture keeps it."""
     import plotly.graph_objects as go
 
-    mode, colours = "dark" if dark else "light", ink(dark)
-    grid = colours.grid
-    axis = {
-        "gridcolor": grid,
-        "linecolor": grid,
-        "zerolinecolor": grid,
-        "ticks": "outside",
-        "tickcolor": grid,
-        "automargin": True,
-    }
-    stops = {name: [[i / 16, c] for i, c in enumerate(palette(name)[mode])] for name in ANCHORS}
+    colours, grid = ink(), ink().grid
+    axis = {"gridcolor": grid, "linecolor": grid, "zerolinecolor": grid, "tickcolor": grid}
+    axis |= {"ticks": "outside", "automargin": True}
+    stops = {name: [[i / 16, c] for i, c in enumerate(palette(name)[mode()])] for name in ANCHORS}
     return go.layout.Template(
         layout={
             "font": {"family": "Inter, sans-serif", "size": 13, "color": colours.text},
             "paper_bgcolor": colours.page,
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "colorway": LINES[mode],
+            "colorway": LINES[mode()],
             "colorscale": {"sequential": stops["score"], "diverging": stops["change"]},
             "xaxis": axis,
             "yaxis": axis,

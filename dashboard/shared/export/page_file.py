@@ -100,9 +100,7 @@ def draw_story_taking(
 
     def make(blocks: list[Block]) -> tuple[str, str]:
         shown = instead() if instead else blocks
-        text = taking.story(
-            title, line, shown, st.session_state[DRAWN], setting=setting, code=code, link=link
-        )  # fmt: skip
+        text = taking.story(title, line, shown, st.session_state[DRAWN], setting=setting, code=code, link=link)
         return f"{title.lower()}.html", text
 
     with _popover():

@@ -65,7 +65,7 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
                if ablated else f"What comes after token {position}.")  # fmt: skip
     tokens = [payload.visible(text, 24) for text in prompt_tokens.strings(run, ids)]
     figure = figures.next_tokens(
-        tokens, before[ids].tolist(), after[ids].tolist(), ablated=ablated, dark=theme.is_dark(),
+        tokens, before[ids].tolist(), after[ids].tolist(), ablated=ablated,
         true=ids.index(following) if following is not None else None,
     )  # fmt: skip
     plot(figure, key="next_tokens", alt=f"The likeliest tokens after token {position}",

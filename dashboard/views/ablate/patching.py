@@ -73,6 +73,6 @@ def _draw(run: Run, found: data.Patched, prompt: tuple[int, ...], at: str) -> No
         return
     words = [f"{i} {visible(text, 12)}" for i, text in enumerate(prompt_tokens.strings(run, list(prompt)))]
     columns = dict(zip(words, found.share.T.tolist(), strict=True))
-    figure = figures.patched(found.share, words, dark=theme.is_dark())
+    figure = figures.patched(found.share, words)
     plot(figure, key="patched", alt=f"{PLACES[at]}: share restored by layer and position",
          numbers=lambda: {"layer": list(range(len(found.share))), **columns})  # fmt: skip

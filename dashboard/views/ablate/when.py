@@ -93,7 +93,7 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
     with left:
         figure = scatter(
             score, effect, x_label="Induction score", y_label="Effect of the head (nats)", selected=focus,
-            edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"), dark=theme.is_dark(),
+            edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"),
         )  # fmt: skip
         plot(figure, key="when_scatter", alt=f"Score against effect of every head at step {step:,}",
              on_pick=state.focus_on, numbers=lambda: by_head({"score": score, "effect": effect}))  # fmt: skip

@@ -142,6 +142,6 @@ def draw_copying(run: Run, step: int, head: Head, *, wide: bool = False) -> None
         st.caption(
             f"The eigenvalues of the OV circuit of {label}: copying score **{score}**, of random heads {mean} ± {sd}."
         )
-        plot(figures.spectrum(values, dark=theme.is_dark()), key="spectrum", alt=f"Eigenvalues of {label}",
+        plot(figures.spectrum(values), key="spectrum", alt=f"Eigenvalues of {label}",
              numbers=lambda: {"real part": values.real.tolist(), "imaginary part": values.imag.tolist(),
                               "size": np.abs(values).tolist()})  # fmt: skip

@@ -104,7 +104,7 @@ def _draw_parts(run: Run, found: data.Parts, at: int, head: Head) -> None:
         draw(picture, key="logit_heads", on_change=state.focus_on)
     with right:
         st.markdown("**The sum of all parts**")
-        figure = figures.contributions(list(parts), list(parts.values()), "logits", dark=theme.is_dark())
+        figure = figures.contributions(list(parts), list(parts.values()), "logits")
         plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {theme.signed(total, precise)}",
              numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
         logit = float(found.logit[at])

@@ -45,7 +45,7 @@ def draw_positions(run: Run, step: int, head: Head) -> None:
         f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
         f"{means.even[1]:.2f}." + (f" The first {n} of {n_ctx} positions." if n < n_ctx else "")
     )
-    plot(figures.positions(found, dark=theme.is_dark()), key="positions", alt=f"{label} by positions",
+    plot(figures.positions(found), key="positions", alt=f"{label} by positions",
          numbers=lambda: {"query \\ key": list(range(n)), **{str(i): row.tolist() for i, row in enumerate(found.T)}},
     )  # fmt: skip
 

@@ -65,7 +65,7 @@ def draw_all_heads(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step:
     labels = [known[across].label, known[up].label]
     taken = _taken(trace, step)
     figure = scatter(
-        x, y, x_label=labels[0], y_label=labels[1], selected=head, lit=taken or None, dark=theme.is_dark(),
+        x, y, x_label=labels[0], y_label=labels[1], selected=head, lit=taken or None,
         shade=None if colour == "layer" else (shade, known[colour].scale(shade)),
     )  # fmt: skip
     plot(

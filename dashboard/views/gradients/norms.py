@@ -35,7 +35,6 @@ def history(
     *,
     label: str,
     band: tuple[float, float] | None = None,
-    dark: bool = False,
     chosen: str | None = None,
     step: int | None = None,
     log_x: bool = False,
@@ -61,7 +60,7 @@ def history(
     )  # fmt: skip
     above = {"x": 0.5, "xref": "paper", "xanchor": "center", "y": 1, "yanchor": "top", "pad": {"t": 2}}
     figure.update_layout(
-        template=theme.plotly_template(dark), height=height, coloraxis=_colours(values, band, dark, height),
+        height=height, coloraxis=_colours(values, band, height),
         title={"text": label, "font": {**_MONO, "size": 12}, **above},
         margin={"l": longest, "r": 14, "t": BAR, "b": FOOT + 22},
     )  # fmt: skip
@@ -73,10 +72,10 @@ def history(
     )  # fmt: skip
     if chosen is not None and chosen in names:
         at = list(names).index(chosen)
-        _frame(figure, edges[0], at - 0.5, edges[-1], at + 0.5, dark)
+        _frame(figure, edges[0], at - 0.5, edges[-1], at + 0.5)
     if step is not None and step in steps:
         column = int(np.flatnonzero(steps == step)[0])
-        _frame(figure, edges[column], -0.5, edges[column + 1], len(names) - 0.5, dark)
+        _frame(figure, edges[column], -0.5, edges[column + 1], len(names) - 0.5)
     return figure
 
 
@@ -110,7 +109,7 @@ def reach(values: ArrayLike, band: tuple[float, float] | None = None) -> tuple[f
     return (low, high) if high - low > 0.5 else (low - 0.5, high + 0.5)
 
 
-def _colours(values: np.ndarray, band: tuple[float, float] | None, dark: bool, height: int) -> dict[str, Any]:
+def _colours(values: np.ndarray, band: tuple[float, float] | None, height: int) -> dict[str, Any]:
     """A colour axis over powers of ten with a bar on top; of an update ratio its bands stand below it, by name.
 
     The bar hangs from the top of the picture's `height`, so that Plotly makes no room of its own for it.
@@ -133,7 +132,7 @@ def _colours(values: np.ndarray, band: tuple[float, float] | None, dark: bool, h
         "yanchor": "top", "ypad": 0, "len": 1, "thickness": 8, "outlinewidth": 0, "tickangle": 0, "tickfont": _MONO,
         "tickvals": list(ticks), "ticktext": list(ticks.values()),
     }  # fmt: skip
-    return {"cmin": low, "cmax": high, "colorscale": stops("change" if band else "score", dark), "colorbar": bar}
+    return {"cmin": low, "cmax": high, "colorscale": stops("change" if band else "score"), "colorbar": bar}
 
 
 def _ten_to(power: int) -> str:
@@ -141,7 +140,7 @@ def _ten_to(power: int) -> str:
     return f"{10.0**power:g}" if -3 <= power <= 3 else f"1e{power}".replace("-", "−")
 
 
-def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float, dark: bool) -> None:
+def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float) -> None:
     """A frame that shows on any colour: a line on a wider line of the opposite lightness."""
-    for colour, width in (("#0f1218", 5), ("#ffffff", 2)) if dark else (("#ffffff", 5), ("#111622", 2)):
+    for colour, width in (("#0f1218", 5), ("#ffffff", 2)) if theme.is_dark() else (("#ffffff", 5), ("#111622", 2)):
         figure.add_shape(type="rect", x0=x0, y0=y0, x1=x1, y1=y1, line={"color": colour, "width": width})

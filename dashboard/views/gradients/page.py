@@ -192,16 +192,17 @@ def _draw_picture(
         "A row a tensor; colour is a power of ten. The frames mark the followed tensor and the step of the table."
         f"{' Drawn every 10 s while the run trains.' if run.live else ''}"
     )
-    short, dark = rows.short_names(names), theme.is_dark()
-    chosen, steps = short[names.index(tensor)], trace["step"].values
+    short, steps = rows.short_names(names), trace["step"].values
+    chosen = short[names.index(tensor)]
 
     def figure() -> go.Figure:
         return norms.history(
             steps, trace[shown].values, short, label=label, band=_band(run) if shown == "update_ratio" else None,
-            chosen=chosen, step=int(steps[row]), log_x=log_x, dark=dark,
+            chosen=chosen, step=int(steps[row]), log_x=log_x,
         )  # fmt: skip
 
-    drawn_by = label, dark, chosen, state.read().step, log_x  # the step follows the newest row while nobody chose one
+    # the step follows the newest row while nobody chose one
+    drawn_by = label, theme.is_dark(), chosen, state.read().step, log_x
     plot_kept("tensor_picture", figure, drawn_by, run, f"{label} of every tensor over training")
 
 

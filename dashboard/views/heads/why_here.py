@@ -93,12 +93,12 @@ def _draw_pairs(label: str, found: Answer) -> None:
         str(name): values.sel(key_source=name).values.tolist() for name in values["key_source"].values
     }
     plot(
-        _heat(values, dark=theme.is_dark()), key="why_pairs", numbers=lambda: columns,
+        _heat(values), key="why_pairs", numbers=lambda: columns,
         alt=f"Query sources by key sources of the score of {label} from {attrs['query']} to {attrs['key']}",
     )  # fmt: skip
 
 
-def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
+def _heat(values: xr.DataArray) -> go.Figure:
     """Query sources down, key sources across; zero in the middle of the colours."""
     import plotly.graph_objects as go
 
@@ -110,13 +110,11 @@ def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
             y=[plain(str(y)) for y in values["query_source"].values],
             text=[[theme.signed(v, theme.digits([most], 1)) if abs(v) >= 0.05 * most else "" for v in row]
                   for row in z],
-            zmin=-most, zmax=most, colorscale=stops("change", dark), showscale=False, xgap=1, ygap=1,
+            zmin=-most, zmax=most, colorscale=stops("change"), showscale=False, xgap=1, ygap=1,
             hovertemplate="query side %{y}<br>key side %{x}<br><b>%{z:+.3f}</b><extra></extra>",
         )
     )  # fmt: skip
-    figure.update_layout(
-        template=theme.plotly_template(dark), height=110 + 30 * len(z), margin={"l": 8, "r": 8, "t": 8, "b": 8},
-    )  # fmt: skip
+    figure.update_layout(height=110 + 30 * len(z), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     title = {"font": {"size": 12}, "standoff": 6}
     figure.update_xaxes(title={"text": "wrote the key", **title}, showgrid=False, zeroline=False, automargin=True)
     figure.update_yaxes(title={"text": "wrote the query", **title}, showgrid=False, zeroline=False, automargin=True)
@@ -189,20 +187,20 @@ def _draw_training(place: Place, head: Head, at: Cell, found: Answer) -> None:
             "The score of this key above the mean of the other keys, and what one pair adds to it: the one that is "
             "strongest at the step above."
         )
-        plot(_lines(shown, lines, dark=theme.is_dark()), key="why_over", numbers=lambda: listed,
+        plot(_lines(shown, lines), key="why_over", numbers=lambda: listed,
              alt="The cell's score above other keys over training")  # fmt: skip
 
 
-def _lines(steps: list[int], lines: Mapping[str, np.ndarray], *, dark: bool) -> go.Figure:
+def _lines(steps: list[int], lines: Mapping[str, np.ndarray]) -> go.Figure:
     import plotly.graph_objects as go
 
-    ink, log_x = theme.ink(dark), state.read().log
+    ink, log_x = theme.ink(), state.read().log
     figure = go.Figure([
         go.Scatter(x=places(steps, log_x), y=y, name=plain(name), mode="lines", line={"color": colour, "width": 2})
         for (name, y), colour in zip(lines.items(), (ink.accent, ink.muted), strict=True)
     ])  # fmt: skip
     figure.update_layout(
-        template=theme.plotly_template(dark), height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},
+        height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},
         legend={"orientation": "h", "y": 1.15, "x": 0}, hovermode="x unified",
     )  # fmt: skip
     step_axis(figure, log_x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import state, theme
+from dashboard import state
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
 from tracer.analysis.training_curves import Curve
@@ -47,7 +47,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
         signed = quantity == "slope" or less is not None
         figure = figures.surface(
             found.steps, found.values, label=label, limits=figures.limits(found.shown, signed=signed), signed=signed,
-            window=ends, step=step, log_x=log_x, dark=theme.is_dark(),
+            window=ends, step=step, log_x=log_x,
         )  # fmt: skip
         with column:
             plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=go,
@@ -84,7 +84,7 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
         if found is None:
             st.caption("Too few steps for a path.")
             return
-        figure = figures.path(found.steps, found.points, found.shares, window=ends, step=step, dark=theme.is_dark())
+        figure = figures.path(found.steps, found.points, found.shares, window=ends, step=step)
         one, two = found.points.T.tolist()
         plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
              on_pick=go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip

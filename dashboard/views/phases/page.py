@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from dashboard import state, theme
+from dashboard import state
 from dashboard.shared import choosers
 from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
@@ -126,7 +126,7 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
-        step=step, log_x=log_x, dark=theme.is_dark(),
+        step=step, log_x=log_x,
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:

@@ -144,9 +144,7 @@ def draw_fork(runs: list[Run]) -> None:
         help="Apart by commas. off: the head writes nothing. no-previous: it may not attend to the token before. "
         "previous: it attends to nothing else. L0 is all heads of a layer, 200:600 a window of steps.",
     )  # fmt: skip
-    st.button(
-        "Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,)
-    )  # fmt: skip
+    st.button("Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,))
     _draw_problem("fork")
 
 

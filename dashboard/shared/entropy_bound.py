@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import theme
+from dashboard import state, theme
 from dashboard.loading import diagnoses
 from dashboard.loading.diagnoses import Bounds
 from dashboard.loading.prompt_attention import Head
@@ -48,7 +48,7 @@ Source: Zhai et al. 2023 (2303.06296), Theorem 3.1; the tighter bound by the sco
 """
 
 
-def draw_bound(run: Run, head: Head, step: int | None, *, key: str, log_x: bool = False) -> None:
+def draw_bound(run: Run, head: Head, *, key: str) -> None:
     """A closed line until somebody asks: it runs the model at every snapshot."""
     opened = st.expander(TITLE, icon=":material/vertical_align_bottom:", key=f"{key}_open", on_change="rerun")
     with opened:
@@ -63,10 +63,11 @@ def draw_bound(run: Run, head: Head, step: int | None, *, key: str, log_x: bool 
             lacks = "It needs snapshots and a text of its probe, which this run did not keep."
             st.caption(run.why_not("entropy_bound") or lacks)
             return
-        _draw(found, theme.head_label(*head), step, key, log_x)
+        _draw(found, theme.head_label(*head), key)
 
 
-def _draw(found: Bounds, label: str, step: int | None, key: str, log_x: bool) -> None:
+def _draw(found: Bounds, label: str, key: str) -> None:
+    step, log_x = state.read().step, state.read().log
     at = nearest_row(found.steps, step)
     st.markdown(reading(found, label, at))
     left, right = st.columns(2, gap="large")

@@ -60,14 +60,14 @@ def page() -> None:
         choosers.choose_record(run)
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run, state.read().log))
+    choosers.tick(run, lambda: _draw(run))
 
 
-def _draw(run: Run, log_x: bool) -> None:
+def _draw(run: Run) -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
-    found, step = data.curves(run), state.read().step
+    found = data.curves(run)
     if not found:
         st.info("Nothing that this page reads was measured in this run.")
         return
@@ -86,7 +86,7 @@ def _draw(run: Run, log_x: bool) -> None:
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
-        _draw_timeline(found, changed, step, log_x)
+        _draw_timeline(found, changed)
         _draw_offer(run)
     with right:
         draw_order(found, changed)
@@ -96,12 +96,12 @@ def _draw(run: Run, log_x: bool) -> None:
     if rows >= FEWEST:
         draw_seeds(run, found)
     if data.losses(run) is not None:
-        _draw_closer(run, trace, found, changed, log_x)
+        _draw_closer(run, trace, found, changed)
 
 
-def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[Curve], log_x: bool) -> None:
+def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[Curve]) -> None:
     """Three pictures of one change; folded unless a link is about one."""
-    chosen, step = state.read(), state.read().step
+    chosen = state.read()
     st.header("One change, closer", anchor=False)
     st.caption(CLOSER)
     asked = bool(chosen.phase or chosen.path or chosen.since)
@@ -110,14 +110,14 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
         if not closer.open:
             return
         phase = _choose_phase(changed)
-        draw_surfaces(run, phase, step, log_x)
+        draw_surfaces(run, phase)
         fall = next((curve for curve in found if curve.name == "val_loss"), None)
-        draw_path(run, fall, phase, step)
+        draw_path(run, fall, phase)
         if phase is not None and run.steps:
             draw_undoing(run, trace, phase)
 
 
-def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, log_x: bool) -> None:
+def _draw_timeline(found: list[Curve], changed: list[Curve]) -> None:
     """The curves in the order in which they changed; below them those that never did, unnumbered."""
     numbers = {curve.name: i + 1 for i, curve in enumerate(changed)}
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
@@ -126,7 +126,7 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
-        step=step, log_x=log_x,
+        step=state.read().step, log_x=state.read().log,
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:

@@ -73,15 +73,11 @@ def _draw(shown: PromptPatterns, head: Head, window: Window) -> None:
         causal=shown.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
     locked = pinned(shown)
-    picture = pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(shown, head))
+    own = bool(token_reading.head_exists(shown)[head])  # the token view below the pattern shows them as text
+    picture = pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not own)
     draw(picture, key="pattern", on_change=lambda cell: hold("lock", shown, cell))
     with st.container(key="exact"):
         st.text(_exactly(shown, head, locked))
-
-
-def reads_itself(shown: PromptPatterns, head: Head) -> bool:
-    """Does this head look at the prompt's own tokens? Then the token view below the pattern shows them as text."""
-    return bool(token_reading.head_exists(shown)[head])
 
 
 def _exactly(shown: PromptPatterns, head: Head, cell: Cell | None) -> str:

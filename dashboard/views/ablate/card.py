@@ -60,7 +60,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.button(
                 f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
-                on_click=_ask, args=(asked,),
+                on_click=lambda: state.update(cards=(*state.not_verdicts(), asked)),  # one verdict at a time
             )  # fmt: skip
             st.caption("Is it an induction head? Five tests after Olsson et al. 2022.", width="content")
         return
@@ -71,11 +71,6 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     with st.container(border=True, key="verdict-card"):
         _draw(found, _link(setup, head))
-
-
-def _ask(card: str) -> None:
-    """One verdict at a time; the link carries it."""
-    state.update(cards=(*state.not_verdicts(), card))
 
 
 def _draw(found: Verdict, link: str) -> None:

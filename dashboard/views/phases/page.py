@@ -87,7 +87,9 @@ def _draw(run: Run) -> None:
     with left:
         st.header("Every curve on one axis", anchor=False)
         _draw_timeline(found, changed)
-        _draw_offer(run)
+        if training_curves.readable(run):
+            asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
+                  help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
     with right:
         draw_order(found, changed)
         with st.expander("How is a change found, and how sure is its date?"):
@@ -139,12 +141,6 @@ def _draw_timeline(found: list[Curve], changed: list[Curve]) -> None:
          on_pick=go, numbers=numbered)  # fmt: skip
 
 
-def _draw_offer(run: Run) -> None:
-    if training_curves.readable(run):
-        asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
-              help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
-
-
 def _choose_phase(changed: list[Curve]) -> Curve | None:
     """The change whose window the pictures below are about; the one that says most of an induction circuit at first."""
     if not changed:
@@ -154,12 +150,7 @@ def _choose_phase(changed: list[Curve]) -> Curve | None:
     shown = next(name for name in wanted if name in by_name)
     name = st.selectbox(
         "The change that is looked at below", list(by_name), width=420,
-        format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
+        format_func=lambda one: f"{by_name[one].label}, steps {window(by_name[one])}",
         **state.control("phase_box", shown, lambda name: state.update(phase=name)),
     )  # fmt: skip
     return by_name[name]
-
-
-def _window(curve: Curve) -> str:
-    assert curve.change is not None
-    return window(curve.change)

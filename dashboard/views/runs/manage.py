@@ -36,7 +36,8 @@ def draw_more(run: Run, facts: Summary) -> None:
     with st.popover("More", key=f"more {name}", icon=":material/more_horiz:", type="tertiary"):
         st.text_input("Name", value=name, key=f"rename {name}", disabled=live, on_change=_rename, args=(run,))
         st.text_area(
-            "Note", value=housekeeping.note(run), key=f"note {name}", height=90, on_change=_note, args=(run,),
+            "Note", value=housekeeping.note(run), key=f"note {name}", height=90, on_change=tried,
+            args=(f"manage {name}", lambda: housekeeping.write_note(run, st.session_state[f"note {name}"])),
             max_chars=housekeeping.LONGEST_NOTE, placeholder="what this run is for, what came of it",
         )  # fmt: skip
         if run.steps and not run.why_not("resume"):
@@ -92,10 +93,6 @@ def _rename(run: Run) -> None:
                 state.update(run=name)
 
     tried(f"manage {run.name}", rename)
-
-
-def _note(run: Run) -> None:
-    tried(f"manage {run.name}", lambda: housekeeping.write_note(run, st.session_state[f"note {run.name}"]))
 
 
 def _delete(run: Run) -> None:

@@ -173,8 +173,9 @@ def _draw_train(place: Place) -> None:
     elif started is None or not started.alive:
         series, about = jobs.reproducing(), minutes(MINUTES[place.specimen.name])
         st.button(
-            f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=_train,
-            args=(preset,), disabled=series is not None and series.alive, help="In small, on this machine's processor.",
+            f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=tried,
+            args=(f"problem {preset}", lambda: jobs.train(preset, preset, 0, PRESETS[preset].config.steps)),
+            disabled=series is not None and series.alive, help="In small, on this machine's processor.",
         )  # fmt: skip
 
 
@@ -207,10 +208,6 @@ def minutes(number: int) -> str:
     return "10 seconds" if number == 0 else "1 minute" if number == 1 else f"{number} minutes"
 
 
-def _train(preset: str) -> None:
-    tried(f"problem {preset}", lambda: jobs.train(preset, preset, 0, PRESETS[preset].config.steps))
-
-
 def _draw_run(place: Place, run: Run) -> None:
     specimen, found = place.specimen, reading.result(run)
     if found is None:
@@ -229,7 +226,9 @@ def _draw_run(place: Place, run: Run) -> None:
         except (ValueError, OSError, RuntimeError) as error:  # a chunk that is damaged
             st.text(str(error))
         if place.readings:
-            _draw_claims(place)
+            st.markdown("**Claims that it is part of**")
+            for one in place.readings:
+                st.markdown(claimed(one))
 
 
 def _draw_table(specimen: Specimen, found: Outcome) -> None:
@@ -348,9 +347,3 @@ def _draw_wrong(place: Place, run: Run) -> None:
     if place.specimen.cure:
         link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"
         st.markdown(f"**The cure.** {theme.unmarked(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
-
-
-def _draw_claims(place: Place) -> None:
-    st.markdown("**Claims that it is part of**")
-    for one in place.readings:
-        st.markdown(claimed(one))

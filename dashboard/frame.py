@@ -5,11 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard import navigation, state, theme
+from dashboard.shared import mount
 from dashboard.shared.export.drawing import recorded
 from dashboard.shared.export.page_file import draw_page_taking, draw_taker, forget
-from dashboard.shared.keys import draw_keys
-from dashboard.shared.mount import all_parts, serve
 from dashboard.shared.tour.steps import draw_tour
+from tracer.pictures.picture import Picture
 
 
 def draw() -> None:
@@ -24,9 +24,10 @@ def draw() -> None:
     with st.container(key="top", gap=None):  # one place on the page, whether the tour's card is in it or not
         with st.container(key="frame", height=1, border=False, gap=None):  # unseen, or afloat: nothing moves then
             st.html("<i></i>")  # fetches what later pieces of HTML wait for
-            all_parts()
-            serve("scheme", key="scheme", data="dark" if theme.is_dark() else "light", on_turned_change=lambda: None)
-            draw_keys()
+            mount.all_parts()
+            mount.serve("scheme", key="scheme", data=theme.mode(), on_turned_change=lambda: None)
+            # what ? and / do anywhere; the page goes to its top when the tour's step changes, where the card is
+            mount.draw(Picture("keys", {"top": state.read().tour}), key="keys")
         draw_tour(page.url_path)
     with recorded() as messages:
         page.run()

@@ -293,15 +293,20 @@ def model_name(model: str) -> str:
 
 def checkpoints(directory: Path) -> list[int]:
     """Steps of the folders checkpoint-500, checkpoint-1000, ... that a training with transformers leaves behind."""
-    return sorted(int(found[1]) for path in directory.iterdir() if (found := CHECKPOINT.fullmatch(path.name)))
+    try:
+        names = os.listdir(directory)
+    except OSError:  # whoever runs this may not read it
+        return []
+    return sorted(int(found[1]) for found in map(CHECKPOINT.fullmatch, names) if found)
 
 
 def why_no_model(model: str) -> str:
     """Why no Hugging Face model can be at this path; empty where one may be, or where it is a name on the hub."""
-    directory = Path(os.path.expanduser(model))
-    if (directory / "config.json").is_file() or (directory.is_dir() and checkpoints(directory)):
+    directory = os.path.expanduser(model)
+    there = os.path.isdir(directory)  # as isfile, it takes a name that is too long, or with a zero byte, for no file
+    if os.path.isfile(os.path.join(directory, "config.json")) or there and checkpoints(Path(directory)):
         return ""
-    if directory.is_dir():
+    if there:
         return (
             f"{model} holds no model: save_pretrained writes a config.json beside the weights, and a training leaves "
             "folders such as checkpoint-500"

@@ -1,4 +1,4 @@
-"""How the dashboard writes and looks: numbers, marks, Plotly's template; palettes and scales belong to pictures."""
+"""How the dashboard writes and looks: numbers, Plotly's template; palettes and scales belong to pictures."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tracer.pictures.colours import ANCHORS, LINES, layer_colours, palette
 from tracer.pictures.scales import Scale, head_label, parse_head
 
 __all__ = [
-    "MARKS", "Scale", "digits", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
+    "Scale", "digits", "fmt", "head_label", "interval", "is_dark", "layer_colours", "palette", "parse_head",
     "plotly_template", "sentence", "signed", "unmarked",
 ]  # fmt: skip
 
 STYLES = Path(__file__).parent / "styles.css"
 """What the theme's settings cannot say; first_response.py puts it into the page."""
-MARKS = {
-    "training": "◐", "finished": "✓", "stopped": "■", "interrupted": "◌", "diverged": "✕",
-    "healthy": "✓", "watch": "△", "bad": "✕",
-}  # fmt: skip
-"""Before the word for how a run stands: never colour alone."""
 _SHARES = ("normalised", "token", "induction", "share", "prob", "pattern", "attention")
 _LOGS = ("ratio", "norm", "lr")
 
@@ -101,31 +96,28 @@ INKS = {
 }
 
 
-def ink(dark: bool) -> Ink:
-    return INKS["dark" if dark else "light"]
+def mode() -> Literal["light", "dark"]:
+    return "dark" if is_dark() else "light"
 
 
-def plotly_template(dark: bool) -> Any:
+def ink() -> Ink:
+    return INKS[mode()]
+
+
+def plotly_template() -> Any:
     """Plotly layout in the page's colours and fonts, on the page's background: a saved picture keeps it."""
     import plotly.graph_objects as go
 
-    mode, colours = "dark" if dark else "light", ink(dark)
-    grid = colours.grid
-    axis = {
-        "gridcolor": grid,
-        "linecolor": grid,
-        "zerolinecolor": grid,
-        "ticks": "outside",
-        "tickcolor": grid,
-        "automargin": True,
-    }
-    stops = {name: [[i / 16, c] for i, c in enumerate(palette(name)[mode])] for name in ANCHORS}
+    colours, grid = ink(), ink().grid
+    axis = {"gridcolor": grid, "linecolor": grid, "zerolinecolor": grid, "tickcolor": grid}
+    axis |= {"ticks": "outside", "automargin": True}
+    stops = {name: [[i / 16, c] for i, c in enumerate(palette(name)[mode()])] for name in ANCHORS}
     return go.layout.Template(
         layout={
             "font": {"family": "Inter, sans-serif", "size": 13, "color": colours.text},
             "paper_bgcolor": colours.page,
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "colorway": LINES[mode],
+            "colorway": LINES[mode()],
             "colorscale": {"sequential": stops["score"], "diverging": stops["change"]},
             "xaxis": axis,
             "yaxis": axis,

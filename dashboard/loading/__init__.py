@@ -88,6 +88,15 @@ def trace(opened: Run) -> xr.Dataset:
         ) from error
 
 
+def so_far(opened: Run) -> xr.Dataset | None:
+    """The trace once it holds a row; None before, and where it cannot be read."""
+    try:
+        recorded = trace(opened)
+    except ValueError:
+        return None
+    return recorded if recorded.sizes["step"] else None
+
+
 @st.cache_data(max_entries=16, show_spinner=False, hash_funcs=AS_RECORDED)
 def updates(opened: Run) -> xr.Dataset | None:
     """What was recorded at every update, in memory; None where only the trace has it, or it cannot be read."""

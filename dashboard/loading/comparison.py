@@ -12,6 +12,7 @@ import streamlit as st
 
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
+from dashboard.loading.kept import OF_A_PROMPT
 from dashboard.loading.prompt_attention import Head
 from tracer.analysis.similarity import distances, total_variation
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from tracer.ablate import Estimate
 
-Partners = tuple[tuple[Head | None, ...], ...]
-"""[layer head]: the head of the other model that each head is laid beside; None where there is none."""
+Partners = dict[Head, Head]
+"""The head of the other model that each head is laid beside; heads that have none are not in it."""
 ROWS = 256
 """Query rows of a pattern in memory at a time."""
 
@@ -49,16 +50,9 @@ def unlikeness(one: xr.Dataset, step: int, other: xr.Dataset, other_step: int) -
 def partners(exists: np.ndarray, apart: np.ndarray | None = None) -> Partners:
     """For each head the one with its label, where `exists` [layer head] says so; with `apart` the most alike one."""
     if apart is not None:
-        return tuple(tuple(nearest(like) for like in layer) for layer in apart)
-    return tuple(tuple((i, j) if there else None for j, there in enumerate(row)) for i, row in enumerate(exists))
-
-
-def nearest(apart: np.ndarray) -> Head | None:
-    """The head at the smallest distance, [layer head]; None where no distance is known."""
-    if not np.isfinite(apart).any():
-        return None
-    layer, head = np.unravel_index(int(np.nanargmin(apart)), apart.shape)
-    return int(layer), int(head)
+        alike = {head: head_scores.top_head(-apart[head]) for head in np.ndindex(apart.shape[:2])}
+        return {(layer, head): other for (layer, head), other in alike.items() if other}
+    return {(layer, head): (layer, head) for layer, head in np.argwhere(exists).tolist()}
 
 
 def corresponds(one: PromptPatterns, head: Head, other: PromptPatterns, partner: Head) -> bool:
@@ -72,19 +66,15 @@ def cells(shown: PromptPatterns) -> int:
     return sum(q * k for q, k in shown.sizes) * shown.thumbs.shape[1]
 
 
+@st.cache_data(max_entries=64, show_spinner="Comparing every head …", hash_funcs=OF_A_PROMPT)
 def moved(one: PromptPatterns, other: PromptPatterns, beside: Partners) -> np.ndarray:
     """Mean over queries of the total variation distance of each head from its partner, [layer head]; nan without."""
-    return _moved((*one.key, one.step, *other.key, other.step), beside, one, other)
-
-
-@st.cache_data(max_entries=64, show_spinner="Comparing every head …")
-def _moved(key: tuple[object, ...], beside: Partners, _one: PromptPatterns, _other: PromptPatterns) -> np.ndarray:
-    found = np.full(_one.thumbs.shape[:2], np.nan)
-    for layer, head in np.argwhere(~np.isnan(_one.thumbs).all(axis=(2, 3))):
+    found = np.full(one.thumbs.shape[:2], np.nan)
+    for layer, head in np.argwhere(~np.isnan(one.thumbs).all(axis=(2, 3))):
         a = int(layer), int(head)
-        b = beside[a[0]][a[1]] if a[0] < len(beside) and a[1] < len(beside[a[0]]) else None
-        if b is not None and corresponds(_one, a, _other, b):
-            found[a] = _mean_distance(_one, a, _other, b)
+        b = beside.get(a)
+        if b is not None and corresponds(one, a, other, b):
+            found[a] = _mean_distance(one, a, other, b)
     return found
 
 

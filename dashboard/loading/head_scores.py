@@ -69,8 +69,15 @@ def default_head(trace: xr.Dataset, step: int | None = None) -> Head:
     exist = head_exists(trace)
     for name, sign in (("induction", 1), ("entropy_normalised", -1)):
         found = np.where(exist, sign * head_means(trace, name, step), np.nan)
-        if np.isfinite(found).any():
-            layer, head = np.unravel_index(int(np.nan_to_num(found, nan=-np.inf).argmax()), found.shape)
-            return int(layer), int(head)
+        if (best := top_head(found)) is not None:
+            return best
     layer, head = np.argwhere(exist)[0]
+    return int(layer), int(head)
+
+
+def top_head(values: np.ndarray) -> Head | None:
+    """The head of the largest value, [layer head]; None where none is known."""
+    if not np.isfinite(values).any():
+        return None
+    layer, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
     return int(layer), int(head)

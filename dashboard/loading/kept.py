@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 
 
@@ -22,6 +23,8 @@ AS_RECORDED: dict[str | type, Callable[[Any], Any]] = {Run: lambda run: (str(run
 """`hash_funcs` of what is read of a whole run: read again when more of it is committed."""
 OF_A_STEP: dict[str | type, Callable[[Any], Any]] = {Run: of_run}
 """`hash_funcs` of what a step says: kept until a job goes on with the run, which may take steps back."""
+OF_A_PROMPT: dict[str | type, Callable[[Any], Any]] = {PromptPatterns: lambda shown: (*shown.key, shown.step)}
+"""`hash_funcs` of what is made of every head on a prompt: its key says the run, its job and the prompt."""
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
 MOST = 32

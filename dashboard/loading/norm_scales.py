@@ -11,39 +11,23 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from tracer.store import open_run
+from dashboard.loading.kept import OF_A_STEP
+from tracer.store import Run
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tracer.model import Transformer
-    from tracer.model.protocol import HeadModel
     from tracer.model.stream import Norm
 
-Key = tuple[str, str, int]
-"""Directory, job, step."""
 
-
-def model_of(key: Key) -> HeadModel:
-    return loading.model(open_run(key[0]), key[2])
-
-
-def ours(key: Key) -> Transformer:
-    from tracer.model import Transformer
-
-    model = model_of(key)
-    assert isinstance(model, Transformer)
-    return model
-
-
-def reading(key: Key) -> Tensor:
+def reading(run: Run, step: int) -> Tensor:
     """Held-out text, or Probe R where none is left [batch pos]."""
-    batches = ablation.batches(open_run(key[0]))
-    return batches.repeat.tokens if batches.text is None else batches.text[:, : model_of(key).n_ctx]
+    batches = ablation.batches(run)
+    return batches.repeat.tokens if batches.text is None else batches.text[:, : loading.model(run, step).n_ctx]
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def norms(key: Key) -> dict[str, tuple[Norm, float]]:
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
+def norms(run: Run, step: int) -> dict[str, tuple[Norm, float]]:
     """Each norm that heads and the unembedding read through: the mean of what it divides by over what `reading` holds.
 
     By its name in our models: blocks.<layer>.ln1, ln_final. A norm that comes after a layer (post) is here too.
@@ -54,7 +38,7 @@ def norms(key: Key) -> dict[str, tuple[Norm, float]]:
     from tracer.model import Norm, Transformer
     from tracer.model.transformer import as_stream_norm
 
-    model, tokens = model_of(key), reading(key)
+    model, tokens = loading.model(run, step), reading(run, step)
     if isinstance(model, Transformer):
         with torch.no_grad(), recording("hook_scale") as seen:
             model(tokens)
@@ -75,9 +59,9 @@ def norms(key: Key) -> dict[str, tuple[Norm, float]]:
     return found if last is None else found | {"ln_final": (last, float(last.scale(stream.final).mean()))}
 
 
-def through(key: Key, name: str, vectors: Tensor) -> Tensor:
+def through(run: Run, step: int, name: str, vectors: Tensor) -> Tensor:
     """Vectors through a norm, held at its mean scale; as they are where there is none."""
     import torch
 
-    norm, scale = norms(key).get(name, (None, 1.0))
+    norm, scale = norms(run, step).get(name, (None, 1.0))
     return vectors if norm is None else norm.linear(vectors, torch.tensor(scale))

@@ -11,7 +11,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading.kept import OF_A_STEP, of_run
+from dashboard.loading.kept import OF_A_PROMPT, OF_A_STEP, of_run
 from tracer.pictures.atlas import pack_thumbs
 from tracer.pictures.overview import pack as pack_overview
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
@@ -58,26 +58,18 @@ def _long_look(run: Run, step: int, tokens: tuple[int, ...]) -> PromptAttention:
     return _compute(run, step, tokens)
 
 
-def atlas(shown: PromptPatterns, stamp: str, measures: dict[str, np.ndarray]) -> bytes:
+@st.cache_data(max_entries=32, show_spinner=False, hash_funcs=OF_A_PROMPT)
+def atlas(shown: PromptPatterns, stamp: str, _measures: dict[str, np.ndarray]) -> bytes:
     """Every head as a thumbnail with its measures, packed for the atlas; `stamp` says which measures these are."""
-    return _atlas((*shown.key, shown.step, stamp, *measures), shown, measures)
+    largest = max(q for q, _ in shown.sizes), max(k for _, k in shown.sizes)
+    return pack_thumbs(shown.thumbs, _measures, n=largest, causal=shown.causal, layer_names=shown.names or None)
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _atlas(key: tuple[object, ...], _shown: PromptPatterns, _measures: dict[str, np.ndarray]) -> bytes:
-    largest = max(q for q, _ in _shown.sizes), max(k for _, k in _shown.sizes)
-    return pack_thumbs(_shown.thumbs, _measures, n=largest, causal=_shown.causal, layer_names=_shown.names or None)
-
-
+@st.cache_data(max_entries=32, show_spinner="Drawing the overview …", hash_funcs=OF_A_PROMPT)
 def overview(shown: PromptPatterns, head: Head, pool: Pool, label: str) -> bytes:
     """One head's whole pattern in blocks, packed for the overview."""
-    return _overview((*shown.key, shown.step), head, pool, label, shown)
-
-
-@st.cache_data(max_entries=32, show_spinner="Drawing the overview …")
-def _overview(key: tuple[object, ...], head: Head, pool: Pool, label: str, _shown: PromptPatterns) -> bytes:
-    n_query, n_key = _shown.sizes[head[0]]
+    n_query, n_key = shown.sizes[head[0]]
     return pack_overview(
-        _shown.overview(*head, OVERVIEW, pool), n_query=n_query, n_key=n_key, factor_q=-(-n_query // OVERVIEW),
-        factor_k=-(-n_key // OVERVIEW), label=label, causal=_shown.causal[head[0]], pool=pool,
+        shown.overview(*head, OVERVIEW, pool), n_query=n_query, n_key=n_key, factor_q=-(-n_query // OVERVIEW),
+        factor_k=-(-n_key // OVERVIEW), label=label, causal=shown.causal[head[0]], pool=pool,
     )  # fmt: skip

@@ -118,10 +118,10 @@ def recent_ms(trace: xr.Dataset) -> float:
     return float(np.median(ms[np.isfinite(ms)])) if np.isfinite(ms).any() else float("nan")
 
 
-def thinned(values: np.ndarray) -> tuple[float, ...]:
-    """At most POINTS finite values, evenly picked, the first and the last among them."""
+def thinned(values: np.ndarray, most: int = POINTS) -> tuple[float, ...]:
+    """At most so many finite values, evenly picked, the first and the last among them."""
     finite = np.asarray(values, float)[np.isfinite(values)]
-    picks = np.unique(np.linspace(0, len(finite) - 1, min(POINTS, len(finite))).round().astype(int))
+    picks = np.unique(np.linspace(0, len(finite) - 1, min(most, len(finite))).round().astype(int))
     return tuple(float(v) for v in finite[picks])
 
 

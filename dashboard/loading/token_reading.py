@@ -6,7 +6,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading.kept import OF_A_STEP
+from dashboard.loading.kept import OF_A_PROMPT, OF_A_STEP
 from dashboard.loading.prompt_attention import Head
 from tracer.pictures import token_view as reading
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -48,19 +48,15 @@ def _norms(run: Run, step: int, tokens: tuple[int, ...]) -> np.ndarray:
 def token_view(run: Run, shown: PromptPatterns, start: int, head: Head) -> bytes:
     """One message of the prompt from `start` on, packed for the token view."""
     made = plan(shown)
-    layer = 0 if made.whole else head[0]
-    weights = norms(run, shown)
-    return _token_view((*shown.key, shown.step), start, made.n, layer, shown, weights)
+    return _token_view(shown, start, made.n, 0 if made.whole else head[0], norms(run, shown))
 
 
-@st.cache_data(max_entries=32, show_spinner=False)
-def _token_view(
-    key: tuple[object, ...], start: int, n: int, layer: int, _shown: PromptPatterns, _norms: np.ndarray | None
-) -> bytes:  # fmt: skip
+@st.cache_data(max_entries=32, show_spinner=False, hash_funcs=OF_A_PROMPT)
+def _token_view(shown: PromptPatterns, start: int, n: int, layer: int, _norms: np.ndarray | None) -> bytes:
     page = slice(start, start + n)
     return reading.pack(
-        lambda one, head: _shown.window(one, head, page, slice(None)), _shown.strings[page], there=head_exists(_shown),
-        causal=_shown.causal, norms=_norms, start=start, layer=layer, step=_shown.step,
+        lambda one, head: shown.window(one, head, page, slice(None)), shown.strings[page], there=head_exists(shown),
+        causal=shown.causal, norms=_norms, start=start, layer=layer, step=shown.step,
     )  # fmt: skip
 
 

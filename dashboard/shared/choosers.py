@@ -12,7 +12,7 @@ from dashboard import jobs, loading, navigation, state, theme
 from dashboard.loading import head_scores
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
-from tracer.measures import MEASURES, Measure
+from tracer.measures import MEASURES
 from tracer.pictures.scales import of_measure
 from tracer.store import NotARun, NothingRecorded, nearest_row
 
@@ -145,14 +145,19 @@ def measure_in_force(offered: list[str]) -> str:
     return state.among("measure", offered) or next(name for name in ("induction", *offered) if name in offered)
 
 
+def choose_measure(run: Run, label: str, offered: list[str]) -> str:
+    """A select box of these measures of heads, with what the chosen one is."""
+    measure = measure_in_force(offered)
+    return st.selectbox(
+        label, offered, format_func=lambda name: MEASURES[name].label, help=explanation(measure, run),
+        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
+    )  # fmt: skip
+
+
 def choose_record(run: Run) -> None:
     """The same slider over every recorded step, of which there are more than snapshots."""
-    try:
-        steps = [int(step) for step in loading.trace(run)["step"].values]
-    except ValueError:
-        return
-    if steps:
-        choose_step(run, steps)
+    if (trace := loading.so_far(run)) is not None:
+        choose_step(run, trace["step"].values.tolist())
 
 
 def recorded(run: Run) -> xr.Dataset | None:
@@ -177,23 +182,16 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
     if not run.live:
         draw()
         return
-    begun = _has_rows(run)
+    empty = loading.so_far(run) is None
 
     def again() -> None:
         if not loading.is_there(str(run.dir)):  # removed meanwhile: the page says so
             st.rerun()
         draw()
-        if not run.live or _has_rows(run) != begun:
+        if not run.live or (loading.so_far(run) is None) != empty:
             st.rerun()
 
     ticking(again, key=draw.__qualname__)
-
-
-def _has_rows(run: Run) -> bool:
-    try:
-        return loading.trace(run).sizes["step"] > 0
-    except ValueError:
-        return False
 
 
 def refuse(message: str) -> NoReturn:
@@ -223,14 +221,9 @@ def probe(run: Run, name: str) -> str:
     return run.about.probes[MEASURES[name].probe]
 
 
-def explain(name: str, run: Run) -> None:
-    """Print what a measure is."""
-    st.markdown(explanation(name, run))
-
-
 def explanation(name: str, run: Run) -> str:
     """What a measure is, as Markdown: in plain words, formula, probe, range, value at chance, source."""
-    measure: Measure = MEASURES[name]
+    measure = MEASURES[name]
     lines = [f"**{measure.label}**: {measure.note or measure.formula}"]
     if measure.note:
         lines.append(f"Formula: {measure.formula}.")

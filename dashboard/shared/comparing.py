@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import streamlit as st
@@ -41,18 +40,14 @@ STYLE = """<style>
 </style>"""
 
 
-@dataclass(frozen=True)
-class Other:
+class Other(NamedTuple):
     """What this view is compared with."""
 
     run: Run
     shown: PromptPatterns
 
-    def title(self, head: Head) -> str:
-        return title(self.run, self.shown.step, head)
 
-
-def title(run: Run, step: int, head: Head) -> str:
+def _title(run: Run, step: int, head: Head) -> str:
     return f"{theme.head_label(*head)} of {run.name}, step {step:,}"
 
 
@@ -179,14 +174,13 @@ def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> N
     try:
         other = _other(run, shown, see)
     except (ValueError, OSError) as error:
-        st.warning("This comparison cannot be shown.", icon=":material/block:")
-        st.text(str(error))
+        refuse(str(error))
         return
     apart = _unlikeness(run, shown, other)
     with matching:
         alike = apart is not None and _match() == "alike"
     beside = comparison.partners(_exists(other.shown), apart if alike else None)
-    partner = beside[focus[0]][focus[1]] if focus[0] < len(beside) and focus[1] < len(beside[focus[0]]) else None
+    partner = beside.get(focus)
     label = theme.head_label(*focus)
     if partner is None:
         partner = _striking(other)
@@ -197,6 +191,12 @@ def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> N
                    "random heads are 1.4 apart.")  # fmt: skip
     _draw_patterns(run, shown, other, focus, partner)
     _draw_moved(shown, other, focus, beside)
+
+
+def refuse(why: str) -> None:
+    """The rest of the page goes on."""
+    st.warning("This comparison cannot be shown.", icon=":material/block:")
+    st.text(why)
 
 
 def _other(run: Run, shown: PromptPatterns, see: See) -> Other:
@@ -229,11 +229,8 @@ def _unlikeness(run: Run, shown: PromptPatterns, other: Other) -> np.ndarray | N
     """Only between two runs: within one, a head stays the same head."""
     if other.run.name == run.name:
         return None
-    try:
-        one, two = loading.trace(run), loading.trace(other.run)
-    except ValueError:
-        return None
-    if not (one.sizes["step"] and two.sizes["step"]):
+    one, two = loading.so_far(run), loading.so_far(other.run)
+    if one is None or two is None:
         return None
     apart = comparison.unlikeness(one, shown.step, two, other.shown.step)
     return apart if np.isfinite(apart).any() else None
@@ -261,19 +258,14 @@ def _striking(other: Other) -> Head:
 def _draw_patterns(run: Run, shown: PromptPatterns, other: Other, focus: Head, partner: Head) -> None:
     same = comparison.corresponds(shown, focus, other.shown, partner)
     window = patterns.window_of(shown, focus) if patterns.is_long(shown) else (0, WHOLE, 0, WHOLE)
-    a = _side(title(run, shown.step, focus), shown, focus, window)
-    b = _side(other.title(partner), other.shown, partner, window if same else None)
+    a = _side(_title(run, shown.step, focus), shown, focus, window)
+    b = _side(_title(other.run, other.shown.step, partner), other.shown, partner, window if same else None)
     if not same:
         st.caption(_why_apart(shown, other))
     elif patterns.is_long(shown):
         st.caption("The window that is drawn above.")
-    held = st.session_state.get("versus_cell", {})
-
-    def hold(cell: tuple[int, int, int] | None) -> None:
-        st.session_state["versus_cell"] = {"of": shown.key, "at": cell}
-
-    at = held["at"] if held.get("of") == shown.key else None
-    draw(versus.picture(versus.pack(a, b), head=focus, locked=at), key="versus", on_change=hold)
+    picture = versus.picture(versus.pack(a, b), head=focus, locked=patterns.held("versus_cell", shown))
+    draw(picture, key="versus", on_change=lambda cell: patterns.hold("versus_cell", shown, cell))
 
 
 def _side(name: str, shown: PromptPatterns, head: Head, window: tuple[int, int, int, int] | None) -> Side:
@@ -303,25 +295,21 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
     if not asked(f"moved {shown.key} {other.shown.key}", label, key="moved_all", at_once=few, why=WHICH):
         return
     found = comparison.moved(shown, other.shown, beside)
-    if not np.isfinite(found).any():
+    first = head_scores.top_head(found)
+    if first is None:
         return
     st.markdown(WHICH)
-    most = float(np.nanmax(found))
+    most = float(found[first])
     scale = theme.Scale("Attention moved", "", 0.0, max(0.1, math.ceil(10 * most) / 10), "score", 2)
     left, right = st.columns([5, 4], gap="large")
     with left:
-        draw(
-            headmap.picture(
-                found, title="Attention moved from A to B", scale=scale, selected=focus,
-                notes=_notes(beside, found.shape),
-            ),
-            key="moved", on_change=state.focus_on,
+        picture = headmap.picture(
+            found, title="Attention moved from A to B", scale=scale, selected=focus, notes=_notes(beside, found.shape),
         )  # fmt: skip
+        draw(picture, key="moved", on_change=state.focus_on)
     with right:
-        first = np.unravel_index(int(np.nanargmax(found)), found.shape)
-        label = theme.head_label(int(first[0]), int(first[1]))
-        st.markdown(f"**{label}** differs most: on average a token looks elsewhere with **{100 * most:.0f} %** of its "
-                    f"attention.")  # fmt: skip
+        st.markdown(f"**{theme.head_label(*first)}** differs most: on average a token looks elsewhere with "
+                    f"**{100 * most:.0f} %** of its attention.")  # fmt: skip
         st.caption("The number of a head is the mean over queries of the total variation distance of its two patterns, "
                    "half the sum of |B − A| over keys: 0 when they are equal, 1 when they share no key. "
                    "Click a head to see where it differs.")  # fmt: skip
@@ -329,8 +317,7 @@ def _draw_moved(shown: PromptPatterns, other: Other, focus: Head, beside: compar
 
 def _notes(beside: comparison.Partners, shape: tuple[int, ...]) -> list[list[str]]:
     def note(layer: int, head: int) -> str:
-        there = layer < len(beside) and head < len(beside[layer])
-        partner = beside[layer][head] if there else None
+        partner = beside.get((layer, head))
         return f"beside {theme.head_label(*partner)} of B" if partner else "not in B"
 
     return [[note(layer, head) for head in range(shape[1])] for layer in range(shape[0])]

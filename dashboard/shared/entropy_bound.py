@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import theme
+from dashboard import state, theme
 from dashboard.loading import diagnoses
 from dashboard.loading.diagnoses import Bounds
 from dashboard.loading.prompt_attention import Head
@@ -48,7 +48,7 @@ Source: Zhai et al. 2023 (2303.06296), Theorem 3.1; the tighter bound by the sco
 """
 
 
-def draw_bound(run: Run, head: Head, step: int | None, *, key: str, log_x: bool = False) -> None:
+def draw_bound(run: Run, head: Head, *, key: str) -> None:
     """A closed line until somebody asks: it runs the model at every snapshot."""
     opened = st.expander(TITLE, icon=":material/vertical_align_bottom:", key=f"{key}_open", on_change="rerun")
     with opened:
@@ -63,10 +63,11 @@ def draw_bound(run: Run, head: Head, step: int | None, *, key: str, log_x: bool 
             lacks = "It needs snapshots and a text of its probe, which this run did not keep."
             st.caption(run.why_not("entropy_bound") or lacks)
             return
-        _draw(found, theme.head_label(*head), step, key, log_x)
+        _draw(found, theme.head_label(*head), key)
 
 
-def _draw(found: Bounds, label: str, step: int | None, key: str, log_x: bool) -> None:
+def _draw(found: Bounds, label: str, key: str) -> None:
+    step, log_x = state.read().step, state.read().log
     at = nearest_row(found.steps, step)
     st.markdown(reading(found, label, at))
     left, right = st.columns(2, gap="large")
@@ -74,20 +75,16 @@ def _draw(found: Bounds, label: str, step: int | None, key: str, log_x: bool) ->
         lines = np.stack([found.entropy, found.by_scores, found.by_weights])
         blob = curves.pack(found.steps, lines, ["entropy", "its scores allow", "Zhai's bound"])
         scale = theme.Scale("Entropy", "nats", chance=found.uniform, mark="every key alike", digits=3)
-        draw(
-            curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT),
-            key=f"{key}_entropy",
-        )  # fmt: skip
+        picture = curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT)
+        draw(picture, key=f"{key}_entropy")
     with right:
         sizes = np.stack([found.weight_size, found.score_size])
         blob = curves.pack(found.steps, sizes, ["weights allow", "its scores"], log_y=True)
-        draw(
-            curves.picture(
-                blob, step=step, log_x=log_x, scale=theme.Scale("Size of a row of scores, s"), selectable=False,
-                height=HEIGHT,
-            ),
-            key=f"{key}_size",
+        picture = curves.picture(
+            blob, step=step, log_x=log_x, scale=theme.Scale("Size of a row of scores, s"), selectable=False,
+            height=HEIGHT,
         )  # fmt: skip
+        draw(picture, key=f"{key}_size")
     st.caption(
         f"At {len(found.steps)} snapshot{'s' * (len(found.steps) != 1)}, on {found.sequences} held-out "
         f"passage{'s' * (found.sequences != 1)} of {found.tokens} tokens. Other pictures measure entropy on more text, "

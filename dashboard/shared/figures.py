@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,9 +45,9 @@ def rule(figure: go.Figure, x: float, colour: str, **options: Any) -> None:
     figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=line)
 
 
-def stops(meaning: str, dark: bool, low: float = 0.0) -> list[list[Any]]:
+def stops(meaning: str, low: float = 0.0) -> list[list[Any]]:
     """A palette as Plotly's colour scale, without the part of it below `low`."""
-    colours = theme.palette(meaning)["dark" if dark else "light"]
+    colours = theme.palette(meaning)[theme.mode()]
     colours = colours[round(low * (len(colours) - 1)) :]
     return [[i / (len(colours) - 1), colour] for i, colour in enumerate(colours)]
 
@@ -63,7 +63,6 @@ def scatter(
     selected: Head | None = None,
     lit: Collection[Head] | None = None,
     shade: tuple[np.ndarray, theme.Scale] | None = None,
-    dark: bool = False,
 ) -> go.Figure:
     """A point a head of x and y [layer head], left out where either is nan, a colour a layer, or that of `shade`.
 
@@ -75,13 +74,13 @@ def scatter(
 
     if x.shape != y.shape or x.ndim != 2:
         raise ValueError(f"x {x.shape} and y {y.shape} must both be [layer head]")
-    ink, n_layers, across, up = theme.ink(dark), len(x), plain(x_label), plain(y_label)
-    colours = theme.layer_colours(n_layers)["dark" if dark else "light"]
+    ink, n_layers, across, up = theme.ink(), len(x), plain(x_label), plain(y_label)
+    colours = theme.layer_colours(n_layers)[theme.mode()]
     figure, hues, told, bar = go.Figure(), np.zeros(x.shape), "", None
     if shade is not None:
         hues, told = shade[0], f"<br>{plain(shade[1].label)} %{{marker.color:.3f}}"
         palest = 0.0 if shade[1].palette == "change" else 0.2  # of a score it would be lost on the page
-        bar = _colour_axis(shade[1].label, shade[1].lo, shade[1].hi, stops(shade[1].palette, dark, palest))
+        bar = _colour_axis(shade[1].label, shade[1].lo, shade[1].hi, stops(shade[1].palette, palest))
     elif n_layers > len(LINES["light"]):
         hues, last = np.indices(x.shape)[0].astype(float), n_layers - 1
         bar = _colour_axis("layer", 0, last, [[layer / last, colour] for layer, colour in enumerate(colours)])
@@ -110,12 +109,19 @@ def scatter(
         figure.add_annotation(text=below, x=1, y=edges[1], xanchor="right", yanchor="top", **quiet)
         figure.add_annotation(text=above, x=0, y=1, yref="paper", xanchor="left", yanchor="top", **quiet)
     figure.update_layout(
-        template=theme.plotly_template(dark), height=340, showlegend=n_layers > 1 and bar is None,
+        height=340, showlegend=n_layers > 1 and bar is None,
         margin={"l": 8, "r": 8, "t": 8, "b": 8}, legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
     )  # fmt: skip
     figure.update_xaxes(title={"text": across, "font": {"size": 12}})
     figure.update_yaxes(title={"text": up, "font": {"size": 12}})
     return figure
+
+
+def by_head(columns: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Columns [layer head] as a table: a row a head that has them all."""
+    at = np.argwhere(np.logical_and.reduce([np.isfinite(values) for values in columns.values()]))
+    heads = [theme.head_label(int(layer), int(head)) for layer, head in at]
+    return {"head": heads} | {name: values[tuple(at.T)].tolist() for name, values in columns.items()}
 
 
 def _colour_axis(label: str, low: float, high: float, colours: list[list[Any]]) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from tracer.store import Run
 
 SHOWN_HEADS = 8
 """Buttons of a finding; of more heads only the number is said."""
-COLOURS: dict[Severity, Literal["red", "orange"]] = {"bad": "red", "watch": "orange"}
+BADGES = {"bad": ("✕", "red"), "watch": ("△", "orange"), "healthy": ("✓", "green")}
 
 
-def marked(severity: Severity, text: str = "") -> str:
+def marked(severity: Severity | Literal["healthy"], text: str = "") -> str:
     """A severity as icon, words and colour, in Markdown."""
-    return f":{COLOURS[severity]}-badge[{theme.MARKS[severity]} {text or severity}]"
+    icon, colour = BADGES[severity]
+    return f":{colour}-badge[{icon} {text or severity}]"
 
 
 def chip(run: Run, *, healthy: bool = True) -> str:
@@ -33,7 +34,7 @@ def chip(run: Run, *, healthy: bool = True) -> str:
         return marked("bad", f"{bad} bad" + (f", {watch} to watch" if watch else ""))
     if watch:
         return marked("watch", f"{watch} to watch")
-    return f":green-badge[{theme.MARKS['healthy']} healthy]" * healthy
+    return marked("healthy") * healthy
 
 
 def draw_health(run: Run) -> None:

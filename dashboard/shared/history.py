@@ -54,21 +54,17 @@ def draw_measure(
     """One measure of every head as chosen, as lines those of a second run as well; a click takes a head into focus."""
     label, scale = theme.head_label(*focus), choosers.scale(measure, run, trace[measure].values)
     if state.read().view == "heatmap":
-        draw(
-            step_heatmap.picture(
-                loading.head_heatmap(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
-                height=height - LEGEND,
-            ),
-            key=HEATMAPS[key], on_change=state.focus_on,
+        picture = step_heatmap.picture(
+            loading.head_heatmap(run, measure), selected=label, step=step, log_x=log_x, scale=scale,
+            height=height - LEGEND,
         )  # fmt: skip
+        draw(picture, key=HEATMAPS[key], on_change=state.focus_on)
     else:
         blob = loading.head_curves(run, measure)
         if beside is not None:
             blob = loading.head_curves_of((run, beside), measure)
-        draw(
-            curves.picture(
-                blob, selected=label, step=step, log_x=log_x, scale=scale, height=height,
-                n_groups=None if beside else trace.sizes["layer"],
-            ),
-            key=key, on_change=lambda picked: state.focus_on(picked and picked.partition(" · ")[0]),
+        picture = curves.picture(
+            blob, selected=label, step=step, log_x=log_x, scale=scale, height=height,
+            n_groups=None if beside else trace.sizes["layer"],
         )  # fmt: skip
+        draw(picture, key=key, on_change=lambda picked: state.focus_on(picked and picked.partition(" · ")[0]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
 from dashboard import theme
@@ -47,13 +49,11 @@ def draw_overview(shown: PromptPatterns, head: Head) -> None:
     block = -(-max(n_query, n_key) // prompt_attention.OVERVIEW)
     cells = f"A cell stands for up to {block} x {block} tokens. " if block > 1 else ""
     st.caption(f"{cells}Drag over a part to see it exactly.")
-    draw(
-        overview.picture(
-            prompt_attention.overview(shown, head, pool, label), window=window_of(shown, head), head=head,
-            largest=WHOLE, max_size=SIZE,
-        ),
-        key="overview", on_change=lambda window: _keep(shown, window),
+    picture = overview.picture(
+        prompt_attention.overview(shown, head, pool, label), window=window_of(shown, head), head=head,
+        largest=WHOLE, max_size=SIZE,
     )  # fmt: skip
+    draw(picture, key="overview", on_change=lambda window: hold("window", shown, window))
 
 
 def draw_window(shown: PromptPatterns, head: Head) -> None:
@@ -73,17 +73,11 @@ def _draw(shown: PromptPatterns, head: Head, window: Window) -> None:
         causal=shown.causal[layer], query_start=q_start, key_start=k_start,
     )  # fmt: skip
     locked = pinned(shown)
-    draw(
-        pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not reads_itself(shown, head)),
-        key="pattern", on_change=lambda cell: _hold(shown, cell),
-    )  # fmt: skip
+    own = bool(token_reading.head_exists(shown)[head])  # the token view below the pattern shows them as text
+    picture = pattern.picture(blob, max_size=SIZE, head=head, locked=locked, text=not own)
+    draw(picture, key="pattern", on_change=lambda cell: hold("lock", shown, cell))
     with st.container(key="exact"):
         st.text(_exactly(shown, head, locked))
-
-
-def reads_itself(shown: PromptPatterns, head: Head) -> bool:
-    """Does this head look at the prompt's own tokens? Then the token view below the pattern shows them as text."""
-    return bool(token_reading.head_exists(shown)[head])
 
 
 def _exactly(shown: PromptPatterns, head: Head, cell: Cell | None) -> str:
@@ -98,13 +92,18 @@ def _exactly(shown: PromptPatterns, head: Head, cell: Cell | None) -> str:
 
 
 def pinned(shown: PromptPatterns) -> Cell | None:
-    """The cell that is pinned; it belongs to one prompt of one run."""
-    kept = st.session_state.get("lock", {})
-    return kept["at"] if kept.get("of") == shown.key else None
+    """The cell that is pinned."""
+    return held("lock", shown)
 
 
-def _hold(shown: PromptPatterns, cell: Cell | None) -> None:
-    st.session_state["lock"] = {"of": shown.key, "at": cell} if cell else {}
+def held(name: str, shown: PromptPatterns) -> Any:
+    """What was picked under this name; it belongs to one prompt of one run."""
+    prompt, at = st.session_state.get(name, (None, None))
+    return at if prompt == shown.key else None
+
+
+def hold(name: str, shown: PromptPatterns, at: object) -> None:
+    st.session_state[name] = shown.key, at
 
 
 def _draw_name(shown: PromptPatterns, head: Head) -> None:
@@ -115,15 +114,9 @@ def _draw_name(shown: PromptPatterns, head: Head) -> None:
 
 
 def window_of(shown: PromptPatterns, head: Head) -> Window:
-    """The window in force: the last tokens, until somebody drags; it belongs to one prompt of one run."""
+    """The window in force: the last tokens, until somebody drags."""
     n_query, n_key = shown.sizes[head[0]]
-    kept = st.session_state.get("window", {})
-    if kept.get("of") == shown.key:
-        q_start, q_stop, k_start, k_stop = kept["at"]
-        if q_stop <= n_query and k_stop <= n_key:
-            return q_start, q_stop, k_start, k_stop
+    chosen: Window | None = held("window", shown)
+    if chosen and chosen[1] <= n_query and chosen[3] <= n_key:
+        return chosen
     return max(0, n_query - FIRST_WINDOW), n_query, max(0, n_key - FIRST_WINDOW), n_key
-
-
-def _keep(shown: PromptPatterns, window: Window | None) -> None:
-    st.session_state["window"] = {"of": shown.key, "at": window} if window else {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from dashboard import theme
 from dashboard.shared.mount import DRAWN
 
 if TYPE_CHECKING:
@@ -29,9 +30,11 @@ def plot(
 ) -> None:
     """Draw a figure that has a height; a click on a point gives `on_pick` its customdata, `numbers` is its table.
 
-    With `on_set` dragging draws a lasso, or a box, and gives it the customdata of all points inside.
-    Streamlit mounts a chart anew whenever its figure changes: the box around it keeps what is below in its place.
+    With `on_set` dragging draws a lasso, or a box, and gives it the customdata of all points inside. The page's colours
+    come here. Streamlit mounts a chart anew whenever its figure changes: the box around it keeps what is below in its
+    place.
     """
+    figure.update_layout(template=theme.plotly_template())
     _remember(key, PLOTLY, figure)
     config = {
         "displaylogo": False,

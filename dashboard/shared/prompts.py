@@ -82,7 +82,7 @@ def _wait_for_a_record(run: Run) -> None:
         st.stop()
 
 
-def choose_kept(run: Run, place: DeltaGenerator | None = None) -> str | None:
+def choose_kept(run: Run, place: DeltaGenerator) -> str | None:
     """A select box of the run's own prompts, with the reason why there is no text box; None where none is kept."""
     try:
         names = recorded_prompts.prompts(run).names
@@ -91,7 +91,7 @@ def choose_kept(run: Run, place: DeltaGenerator | None = None) -> str | None:
     if not names:
         return None
     chosen = state.among("kept", names) or names[0]
-    name = (place or st).selectbox(
+    name = place.selectbox(
         "Prompt", names, help="Kept by the run, with its patterns", format_func=lambda name: _title(run, name),
         **state.control("kept_box", chosen, lambda name: state.update(kept=name)),
     )  # fmt: skip

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import streamlit as st
 
-from dashboard import jobs, loading, navigation, state, theme
+from dashboard import jobs, loading, navigation, state
 from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary, status_word, summary
 from dashboard.shared.health_panel import chip, draw_health
@@ -16,18 +17,11 @@ from tracer.store import Run
 
 Colour = Literal["blue", "green", "gray", "orange", "red"]
 BADGES: dict[str, tuple[str, Colour]] = {
-    "training": (theme.MARKS["training"], "blue"),
-    "finished": (theme.MARKS["finished"], "green"),
-    "stopped": (theme.MARKS["stopped"], "gray"),
-    "interrupted": (theme.MARKS["interrupted"], "orange"),
-    "diverged": (theme.MARKS["diverged"], "red"),
-    "measuring": (theme.MARKS["training"], "blue"),
-    "opened": (theme.MARKS["finished"], "green"),
-    "starting": (theme.MARKS["training"], "blue"),
-    "resuming": (theme.MARKS["training"], "blue"),
-    "stopping": (theme.MARKS["training"], "gray"),
-    "failed": (theme.MARKS["bad"], "red"),
-}
+    "training": ("◐", "blue"), "measuring": ("◐", "blue"), "starting": ("◐", "blue"), "resuming": ("◐", "blue"),
+    "stopping": ("◐", "gray"), "finished": ("✓", "green"), "opened": ("✓", "green"), "stopped": ("■", "gray"),
+    "interrupted": ("◌", "orange"), "diverged": ("✕", "red"), "failed": ("✕", "red"),
+}  # fmt: skip
+"""The mark before the word for how a run stands, and its colour: never colour alone."""
 
 
 def draw_run_bar(run: Run) -> None:
@@ -104,26 +98,27 @@ def draw_resume(run: Run, word: str, quiet: bool = False) -> None:
     if read_only() or run.live or word not in ("stopped", "interrupted") or (step := run.resume_step()) is None:
         return  # live: another process, of a terminal perhaps, has the lock and not yet said so in run.json
     st.button(
-        "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=_resume, args=(run,),
+        "Resume", key=f"resume {run.name}", icon=":material/play_arrow:", on_click=tried,
+        args=(f"problem {run.name}", lambda: jobs.resume(run)),
         type="tertiary" if quiet else "secondary", help=f"Goes on from step {step:,} as if it had never stopped.",
     )  # fmt: skip
 
 
 def _stop(run: Run) -> None:
-    try:
+    def stop() -> None:
         jobs.stop(run)
         st.session_state[f"stopping {run.name}"] = run.meta.get("pid")
-        st.session_state.pop(f"problem {run.name}", None)
-    except ValueError as error:
-        st.session_state[f"problem {run.name}"] = str(error)
+
+    tried(f"problem {run.name}", stop)
 
 
-def _resume(run: Run) -> None:
+def tried(key: str, do: Callable[[], object]) -> None:
+    """Do it; why that cannot be is kept under `key`, for whoever draws it, until it is tried again."""
     try:
-        jobs.resume(run)
-        st.session_state.pop(f"problem {run.name}", None)
-    except ValueError as error:  # its last process has not ended
-        st.session_state[f"problem {run.name}"] = str(error)
+        do()
+        st.session_state.pop(key, None)
+    except (ValueError, OSError) as error:
+        st.session_state[key] = str(error)
 
 
 def pace(run: Run, facts: Summary) -> str:

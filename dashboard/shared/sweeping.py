@@ -45,20 +45,17 @@ def _read(run: Run, writing: bool) -> tuple[xr.Dataset | None, int]:
 
 
 def _draw_start(run: Run, one: jobs.Started | None) -> None:
-    done, of = ablation.swept(run), len(run.steps)
+    done = ablation.swept(run)
+    left = len(run.steps) - done
+    many = f"{left} snapshot{'s' * (left > 1)}"
     if one is not None and one.failed:
         st.text("The sweep ended before it was done. Its last words:")
         st.code(one.tail(), language=None, wrap_lines=True)
     st.button(
-        _label(done, of),
+        f"Measure the {many} missing" if done else f"Measure {many}",
         key="sweep_run", icon=":material/play_arrow:", on_click=_sweep, args=(run,),
         help="Every head, zero, mean and resample, in a process of its own; the numbers stay in the run.",
     )  # fmt: skip
-
-
-def _label(done: int, of: int) -> str:
-    many = f"{of - done} snapshot{'s' * (of - done > 1)}"
-    return f"Measure {many}" if not done else f"Measure the {many} missing"
 
 
 def _sweep(run: Run) -> None:

@@ -24,5 +24,5 @@ def test_one_of_two_diverged(
         name: copy_run(name, **({"status": "diverged", "step": 4} if name == broken else {}))
         for name in ("two-blocks", "multi-head")
     }
-    found = {one.claim: one for one in specimens.readings(runs)}["two-blocks is better than multi-head"]
+    found = {one.claim.text: one for one in specimens.readings(runs)}["two-blocks is better than multi-head"]
     assert (found.holds, found.tested, found.evidence) == expected

@@ -13,7 +13,6 @@ from dashboard.loading import diagnoses, prompt_attention
 from dashboard.shared.export.snippets import View, snippet
 from dashboard.state import Selection
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits import logits_data, trigrams_data
 from dashboard.views.find import data as finding_passages
 from dashboard.views.phases import data as phases
 from tracer.analysis.max_activating import search
@@ -33,10 +32,6 @@ def blind(small_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(replace(small_run.config, run=str(directory), clamp=held, steps=STEP), quiet=True)
 
 
-def key(run: Run) -> tuple[str, str, int]:
-    return str(run.dir.resolve()), run.job, STEP
-
-
 def one_back(shares: np.ndarray) -> np.ndarray:
     """What each query but the first gives to the key before it."""
     return np.diagonal(shares, -1, -2, -1)
@@ -54,7 +49,7 @@ def test_heads_and_their_film(blind: Run) -> None:
 
 
 def test_find_and_its_lines(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = finding_passages.of_text(blind, STEP)
+    found = finding_passages.search(blind, STEP)
     expected = search(blind.model(STEP), torch.from_numpy(found.text.tokens)).scores
     let_go = search(blind.model(STEP, clamps=False), torch.from_numpy(found.text.tokens)).scores
     monkeypatch.chdir(blind.dir.parents[1])
@@ -78,10 +73,10 @@ def test_lines_of_ablate(blind: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_circuits(blind: Run) -> None:
-    at_one = circuits.stripes(key(blind))[0].values[..., 1]
+    at_one = circuits.stripes(blind, STEP)[0].values[..., 1]
     assert (at_one[0] == 0).all() and (at_one[1] > 0).all()
-    assert trigrams_data.seen(key(blind), (0, 2), 1) == 0 < trigrams_data.seen(key(blind), (0, 2), 2)
-    parts = logits_data.parts_of_logit(key(blind), tuple(TOKENS))
+    assert circuits.seen(blind, STEP, (0, 2), 1) == 0 < circuits.seen(blind, STEP, (0, 2), 2)
+    parts = circuits.parts_of_logit(blind, STEP, tuple(TOKENS))
     assert (parts.heads[1, 1] == parts.heads[1, 1][0]).all(), "a head that is off writes the same everywhere: nothing"
     whole = parts.embed + parts.heads.sum((0, 1)) + parts.mlps.sum(0) + parts.biases
     np.testing.assert_allclose(whole, parts.logit, atol=1e-4)

@@ -352,7 +352,7 @@ def test_a_sweep_of_another_shape_keeps_its_labels() -> None:
 
 def test_partners() -> None:
     exists = np.array([[True, True], [True, False]])
-    assert comparison.partners(exists) == (((0, 0), (0, 1)), ((1, 0), None))
+    assert comparison.partners(exists) == {head: head for head in ((0, 0), (0, 1), (1, 0))}
     apart = np.array([[[[0.5, 0.1], [0.3, NAN]]]])
-    assert comparison.partners(exists, apart) == (((0, 1),),)
-    assert comparison.nearest(np.full((1, 2), NAN)) is None
+    assert comparison.partners(exists, apart) == {(0, 0): (0, 1)}
+    assert comparison.partners(exists, np.full((1, 1, 1, 2), NAN)) == {}

@@ -12,7 +12,7 @@ from dashboard.loading import rows
 from dashboard.shared.figures import places, plain, scatter
 from dashboard.views.ablate import figures as of_ablate
 from dashboard.views.circuits import figures as of_circuits
-from dashboard.views.find import figures as of_find
+from dashboard.views.find import passages as of_find
 from dashboard.views.gradients import norms
 from dashboard.views.phases import figures as of_phases
 

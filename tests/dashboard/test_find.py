@@ -108,7 +108,7 @@ def test_every_kind_of_look(kind: str, open_page: Open, sent: Any) -> None:
     assert [one["score"] for one in top] == sorted((one["score"] for one in top), reverse=True) and top
     if kind == "previous_token":
         assert {one["query"] - one["key"] for one in top} == {1}
-    found = finding_passages.of_text(run_of(app), 30)
+    found = finding_passages.search(run_of(app), 30)
     assert sum(shown(app, "spread").data[0].y) == found.search.looks(kind, (0, 1)) > 0
     assert shown(app, "looks_to")["share"] == sorted(shown(app, "looks_to")["share"], reverse=True)
 

@@ -46,11 +46,10 @@ def shown(run: Run) -> list[np.ndarray]:
     step, kept = run.steps[-1], recorded_prompts.prompts(run)
     read = prompt_attention.of_text(run, step, PROMPT, [str(i) for i in PROMPT])
     recorded = recorded_prompts.of_prompt(run, kept.steps[-1], kept.names[0])
-    key = circuits.key_of(run, step)
     return [
         read.window(0, 0, slice(None), slice(None)), recorded.window(0, 0, slice(None), slice(None)),
-        circuits.weights(key)[0].numpy(),
-        find.of_text(run, step).search.scores["sharpest"], np.array(ablation.clean(run, step)["text"]),
+        circuits.weights(run, step)[0].numpy(),
+        find.search(run, step).search.scores["sharpest"], np.array(ablation.clean(run, step)["text"]),
     ]  # fmt: skip
 
 

@@ -10,7 +10,8 @@ import pytest
 import zarr
 
 from dashboard.loading.rows import short_names
-from dashboard.views.gradients.health import Optimiser, answer, verdict
+from dashboard.views.gradients.health import answer, verdict
+from tracer.config import OptimConfig
 from tracer.measures import UPDATE_BANDS
 
 
@@ -36,7 +37,7 @@ def test_verdict_is_an_icon_and_a_word(ratio, word):
     assert verdict(ratio) == word
 
 
-MUON, SGD = Optimiser("muon", 20 / 3), Optimiser("sgd", 1.0)
+MUON, SGD = OptimConfig("muon", qk_lr_factor=20 / 3), OptimConfig("sgd")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ MUON, SGD = Optimiser("muon", 20 / 3), Optimiser("sgd", 1.0)
         ({"W_E": 1e-3, "L0 W_Q": 2e-2, "L1 W_Q": 2e-2, "L1 W_K": 2e-2}, MUON,
          "**✓ Healthy**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q and "
          "W_K 6.7 times the learning rate of the others."),
-        ({"W_E": 2e-2, "L0 W_V": 1e-3}, Optimiser("adamw", 1.0),
+        ({"W_E": 2e-2, "L0 W_V": 1e-3}, OptimConfig("adamw"),
          "**✓ Healthy**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, SGD, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, None, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),

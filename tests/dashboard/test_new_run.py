@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,24 @@ def test_where_no_model_is_the_form_says_so_at_once(
     app.text_input(key="hf_model").set_value(model).run()
     assert not app.exception and app.button(key="open_hf").disabled == bool(said)
     assert not said or any(said in text.value for text in app.text)
+
+
+def test_a_folder_that_nobody_here_may_read_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_page: Open
+) -> None:
+    listed = os.listdir
+
+    def refused(path: str = ".") -> list[str]:
+        if str(path).endswith("theirs"):
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.chdir(tmp_path)
+    Path("theirs").mkdir()
+    app = open_page("runs")
+    monkeypatch.setattr(os, "listdir", refused)
+    app.text_input(key="hf_model").set_value("theirs").run()
+    assert not app.exception and any("theirs holds no model" in text.value for text in app.text)
 
 
 OPENED = [

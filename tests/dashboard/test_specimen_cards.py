@@ -18,11 +18,10 @@ from dashboard.shared.mount import DRAWN
 from dashboard.state import Selection
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.claims import claimed
-from dashboard.views.specimens.data import Reading
 from dashboard.views.specimens.fold import line
 from tests.dashboard.test_specimens import OPEN, TRAINED, change, elsewhere, made, nothing, the_setting  # noqa: F401
 from tests.dashboard.words import labels, sparks, written
-from tracer.specimens.claims import Outcome, outcome
+from tracer.specimens.claims import Claim, Judgement, Outcome, outcome
 from tracer.specimens.exercises import EXERCISES
 from tracer.specimens.systems import SPECIMENS
 from tracer.store import Run, open_run
@@ -48,7 +47,7 @@ def came_to(run: Run, **other: Any) -> Outcome:
 
 def test_a_folded_card_says_what_came_out_and_sends_nothing_else(open_page: Open, elsewhere: Path) -> None:  # noqa: F811
     app = open_page("specimens")
-    claims = {one.needs: claimed(one) for one in reading.readings(the_setting(elsewhere))}
+    claims = {one.claim.needs: claimed(one) for one in reading.readings(the_setting(elsewhere))}
     said = lines(app)
     assert said["single-head-scaled"] == claims["single-head-scaled",]
     assert said["multi-head"].startswith(":gray-badge[○ open] &nbsp;“Four heads of a quarter each” is no worse than “")
@@ -118,13 +117,17 @@ def test_a_card_that_was_watched_stays_open_when_its_run_ends(open_page: Open, e
     assert "multi-head" in lines(app) and "multi_head entropy" in parts(app)
 
 
+def judged(text: str, needs: tuple[str, str], holds: bool | None, evidence: str = "x") -> Judgement:
+    return Judgement(Claim(text, needs, lambda _: holds, lambda _: evidence), holds, evidence, evidence == "x")
+
+
 VERDICTS = {
-    "fails": Reading("a is better than b", ("two-blocks", "single-head"), False, "x", True),
-    "close": Reading("a is no worse than c", ("two-blocks", "multi-head"), None, "x", True),
-    "holds": Reading("a is better than d", ("two-blocks", "multi-head"), True, "x", True),
-    "other": Reading("a is better than e", ("two-blocks", "single-head"), True, "x", True),
-    "waits": Reading("a is better than f", ("two-blocks", "multi-head"), None, "waits for f"),
-    "not its own": Reading("g is better than a", ("four-blocks-rms", "two-blocks"), False, "x", True),
+    "fails": judged("a is better than b", ("two-blocks", "single-head"), False),
+    "close": judged("a is no worse than c", ("two-blocks", "multi-head"), None),
+    "holds": judged("a is better than d", ("two-blocks", "multi-head"), True),
+    "other": judged("a is better than e", ("two-blocks", "single-head"), True),
+    "waits": judged("a is better than f", ("two-blocks", "multi-head"), None, "waits for f"),
+    "not its own": judged("g is better than a", ("four-blocks-rms", "two-blocks"), False),
 }
 
 
@@ -168,7 +171,7 @@ def test_the_lines_of_python_judge_the_same_claims(elsewhere: Path) -> None:  # 
     assert before[0] == "# trained by: tracer reproduce"
     scope: dict[str, Any] = {}
     exec("\n".join(before), scope)
-    tested = [(one.claim, one.holds, one.evidence) for one in reading.readings(runs) if one.tested]
+    tested = [(one.claim.text, one.holds, one.evidence) for one in reading.readings(runs) if one.tested]
     assert eval(last, scope) == tested and len(tested) == 2
 
 

@@ -141,7 +141,7 @@ def test_of_two_runs_the_newest_that_ended_counts(elsewhere: Path) -> None:
 
 
 def test_every_claim_is_judged_by_the_runs_or_waits(elsewhere: Path) -> None:
-    found = {one.claim: one for one in reading.readings(the_setting(elsewhere))}
+    found = {one.claim.text: one for one in reading.readings(the_setting(elsewhere))}
     assert list(found) == [claim.text for claim in CLAIMS]
     entropy = open_run("my-single-head-scaled").trace["entropy"].values[:, 0, 0]
     fell = found["scaled but without a residual, entropy falls to under a third"]
@@ -156,14 +156,15 @@ def test_losses_after_different_numbers_of_steps_are_not_compared(elsewhere: Pat
     config = json.loads(Path("checkpoints/two/run.json").read_text())["config"]
     config["model"]["n_layers"] = 2
     change("two", preset="two-blocks-small", config=config, step=7)
-    found = {one.claim: one for one in reading.readings(the_setting(elsewhere))}["two-blocks is better than multi-head"]
+    by_claim = {one.claim.text: one for one in reading.readings(the_setting(elsewhere))}
+    found = by_claim["two-blocks is better than multi-head"]
     assert (found.holds, found.evidence) == (None, "trained for 7 and 20 steps: not comparable")
 
 
 def test_a_run_that_is_not_done_is_not_judged(elsewhere: Path) -> None:
     change("my-single-head-scaled", status="stopped")
     found = reading.readings(the_setting(elsewhere))
-    assert {one.holds for one in found if one.needs == ("single-head-scaled",)} == {None}
+    assert {one.holds for one in found if one.claim.needs == ("single-head-scaled",)} == {None}
 
 
 def test_a_card_shows_the_run_at_both_ends_and_its_curves(open_page: Open, elsewhere: Path, sent: Any) -> None:

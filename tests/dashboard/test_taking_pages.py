@@ -90,13 +90,13 @@ def test_phases_again(workplace: object) -> None:
 
 
 def test_circuits_again(workplace: object) -> None:
-    scores = circuits.composition(circuits.key_of(open_run("tiny"), STEP), ("k",), print).scores["k"]
+    scores = circuits.composition(open_run("tiny"), STEP, ("k",), print).scores["k"]
     assert np.array_equal(ran("circuits"), scores[:, :, *HEAD], equal_nan=True)
 
 
 @pytest.mark.parametrize("looks", ["sharpest", "induction"])
 def test_find_again(workplace: object, looks: str) -> None:
-    found = finding_passages.of_text(open_run("tiny"), STEP)
+    found = finding_passages.search(open_run("tiny"), STEP)
     assert ran("find", Selection(looks=looks)) == finding_passages.shown(found, looks, HEAD).hits
 
 

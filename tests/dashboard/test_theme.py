@@ -191,8 +191,9 @@ def test_messages_are_sentences():
     assert [theme.sentence(text) for text in ("no step yet", "K is 3.")] == ["No step yet.", "K is 3."]
 
 
-def test_plotly_template_takes_the_page_colours():
-    template = theme.plotly_template(dark=True)
+def test_plotly_template_takes_the_page_colours(monkeypatch):
+    monkeypatch.setattr(theme, "is_dark", lambda: True)
+    template = theme.plotly_template()
     assert template.layout.colorway[0] == LINES["dark"][0]
     assert template.layout.font.color == CONFIG["theme"]["dark"]["textColor"]
     assert template.layout.colorscale.diverging[8][1] == theme.palette("change")["dark"][8]

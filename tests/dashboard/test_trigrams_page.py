@@ -11,7 +11,7 @@ import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
-from dashboard.views.circuits import trigrams_data as loading
+from dashboard.views.circuits import data
 from dashboard.views.circuits.trigrams import ignored
 from tests.dashboard.words import captions, shown, was_drawn, written
 from tracer.analysis.eval_sequences import batches
@@ -110,8 +110,7 @@ def test_a_head_that_looks_one_back_is_smeared(at_home: Path, open_page: Open) -
     app = open_page("circuits", run="bare", layer=0, head=0)
     titles = [one.value for one in app.markdown if one.value.startswith("**A ")]
     assert titles == ["**A right before B**", "**A anywhere before B, in 64 tokens**"] and len(lists(app)) == 2
-    key = (str((at_home / "checkpoints" / "bare").resolve()), open_run("bare").job, 2)
-    spread = loading.distances(key, (0, 0), 64, True)
+    spread = data.distances(open_run("bare"), 2, (0, 0), 64, True)
     assert spread is not None and spread.best == 1 and spread.prefers and spread.shares[1] > 0.5
     even = [sum(1 / (q + 1) for q in range(d, 64)) / (64 - d) for d in range(3)]
     assert spread.even[:3].tolist() == pytest.approx(even)

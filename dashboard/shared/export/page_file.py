@@ -17,8 +17,7 @@ from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
 from dashboard.shared.export import drawing
 from dashboard.shared.export.snippets import PAGES, View, as_notebook, snippet
-from dashboard.shared.export.taker import ASKED, taker
-from dashboard.shared.mount import DRAWN
+from dashboard.shared.mount import DRAWN, serve
 from dashboard.shared.patterns import is_long
 from tracer.analysis import notebook
 from tracer.measures import Setting
@@ -32,6 +31,8 @@ SHOWN = "heads_shown"
 """Where the session keeps what Heads shows: a live page draws it again and again, its header once."""
 OFFERED = "taker_place"
 """Where the session keeps the place of the button that takes this page, and what makes its file."""
+ASKED = "taking"
+"""Where the session keeps the key of a pressed button and what it said: the time, and each chart as SVG by its key."""
 Make = Callable[[list[Block]], tuple[str, str]]
 """The name and the text of a file, of what a page drew."""
 
@@ -49,21 +50,25 @@ def _offer(label: str, make: Make) -> None:
 
 
 def draw_taker(page: str, messages: Iterable[Any]) -> None:
-    """The button, and after a press the file of what `messages` drew; last of all."""
+    """The button, which says how its charts stand, and after a press the file of what `messages` drew; last of all."""
     key, (pressed, asked) = f"taker_{page}", st.session_state.pop(ASKED, ("", {}))
     if OFFERED not in st.session_state:
         return
     place, label, make = st.session_state[OFFERED]
-    file = None
+    data = {"label": label}
     if pressed == key:  # not on a page that was turned to meanwhile
         drawn = drawing.blocks(messages)
         for block in drawn:
             if block["kind"] == "still":
                 block["svg"] = asked["stills"].get(block["key"])
         name, text = make(drawn)
-        file = {"time": asked["time"], "name": name, "html": text}
+        data |= {"time": asked["time"], "name": name, "html": text}
+
+    def take() -> None:
+        st.session_state[ASKED] = key, st.session_state[key]["take"]
+
     with place:
-        taker(label, key=key, file=file)
+        serve("taker", key=key, data=data, on_take_change=take)
 
 
 def draw_page_taking(page: str, title: str) -> None:
@@ -95,9 +100,7 @@ def draw_story_taking(
 
     def make(blocks: list[Block]) -> tuple[str, str]:
         shown = instead() if instead else blocks
-        text = taking.story(
-            title, line, shown, st.session_state[DRAWN], setting=setting, code=code, link=link
-        )  # fmt: skip
+        text = taking.story(title, line, shown, st.session_state[DRAWN], setting=setting, code=code, link=link)
         return f"{title.lower()}.html", text
 
     with _popover():
@@ -124,10 +127,10 @@ def _view(page: str) -> View | None:
     """What this page shows; None while its run shows nothing."""
     try:
         run = loading.run(state.read().run or "")
-        trace = loading.trace(run)
     except (ValueError, OSError):
         return None
-    if not trace.sizes["step"]:
+    trace = loading.so_far(run)
+    if trace is None:
         return None
     runs = prompts.can_read(run)
     kept = prompts.searched(run) if page == "find" else run.steps if page in ON_SNAPSHOTS else []

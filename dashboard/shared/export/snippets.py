@@ -40,11 +40,7 @@ def snippet(page: str, view: View) -> str:
 
 
 def _opened(view: View, *imports: str) -> str:
-    return "\n".join(["import tracer", *imports, "", f"run = tracer.open_run({_path(view.run)!r})"])
-
-
-def _path(run: Run) -> str:
-    return f"checkpoints/{run.name}"
+    return "\n".join(["import tracer", *imports, "", f"run = tracer.open_run({f'checkpoints/{view.run.name}'!r})"])
 
 
 def _recorded(view: View, names: list[str]) -> str:
@@ -61,10 +57,6 @@ def rebuilt(run: Run, step: int) -> str:
     """The call that makes a run's model; `build` where only a function of the reader's can."""
     build = run.meta.get("build")
     return f"model({step}, build={build!r})" if build else f"model({step})"
-
-
-def _gradients(view: View) -> str:
-    return f"{_opened(view)}\n{_recorded(view, list(GRADIENTS))}"
 
 
 def _phases(view: View) -> str:
@@ -139,7 +131,7 @@ def _ablate(view: View) -> str:
 
 PAGES: dict[str, Callable[[View], str]] = {
     "training": _training,
-    "gradients": _gradients,
+    "gradients": lambda view: f"{_opened(view)}\n{_recorded(view, list(GRADIENTS))}",
     "phases": _phases,
     "circuits": _circuits,
     "find": _find,

@@ -13,7 +13,7 @@ from dashboard.loading import ablation, comparison
 from dashboard.loading.ablation import Cost, Setup, Swept
 from dashboard.shared import prompts
 from dashboard.shared.asking import asked
-from dashboard.shared.comparing import is_compared, other_run, other_step
+from dashboard.shared.comparing import is_compared, other_run, other_step, refuse
 from dashboard.shared.mount import draw
 from dashboard.views.ablate.sweep import AT_ONCE, TABLE, probe_title
 from tracer.pictures import headmap
@@ -31,11 +31,11 @@ def draw_beside(run: Run, setup: Setup) -> None:
     try:
         other = other_run(run)
     except (ValueError, OSError) as error:
-        _refuse(str(error))
+        refuse(str(error))
         return
     if not prompts.can_read(other) or not other.steps:
         why = other.why_not("prompts") or "It has no snapshot yet"
-        _refuse(f"The heads of {other.name} cannot be switched off here. {why}.")
+        refuse(f"The heads of {other.name} cannot be switched off here. {why}.")
         return
     large = ablation.is_large(run) or ablation.is_large(other)
     why = "A forward pass of this model takes seconds."
@@ -46,13 +46,7 @@ def draw_beside(run: Run, setup: Setup) -> None:
         _draw_costs(run, setup, other, beside)
         _draw_sweeps(run, setup, other, beside)
     except ValueError as error:
-        _refuse(str(error))
-
-
-def _refuse(why: str) -> None:
-    """The rest of the page goes on."""
-    st.warning("This comparison cannot be shown.", icon=":material/block:")
-    st.text(why)
+        refuse(str(error))
 
 
 def _beside(setup: Setup, other: Run) -> Setup:

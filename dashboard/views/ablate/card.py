@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tracer.ablate import Finding, Verdict
 
 MARKS = {True: "✓ passed", False: "✕ failed", None: "– not measured"}
+KINDS = {True: "true", False: "false", None: "none"}
+"""Classes of what `STYLE` draws."""
 STYLE = """<style>
 .verdict { width: 100%; border-collapse: collapse; font-size: .9rem; }
 .verdict th { text-align: left; font-weight: 400; opacity: .65; font-size: .8rem; }
@@ -58,7 +60,7 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.button(
                 f"Put {label} to the tests", key="verdict", icon=":material/fact_check:",
-                on_click=_ask, args=(asked,),
+                on_click=lambda: state.update(cards=(*state.not_verdicts(), asked)),  # one verdict at a time
             )  # fmt: skip
             st.caption("Is it an induction head? Five tests after Olsson et al. 2022.", width="content")
         return
@@ -69,11 +71,6 @@ def draw_card(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         return
     with st.container(border=True, key="verdict-card"):
         _draw(found, _link(setup, head))
-
-
-def _ask(card: str) -> None:
-    """One verdict at a time; the link carries it."""
-    state.update(cards=(*state.not_verdicts(), card))
 
 
 def _draw(found: Verdict, link: str) -> None:
@@ -91,9 +88,8 @@ def _draw(found: Verdict, link: str) -> None:
 
 def _ticks(found: Verdict) -> str:
     """A mark a test."""
-    kinds = {True: "true", False: "false", None: "none"}
     marks = "".join(
-        f'<li class="{kinds[test.passed]}">{MARKS[test.passed][0]} {escape(test.name)}'
+        f'<li class="{KINDS[test.passed]}">{MARKS[test.passed][0]} {escape(test.name)}'
         f"{'' if test.passed is not None else ' (not measured)'}</li>"
         for test in found.tests
     )
@@ -112,9 +108,9 @@ def _row(test: Finding) -> str:
     low, high = (theme.fmt(end, "share") for end in (test.low, test.high))
     interval = f"{low} to {high}" if not math.isnan(test.low) else ""
     chance = theme.fmt(test.chance, "share") if measured else ""
-    mark = {True: "true", False: "false", None: "none"}[test.passed]
     return (
-        f'<tr><td><b>{escape(test.name.capitalize())}</b></td><td class="n {mark}">{MARKS[test.passed]}</td>'
+        f"<tr><td><b>{escape(test.name.capitalize())}</b></td>"
+        f'<td class="n {KINDS[test.passed]}">{MARKS[test.passed]}</td>'
         f'<td class="n">{value}</td><td class="n" data-of="interval">{interval}</td>'
         f'<td class="n" data-of="chance">{chance}</td><td class="said">{escape(test.sentence)}</td></tr>'
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from html import escape
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import state, theme
 from dashboard.loading import ablation
@@ -45,28 +44,23 @@ def draw_circuit(setup: Setup) -> None:
     how = (setup.step, setup.mode, setup.frozen)
     if not asked(f"circuit {setup.run} {how}", "Search", key="circuit", icon=":material/account_tree:"):
         return
-    place = st.empty()
+    place, rounds = st.empty(), 0
     place.progress(0.0, text="No head yet")
+
+    def told(done: int, of: int) -> None:
+        """Of all heads that there are; a search that is done before that is done early."""
+        nonlocal rounds
+        place.progress(min(1.0, (rounds + done / of) / (len(heads) + 2)), text=f"Round {rounds + 1}")
+        rounds += done == of
+
     try:
-        found = data.circuit(setup.opened, *how, TARGET, _Progress(place, len(heads)))
+        found = data.circuit(setup.opened, *how, TARGET, told)
     except ValueError as error:
         place.empty()
         st.text(theme.sentence(str(error)))
         return
     place.empty()
     _draw(found, setup, heads)
-
-
-class _Progress:
-    """How many heads the search has settled, of all there are; a search that is done before that is done early."""
-
-    def __init__(self, place: DeltaGenerator, n: int) -> None:
-        self._place, self._n, self._rounds = place, n, 0
-
-    def __call__(self, done: int, of: int) -> None:
-        share = (self._rounds + done / of) / (self._n + 2)
-        self._place.progress(min(1.0, share), text=f"Round {self._rounds + 1}")
-        self._rounds += done == of
 
 
 def _draw(found: data.Circuit, setup: Setup, everything: list[tuple[int, int]]) -> None:

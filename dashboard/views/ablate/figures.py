@@ -21,12 +21,11 @@ def next_tokens(
     *,
     true: int | None = None,
     ablated: bool = True,
-    dark: bool = False,
 ) -> go.Figure:
     """Probabilities of tokens, two bars a token; `true` is the row of the token that really follows."""
     import plotly.graph_objects as go
 
-    ink, rows = theme.ink(dark), list(range(len(tokens)))
+    ink, rows = theme.ink(), list(range(len(tokens)))
     names = [f"<b>{plain(token)}</b> follows" if i == true else plain(token) for i, token in enumerate(tokens)]
     shown = {"orientation": "h", "y": rows, "textposition": "outside", "cliponaxis": False}
     change = [f"  {theme.signed(100 * (b - a), 1)}" for a, b in zip(before, after, strict=True)]
@@ -42,7 +41,7 @@ def next_tokens(
             hovertemplate="%{x:.2%} (%{customdata} points)<extra>with these off</extra>", **shown,
         )  # fmt: skip
     figure.update_layout(
-        template=theme.plotly_template(dark), height=72 + (38 if ablated else 24) * len(rows), bargap=0.25,
+        height=72 + (38 if ablated else 24) * len(rows), bargap=0.25,
         showlegend=ablated, margin={"l": 8, "r": 64, "t": 8, "b": 8},
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
     )  # fmt: skip
@@ -53,21 +52,20 @@ def next_tokens(
     return figure
 
 
-def patched(share: np.ndarray, words: Sequence[str], *, dark: bool = False) -> go.Figure:
+def patched(share: np.ndarray, words: Sequence[str]) -> go.Figure:
     """Share restored [layer pos], a column a token."""
     import plotly.graph_objects as go
 
     size = max(1.0, float(np.nanmax(np.abs(share))))
     figure = go.Figure(
         go.Heatmap(
-            z=share, zmin=-size, zmax=size, colorscale=stops("change", dark),
+            z=share, zmin=-size, zmax=size, colorscale=stops("change"),
             text=[[plain(word) for word in words]] * len(share),
             colorbar={"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 11}},
             hovertemplate="layer %{y}, token %{text}<br><b>%{z:.3f}</b> restored<extra></extra>",
         )
     )  # fmt: skip
-    figure.update_layout(template=theme.plotly_template(dark), height=max(260, 60 + 26 * len(share)),
-                         margin={"l": 52, "r": 8, "t": 8, "b": 80})  # fmt: skip
+    figure.update_layout(height=max(260, 60 + 26 * len(share)), margin={"l": 52, "r": 8, "t": 8, "b": 80})
     figure.update_xaxes(tickvals=list(range(len(words))), ticktext=[plain(word) for word in words], tickangle=-60,
                         showgrid=False, zeroline=False)  # fmt: skip
     figure.update_yaxes(title={"text": "layer", "font": {"size": 12}}, showgrid=False, zeroline=False, dtick=1,

@@ -43,13 +43,11 @@ def draw_prompt(run: Run, setup: Setup, trace: xr.Dataset) -> None:
     left, right = st.columns([5, 4], gap="large")
     with left:
         st.caption("Colour: how much harder each token became to predict. Choose a token to see what comes after it.")
-        draw(
-            tokens.picture(
-                encoded.strings, found["loss_before"], found["loss_after"], selected=position,
-                scale=theme.Scale("Change in loss", "nats", -size, size, "change", 1),
-            ),
-            key="prompt_tokens", on_change=lambda i: st.session_state.update(ablate_position=(prompt, i)),
+        picture = tokens.picture(
+            encoded.strings, found["loss_before"], found["loss_after"], selected=position,
+            scale=theme.Scale("Change in loss", "nats", -size, size, "change", 1),
         )  # fmt: skip
+        draw(picture, key="prompt_tokens", on_change=lambda i: st.session_state.update(ablate_position=(prompt, i)))
     with right:
         _draw_next(run, found, prompt, position, bool(setup.off))
     if st.toggle("Show a head's pattern with these heads off", key="ablate_patterns"):
@@ -67,7 +65,7 @@ def _draw_next(run: Run, found: dict[str, np.ndarray], prompt: tuple[int, ...], 
                if ablated else f"What comes after token {position}.")  # fmt: skip
     tokens = [payload.visible(text, 24) for text in prompt_tokens.strings(run, ids)]
     figure = figures.next_tokens(
-        tokens, before[ids].tolist(), after[ids].tolist(), ablated=ablated, dark=theme.is_dark(),
+        tokens, before[ids].tolist(), after[ids].tolist(), ablated=ablated,
         true=ids.index(following) if following is not None else None,
     )  # fmt: skip
     plot(figure, key="next_tokens", alt=f"The likeliest tokens after token {position}",

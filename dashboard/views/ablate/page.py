@@ -151,10 +151,8 @@ def _draw_switches(
     run: Run, off: tuple[head_sets.Head, ...], scores: np.ndarray, trace: xr.Dataset, step: int
 ) -> None:  # fmt: skip
     st.header("Switch heads off", anchor=False)
-    draw(
-        ablation_grid.picture(scores, off=off, scale=choosers.scale("induction", run, scores)),
-        key="ablate", on_change=lambda heads: state.update(off=tuple(heads)),
-    )  # fmt: skip
+    picture = ablation_grid.picture(scores, off=off, scale=choosers.scale("induction", run, scores))
+    draw(picture, key="ablate", on_change=lambda heads: state.update(off=tuple(heads)))
     if head_scores.holds(trace, "induction"):
         st.caption(head_scores.induction_words(trace, head_scores.default_head(trace, step), step))
     previous = head_scores.head_means(trace, "previous_token", step)
@@ -200,13 +198,11 @@ def _draw_positions(setup: Setup) -> None:
     seen = found.repeat.second_copy.start if name == "repeat" else None
     positions = np.arange(1, len(cost.before_by_position) + 1)
     blob = curves.pack(positions, np.stack([cost.before_by_position, cost.after_by_position]), ["before", "after"])
-    draw(
-        curves.picture(
-            blob, step=seen, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
-            selectable=False, height=230,
-        ),
-        key="positions",
+    picture = curves.picture(
+        blob, step=seen, scale=theme.Scale("Loss of each token", "nats", digits=3), x_label="token",
+        selectable=False, height=230,
     )  # fmt: skip
+    draw(picture, key="positions")
     then = "" if seen is None else f" From token {seen} on, the line, everything has been seen before."
     st.caption(f"{theme.sentence(ablation.WORDS[name])}{then}")
 

@@ -68,13 +68,11 @@ def _draw(run: Run, found: data.Patched, prompt: tuple[int, ...], at: str) -> No
                f"{found.clean:.2f} in the clean runs, {found.corrupted:.2f} in the corrupted ones.")  # fmt: skip
     st.text(f"Of the first pair: “{right}” against “{wrong}”.")
     if at == "z":
-        draw(
-            headmap.picture(found.share, title="Share of the difference", scale=theme.Scale(
-                "Restored", lo=-1, hi=1, palette="change", digits=2)), key="patched_heads",
-        )  # fmt: skip
+        scale = theme.Scale("Restored", lo=-1, hi=1, palette="change", digits=2)
+        draw(headmap.picture(found.share, title="Share of the difference", scale=scale), key="patched_heads")
         return
     words = [f"{i} {visible(text, 12)}" for i, text in enumerate(prompt_tokens.strings(run, list(prompt)))]
     columns = dict(zip(words, found.share.T.tolist(), strict=True))
-    figure = figures.patched(found.share, words, dark=theme.is_dark())
+    figure = figures.patched(found.share, words)
     plot(figure, key="patched", alt=f"{PLACES[at]}: share restored by layer and position",
          numbers=lambda: {"layer": list(range(len(found.share))), **columns})  # fmt: skip

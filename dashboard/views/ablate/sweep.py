@@ -48,13 +48,11 @@ def draw_sweep(run: Run, setup: Setup) -> None:
     for column, name in zip(st.columns(2, gap="large"), found, strict=False):
         swept = found[name]
         with column:
-            draw(
-                headmap.picture(
-                    swept.effect, title=probe_title(name, setup), scale=ablation.change_scale(swept.effect),
-                    off=setup.off, marked=swept.sure, notes=_notes(swept),
-                ),
-                key=f"sweep_{name}",
+            picture = headmap.picture(
+                swept.effect, title=probe_title(name, setup), scale=ablation.change_scale(swept.effect),
+                off=setup.off, marked=swept.sure, notes=_notes(swept),
             )  # fmt: skip
+            draw(picture, key=f"sweep_{name}")
             st.caption(_sure(swept))
     if any(np.isfinite(swept.low).any() for swept in found.values()):
         n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -11,7 +11,7 @@ from dashboard import state, theme
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers
-from dashboard.shared.figures import scatter
+from dashboard.shared.figures import by_head, scatter
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping
@@ -49,8 +49,7 @@ def draw_when(run: Run, setup: Setup, trace: xr.Dataset) -> None:
         notes.append(f"{mode} ablation")
     if setup.frozen and name == "effect":
         notes.append("these were measured with patterns free to change; `tracer sweep --frozen` holds them")
-    if notes:
-        st.caption(f"{', '.join(notes)}.")
+    st.caption(f"{', '.join(notes)}.")
     _draw_curves(run, setup, trace, chosen)
 
 
@@ -61,13 +60,11 @@ def _draw_curves(run: Run, setup: Setup, trace: xr.Dataset, chosen: xr.DataArray
     scored = head_scores.holds(trace, "induction")
 
     def lines(values: np.ndarray, at: np.ndarray, key: str, scale: theme.Scale) -> None:
-        draw(
-            curves.picture(
-                curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
-                n_groups=values.shape[1],
-            ),
-            key=key, on_change=state.focus_on,
+        picture = curves.picture(
+            curves.pack_heads(at, values), selected=label, step=setup.step, scale=scale, height=HEIGHT,
+            n_groups=values.shape[1],
         )  # fmt: skip
+        draw(picture, key=key, on_change=state.focus_on)
 
     left, right = st.columns(2, gap="large")
     with left:
@@ -96,10 +93,10 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
     with left:
         figure = scatter(
             score, effect, x_label="Induction score", y_label="Effect of the head (nats)", selected=focus,
-            edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"), dark=theme.is_dark(),
+            edges=(when_causal.STRONG, when_causal.COSTLY), corners=("look-alikes", "hidden"),
         )  # fmt: skip
         plot(figure, key="when_scatter", alt=f"Score against effect of every head at step {step:,}",
-             on_pick=state.focus_on, numbers=lambda: _points(score, effect))  # fmt: skip
+             on_pick=state.focus_on, numbers=lambda: by_head({"score": score, "effect": effect}))  # fmt: skip
     with right:
         st.markdown(f"**Score against effect at step {step:,}**")
         like, unseen = when_causal.lookalikes(score, effect), when_causal.hidden(score, effect)
@@ -114,13 +111,6 @@ def _draw_scatter(score: np.ndarray, effect: np.ndarray, focus: tuple[int, int],
         if len(like) > 1:
             st.button("Switch the look-alikes off together", key="off_lookalikes",
                       on_click=lambda: state.update(off=tuple(like)))  # fmt: skip
-
-
-def _points(score: np.ndarray, effect: np.ndarray) -> dict[str, list[Any]]:
-    """A row a head that has both."""
-    at = np.argwhere(np.isfinite(score) & np.isfinite(effect))
-    heads = [theme.head_label(int(layer), int(head)) for layer, head in at]
-    return {"head": heads, "score": score[tuple(at.T)].tolist(), "effect": effect[tuple(at.T)].tolist()}
 
 
 def _names(heads: list[tuple[int, int]]) -> str:

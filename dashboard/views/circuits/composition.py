@@ -14,7 +14,7 @@ from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import about, figures
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits.data import Head, Key
+from dashboard.views.circuits.data import Head
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.pictures import bipartite, headmap
 from tracer.store import Run
@@ -34,20 +34,20 @@ ROLES = {"induction": "induction", "previous_token": "token before", "current_to
 """Measures that name a head where they are above the threshold, the first of them that is."""
 
 
-def draw_layers(run: Run, key: Key, trace: xr.Dataset, head: Head) -> None:
+def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
     """Composition and copying beside each other; one below the other where the first says nothing or is wide."""
     if run.why_not("composition") or trace.sizes["layer"] > BESIDE:
-        draw_composition(run, key, trace, head)
-        draw_copying(run, key, head, wide=True)
+        draw_composition(run, step, trace, head)
+        draw_copying(run, step, head, wide=True)
         return
     left, right = st.columns([3, 2], gap="large")
     with left:
-        draw_composition(run, key, trace, head)
+        draw_composition(run, step, trace, head)
     with right:
-        draw_copying(run, key, head)
+        draw_copying(run, step, head)
 
 
-def draw_composition(run: Run, key: Key, trace: xr.Dataset, head: Head) -> None:
+def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
     """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
     about.heading("Who reads whom", about.COMPOSITION, "composition")
     if why_not := run.why_not("composition"):
@@ -59,18 +59,16 @@ def draw_composition(run: Run, key: Key, trace: xr.Dataset, head: Head) -> None:
         "What is read becomes the later head’s", list(KINDS), required=True, format_func=KINDS.__getitem__,
         **state.control("into_box", into, lambda kind: state.update(into=kind)),
     )  # fmt: skip
-    found = _compared(key, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
-    draw(
-        bipartite.picture(found.blob, into=into, roles=roles(trace, key[2]), selected=head, most=MOST),
-        key="composition", on_change=state.focus_on,
-    )  # fmt: skip
+    found = _compared(run, step, tuple(kind for kind in KINDS if kind == into or not ablation.is_large(run)))
+    picture = bipartite.picture(found.blob, into=into, roles=roles(trace, step), selected=head, most=MOST)
+    draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
         f"{bipartite.SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
 
 
-def _compared(key: Key, kinds: tuple[circuits.Kind, ...]) -> circuits.Composition:
+def _compared(run: Run, step: int, kinds: tuple[circuits.Kind, ...]) -> circuits.Composition:
     """With a bar, where it takes more than a moment."""
     place, begun = st.empty(), time.monotonic()
 
@@ -78,7 +76,7 @@ def _compared(key: Key, kinds: tuple[circuits.Kind, ...]) -> circuits.Compositio
         if time.monotonic() - begun > MOMENT:
             place.progress(done / of, text=f"Comparing heads: {done:,} of {of:,} pairs")
 
-    found = circuits.composition(key, kinds, told)
+    found = circuits.composition(run, step, kinds, told)
     place.empty()
     return found
 
@@ -117,7 +115,7 @@ def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
     return found.tolist()
 
 
-def draw_copying(run: Run, key: Key, head: Head, *, wide: bool = False) -> None:
+def draw_copying(run: Run, step: int, head: Head, *, wide: bool = False) -> None:
     """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
     about.heading("Who copies", about.COPYING, "copying")
     if why_not := run.why_not("vocabulary"):
@@ -126,16 +124,14 @@ def draw_copying(run: Run, key: Key, head: Head, *, wide: bool = False) -> None:
     st.caption(
         "Does a head make the model say what it looks at? 1: always; 0: as random heads; −1: it speaks against it."
     )
-    found = circuits.copying(key)
+    found = circuits.copying(run, step)
     scores, own = st.columns([3, 2], gap="large") if wide else (st.container(), st.container())
     with scores:
-        draw(
-            headmap.picture(
-                found.scores, title="Copying score", selected=head,
-                scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
-            ),
-            key="copying_map", on_change=state.focus_on,
+        picture = headmap.picture(
+            found.scores, title="Copying score", selected=head,
+            scale=theme.Scale("Copying", lo=-1, hi=1, palette="change"),
         )  # fmt: skip
+        draw(picture, key="copying_map", on_change=state.focus_on)
     with own:
         label, values = theme.head_label(*head), found.eigenvalues[head]
         if not np.isfinite(values).all():
@@ -146,6 +142,6 @@ def draw_copying(run: Run, key: Key, head: Head, *, wide: bool = False) -> None:
         st.caption(
             f"The eigenvalues of the OV circuit of {label}: copying score **{score}**, of random heads {mean} ± {sd}."
         )
-        plot(figures.spectrum(values, dark=theme.is_dark()), key="spectrum", alt=f"Eigenvalues of {label}",
+        plot(figures.spectrum(values), key="spectrum", alt=f"Eigenvalues of {label}",
              numbers=lambda: {"real part": values.real.tolist(), "imaginary part": values.imag.tolist(),
                               "size": np.abs(values).tolist()})  # fmt: skip

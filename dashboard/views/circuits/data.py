@@ -13,11 +13,10 @@ import numpy as np
 import streamlit as st
 
 from dashboard import loading
-from dashboard.loading import norm_scales
-from dashboard.loading.kept import Progress, kept, of_run
-from dashboard.loading.norm_scales import Key
+from dashboard.loading import head_scores, norm_scales
+from dashboard.loading.kept import OF_A_STEP, Progress, kept, of_run
 from tracer.pictures import bipartite
-from tracer.store import Run, open_run
+from tracer.store import Run
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,20 +36,16 @@ AT_ONCE = 2**25
 """Entries of a circuit over the vocabulary that are streamed unasked: about half a second."""
 
 
-def key_of(run: Run, step: int) -> Key:
-    return *of_run(run), step
-
-
-@st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …")
-def weights(key: Key) -> HeadWeights:
+@st.cache_resource(max_entries=4, show_spinner="Reading the weights of every head …", hash_funcs=OF_A_STEP)
+def weights(run: Run, step: int) -> HeadWeights:
     """Of our models and of others; ValueError where heads cannot be told apart."""
-    return loading.model(open_run(key[0]), key[2]).head_weights()
+    return loading.model(run, step).head_weights()
 
 
-def why_unknown(key: Key) -> str:
+def why_unknown(run: Run, step: int) -> str:
     """Why the weights of heads cannot be told apart; empty where they can."""
     try:
-        weights(key)
+        weights(run, step)
     except ValueError as error:
         return str(error)
     return ""
@@ -68,7 +63,7 @@ class Composition:
 
     def sharpest(self, into: str, head: Head) -> tuple[Head, float] | None:
         """The earlier head that this one reads most, and its score; None in the first layer."""
-        return self._best(self.scores[into][(slice(None), slice(None), *head)])
+        return self._best(self.scores[into][:, :, *head])
 
     def widest(self, into: str, head: Head) -> tuple[Head, float] | None:
         """The later head that reads this one most, and its score; None in the last layer."""
@@ -76,25 +71,23 @@ class Composition:
 
     @staticmethod
     def _best(found: np.ndarray) -> tuple[Head, float] | None:
-        if not np.isfinite(found).any():
-            return None
-        layer, head = np.unravel_index(int(np.nanargmax(found)), found.shape)
-        return (int(layer), int(head)), float(found[layer, head])
+        best = head_scores.top_head(found)
+        return best and (best, float(found[best]))
 
 
-def composition(key: Key, kinds: Sequence[Kind], progress: Progress) -> Composition:
+def composition(run: Run, step: int, kinds: Sequence[Kind], progress: Progress) -> Composition:
     """Of these kinds."""
     from tracer.measures import composition
 
     def compare() -> Composition:
-        found, scores = weights(key)[:4], {}
+        found, scores = weights(run, step)[:4], {}
         for i, into in enumerate(kinds):
             told = lambda done, of, i=i: progress(i * of + done, len(kinds) * of)  # noqa: E731
             scores[into] = composition.composition(into, *found, told).numpy()
         mean, sd = composition.random_composition(*found[0].shape[2:])
         return Composition(scores, mean, sd, bipartite.pack(scores, mean, sd))
 
-    return kept("composition", (key, *kinds), compare)
+    return kept("composition", (*of_run(run), step, *kinds), compare)
 
 
 @dataclass(frozen=True)
@@ -109,11 +102,11 @@ class Copying:
     """[layer head d_head]"""
 
 
-@st.cache_data(max_entries=64, show_spinner="Reading the spectra …")
-def copying(key: Key) -> Copying:
+@st.cache_data(max_entries=64, show_spinner="Reading the spectra …", hash_funcs=OF_A_STEP)
+def copying(run: Run, step: int) -> Copying:
     from tracer.measures import composition
 
-    W_V, W_O, W_E, W_U = weights(key)[2:]
+    W_V, W_O, W_E, W_U = weights(run, step)[2:]
     assert W_U is not None
     found = composition.eigenvalues(W_V, W_O, W_E, W_U)
     mean, sd = composition.random_copying(W_E, W_U, W_V.shape[-1])
@@ -135,43 +128,42 @@ class Words:
     """QK: the token that looks, and the one it looks at."""
 
 
-@st.cache_data(max_entries=64, show_spinner="Streaming the circuits over the vocabulary …")
-def words(key: Key, head: Head) -> Words:
+@st.cache_data(max_entries=64, show_spinner="Streaming the circuits over the vocabulary …", hash_funcs=OF_A_STEP)
+def words(run: Run, step: int, head: Head) -> Words:
     import torch
 
     from tracer.analysis import token_circuits
 
     with torch.no_grad():
-        who, whom, left, right = halves(key, head)
+        who, whom, left, right = halves(run, step, head)
         moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
         share, best = token_circuits.copied(left, right, TOP)
     copies = list(zip(best.rows.tolist(), best.values.tolist(), strict=True))
     return Words(_triples(moves), copies, share, _triples(looks))
 
 
-def halves(key: Key, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def halves(run: Run, step: int, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Those of a head's QK circuit, scaled, and of its OV circuit over the vocabulary.
 
     Norms are held at their mean scale.
     """
     from tracer.analysis import token_circuits
 
-    W_Q, W_K, W_V, W_O, W_E, W_U = weights(key)
+    W_Q, W_K, W_V, W_O, W_E, W_U = weights(run, step)
     assert W_U is not None
     layer, read, write = head[0], W_E, W_O[head]
-    run = open_run(key[0])
     if not run.why_not("norm_scales"):
         own = f"blocks.{layer}.ln1"
         if run.why_not("recipe") or run.config.model.norm_position == "pre":
-            read = norm_scales.through(key, own, W_E)
+            read = norm_scales.through(run, step, own, W_E)
         else:
-            write = norm_scales.through(key, own, write)
-        write = norm_scales.through(key, "ln_final", write)
+            write = norm_scales.through(run, step, own, write)
+        write = norm_scales.through(run, step, "ln_final", write)
     who, whom = token_circuits.qk(read, W_Q[head], W_K[head])
-    return who * _score_scale(key, layer), whom, *token_circuits.ov(read, W_V[head], write, W_U)
+    return who * _score_scale(run, step, layer), whom, *token_circuits.ov(read, W_V[head], write, W_U)
 
 
-def _score_scale(key: Key, layer: int) -> float:
+def _score_scale(run: Run, step: int, layer: int) -> float:
     """What q . k is multiplied by; 1 where a model by others does not show it."""
     import torch
 
@@ -184,7 +176,7 @@ def _score_scale(key: Key, layer: int) -> float:
         found[call.layer] = call.scale
 
     with torch.no_grad(), visiting(visit):
-        loading.model(open_run(key[0]), key[2])(torch.zeros(1, 2, dtype=torch.int64))
+        loading.model(run, step)(torch.zeros(1, 2, dtype=torch.int64))
     return found[layer]
 
 
@@ -192,8 +184,8 @@ def _triples(found: Entries) -> list[tuple[int, int, float]]:
     return list(zip(found.rows.tolist(), found.cols.tolist(), found.values.tolist(), strict=True))
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
+def positions(run: Run, step: int, head: Head, longest: int, normed: bool) -> np.ndarray:
     """What one head attends to by positions alone [query_pos key_pos], of the first `longest`.
 
     `normed`: through the norm in front of its layer, held at its mean scale.
@@ -204,21 +196,21 @@ def positions(key: Key, head: Head, longest: int, normed: bool) -> np.ndarray:
 
     layer, at = head
     with torch.no_grad():
-        read = _positions(key)[:longest]
+        read = _positions(run, step)[:longest]
         if normed:
-            read = norm_scales.through(key, f"blocks.{layer}.ln1", read)
-        found = weights(key)
-        scale = _score_scale(key, layer)
+            read = norm_scales.through(run, step, f"blocks.{layer}.ln1", read)
+        found = weights(run, step)
+        scale = _score_scale(run, step, layer)
         return position_pattern(read, found.W_Q[layer, at], found.W_K[layer, at], scale).numpy()
 
 
-def _positions(key: Key) -> Tensor:
+def _positions(run: Run, step: int) -> Tensor:
     """The vectors that are added to the stream, or to what heads read, [pos d_model]."""
     import torch
 
     from tracer.model import Transformer
 
-    model = norm_scales.model_of(key)
+    model = loading.model(run, step)
     if isinstance(model, Transformer):
         table = model.sinusoid if model.config.positions == "sinusoidal" else model.pos_embed.W_pos
         return table.detach()
@@ -227,15 +219,8 @@ def _positions(key: Key) -> Tensor:
     return found[0]
 
 
-def means_of_positions(key: Key, head: Head, longest: int, normed: bool) -> Distances:
-    """Those by distance of what one head attends to by positions alone."""
-    from tracer.analysis.by_distance import distances
-
-    return distances(positions(key, head, longest, normed), fewest=1)
-
-
-@st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …")
-def stripes(key: Key) -> tuple[ByDistance, int]:
+@st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …", hash_funcs=OF_A_STEP)
+def stripes(run: Run, step: int) -> tuple[ByDistance, int]:
     """On two copies of random tokens, one right after the other, and their period.
 
     ValueError where the context or the vocabulary is too short.
@@ -243,8 +228,101 @@ def stripes(key: Key) -> tuple[ByDistance, int]:
     from tracer.analysis.by_distance import by_distance
     from tracer.data.probes import repeated
 
-    run = open_run(key[0])
-    model = loading.model(run, key[2])
+    model = loading.model(run, step)
     most = max(1, min(LONGEST_PERIOD, (min(model.n_ctx, model.d_vocab) - 1) // 2))
     probe = repeated(model.d_vocab, model.n_ctx, run.about.bos or 0, at=most)
     return by_distance(model, probe.tokens), probe.period
+
+
+@dataclass(frozen=True)
+class Trigram:
+    """A ... B, then C, as token ids; B and C the best first."""
+
+    source: int
+    looks: list[int]
+    raises: list[int]
+    value: float
+    """What the first B and the first C make, in logits above the mean."""
+    share: float
+    """What A gets of the attention of the first B."""
+
+
+@st.cache_data(max_entries=64, show_spinner="Streaming the skip-trigrams …", hash_funcs=OF_A_STEP)
+def trigrams(run: Run, step: int, head: Head, places: tuple[float, ...]) -> list[list[Trigram]]:
+    """The strongest, the largest first, for each share that the place of A would get by itself."""
+    import torch
+
+    from tracer.analysis.skip_trigrams import sources, strongest
+
+    with torch.no_grad():
+        found = sources(*halves(run, step, head))
+    lists = []
+    for place in places:
+        best = strongest(found, place, TOP)
+        lists.append([
+            Trigram(source, looks, raises, value, share)
+            for source, looks, raises, value, share in zip(
+                best.sources.tolist(), best.looks.tolist(), best.raises.tolist(), best.values.tolist(),
+                best.shares[:, 0].tolist(), strict=True,
+            )
+        ])  # fmt: skip
+    return lists
+
+
+def distances(run: Run, step: int, head: Head, longest: int, normed: bool) -> Distances | None:
+    """Of what the positions alone attend to; None where there are too few positions."""
+    from tracer.analysis.by_distance import FEWEST, distances
+
+    return distances(positions(run, step, head, longest, normed)) if longest > FEWEST else None
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
+def seen(run: Run, step: int, head: Head, distance: int) -> float:
+    """What the head really gives to the token so many before, on average over held-out text."""
+    import torch
+
+    from tracer.interventions.edits import recording
+
+    tap = f"blocks.{head[0]}.attn.hook_pattern"
+    with torch.no_grad(), recording(tap) as found:
+        loading.model(run, step)(norm_scales.reading(run, step))
+    return float(found[tap][:, head[1]].diagonal(-distance, dim1=-2, dim2=-1).mean())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What each part of the model adds to the logit of the next token, above the mean logit, at every position."""
+
+    targets: list[int]
+    """The token that follows; after the last one, the token that the model thinks likeliest."""
+    embed: np.ndarray
+    """[pos], as `biases` and `logit`"""
+    heads: np.ndarray
+    """[layer head pos]"""
+    mlps: np.ndarray
+    """[layer pos]"""
+    biases: np.ndarray
+    logit: np.ndarray
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
+def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...]) -> Parts:
+    """ValueError where the logit is no sum of parts."""
+    import torch
+
+    from tracer.analysis.logit_attribution import logit_attribution
+
+    found = logit_attribution(loading.model(run, step), torch.tensor([tokens])).isel(batch=0)
+    arrays = (found[name].values for name in ("embed", "heads", "mlps", "biases", "logit"))
+    return Parts(found.target.values.tolist(), *arrays)
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
+def lens(run: Run, step: int, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """log p and rank of the next token if the model stopped before each layer and at its end, [layer1 pos]."""
+    import torch
+
+    from tracer.analysis.logit_attribution import logit_lens
+
+    found = logit_lens(loading.model(run, step), torch.tensor([tokens])).isel(batch=0)
+    return found.log_p.values, found["rank"].values

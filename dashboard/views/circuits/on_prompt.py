@@ -12,8 +12,8 @@ from dashboard.loading import prompt_tokens
 from dashboard.shared import prompts
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
-from dashboard.views.circuits import about, figures, logits_data
-from dashboard.views.circuits.data import Head, Key
+from dashboard.views.circuits import about, data, figures
+from dashboard.views.circuits.data import Head
 from tracer.pictures import headmap, tokens
 from tracer.pictures.payload import visible
 from tracer.store import Run
@@ -22,7 +22,7 @@ LONGEST = 512
 """Tokens of a prompt."""
 
 
-def draw_prompt(run: Run, key: Key, head: Head) -> None:
+def draw_prompt(run: Run, step: int, head: Head) -> None:
     """Ends the page when the text cannot be read, so it is drawn last."""
     about.heading("What made the next token", about.LOGIT, "logit")
     encoded = prompts.choose_text(run, LONGEST)
@@ -31,7 +31,7 @@ def draw_prompt(run: Run, key: Key, head: Head) -> None:
     position = min(max(0, last - 1) if held is None else held, last)
     label = theme.head_label(*head)
     try:
-        found, why_not = logits_data.parts_of_logit(key, prompt), ""
+        found, why_not = data.parts_of_logit(run, step, prompt), ""
         shares = found.heads[head]
     except ValueError as error:
         found, why_not, shares = None, str(error), np.full(len(prompt), np.nan)
@@ -40,15 +40,13 @@ def draw_prompt(run: Run, key: Key, head: Head) -> None:
     with left:
         st.caption(f"Colour: what {label} adds to the logit of the token that comes after. Choose a token."
                    if found else "Choose a token.")  # fmt: skip
-        draw(
-            tokens.picture(
-                encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, selected=position,
-                scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
-            ),
-            key="logit_tokens", on_change=lambda i: state.update(token=i),
+        picture = tokens.picture(
+            encoded.strings, np.where(np.isfinite(shares), 0.0, np.nan), shares, selected=position,
+            scale=theme.Scale(f"Added by {label}", "logits", -size, size, "change", 1), names=None,
         )  # fmt: skip
+        draw(picture, key="logit_tokens", on_change=lambda i: state.update(token=i))
     with right:
-        _draw_lens(run, key, prompt, position)
+        _draw_lens(run, step, prompt, position)
     if found is None:
         st.caption(theme.sentence(why_not))
         return
@@ -62,8 +60,8 @@ def _next(run: Run, target: int, position: int, last: int) -> str:
     return f"“{token}”, {how} after token {position}"
 
 
-def _draw_lens(run: Run, key: Key, prompt: tuple[int, ...], position: int) -> None:
-    log_p, ranks = logits_data.lens(key, prompt)
+def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int) -> None:
+    log_p, ranks = data.lens(run, step, prompt)
     last, d_vocab = len(log_p) - 1, run.about.d_vocab
     assert d_vocab is not None  # it read a prompt
     at = log_p[:, position]
@@ -84,7 +82,7 @@ def _draw_lens(run: Run, key: Key, prompt: tuple[int, ...], position: int) -> No
     )  # fmt: skip
 
 
-def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None:
+def _draw_parts(run: Run, found: data.Parts, at: int, head: Head) -> None:
     last = len(found.targets) - 1
     heads = found.heads[:, :, at]
     parts = {"embedding": float(found.embed[at])}
@@ -99,16 +97,14 @@ def _draw_parts(run: Run, found: logits_data.Parts, at: int, head: Head) -> None
     left, right = st.columns([5, 4], gap="large")
     size = max(0.1, float(np.nanmax(np.abs(heads), initial=0.0)))
     with left:
-        draw(
-            headmap.picture(
-                heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
-                scale=theme.Scale("Added", "logits", -size, size, "change", theme.digits(heads.ravel())),
-            ),
-            key="logit_heads", on_change=state.focus_on,
+        picture = headmap.picture(
+            heads, selected=head, title=f"What each head adds to {_next(run, found.targets[at], at, last)}",
+            scale=theme.Scale("Added", "logits", -size, size, "change", theme.digits(heads.ravel())),
         )  # fmt: skip
+        draw(picture, key="logit_heads", on_change=state.focus_on)
     with right:
         st.markdown("**The sum of all parts**")
-        figure = figures.contributions(list(parts), list(parts.values()), "logits", dark=theme.is_dark())
+        figure = figures.contributions(list(parts), list(parts.values()), "logits")
         plot(figure, key="sum", alt=f"{len(parts)} parts of a logit and their sum, {theme.signed(total, precise)}",
              numbers=lambda: {"part": [*parts, "sum"], "logits": [*parts.values(), total]})  # fmt: skip
         logit = float(found.logit[at])

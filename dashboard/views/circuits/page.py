@@ -38,21 +38,21 @@ def page() -> None:
         prompt_tokens.tokenizer(run)
     except ValueError as error:
         choosers.refuse(str(error))
-    key, head = data.key_of(run, step), choosers.focus(trace, step)
-    if why_not := data.why_unknown(key):
+    head = choosers.focus(trace, step)
+    if why_not := data.why_unknown(run, step):
         st.info("The heads of this model cannot be told apart in its weights, so its circuits are not read. What they "
                 "do can be seen and tested on Heads, Find and Ablate.", icon=":material/schema:")  # fmt: skip
         st.text(why_not)
     else:
-        draw_layers(run, key, trace, head)
-        draw_words(run, key, head, run.why_not("vocabulary"))
-        draw_trigrams(run, key, head)
+        draw_layers(run, step, trace, head)
+        draw_words(run, step, head, run.why_not("vocabulary"))
+        draw_trigrams(run, step, head)
     left, right = st.columns(2, gap="large")
     with left:
-        draw_positions(run, key, head)
+        draw_positions(run, step, head)
     with right:
-        draw_stripes(key, head)
+        draw_stripes(run, step, head)
     if why_not := run.why_not("attribution"):
         st.caption(why_not)
     else:
-        draw_prompt(run, key, head)
+        draw_prompt(run, step, head)

@@ -12,7 +12,7 @@ from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import about, figures
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits.data import Head, Key
+from dashboard.views.circuits.data import Head
 from tracer.pictures import curves
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ LONGEST = 128
 """Positions of the pattern that is drawn."""
 
 
-def draw_positions(run: Run, key: Key, head: Head) -> None:
+def draw_positions(run: Run, step: int, head: Head) -> None:
     """The pattern that the positions alone would make."""
+    from tracer.analysis.by_distance import distances
+
     label = theme.head_label(*head)
     about.heading(f"{label} by positions", about.POSITIONS, "positions")
     if why_not := run.why_not("positions"):
@@ -33,16 +35,17 @@ def draw_positions(run: Run, key: Key, head: Head) -> None:
     normed = (bool(run.why_not("recipe")) or normable(run.config.model)) and _choose_norm()
     n_ctx = run.about.n_ctx or LONGEST
     n = min(n_ctx, LONGEST)
-    found, means = circuits.positions(key, head, n, normed), circuits.means_of_positions(key, head, n, normed)
+    found = circuits.positions(run, step, head, n, normed)
     if not np.isfinite(found).all():
-        st.caption(_not_finite(label, key))
+        st.caption(_not_finite(label, step))
         return
+    means = distances(found, fewest=1)
     own, before, *_ = means.shares
     st.caption(
         f"On average {before:.2f} on the position before, {own:.2f} on its own; a head without preference has "
         f"{means.even[1]:.2f}." + (f" The first {n} of {n_ctx} positions." if n < n_ctx else "")
     )
-    plot(figures.positions(found, dark=theme.is_dark()), key="positions", alt=f"{label} by positions",
+    plot(figures.positions(found), key="positions", alt=f"{label} by positions",
          numbers=lambda: {"query \\ key": list(range(n)), **{str(i): row.tolist() for i, row in enumerate(found.T)}},
     )  # fmt: skip
 
@@ -63,8 +66,8 @@ def _back(distance: int) -> str:
     return "at the token itself" if distance == 0 else f"{distance} token{'s' * (distance > 1)} back"
 
 
-def _not_finite(label: str, key: Key) -> str:
-    return f"At step {key[2]:,} the attention of {label} is not finite."
+def _not_finite(label: str, step: int) -> str:
+    return f"At step {step:,} the attention of {label} is not finite."
 
 
 def _link(label: str) -> None:
@@ -75,12 +78,12 @@ def _link(label: str) -> None:
     )  # fmt: skip
 
 
-def draw_stripes(key: Key, head: Head) -> None:
+def draw_stripes(run: Run, step: int, head: Head) -> None:
     """Every head's mean attention by distance; the one in focus stands out."""
     label = theme.head_label(*head)
     about.heading("Attention by distance", about.STRIPES, "stripes", lambda: _link(label))
     try:
-        found, period = circuits.stripes(key)
+        found, period = circuits.stripes(run, step)
     except ValueError as error:
         st.caption(f"Its context or its vocabulary is too short for distances: {error}.")
         return
@@ -88,7 +91,7 @@ def draw_stripes(key: Key, head: Head) -> None:
     n_layers = found.values.shape[0]
     own, target = found.values[head], period - 1
     if not np.isfinite(own).all():
-        st.caption(_not_finite(label, key))
+        st.caption(_not_finite(label, step))
         return
     most = int(own.argmax())
     above = own[most] > found.uniform[most]
@@ -103,10 +106,8 @@ def draw_stripes(key: Key, head: Head) -> None:
         np.arange(len(own)), np.array([found.values[one] for one in there]), [theme.head_label(*one) for one in there],
         groups=[layer for layer, _ in there], group_names=[f"layer {i}" for i in range(n_layers)],
     )  # fmt: skip
-    draw(
-        curves.picture(
-            blob, selected=label, step=target, x_label="tokens back", height=360,
-            scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
-        ),
-        key="stripes", on_change=state.focus_on,
+    picture = curves.picture(
+        blob, selected=label, step=target, x_label="tokens back", height=360,
+        scale=theme.Scale("Mean attention", digits=3), n_groups=n_layers if n_layers > 8 else None,
     )  # fmt: skip
+    draw(picture, key="stripes", on_change=state.focus_on)

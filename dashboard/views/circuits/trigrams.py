@@ -9,10 +9,9 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import prompt_tokens
 from dashboard.shared.plots import table
-from dashboard.views.circuits import about, trigrams_data
-from dashboard.views.circuits.data import Head, Key
+from dashboard.views.circuits import about, data
+from dashboard.views.circuits.data import Head, Trigram
 from dashboard.views.circuits.positions import LONGEST, normable
-from dashboard.views.circuits.trigrams_data import Trigram
 from dashboard.views.circuits.words import amounts, is_asked
 from tracer.config import ModelConfig
 from tracer.pictures.payload import visible
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tracer.analysis.by_distance import Distances
 
 
-def draw_trigrams(run: Run, key: Key, head: Head) -> None:
+def draw_trigrams(run: Run, step: int, head: Head) -> None:
     """Nothing where later layers read what this one wrote, or before the streaming has been asked for."""
     if run.about.n_layers != 1 or not is_asked(run):
         return
@@ -34,12 +33,12 @@ def draw_trigrams(run: Run, key: Key, head: Head) -> None:
     n, spread = run.about.n_ctx or LONGEST, None
     if not run.why_not("positions"):
         normed = bool(run.why_not("recipe")) or normable(run.config.model)
-        spread = trigrams_data.distances(key, head, min(n, LONGEST), normed and not state.read().raw)
+        spread = data.distances(run, step, head, min(n, LONGEST), normed and not state.read().raw)
     places = [1 / max(2, n)]
     if spread is not None and spread.prefers:
         places.append(float(spread.shares[spread.best]))
-    found = trigrams_data.trigrams(key, head, tuple(places))
-    really = None if spread is None else trigrams_data.seen(key, head, spread.best)
+    found = data.trigrams(run, step, head, tuple(places))
+    really = None if spread is None else data.seen(run, step, head, spread.best)
     left_out = about.NORMS if run.why_not("recipe") else ignored(run.config.model)
     st.caption(f"{_said(label, spread, really)} {left_out}")
     by_chance = f"at chance A gets {places[0]:.3f}, and adds 0"

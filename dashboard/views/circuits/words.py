@@ -14,12 +14,12 @@ from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
 from dashboard.views.circuits import about
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits.data import Head, Key
+from dashboard.views.circuits.data import Head
 from tracer.pictures.payload import visible
 from tracer.store import Run
 
 
-def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
+def draw_words(run: Run, step: int, head: Head, why_not: str) -> None:
     """Asks first where streaming takes long."""
     label = theme.head_label(*head)
     about.heading(f"{label} in words", about.WORDS, "words")
@@ -30,7 +30,7 @@ def draw_words(run: Run, key: Key, head: Head, why_not: str) -> None:
     why = f"{d_vocab:,} × {d_vocab:,} pairs of tokens take a while to go through, for each head."
     if not asked(_wish(run), "Go through them", key="stream_words", at_once=_is_few(run), why=why):
         return
-    found = circuits.words(key, head)
+    found = circuits.words(run, step, head)
     held = run.why_not("norm_scales") or "each norm divides by its mean scale"
     st.caption(
         f"The direct path from the embedding to the logits; {held}. "

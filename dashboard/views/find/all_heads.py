@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -12,7 +12,7 @@ import streamlit as st
 from dashboard import navigation, state, theme
 from dashboard.loading import ablation, head_scores
 from dashboard.shared import choosers, prompts
-from dashboard.shared.figures import scatter
+from dashboard.shared.figures import by_head, scatter
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping
 from tracer.measures import MEASURES
@@ -65,12 +65,12 @@ def draw_all_heads(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step:
     labels = [known[across].label, known[up].label]
     taken = _taken(trace, step)
     figure = scatter(
-        x, y, x_label=labels[0], y_label=labels[1], selected=head, lit=taken or None, dark=theme.is_dark(),
+        x, y, x_label=labels[0], y_label=labels[1], selected=head, lit=taken or None,
         shade=None if colour == "layer" else (shade, known[colour].scale(shade)),
     )  # fmt: skip
     plot(
         figure, key="all_heads", on_pick=state.focus_on, on_set=_take, alt=f"Every head by {' and '.join(labels)}",
-        numbers=lambda: _rows({known[name].label: known[name].values() for name in (across, up, colour)}),
+        numbers=lambda: by_head({known[name].label: known[name].values() for name in (across, up, colour)}),
     )  # fmt: skip
     if {across, up, colour} & set(COSTS):
         st.caption(
@@ -156,13 +156,6 @@ def _refuse(run: Run, why: str) -> None:
         draw_sweeping(run)
     except ValueError:  # that is the reason given
         return
-
-
-def _rows(columns: dict[str, np.ndarray]) -> dict[str, list[Any]]:
-    """A row a head that has them all."""
-    at = np.argwhere(np.logical_and.reduce([np.isfinite(values) for values in columns.values()]))
-    heads = [theme.head_label(int(layer), int(head)) for layer, head in at]
-    return {"head": heads} | {name: values[tuple(at.T)].tolist() for name, values in columns.items()}
 
 
 def _take(heads: list[list[int]]) -> None:

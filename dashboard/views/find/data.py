@@ -5,8 +5,8 @@ As in `loading`: keyed by run, step and what was asked, and torch is only import
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +27,6 @@ TOP, TYPICAL = 12, 4
 BINS = 40
 RANDOM = {"repeated-random": "random tokens that repeat", "markov": "random Markov chains"}
 Head = tuple[int, int]
-Key = tuple[str, str, int, bool]
-"""Directory, job, step, and whether the patterns were kept."""
 
 
 @dataclass(frozen=True)
@@ -74,25 +72,21 @@ def kept_text(run: Run) -> Text:
 
 @dataclass(frozen=True)
 class Found:
-    """Every head's looks in a text at one step."""
+    """Every head's looks at one step: in a text that the model reads now, or in patterns that were kept."""
 
-    key: Key
+    run: Run
+    step: int
+    from_kept: bool
     text: Text
     search: Search
 
-    @cached_property
-    def run(self) -> Run:
-        return open_run(self.key[0])
+
+OF_A_SEARCH: dict[str | type, Callable[[Any], Any]] = {Found: lambda of: (*of_run(of.run), of.step, of.from_kept)}
 
 
-def of_text(run: Run, step: int) -> Found:
-    """A search through text that the model reads now."""
-    return Found((*of_run(run), step, False), text(run), _search(run, step, False))
-
-
-def of_kept(run: Run, step: int) -> Found:
-    """A search through patterns that were kept."""
-    return Found((*of_run(run), step, True), kept_text(run), _search(run, step, True))
+def search(run: Run, step: int, from_kept: bool = False) -> Found:
+    """A search through what can be searched of this run."""
+    return Found(run, step, from_kept, kept_text(run) if from_kept else text(run), _search(run, step, from_kept))
 
 
 @st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …", hash_funcs=OF_A_STEP)
@@ -127,26 +121,22 @@ class Shown:
     blob: bytes
 
 
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs=OF_A_SEARCH)
 def shown(found: Found, kind: str, head: Head) -> Shown:
     """What stands in the list of one head; its attention is computed for all heads at once."""
-    return _shown(found.key, kind, head, found)
-
-
-@st.cache_data(max_entries=256, show_spinner=False)
-def _shown(key: Key, kind: str, head: Head, _found: Found) -> Shown:
     from tracer.analysis import max_activating
 
-    top = max_activating.strongest(_found.search, kind, head, TOP)
-    hits = [*top, *max_activating.typical(_found.search, kind, head, TYPICAL)]
-    if key[3]:
-        patterns = _patterns(_found.run, key[2])
+    top = max_activating.strongest(found.search, kind, head, TOP)
+    hits = [*top, *max_activating.typical(found.search, kind, head, TYPICAL)]
+    if found.from_kept:
+        patterns = _patterns(found.run, found.step)
         rows = np.array([patterns[(hit.sequence, *head, hit.query)] for hit in hits])
     else:
-        of_head = _attention(key, kind, _found)[head]
+        of_head = _attention(found, kind)[head]
         rows = np.concatenate([of_head[: len(top)], of_head[TOP : TOP + len(hits) - len(top)]])
-    run, cards = _found.run, []
+    run, cards = found.run, []
     for i, (hit, row) in enumerate(zip(hits, rows, strict=True)):
-        strings = prompt_tokens.strings(run, [int(t) for t in _found.text.tokens[hit.sequence] if t >= 0])
+        strings = prompt_tokens.strings(run, [int(t) for t in found.text.tokens[hit.sequence] if t >= 0])
         group = "top" if i < len(top) else "typical"
         cards.append(passages.Passage(group, hit.sequence, hit.query, hit.key, hit.score, hit.quantile, strings,
                                      np.nan_to_num(row[: len(strings)])))  # fmt: skip
@@ -154,14 +144,14 @@ def _shown(key: Key, kind: str, head: Head, _found: Found) -> Shown:
     return Shown(hits, passages.pack(head_label(*head), cards, causal[head[0]] if causal else True))
 
 
-@st.cache_data(max_entries=16, show_spinner="Reading the passages …")
-def _attention(key: Key, kind: str, _found: Found) -> np.ndarray:
+@st.cache_data(max_entries=16, show_spinner="Reading the passages …", hash_funcs=OF_A_SEARCH)
+def _attention(found: Found, kind: str) -> np.ndarray:
     """[layer head look key_pos]: the top ones first, then the typical ones."""
     import torch
 
     from tracer.analysis import max_activating
 
-    model, search = loading.model(_found.run, key[2]), _found.search
+    model, search = loading.model(found.run, found.step), found.search
     places = np.full((model.n_layers, model.n_heads, TOP + TYPICAL, 2), -1)
     for layer, head in np.ndindex(*places.shape[:2]):
         for first, hits in (
@@ -170,7 +160,7 @@ def _attention(key: Key, kind: str, _found: Found) -> np.ndarray:
         ):
             for i, hit in enumerate(hits):
                 places[layer, head, first + i] = hit.sequence, hit.query
-    return max_activating.attention(model, torch.from_numpy(_found.text.tokens), places)
+    return max_activating.attention(model, torch.from_numpy(found.text.tokens), places)
 
 
 @dataclass(frozen=True)
@@ -186,16 +176,12 @@ class Ends:
     top: float
 
 
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs=OF_A_SEARCH)
 def ends(found: Found, kind: str, head: Head) -> Ends:
-    return _ends(found.key, kind, head, found)
-
-
-@st.cache_data(max_entries=256, show_spinner=False)
-def _ends(key: Key, kind: str, head: Head, _found: Found) -> Ends:
     from tracer.analysis import max_activating
 
-    *both, looks = max_activating.ends(_found.search, kind, head)
-    run, scores = _found.run, _found.search.scores[kind][head]
+    *both, looks = max_activating.ends(found.search, kind, head)
+    run, scores = found.run, found.search.scores[kind][head]
     lists = {
         name: {
             "token": [visible(text, 24) for text in prompt_tokens.strings(run, [c.token for c in counts])],

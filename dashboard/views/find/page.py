@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,9 +38,8 @@ def page() -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
-    offered = head_scores.head_measures(trace)
     with by:
-        measure = _choose_measure(run, offered)
+        measure = choosers.choose_measure(run, "Rank heads by", head_scores.head_measures(trace))
     if "ranking" not in st.session_state:  # one comes from another page, to what is newest now
         st.session_state.pop(READ, None)
     with kinds:
@@ -59,27 +57,17 @@ def _draw_all(run: Run, trace: xr.Dataset) -> None:
     draw_all_heads(run, trace, draw_survey(run, step, head) if runs else None, step, head)
 
 
-def _choose_measure(run: Run, offered: list[str]) -> str:
-    measure = choosers.measure_in_force(offered)
-    return st.selectbox(
-        "Rank heads by", offered, format_func=lambda name: MEASURES[name].label,
-        help=choosers.explanation(measure, run),
-        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
-    )  # fmt: skip
-
-
 def _draw(run: Run, measure: str, kind: str) -> None:
     """The step and everything that depends on it; in a live run this moves along with the newest snapshot."""
     trace = choosers.recorded(run)
     if trace is None:
         return
-    searchable = _searchable(run)
-    if searchable is None:
-        choosers.choose_record(run)
-        step, search = choosers.step_in_force([int(s) for s in trace["step"].values]), None
-    else:
-        steps, search = searchable
+    steps = prompts.searched(run)
+    if steps:
         step = choosers.choose_step(run, steps)
+    else:
+        choosers.choose_record(run)
+        step = choosers.step_in_force([int(s) for s in trace["step"].values])
     read, focus = _reading(run, kind, step, choosers.focus(trace, step))
     left, right = st.columns([5, 6], gap="large")
     aside = left.container(key="find_left")
@@ -87,7 +75,7 @@ def _draw(run: Run, measure: str, kind: str) -> None:
         _draw_ranking(run, trace, step, measure, focus)
     with right:
         try:
-            found = _search(run, read, search)
+            found = _search(run, read) if steps else _say_why_not(run)
             if found is not None:
                 draw_passages(run, found, kind, focus, newest=step)
                 with aside:
@@ -105,28 +93,23 @@ def _reading(run: Run, kind: str, step: int, focus: Head) -> tuple[int, Head]:
     return st.session_state[READ][1:]
 
 
-def _searchable(run: Run) -> tuple[list[int], Callable[[Run, int], Found]] | None:
-    """The steps at which text can be searched, and how; None where there is nothing to search."""
-    steps = prompts.searched(run)
-    return (steps, finding.of_text if prompts.can_read(run) else finding.of_kept) if steps else None
+def _say_why_not(run: Run) -> None:
+    if run.about.d_vocab is None:
+        why = "This model reads no tokens, so there is no text to search."
+    elif prompts.can_read(run):
+        why = "The first snapshot is written soon: then its text can be searched."
+    else:
+        why = f"{run.why_not('prompts')}, and no patterns were kept, so there is no text to search."
+    st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
 
 
-def _search(run: Run, step: int, search: Callable[[Run, int], Found] | None) -> Found | None:
-    """The looks of every head; asks first where that takes long, and says why where it cannot be done."""
-    if search is None:
-        if run.about.d_vocab is None:
-            why = "This model reads no tokens, so there is no text to search."
-        elif prompts.can_read(run):
-            why = "The first snapshot is written soon: then its text can be searched."
-        else:
-            why = f"{run.why_not('prompts')}, and no patterns were kept, so there is no text to search."
-        st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
-        return None
-    at_once = search is not finding.of_text or not ablation.is_large(run)
+def _search(run: Run, step: int) -> Found | None:
+    """The looks of every head; asks first where that takes long."""
+    from_kept = not prompts.can_read(run)
     why = "This model is large: reading the text takes its time, for all heads at once."
-    return search(run, step) if asked(
-        f"search {run.dir}", "Search the text", key="search_text", at_once=at_once, title="Where it looks", why=why,
-        icon=":material/search:", type="primary",
+    return finding.search(run, step, from_kept) if asked(
+        f"search {run.dir}", "Search the text", key="search_text", at_once=from_kept or not ablation.is_large(run),
+        title="Where it looks", why=why, icon=":material/search:", type="primary",
     ) else None  # fmt: skip
 
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.loading import prompt_tokens
+from dashboard.shared.figures import stops
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import data as finding
-from dashboard.views.find import figures
 from dashboard.views.find.data import Found, Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.store import Run
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from tracer.analysis.max_activating import Hit
 
 KINDS = {
@@ -54,7 +57,7 @@ def choose_kind() -> str:
 
 def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) -> None:
     """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
-    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.key[2]
+    label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.step
     with st.container(
         key="passages_head", horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap=None
     ):  # fmt: skip
@@ -79,13 +82,11 @@ def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) ->
         f"The number of a passage is its {SCORES[kind]}.{note}"
     )
     shown = finding.shown(found, kind, head)
-    opened = draw(
-        passages.picture(
-            shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
-            groups={"top": STRONGEST, "typical": ORDINARY},
-        ),
-        key="passages",
+    picture = passages.picture(
+        shown.blob, rows=found.text.names, named=kind != "sharpest", digits=1 if kind == "farthest" else 2,
+        groups={"top": STRONGEST, "typical": ORDINARY},
     )  # fmt: skip
+    opened = draw(picture, key="passages")
     if opened is not None:
         _open(run, found, shown.hits[opened])
 
@@ -105,13 +106,34 @@ def draw_ends(found: Found, kind: str, head: Head) -> None:
                   config={"share": share, "of all text": usual, "looks": None})  # fmt: skip
     st.caption(f"Tokens of its sharpest tenth, {ends.looks:,} looks, beside their share of all that was searched.")
     st.markdown("**How its looks are spread**")
-    plot(figures.spread(ends.counts, ends.top, label=SCORES[kind], dark=theme.is_dark()), key="spread",
+    plot(spread(ends.counts, ends.top, label=SCORES[kind]), key="spread",
          alt=f"Histogram of {int(ends.counts.sum()):,} looks by {SCORES[kind]}")  # fmt: skip
+
+
+def spread(counts: np.ndarray, top: float, *, label: str) -> go.Figure:
+    """How often each score from 0 to `top` occurs, its bars as dark as attention of that share."""
+    import plotly.graph_objects as go
+
+    n = len(counts)
+    width = top / n
+    middles = (np.arange(n) + 0.5) * width
+    figure = go.Figure(
+        go.Bar(
+            x=middles, y=counts, width=width,
+            marker={"color": np.sqrt(middles / top), "cmin": 0, "cmax": 1, "colorscale": stops("attention", 0.3)},
+            customdata=np.stack([middles - width / 2, middles + width / 2], -1),
+            hovertemplate="%{customdata[0]:.3~g} to %{customdata[1]:.3~g}: <b>%{y:,}</b> looks<extra></extra>",
+        )
+    )  # fmt: skip
+    figure.update_layout(height=160, bargap=0.05, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    figure.update_xaxes(title={"text": label, "font": {"size": 12}}, showgrid=False)
+    figure.update_yaxes(nticks=4)
+    return figure
 
 
 def _open(run: Run, found: Found, hit: Hit) -> None:
     """Make this passage the prompt of every page, its query held, and turn to Heads."""
-    if found.key[3]:
+    if found.from_kept:
         state.update(kept=found.text.names[hit.sequence], token=hit.query)
     else:
         text, token = as_prompt(run, found.text.tokens[hit.sequence].tolist(), hit.query)

@@ -102,7 +102,7 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
               config={name: st.column_config.NumberColumn(format="%.3f") for name in (label, "all heads")})  # fmt: skip
         st.markdown("**How far it looks**")
         names, mass = found["distance"].values.tolist(), one["mass"].values.tolist()
-        plot(_bars(names, mass, found["mass"].mean(["layer", "head"]).values.tolist(), label, dark=theme.is_dark()),
+        plot(_bars(names, mass, found["mass"].mean(["layer", "head"]).values.tolist(), label),
              key="survey_distance", numbers=lambda: {"tokens back": names, label: mass},
              alt=f"Share of the attention of {label} by distance")  # fmt: skip
         found_jobs = _ask_jobs(run, step, found, head)
@@ -148,7 +148,7 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
     share = st.column_config.NumberColumn(format="%.2f", width=70)
     table(columns, key="survey_jobs_table", alt=f"The jobs of {label}",
           config={name: share for name in ("looks", "writes", "first token")})  # fmt: skip
-    plot(_scatter(made, dark=theme.is_dark()), key="survey_scatter",
+    plot(_scatter(made), key="survey_scatter",
          alt=f"What {label} writes, on two principal components of its directions")  # fmt: skip
     st.caption(f"Directions of its outputs on two of {made.components.shape[1]} principal components, which hold "
                f"{made.explained:.0%} of their variance together.")  # fmt: skip
@@ -180,16 +180,16 @@ def _draw_passages(run: Run, shown: Shown, groups: dict[str, Group]) -> None:
         st.switch_page(navigation.page("heads"))
 
 
-def _bars(names: list[str], mass: list[float], others: list[float], label: str, *, dark: bool) -> go.Figure:
+def _bars(names: list[str], mass: list[float], others: list[float], label: str) -> go.Figure:
     import plotly.graph_objects as go
 
-    ink = theme.ink(dark)
+    ink = theme.ink()
     figure = go.Figure([
         go.Bar(x=names, y=mass, name=plain(label), marker={"color": ink.accent}),
         go.Bar(x=names, y=others, name="all heads", marker={"color": ink.grid}),
     ])  # fmt: skip
     figure.update_layout(
-        template=theme.plotly_template(dark), height=220, margin={"l": 40, "r": 8, "t": 30, "b": 40}, bargap=0.15,
+        height=220, margin={"l": 40, "r": 8, "t": 30, "b": 40}, bargap=0.15,
         legend={"orientation": "h", "y": 1.2, "x": 0},
     )  # fmt: skip
     figure.update_xaxes(title={"text": "tokens back", "font": {"size": 12}}, type="category", showgrid=False)
@@ -197,7 +197,7 @@ def _bars(names: list[str], mass: list[float], others: list[float], label: str, 
     return figure
 
 
-def _scatter(made: Jobs, *, dark: bool) -> go.Figure:
+def _scatter(made: Jobs) -> go.Figure:
     import plotly.graph_objects as go
 
     x = made.components
@@ -208,7 +208,7 @@ def _scatter(made: Jobs, *, dark: bool) -> go.Figure:
         for i in range(len(made.jobs))
     ])  # fmt: skip
     figure.update_layout(
-        template=theme.plotly_template(dark), height=260, margin={"l": 40, "r": 8, "t": 30, "b": 40},
+        height=260, margin={"l": 40, "r": 8, "t": 30, "b": 40},
         legend={"orientation": "h", "y": 1.18, "x": 0},
     )  # fmt: skip
     figure.update_xaxes(title={"text": "component 1", "font": {"size": 12}}, zeroline=False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import streamlit as st
 from numpy.typing import ArrayLike
 
+from tracer.config import OptimConfig
 from tracer.measures import UPDATE_BANDS, UPDATE_BANDS_SOURCE, expected_range, update_band
 
 ICONS = {"slow": "▽", "usual": "✓", "fast": "△", "very fast": "✕"}
@@ -25,15 +25,7 @@ def verdict(ratio: float) -> str:
     return f"{ICONS[band.name]} {band.name}"
 
 
-@dataclass(frozen=True)
-class Optimiser:
-    """What made the updates: its name, and how many times the learning rate of the others W_Q and W_K have."""
-
-    name: str
-    qk_factor: float
-
-
-def answer(names: Sequence[str], ratios: ArrayLike, optimiser: Optimiser | None) -> str:
+def answer(names: Sequence[str], ratios: ArrayLike, optimiser: OptimConfig | None) -> str:
     """Are the tensors in band, which are not, and whether that is as it should be here; Markdown of our words."""
     found = dict(zip(names, np.asarray(ratios, float).tolist(), strict=True))
     known = {name: ratio for name, ratio in found.items() if not math.isnan(ratio)}
@@ -61,13 +53,13 @@ def answer(names: Sequence[str], ratios: ArrayLike, optimiser: Optimiser | None)
     return f"**✓ Healthy**: {size}{rest}{_why(fast, optimiser)}."
 
 
-def _why(fast: list[str], optimiser: Optimiser | None) -> str:
+def _why(fast: list[str], optimiser: OptimConfig | None) -> str:
     """Why tensors may be fast in this run."""
     if not fast or optimiser is None:
         return ""
     usual = f", as is usual with {optimiser.name.capitalize()}"
-    if optimiser.qk_factor > 1 and all(name.endswith(("W_Q", "W_K")) for name in fast):
-        return f"{usual}: this run gives W_Q and W_K {optimiser.qk_factor:.1f} times the learning rate of the others"
+    if optimiser.qk_lr_factor > 1 and all(name.endswith(("W_Q", "W_K")) for name in fast):
+        return f"{usual}: this run gives W_Q and W_K {optimiser.qk_lr_factor:.1f} times the learning rate of the others"
     return usual
 
 
@@ -77,20 +69,16 @@ def _named(names: list[str]) -> str:
     shown = kinds if len(kinds) < len(names) else names
     if len(shown) > MOST_NAMED:
         return f"{len(names)} tensors"
-    return " and ".join([", ".join(f"`{name}`" for name in shown[:-1]), f"`{shown[-1]}`"] if len(shown) > 1 else
-                        [f"`{shown[0]}`"])  # fmt: skip
+    *first, last = (f"`{name}`" for name in shown)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def draw_bands() -> None:
     """The bands, from slow to very fast, with what they mean and whose rule it is."""
     with st.expander("How to read the pace", expanded=False):
         for band in UPDATE_BANDS:
-            edge = (
-                f"below {band.high:g}"
-                if band.low == 0
-                else f"{band.low:g} and more"
-                if math.isinf(band.high)
-                else f"{band.low:g} to {band.high:g}"
-            )
+            edge = f"{band.low:g} to {band.high:g}"
+            if band.low == 0 or math.isinf(band.high):
+                edge = f"below {band.high:g}" if band.low == 0 else f"{band.low:g} and more"
             st.markdown(f"**{ICONS[band.name]} {band.name}**, update ratio {edge}: {band.text}.")
         st.caption(UPDATE_BANDS_SOURCE)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dashboard import theme
-from dashboard.shared.figures import places, step_axis
+from dashboard.shared.figures import places, step_axis, stops
 from tracer.measures import UPDATE_BANDS
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def history(
     *,
     label: str,
     band: tuple[float, float] | None = None,
-    dark: bool = False,
     chosen: str | None = None,
     step: int | None = None,
     log_x: bool = False,
@@ -48,49 +47,36 @@ def history(
     import plotly.graph_objects as go
 
     steps, values = _updated(np.asarray(steps), np.asarray(values, np.float32))
-    edges, row = places([*steps, steps[-1] + _last(steps)], log_x), row_height(len(names))
+    last = float(steps[-1] - steps[-2]) if len(steps) > 1 else 1.0  # that column lasts as long as the one before
+    edges, row = places([*steps, steps[-1] + last], log_x), row_height(len(names))
+    longest = 12 + round(6.7 * max(map(len, names)))
     height = BAR + FOOT + 22 + row * len(names)
     figure = go.Figure(
         go.Heatmap(
-            x=edges,
-            y=list(names),
-            z=_power(values).T,
+            x=edges, y=list(names), z=_power(values).T, coloraxis="coloraxis", hoverongaps=False,
             customdata=np.stack([values.T, np.broadcast_to(steps.astype(np.float32), values.T.shape)], -1),
-            coloraxis="coloraxis",
-            hoverongaps=False,
             hovertemplate=f"%{{y}}<br>step %{{customdata[1]:,d}}<br>{label} %{{customdata[0]:.2~g}}<extra></extra>",
         )
-    )
+    )  # fmt: skip
+    above = {"x": 0.5, "xref": "paper", "xanchor": "center", "y": 1, "yanchor": "top", "pad": {"t": 2}}
     figure.update_layout(
-        template=theme.plotly_template(dark),
-        height=height,
-        coloraxis=_colours(values, band, dark, height),
-        title=_name(label),
-        margin={"l": _width(names), "r": 14, "t": BAR, "b": FOOT + 22},
-    )
-    step_axis(figure, log_x, showgrid=False, tickangle=0, nticks=7)
-    figure.update_xaxes(title=_title("step (log)" if log_x else "step"))
-    figure.update_xaxes(automargin=False, tickfont=_MONO)
-    figure.update_yaxes(type="category", autorange="reversed", showgrid=False, tickfont=_MONO, automargin=False)
-    figure.update_yaxes(ticks="", ticklabelstandoff=6)
-    figure.update_yaxes(tickmode="array", tickvals=list(names[:: -(-LABEL // row)]))
+        height=height, coloraxis=_colours(values, band, height),
+        title={"text": label, "font": {**_MONO, "size": 12}, **above},
+        margin={"l": longest, "r": 14, "t": BAR, "b": FOOT + 22},
+    )  # fmt: skip
+    step_axis(figure, log_x, showgrid=False, tickangle=0, nticks=7, automargin=False, tickfont=_MONO)
+    figure.update_xaxes(title_standoff=26)  # counted from the axis, tick labels included
+    figure.update_yaxes(
+        type="category", autorange="reversed", showgrid=False, tickfont=_MONO, automargin=False, ticks="",
+        ticklabelstandoff=6, tickmode="array", tickvals=list(names[:: -(-LABEL // row)]),
+    )  # fmt: skip
     if chosen is not None and chosen in names:
         at = list(names).index(chosen)
-        _frame(figure, edges[0], at - 0.5, edges[-1], at + 0.5, dark)
+        _frame(figure, edges[0], at - 0.5, edges[-1], at + 0.5)
     if step is not None and step in steps:
         column = int(np.flatnonzero(steps == step)[0])
-        _frame(figure, edges[column], -0.5, edges[column + 1], len(names) - 0.5, dark)
+        _frame(figure, edges[column], -0.5, edges[column + 1], len(names) - 0.5)
     return figure
-
-
-def _last(steps: np.ndarray) -> float:
-    """How long the last column lasts: as the one before."""
-    return float(steps[-1] - steps[-2]) if len(steps) > 1 else 1.0
-
-
-def _width(names: Sequence[str]) -> int:
-    """Pixels of the longest label."""
-    return 12 + round(6.7 * max(map(len, names)))
 
 
 def _updated(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,25 +99,6 @@ def _power(values: np.ndarray) -> np.ndarray:
     return np.log10(np.where(values > 0, values, np.nan)).astype(np.float32)
 
 
-def _title(text: str) -> dict[str, Any]:
-    return {"text": text, "font": {"size": 12}, "standoff": 26}  # counted from the axis, tick labels included
-
-
-def _name(label: str) -> dict[str, Any]:
-    """What the colours show, above their bar."""
-    font = {**_MONO, "size": 12}
-    return {
-        "text": label,
-        "font": font,
-        "x": 0.5,
-        "xref": "paper",
-        "xanchor": "center",
-        "y": 1,
-        "yanchor": "top",
-        "pad": {"t": 2},
-    }
-
-
 def reach(values: ArrayLike, band: tuple[float, float] | None = None) -> tuple[float, float]:
     """The powers of ten between which colours differ; the update ratio's are centred on its `band`."""
     if band is not None:
@@ -142,7 +109,7 @@ def reach(values: ArrayLike, band: tuple[float, float] | None = None) -> tuple[f
     return (low, high) if high - low > 0.5 else (low - 0.5, high + 0.5)
 
 
-def _colours(values: np.ndarray, band: tuple[float, float] | None, dark: bool, height: int) -> dict[str, Any]:
+def _colours(values: np.ndarray, band: tuple[float, float] | None, height: int) -> dict[str, Any]:
     """A colour axis over powers of ten with a bar on top; of an update ratio its bands stand below it, by name.
 
     The bar hangs from the top of the picture's `height`, so that Plotly makes no room of its own for it.
@@ -160,29 +127,12 @@ def _colours(values: np.ndarray, band: tuple[float, float] | None, dark: bool, h
             stop = min(high, math.log10(one.high)) if math.isfinite(one.high) else high
             if stop > start:
                 ticks[(start + stop) / 2] = f"<br>{one.name}"
-    stops = theme.palette("change" if band else "score")["dark" if dark else "light"]
-    return {
-        "cmin": low,
-        "cmax": high,
-        "colorscale": [[i / (len(stops) - 1), colour] for i, colour in enumerate(stops)],
-        "colorbar": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "xpad": 0,
-            "y": 1 - NAME / height,
-            "yref": "container",
-            "yanchor": "top",
-            "ypad": 0,
-            "len": 1,
-            "thickness": 8,
-            "tickvals": list(ticks),
-            "ticktext": list(ticks.values()),
-            "tickangle": 0,
-            "outlinewidth": 0,
-            "tickfont": _MONO,
-        },
-    }
+    bar = {
+        "orientation": "h", "x": 0, "xanchor": "left", "xpad": 0, "y": 1 - NAME / height, "yref": "container",
+        "yanchor": "top", "ypad": 0, "len": 1, "thickness": 8, "outlinewidth": 0, "tickangle": 0, "tickfont": _MONO,
+        "tickvals": list(ticks), "ticktext": list(ticks.values()),
+    }  # fmt: skip
+    return {"cmin": low, "cmax": high, "colorscale": stops("change" if band else "score"), "colorbar": bar}
 
 
 def _ten_to(power: int) -> str:
@@ -190,7 +140,7 @@ def _ten_to(power: int) -> str:
     return f"{10.0**power:g}" if -3 <= power <= 3 else f"1e{power}".replace("-", "−")
 
 
-def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float, dark: bool) -> None:
+def _frame(figure: go.Figure, x0: float, y0: float, x1: float, y1: float) -> None:
     """A frame that shows on any colour: a line on a wider line of the opposite lightness."""
-    for colour, width in (("#0f1218", 5), ("#ffffff", 2)) if dark else (("#ffffff", 5), ("#111622", 2)):
+    for colour, width in (("#0f1218", 5), ("#ffffff", 2)) if theme.is_dark() else (("#ffffff", 5), ("#111622", 2)):
         figure.add_shape(type="rect", x0=x0, y0=y0, x1=x1, y1=y1, line={"color": colour, "width": width})

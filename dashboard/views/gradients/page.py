@@ -12,27 +12,26 @@ from dashboard.loading import head_scores, rows
 from dashboard.shared import choosers
 from dashboard.shared.entropy_bound import draw_bound
 from dashboard.shared.mount import draw
-from dashboard.views.gradients.health import Optimiser, answer, draw_bands, verdict
-from dashboard.views.gradients.pictures import draw_heads, draw_history
+from dashboard.shared.plots import table
+from dashboard.views.gradients import norms
+from dashboard.views.gradients.health import answer, draw_bands, verdict
+from dashboard.views.gradients.pictures import draw_heads, plot_kept
 from dashboard.views.gradients.reasons import draw_why
 from tracer.analysis import training_curves
+from tracer.config import OptimConfig
 from tracer.measures import MEASURES, expected_range
 from tracer.pictures import curves
 from tracer.store import Run
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
     import xarray as xr
 
 QUANTITIES = {
     "update_ratio": "update ratio", "grad_norm": "norm of the gradient",
     "grad_norm_clipped": "norm of the clipped gradient", "weight_norm": "norm of the weight",
 }  # fmt: skip
-SHORT = {
-    "update_ratio": "update ratio",
-    "grad_norm": "gradient",
-    "grad_norm_clipped": "clipped",
-    "weight_norm": "weight",
-}
+SHORT = QUANTITIES | {"grad_norm": "gradient", "grad_norm_clipped": "clipped", "weight_norm": "weight"}
 """All four fit the width of a phone."""
 COLUMNS = ("update_ratio", "grad_norm", "weight_norm")
 HEIGHT = 260
@@ -56,7 +55,7 @@ def page() -> None:
         shown = _choose_quantity(offered)
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run, shown, state.read().log))
+    choosers.tick(run, lambda: _draw(run, shown))
 
 
 def _choose_quantity(offered: list[str]) -> str:
@@ -85,7 +84,7 @@ def _clipped(trace: xr.Dataset) -> bool:
     return head_scores.holds(trace, "clip_factor") and bool((trace["clip_factor"].values < 1).any())
 
 
-def _draw(run: Run, shown: str, log_x: bool) -> None:
+def _draw(run: Run, shown: str) -> None:
     """Everything below the choices; this is what a live run draws again."""
     trace = choosers.recorded(run)
     if trace is None:
@@ -106,20 +105,20 @@ def _draw(run: Run, shown: str, log_x: bool) -> None:
         if "update_ratio" in held:
             draw_bands()
     with right:
-        _draw_picture(trace, names, shown, tensor, row, run, log_x)
+        _draw_picture(trace, names, shown, tensor, row, run)
     left, right = st.columns([1, 1], gap="large")
     with left:
-        _draw_tensors(trace, names, shown, tensor, int(steps[row]), log_x)
+        _draw_tensors(trace, names, shown, tensor, int(steps[row]))
     if "grad_norm" in held:
         with right:
-            _draw_global(run, trace, int(steps[row]), log_x)
+            _draw_global(run, trace, int(steps[row]))
     if head_scores.holds(trace, f"head_{shown}"):
-        _draw_heads(run, trace, shown, row, log_x)
-    draw_why(trace, choosers.focus(trace), int(steps[row]), log_x)
+        _draw_heads(run, trace, shown, row)
+    draw_why(trace, choosers.focus(trace), int(steps[row]))
     with st.expander("What do these numbers say?"):
         for name in (*_offered(run), "clip_factor", "resid_rms"):
             if head_scores.holds(trace, name):
-                choosers.explain(name, run)
+                st.markdown(choosers.explanation(name, run))
 
 
 def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
@@ -133,27 +132,20 @@ def _draw_table(trace: xr.Dataset, names: list[str], row: int) -> str:
     missing = f"No update has followed step {newest:,}. " if newest > step else ""
     paced = "update_ratio" in held
     st.caption(f"{missing}Choose a row to follow its tensor; followed now: {_code(chosen)}.")
-    table: dict[str, Any] = {"tensor": rows.short_names(names)}
+    columns: dict[str, Any] = {"tensor": rows.short_names(names)}
     config: dict[str, Any] = {"tensor": st.column_config.TextColumn(width=82 if paced else None)}
     if paced:
-        table["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
+        columns["pace"] = [verdict(float(x)) for x in trace["update_ratio"].values[row]]
         config["pace"] = st.column_config.TextColumn(help="how the update ratio reads; see below", width=80)
     for name in held:
-        table[SHORT[name]], config[SHORT[name]] = _column(trace[name].values[row], MEASURES[name].formula)
+        columns[SHORT[name]], config[SHORT[name]] = _column(trace[name].values[row], MEASURES[name].formula)
     followed: Any = {"selection": {"rows": [names.index(chosen)], "columns": [], "cells": []}}
     state.show("tensor_table", followed)
-    st.dataframe(
-        table,
-        hide_index=True,
-        key="tensor_table",
-        selection_mode="single-row",
-        selection_default=followed,
-        on_select=lambda: _take_row(names),
-        height=37 + 35 * min(len(names), 22),
-        row_height=35,
-        column_config=config,
-        alt=f"{', '.join(QUANTITIES[name] for name in held)} of {len(names)} tensors at step {step}",
-    )
+    alt = f"{', '.join(QUANTITIES[name] for name in held)} of {len(names)} tensors at step {step}"
+    table(
+        columns, key="tensor_table", alt=alt, most=22, config=config, selection_mode="single-row",
+        selection_default=followed, on_select=lambda: _take_row(names),
+    )  # fmt: skip
     return chosen
 
 
@@ -180,17 +172,12 @@ def _take_row(names: list[str]) -> None:
         state.update(tensor=names[chosen[0]])
 
 
-def _optimiser(run: Run) -> Optimiser | None:
+def _optimiser(run: Run) -> OptimConfig | None:
     """What made the updates; None of a loop that others wrote."""
-    if run.why_not("recipe"):
-        return None
-    optim = run.config.optim
-    return Optimiser(optim.name, optim.qk_lr_factor)
+    return None if run.why_not("recipe") else run.config.optim
 
 
-def _draw_picture(
-    trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run, log_x: bool
-) -> None:  # fmt: skip
+def _draw_picture(trace: xr.Dataset, names: list[str], shown: str, tensor: str, row: int, run: Run) -> None:
     label = QUANTITIES[shown]
     st.header(f"{label[0].upper()}{label[1:]} over training", anchor=False)
     st.caption(
@@ -198,17 +185,17 @@ def _draw_picture(
         f"{' Drawn every 10 s while the run trains.' if run.live else ''}"
     )
     short, steps = rows.short_names(names), trace["step"].values
-    draw_history(
-        steps,
-        trace[shown].values,
-        short,
-        label=label,
-        chosen=short[names.index(tensor)],
-        step=int(steps[row]),
-        run=run,
-        log_x=log_x,
-        band=_band(run) if shown == "update_ratio" else None,
-    )
+    chosen = short[names.index(tensor)]
+
+    def figure() -> go.Figure:
+        return norms.history(
+            steps, trace[shown].values, short, label=label, band=_band(run) if shown == "update_ratio" else None,
+            chosen=chosen, step=int(steps[row]), log_x=state.read().log,
+        )  # fmt: skip
+
+    # the step follows the newest row while nobody chose one
+    drawn_by = label, theme.is_dark(), chosen, state.read().step, state.read().log
+    plot_kept("tensor_picture", figure, drawn_by, run, f"{label} of every tensor over training")
 
 
 def _band(run: Run) -> tuple[float, float]:
@@ -217,7 +204,7 @@ def _band(run: Run) -> tuple[float, float]:
     return expected_range(made.name if made else None)
 
 
-def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int, log_x: bool) -> None:
+def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, step: int) -> None:
     st.header("Tensor by tensor", anchor=False)
     st.caption("The same numbers as lines. Click one to follow its tensor.")
     short = rows.short_names(names)
@@ -225,17 +212,12 @@ def _draw_tensors(trace: xr.Dataset, names: list[str], shown: str, tensor: str, 
     blob = curves.pack(
         trace["step"].values, trace[shown].values.T, short, groups=groups, group_names=families, log_y=True
     )
-    draw(
-        curves.picture(
-            blob, selected=short[names.index(tensor)], step=step, log_x=log_x, n_groups=len(families),
-            height=HEIGHT + 92, scale=_scale(shown),
-        ),
-        key="tensor_curves", on_change=lambda label: _follow(dict(zip(short, names, strict=True)).get(label or "")),
+    picture = curves.picture(
+        blob, selected=short[names.index(tensor)], step=step, log_x=state.read().log, n_groups=len(families),
+        height=HEIGHT + 92, scale=_scale(shown),
     )  # fmt: skip
-
-
-def _follow(name: str | None) -> None:
-    state.update(tensor=name or "")
+    of = dict(zip(short, names, strict=True))
+    draw(picture, key="tensor_curves", on_change=lambda label: state.update(tensor=of.get(label or "", "")))
 
 
 def _scale(shown: str) -> theme.Scale:
@@ -244,7 +226,7 @@ def _scale(shown: str) -> theme.Scale:
     return theme.Scale(f"{label[0].upper()}{label[1:]}", chance=thumb, mark="rule of thumb")
 
 
-def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
+def _draw_global(run: Run, trace: xr.Dataset, step: int) -> None:
     st.header("All gradients together", anchor=False)
     known = not run.why_not("recipe")
     limit = run.config.optim.clip if known else None
@@ -263,25 +245,21 @@ def _draw_global(run: Run, trace: xr.Dataset, step: int, log_x: bool) -> None:
     if clipped and head_scores.holds(trace, "grad_norm_clipped"):
         lines["after clipping"] = training_curves.total_norm(trace["grad_norm_clipped"].values)
     blob = curves.pack(steps, np.stack(list(lines.values())), list(lines), log_y=True)
-    draw(
-        curves.picture(
-            blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
-            scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
-        ),
-        key="total_curve",
+    picture = curves.picture(
+        blob, step=step, log_x=state.read().log, selectable=False, height=HEIGHT - 100 if clipped else HEIGHT + 92,
+        scale=theme.Scale("Norm of the gradient", chance=limit, mark="clipped to"),
     )  # fmt: skip
+    draw(picture, key="total_curve")
     if clipped:
         blob = curves.pack(steps, trace["clip_factor"].values[None], ["clip factor"])
-        draw(
-            curves.picture(
-                blob, step=step, log_x=log_x, selectable=False, height=HEIGHT - 100,
-                scale=theme.Scale("Clipping factor: after over before; 1, nothing is clipped", digits=3),
-            ),
-            key="clip_curve",
+        picture = curves.picture(
+            blob, step=step, log_x=state.read().log, selectable=False, height=HEIGHT - 100,
+            scale=theme.Scale("Clipping factor: after over before; 1, nothing is clipped", digits=3),
         )  # fmt: skip
+        draw(picture, key="clip_curve")
 
 
-def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) -> None:
+def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int) -> None:
     """Q and K move the pattern, V and O what is written: each head's four matrices, at a step and over training."""
     name, label, step = f"head_{shown}", QUANTITIES[shown], int(trace["step"].values[row])
     focus = choosers.focus(trace)
@@ -296,11 +274,11 @@ def _draw_heads(run: Run, trace: xr.Dataset, shown: str, row: int, log_x: bool) 
         _choose_head(trace, focus)
         values = trace[name].values[:, focus[0], focus[1], :]
         blob = curves.pack(trace["step"].values, values.T, [f"W_{m}" for m in matrices], log_y=True)
-        draw(
-            curves.picture(blob, step=step, log_x=log_x, selectable=False, height=HEIGHT, scale=_scale(shown)),
-            key="matrix_curves",
-        )  # fmt: skip
-    draw_bound(run, focus, state.read().step, key="bound", log_x=log_x)
+        picture = curves.picture(
+            blob, step=step, log_x=state.read().log, selectable=False, height=HEIGHT, scale=_scale(shown)
+        )
+        draw(picture, key="matrix_curves")
+    draw_bound(run, focus, key="bound")
 
 
 def _choose_head(trace: xr.Dataset, focus: tuple[int, int]) -> None:

@@ -16,7 +16,7 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
-from dashboard.views.gradients import norms
+from dashboard.views.gradients.norms import reach
 from tracer.pictures import headmap
 
 if TYPE_CHECKING:
@@ -29,35 +29,11 @@ ROOMY = 4
 """Up to so many heads a phone shows the numbers too, one table below the other."""
 
 
-def draw_history(
-    steps: np.ndarray,
-    values: np.ndarray,
-    names: list[str],
-    *,
-    label: str,
-    chosen: str,
-    step: int,
-    run: Run,
-    log_x: bool,
-    band: tuple[float, float] | None,
-) -> None:
-    """Every tensor at every recorded step; `step` follows the newest row while nobody chose one."""
-    dark = theme.is_dark()
-
-    def figure() -> go.Figure:
-        return norms.history(
-            steps, values, names, label=label, band=band, dark=dark, chosen=chosen, step=step, log_x=log_x
-        )
-
-    asked = state.read().step
-    _mount("tensor_picture", figure, (label, dark, chosen, asked, log_x), run, f"{label} of every tensor over training")
-
-
 def draw_heads(
     values: np.ndarray, matrices: list[str], *, label: str, band: tuple[float, float] | None, focus: tuple[int, int]
 ) -> None:  # fmt: skip
     """values [layer head matrix], a table a matrix on one scale of colours; a click brings its head into focus."""
-    low, high = norms.reach(values, band)
+    low, high = reach(values, band)
     name = f"{label[0].upper()}{label[1:]}"
     scale = theme.Scale(name, lo=10.0**low, hi=10.0**high, palette="change" if band else "score")
     narrow = values.shape[1] > ROOMY
@@ -70,18 +46,17 @@ def draw_heads(
 
 def _draw_matrix(values: np.ndarray, name: str, scale: theme.Scale, focus: tuple[int, int], *, bare: bool) -> None:
     there = bool(np.isfinite(values).any())
-    draw(
-        headmap.picture(
-            values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
-            selected=focus if there else None,
-        ),
-        key=f"heads_{name}", on_change=state.focus_on,
+    picture = headmap.picture(
+        values, title=name if there else f"{name}: this model has none", scale=scale, log=True, bare=bare,
+        selected=focus if there else None,
     )  # fmt: skip
+    draw(picture, key=f"heads_{name}", on_change=state.focus_on)
 
 
-def _mount(key: str, figure: Callable[[], go.Figure], signature: tuple[Hashable, ...], run: Run, alt: str) -> None:
+def plot_kept(key: str, figure: Callable[[], go.Figure], drawn_by: tuple[Hashable, ...], run: Run, alt: str) -> None:
+    """`drawn_by`: the choices that the figure depends on, besides what the run has recorded."""
     kept = st.session_state.setdefault("pictures", {})
-    drawn, now, signature = kept.get(key, {}), time.monotonic(), (run.name, *signature)
+    drawn, now, signature = kept.get(key, {}), time.monotonic(), (run.name, *drawn_by)
     fresh = drawn.get("stamp") == run.stamp or run.live and now - drawn.get("at", -KEEP_SECONDS) < KEEP_SECONDS
     if drawn.get("signature") != signature or not fresh:
         drawn = kept[key] = {"signature": signature, "stamp": run.stamp, "at": now, "figure": figure()}

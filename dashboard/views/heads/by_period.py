@@ -57,15 +57,15 @@ def _draw(found: ByPeriod, head: Head) -> None:
     columns = {"period": found.periods, "score": score, "control": control, "uniform attention": found.uniform}
     listed = {name: values.tolist() for name, values in columns.items()}
     plots.plot(
-        _figure(found, head, dark=theme.is_dark()), key="by_period", numbers=lambda: listed,
+        _figure(found, head), key="by_period", numbers=lambda: listed,
         alt=f"The induction score of {label} at each period, and without a repeat",
     )  # fmt: skip
 
 
-def _figure(found: ByPeriod, head: Head, *, dark: bool) -> go.Figure:
+def _figure(found: ByPeriod, head: Head) -> go.Figure:
     import plotly.graph_objects as go
 
-    ink = theme.ink(dark)
+    ink = theme.ink()
     lines = (
         ("score", found.score[:, *head], {"color": ink.accent, "width": 2}),
         ("control", found.control[:, *head], {"color": ink.muted, "width": 2}),
@@ -77,7 +77,7 @@ def _figure(found: ByPeriod, head: Head, *, dark: bool) -> go.Figure:
     figure.update_xaxes(title={"text": "period (tokens)", "font": {"size": 12}}, zeroline=False)
     figure.update_yaxes(range=[0, 1], zeroline=False)
     figure.update_layout(
-        template=theme.plotly_template(dark), height=HEIGHT, margin={"l": 40, "r": 12, "t": 30, "b": 40},
+        height=HEIGHT, margin={"l": 40, "r": 12, "t": 30, "b": 40},
         legend={"orientation": "h", "y": 1.15, "x": 0}, hovermode="x unified",
     )  # fmt: skip
     return figure

@@ -30,7 +30,7 @@ def choose_heads(run: Run, trace: xr.Dataset | None, place: DeltaGenerator) -> N
     """A text box at `place`, once something is recorded."""
     place.text_input(
         "Find heads", placeholder="induction > 0.5, or L1H2", help=head_query.HELP, max_chars=LONGEST,
-        disabled=trace is None or not trace.sizes["step"],
+        disabled=trace is None,
         **state.control("find_box", state.read().find, lambda line: _look(line, run)),
     )  # fmt: skip
 

@@ -41,9 +41,10 @@ def page() -> None:
     chooser, colour, writing, finder, other = choosers.row([4, 4, 9, 5, 4])
     with chooser:
         run = choosers.choose_run()
-    trace = _so_far(run)
+    trace = loading.so_far(run)
     with colour:
-        measure = _choose_measure(run, trace)
+        offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
+        measure = choosers.choose_measure(run, "Colour heads by", offered)
     choose_heads(run, trace, finder)
     found = _choose_text(run, writing) if prompts.can_read(run) else _choose_kept(run, writing)
     if found is None:
@@ -115,24 +116,6 @@ def _draw(run: Run, measure: str, steps: list[int], see: See) -> None:
         draw_scrubber(run, trace, steps, see, focus, measure)
 
 
-def _so_far(run: Run) -> xr.Dataset | None:
-    """The trace, or None while there is none."""
-    try:
-        return loading.trace(run)
-    except ValueError:
-        return None
-
-
-def _choose_measure(run: Run, trace: xr.Dataset | None) -> str:
-    offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)
-    measure = choosers.measure_in_force(offered)
-    return st.selectbox(
-        "Colour heads by", offered, format_func=lambda name: MEASURES[name].label,
-        help=choosers.explanation(measure, run),
-        **state.control("measure_box", measure, lambda name: state.update(measure=name)),
-    )  # fmt: skip
-
-
 def _draw_atlas(
     run: Run, trace: xr.Dataset, shown: PromptPatterns, measure: str, focus: Head, lit: set[Head] | None
 ) -> None:  # fmt: skip
@@ -151,11 +134,9 @@ def _draw_atlas(
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
                f"The number is its {colour.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
     recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
-    draw(
-        atlas.picture(
-            prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
-            scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
-            order=state.read().order, lit=lit,
-        ),
-        key="atlas", on_change=state.focus_on,
+    picture = atlas.picture(
+        prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,
+        scales={name: choosers.scale(name, run, values) for name, values in recorded.items()},
+        order=state.read().order, lit=lit,
     )  # fmt: skip
+    draw(picture, key="atlas", on_change=state.focus_on)

@@ -45,10 +45,8 @@ def draw_scrubber(
     def chosen(step: int) -> None:  # the head stays: without a choice it is the most striking one of each step
         state.update(step=None if step == steps[-1] else step, layer=focus[0], head=focus[1])
 
-    draw(
-        scrubber.picture(film.blob, step=step, head=focus, measure=measure, scale=scale, live=run.live),
-        key="scrubber", on_change=chosen,
-    )  # fmt: skip
+    picture = scrubber.picture(film.blob, step=step, head=focus, measure=measure, scale=scale, live=run.live)
+    draw(picture, key="scrubber", on_change=chosen)
     if film.reels:
         with st.container(key="reels_scrubber"):
             for i, reel in enumerate(film.reels):

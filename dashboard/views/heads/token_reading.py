@@ -31,12 +31,10 @@ def draw_reading(run: Run, shown: PromptPatterns, focus: Head) -> None:
         chosen, head = pick
         state.update(token=chosen, **({} if head == focus else {"layer": head[0], "head": head[1]}))
 
-    draw(
-        token_view.picture(
-            token_reading.token_view(run, shown, start, focus), token=token, head=focus, step=shown.step,
-        ),
-        key="reading", on_change=choose,
+    picture = token_view.picture(
+        token_reading.token_view(run, shown, start, focus), token=token, head=focus, step=shown.step,
     )  # fmt: skip
+    draw(picture, key="reading", on_change=choose)
     _draw_exact(run, shown, focus, token)
 
 

@@ -14,8 +14,8 @@ from dashboard.shared import patterns
 from dashboard.shared.export.snippets import rebuilt
 from dashboard.shared.figures import places, plain, step_axis, stops
 from dashboard.shared.plots import plot, table
-from dashboard.views.heads import why_data
-from dashboard.views.heads.why_data import Answer, Cell, Place
+from dashboard.views.heads import data
+from dashboard.views.heads.data import Answer, Cell, Tokens
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from streamlit.delta_generator import DeltaGenerator
 
+Place = tuple[Run, int, Tokens]
+"""Run, step and prompt."""
 SHOWN = {"above": "for this key", "score": "the whole score"}
 NORMS = "Each norm keeps the scale that it has on this prompt."
 INPUTS = {"q": "queries", "k": "keys", "v": "values"}
@@ -33,7 +35,7 @@ INPUTS = {"q": "queries", "k": "keys", "v": "values"}
 def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) -> None:
     """The answer for the pinned cell, its sentence `near` the pattern, where one clicks; an invitation while none
     is pinned; nothing where the model cannot be run."""
-    directory, job, tokens = shown.key
+    tokens = shown.key[2]
     if not isinstance(tokens, tuple):  # a prompt that the run kept
         return
     label, at = theme.head_label(*head), patterns.pinned(shown)
@@ -41,9 +43,9 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
     if at is None or at[1] > at[0] or at[0] >= len(shown.strings):
         st.caption("Click a cell of the pattern to see who wrote its query and its key.")
         return
-    place = str(directory), str(job), shown.step, tokens
+    place = run, shown.step, tokens
     try:
-        found = why_data.answer(place, head, at)
+        found = data.answer(*place, head, at)
     except ValueError as error:
         with st.container(key="exactly-why"):
             st.text(str(error))
@@ -65,7 +67,7 @@ def draw_why(run: Run, shown: PromptPatterns, head: Head, near: DeltaGenerator) 
     with right:
         _draw_without(place, head, at, found)
         _draw_moves(found)
-    _draw_training(run, place, head, at, found)
+    _draw_training(place, head, at, found)
     with st.expander("These numbers in Python", icon=":material/code:", type="compact"):
         st.code(snippet(run, shown.step, tokens, head, at), language="python")
 
@@ -91,12 +93,12 @@ def _draw_pairs(label: str, found: Answer) -> None:
         str(name): values.sel(key_source=name).values.tolist() for name in values["key_source"].values
     }
     plot(
-        _heat(values, dark=theme.is_dark()), key="why_pairs", numbers=lambda: columns,
+        _heat(values), key="why_pairs", numbers=lambda: columns,
         alt=f"Query sources by key sources of the score of {label} from {attrs['query']} to {attrs['key']}",
     )  # fmt: skip
 
 
-def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
+def _heat(values: xr.DataArray) -> go.Figure:
     """Query sources down, key sources across; zero in the middle of the colours."""
     import plotly.graph_objects as go
 
@@ -108,13 +110,11 @@ def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
             y=[plain(str(y)) for y in values["query_source"].values],
             text=[[theme.signed(v, theme.digits([most], 1)) if abs(v) >= 0.05 * most else "" for v in row]
                   for row in z],
-            zmin=-most, zmax=most, colorscale=stops("change", dark), showscale=False, xgap=1, ygap=1,
+            zmin=-most, zmax=most, colorscale=stops("change"), showscale=False, xgap=1, ygap=1,
             hovertemplate="query side %{y}<br>key side %{x}<br><b>%{z:+.3f}</b><extra></extra>",
         )
     )  # fmt: skip
-    figure.update_layout(
-        template=theme.plotly_template(dark), height=110 + 30 * len(z), margin={"l": 8, "r": 8, "t": 8, "b": 8},
-    )  # fmt: skip
+    figure.update_layout(height=110 + 30 * len(z), margin={"l": 8, "r": 8, "t": 8, "b": 8})
     title = {"font": {"size": 12}, "standoff": 6}
     figure.update_xaxes(title={"text": "wrote the key", **title}, showgrid=False, zeroline=False, automargin=True)
     figure.update_yaxes(title={"text": "wrote the query", **title}, showgrid=False, zeroline=False, automargin=True)
@@ -124,11 +124,11 @@ def _heat(values: xr.DataArray, *, dark: bool) -> go.Figure:
 
 def _draw_without(place: Place, head: Head, at: Cell, found: Answer) -> None:
     """The attention on this key if the head did not read one source, as an estimate and by real computation."""
-    names = [str(name) for name in found.score["key_source"].values if str(name) != why_data.OWN]
+    names = [str(name) for name in found.score["key_source"].values if str(name) != data.OWN]
     st.markdown("**Without one of them**")
     first = found.reason.key_source if found.reason.key_source in names else names[0]
     source = st.selectbox("Source that is not read", names, index=names.index(first), key=f"why_without {head} {at}")
-    rows = why_data.without(place, head, at[0], source)
+    rows = data.without(*place, head, at[0], source)
     said = {
         "as it is": "as_is", "estimate, with the same norms": "estimate", "with norms computed again": "recomputed",
         "off in the whole model": "everywhere",
@@ -159,9 +159,10 @@ def _draw_moves(found: Answer) -> None:
         st.caption(f"Later heads that read it here, by its share of what they read: {readers}.")
 
 
-def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) -> None:
+def _draw_training(place: Place, head: Head, at: Cell, found: Answer) -> None:
     """The same cell at every snapshot, once it is asked for."""
-    if len(run.steps) < 2:
+    steps = tuple(place[0].steps)
+    if len(steps) < 2:
         return
     opened = st.expander(
         "The same cell over training", icon=":material/timeline:", key="why_training", on_change="rerun"
@@ -170,7 +171,7 @@ def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) 
         if not opened.open:
             return
         try:
-            over = why_data.over_training(place, head, at, tuple(run.steps))
+            over = data.over_training(*place, head, at, steps)
         except ValueError as error:
             st.text(str(error))
             return
@@ -179,34 +180,34 @@ def _draw_training(run: Run, place: Place, head: Head, at: Cell, found: Answer) 
             f"{pair[0]} × {pair[1]}": over["above"].sel(query_source=pair[0], key_source=pair[1]).values,
             "all pairs": over["above"].sum(["query_source", "key_source"]).values,
         }
-        steps = over["step"].values.tolist()
-        listed = {"step": steps} | {name: values.tolist() for name, values in lines.items()}
+        shown = over["step"].values.tolist()
+        listed = {"step": shown} | {name: values.tolist() for name, values in lines.items()}
         listed["attention"] = over["pattern"].values.tolist()
         st.caption(
             "The score of this key above the mean of the other keys, and what one pair adds to it: the one that is "
             "strongest at the step above."
         )
-        plot(_lines(steps, lines, dark=theme.is_dark()), key="why_over", numbers=lambda: listed,
+        plot(_lines(shown, lines), key="why_over", numbers=lambda: listed,
              alt="The cell's score above other keys over training")  # fmt: skip
 
 
-def _lines(steps: list[int], lines: Mapping[str, np.ndarray], *, dark: bool) -> go.Figure:
+def _lines(steps: list[int], lines: Mapping[str, np.ndarray]) -> go.Figure:
     import plotly.graph_objects as go
 
-    ink, log_x = theme.ink(dark), state.read().log
+    ink, log_x = theme.ink(), state.read().log
     figure = go.Figure([
         go.Scatter(x=places(steps, log_x), y=y, name=plain(name), mode="lines", line={"color": colour, "width": 2})
         for (name, y), colour in zip(lines.items(), (ink.accent, ink.muted), strict=True)
     ])  # fmt: skip
     figure.update_layout(
-        template=theme.plotly_template(dark), height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},
+        height=260, margin={"l": 40, "r": 12, "t": 30, "b": 40},
         legend={"orientation": "h", "y": 1.15, "x": 0}, hovermode="x unified",
     )  # fmt: skip
     step_axis(figure, log_x)
     return figure
 
 
-def snippet(run: Run, step: int, tokens: tuple[int, ...], head: Head, at: Cell) -> str:
+def snippet(run: Run, step: int, tokens: Tokens, head: Head, at: Cell) -> str:
     """Lines that compute the matrix again, for the runs under checkpoints/ where the reader works."""
     return "\n".join([
         "import torch", "import tracer", "",

@@ -13,6 +13,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import ablation
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
+from dashboard.shared.asking import is_wished
 from tracer.analysis import training_curves, undoing
 from tracer.analysis.training_curves import Curve, Head, Reads
 from tracer.analysis.undoing import Undoing
@@ -27,22 +28,18 @@ ROWS = 16
 """Sequences of held-out text, as most runs keep."""
 
 
-def asked(run: Run) -> bool:
+def may_read(run: Run) -> bool:
     """May the weights of every snapshot be read: because they are small, or because the reader said so?"""
-    return 4 * run.meta["n_params"] * len(run.steps) <= CHEAP_BYTES or bool(st.session_state.get(_wish(run)))
+    return 4 * run.meta["n_params"] * len(run.steps) <= CHEAP_BYTES or is_wished(wish(run))
 
 
-def ask(run: Run) -> None:
-    st.session_state[_wish(run)] = True
-
-
-def _wish(run: Run) -> str:
+def wish(run: Run) -> str:
     return f"composition of {run.dir.resolve()}"
 
 
 def curves(run: Run) -> list[Curve]:
     """`tracer.analysis.training_curves.course`, with K-composition where the model has it and may be read."""
-    return _curves(run, training_curves.readable(run) and asked(run), len(run.steps))
+    return _curves(run, training_curves.readable(run) and may_read(run), len(run.steps))
 
 
 @st.cache_data(max_entries=32, show_spinner="Reading the course of the run …", hash_funcs=AS_RECORDED)

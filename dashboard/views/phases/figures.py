@@ -34,7 +34,6 @@ def timeline(
     margins: Sequence[np.ndarray | None] | None = None,
     step: int | None = None,
     log_x: bool = False,
-    dark: bool = False,
 ) -> go.Figure:
     """A lane each of (steps, values), top to bottom as given, with its range, window and interval of the date.
 
@@ -42,7 +41,7 @@ def timeline(
     """
     import plotly.graph_objects as go
 
-    ink, n = theme.ink(dark), len(series)
+    ink, n = theme.ink(), len(series)
     figure, shapes, texts = go.Figure(), [], []  # set once: each that is added costs as much as all before it
     for i, ((x, y), label, unit, window) in enumerate(zip(series, labels, units, windows, strict=True)):
         at, axis, number = places(x, log_x), f"y{i + 1 if i else ''}", numbers[i]
@@ -94,7 +93,7 @@ def timeline(
         every = np.concatenate([[step], *(x for x, _ in series)])
         rule(figure, places(every, log_x)[0], ink.accent)
     figure.update_layout(
-        template=theme.plotly_template(dark), height=LANE * n + FOOT, showlegend=False, hovermode="x",
+        height=LANE * n + FOOT, showlegend=False, hovermode="x",
         hoverdistance=-1, margin={"l": 48, "r": 8, "t": 4, "b": FOOT},
     )  # fmt: skip
     step_axis(figure, log_x, anchor="free", position=0)
@@ -116,7 +115,6 @@ def surface(
     window: tuple[int, int] | None = None,
     step: int | None = None,
     log_x: bool = False,
-    dark: bool = False,
 ) -> go.Figure:
     """Values [step pos] as colours, steps across, positions up from 1; dashed lines mark the ends of `window`.
 
@@ -124,14 +122,14 @@ def surface(
     """
     import plotly.graph_objects as go
 
-    ink = theme.ink(dark)
+    ink = theme.ink()
     if log_x and len(steps) > 1 and steps[0] <= 0:
         steps, values = steps[1:], values[1:]
     n = values.shape[1]
     figure = go.Figure(
         go.Heatmap(
             x=steps, y=np.arange(1, n + 1), z=values.T.astype(np.float32), zmin=limits[0], zmax=limits[1],
-            colorscale=stops("change" if signed else "score", dark),
+            colorscale=stops("change" if signed else "score"),
             colorbar={"thickness": 8, "outlinewidth": 0, "tickfont": {"size": 11}, "nticks": 5},
             hovertemplate="step %{x:,}, position %{y}<br><b>%{z:.3f}</b> nats<extra></extra>",
         )
@@ -146,7 +144,7 @@ def surface(
         rule(figure, places([step, *steps], log_x)[0], ink.accent)
     powers = 2 ** np.arange(int(np.log2(n)) + 1)
     figure.update_layout(
-        template=theme.plotly_template(dark), height=300, hovermode="x", hoverdistance=-1,
+        height=300, hovermode="x", hoverdistance=-1,
         title={"text": f"{label} (nats)", "font": {"size": 13}, "x": 0, "xref": "paper", "y": 0.98},
         margin={"l": 52, "r": 8, "t": 32, "b": 44},
     )  # fmt: skip
@@ -178,7 +176,6 @@ def path(
     *,
     window: tuple[int, int] | None = None,
     step: int | None = None,
-    dark: bool = False,
 ) -> go.Figure:
     """Points [step 2] joined in the order of steps, light to dark; `shares` [2] of the variance name the axes.
 
@@ -186,7 +183,7 @@ def path(
     """
     import plotly.graph_objects as go
 
-    ink, (x, y) = theme.ink(dark), np.asarray(points).T
+    ink, (x, y) = theme.ink(), np.asarray(points).T
     chosen = nearest_row(steps, step)
     inside = np.zeros(len(steps), bool) if window is None else (steps >= window[0]) & (steps <= window[1])
     named = {0, len(steps) - 1, chosen, *np.flatnonzero(inside)[[0, -1] if inside.any() else []].tolist()}
@@ -198,14 +195,12 @@ def path(
         line={"color": ink.muted, "width": 1}, unselected={"marker": {"opacity": 1}},
         marker={
             "size": [13 if i == chosen else 8 for i in range(len(steps))], "opacity": 1,
-            "color": np.arange(len(steps)), "colorscale": stops("attention", dark, 0.22),
+            "color": np.arange(len(steps)), "colorscale": stops("attention", 0.22),
             "line": {"width": [2 if i == chosen else 0 for i in range(len(steps))], "color": ink.text},
         },
         hovertemplate="step %{customdata:,}<br>%{x:.3f}, %{y:.3f}<extra></extra>",
     )  # fmt: skip
-    figure.update_layout(
-        template=theme.plotly_template(dark), height=400, showlegend=False, margin={"l": 8, "r": 24, "t": 16, "b": 8}
-    )
+    figure.update_layout(height=400, showlegend=False, margin={"l": 8, "r": 24, "t": 16, "b": 8})
     for update, name, share in zip((figure.update_xaxes, figure.update_yaxes), ("1st", "2nd"), shares, strict=True):
         update(title={"text": f"{name} component, {100 * share:.1f} % of the variance", "font": {"size": 12}})
     return figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from dashboard import state, theme
+from dashboard import state
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
 from tracer.analysis.training_curves import Curve
@@ -16,7 +16,7 @@ SLIVER = 0.15
 SOURCE = "Olsson et al. 2022, 2D in-context plot and its derivative"
 
 
-def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) -> None:
+def draw_surfaces(run: Run, phase: Curve | None) -> None:
     """Loss and slope side by side, as measured or less what they were when the phase began."""
     ends = _around(run, phase)
     st.header("Loss by position", anchor=False)
@@ -47,7 +47,7 @@ def draw_surfaces(run: Run, phase: Curve | None, step: int | None, log_x: bool) 
         signed = quantity == "slope" or less is not None
         figure = figures.surface(
             found.steps, found.values, label=label, limits=figures.limits(found.shown, signed=signed), signed=signed,
-            window=ends, step=step, log_x=log_x, dark=theme.is_dark(),
+            window=ends, step=state.read().step, log_x=state.read().log,
         )  # fmt: skip
         with column:
             plot(figure, key=f"surface_{quantity}", alt=f"{label} at each step and position", on_pick=go,
@@ -59,7 +59,7 @@ def _columns(found: data.Surface) -> dict[str, list[float]]:
     return {"step": found.steps.tolist(), **{str(i + 1): column.tolist() for i, column in enumerate(found.values.T)}}
 
 
-def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | None) -> None:
+def draw_path(run: Run, fall: Curve | None, phase: Curve | None) -> None:
     """The path from the start, or from where the loss has fallen, where a phase is else too small to see."""
     st.header("Path of the losses", anchor=False)
     end = fallen(fall) if fall else 0
@@ -84,7 +84,7 @@ def draw_path(run: Run, fall: Curve | None, phase: Curve | None, step: int | Non
         if found is None:
             st.caption("Too few steps for a path.")
             return
-        figure = figures.path(found.steps, found.points, found.shares, window=ends, step=step, dark=theme.is_dark())
+        figure = figures.path(found.steps, found.points, found.shares, window=ends, step=state.read().step)
         one, two = found.points.T.tolist()
         plot(figure, key="loss_path", alt="The losses by position at each step, on their first two components",
              on_pick=go, numbers=lambda: {"step": found.steps.tolist(), "1st": one, "2nd": two})  # fmt: skip

@@ -108,8 +108,9 @@ def agreement(one: str, other: str, runs: list[list[Curve]]) -> tuple[int, int, 
     return known.count("before"), known.count("after"), len(known)
 
 
-def window(change: PhaseChange) -> str:
-    return f"{change.onset:,} to {change.end:,}"
+def window(curve: Curve) -> str:
+    assert curve.change is not None
+    return f"{curve.change.onset:,} to {curve.change.end:,}"
 
 
 def interval(change: PhaseChange) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from dashboard import state, theme
+from dashboard import state
 from dashboard.shared import choosers
+from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
 from dashboard.shared.plots import plot
 from dashboard.views.phases import data, figures
@@ -59,14 +60,14 @@ def page() -> None:
         choosers.choose_record(run)
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run, state.read().log))
+    choosers.tick(run, lambda: _draw(run))
 
 
-def _draw(run: Run, log_x: bool) -> None:
+def _draw(run: Run) -> None:
     trace = choosers.recorded(run)
     if trace is None:
         return
-    found, step = data.curves(run), state.read().step
+    found = data.curves(run)
     if not found:
         st.info("Nothing that this page reads was measured in this run.")
         return
@@ -85,8 +86,10 @@ def _draw(run: Run, log_x: bool) -> None:
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
-        _draw_timeline(found, changed, step, log_x)
-        _draw_offer(run)
+        _draw_timeline(found, changed)
+        if training_curves.readable(run):
+            asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
+                  help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
     with right:
         draw_order(found, changed)
         with st.expander("How is a change found, and how sure is its date?"):
@@ -95,12 +98,12 @@ def _draw(run: Run, log_x: bool) -> None:
     if rows >= FEWEST:
         draw_seeds(run, found)
     if data.losses(run) is not None:
-        _draw_closer(run, trace, found, changed, log_x)
+        _draw_closer(run, trace, found, changed)
 
 
-def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[Curve], log_x: bool) -> None:
+def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[Curve]) -> None:
     """Three pictures of one change; folded unless a link is about one."""
-    chosen, step = state.read(), state.read().step
+    chosen = state.read()
     st.header("One change, closer", anchor=False)
     st.caption(CLOSER)
     asked = bool(chosen.phase or chosen.path or chosen.since)
@@ -109,14 +112,14 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
         if not closer.open:
             return
         phase = _choose_phase(changed)
-        draw_surfaces(run, phase, step, log_x)
+        draw_surfaces(run, phase)
         fall = next((curve for curve in found if curve.name == "val_loss"), None)
-        draw_path(run, fall, phase, step)
+        draw_path(run, fall, phase)
         if phase is not None and run.steps:
             draw_undoing(run, trace, phase)
 
 
-def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, log_x: bool) -> None:
+def _draw_timeline(found: list[Curve], changed: list[Curve]) -> None:
     """The curves in the order in which they changed; below them those that never did, unnumbered."""
     numbers = {curve.name: i + 1 for i, curve in enumerate(changed)}
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
@@ -125,7 +128,7 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
-        step=step, log_x=log_x, dark=theme.is_dark(),
+        step=state.read().step, log_x=state.read().log,
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:
@@ -138,14 +141,6 @@ def _draw_timeline(found: list[Curve], changed: list[Curve], step: int | None, l
          on_pick=go, numbers=numbered)  # fmt: skip
 
 
-def _draw_offer(run: Run) -> None:
-    if training_curves.readable(run) and not data.asked(run):
-        st.button(
-            "Measure K-composition", key="ask_composition", icon=":material/play_arrow:", on_click=data.ask,
-            args=(run,), help="Reads the weights of every snapshot, of which there are many in this run.",
-        )  # fmt: skip
-
-
 def _choose_phase(changed: list[Curve]) -> Curve | None:
     """The change whose window the pictures below are about; the one that says most of an induction circuit at first."""
     if not changed:
@@ -155,12 +150,7 @@ def _choose_phase(changed: list[Curve]) -> Curve | None:
     shown = next(name for name in wanted if name in by_name)
     name = st.selectbox(
         "The change that is looked at below", list(by_name), width=420,
-        format_func=lambda one: f"{by_name[one].label}, steps {_window(by_name[one])}",
+        format_func=lambda one: f"{by_name[one].label}, steps {window(by_name[one])}",
         **state.control("phase_box", shown, lambda name: state.update(phase=name)),
     )  # fmt: skip
     return by_name[name]
-
-
-def _window(curve: Curve) -> str:
-    assert curve.change is not None
-    return window(curve.change)

@@ -66,13 +66,11 @@ def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, 
     for head, dot in zip(heads, found.dots, strict=True):
         values[head] = dot
     far = float(np.nanmax(np.abs(values))) or 1.0
-    draw(
-        headmap.picture(
-            values, title="Change in loss with the head off, along d", selected=focus,
-            scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
-        ),
-        key="undoing", on_change=state.focus_on,
+    picture = headmap.picture(
+        values, title="Change in loss with the head off, along d", selected=focus,
+        scale=theme.Scale("Along d", "nats", -far, far, "change", 2),
     )  # fmt: skip
+    draw(picture, key="undoing", on_change=state.focus_on)
     best, moved = int(found.dots.argmin()), f"The phase itself moved the losses by {found.distance:.2f} nats along d"
     if found.dots[best] < 0:
         back = f"{theme.head_label(*heads[best])} off takes {-found.dots[best] / found.distance:.0%} of that back"
@@ -83,10 +81,8 @@ def _draw_dots(found: Undoing, heads: list[tuple[int, int]], trace: xr.Dataset, 
 
 def _draw_lines(moved: np.ndarray, without: np.ndarray, label: str) -> None:
     blob = curves.pack(np.arange(1, len(moved) + 1), np.stack([moved, without]), ["the phase", f"{label} off"])
-    draw(
-        curves.picture(
-            blob, selectable=False, x_label="position", height=260,
-            scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
-        ),
-        key="undoing_lines",
+    picture = curves.picture(
+        blob, selectable=False, x_label="position", height=260,
+        scale=theme.Scale("Change in loss", "nats", chance=0.0, mark="no change"),
     )  # fmt: skip
+    draw(picture, key="undoing_lines")

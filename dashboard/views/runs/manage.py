@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import streamlit as st
@@ -10,6 +9,7 @@ import streamlit as st
 from dashboard import jobs, state
 from dashboard.access import read_only
 from dashboard.loading.run_summaries import Summary
+from dashboard.shared.run_bar import tried
 from tracer.store import Run, housekeeping
 
 DELETED = "deleted"
@@ -36,7 +36,8 @@ def draw_more(run: Run, facts: Summary) -> None:
     with st.popover("More", key=f"more {name}", icon=":material/more_horiz:", type="tertiary"):
         st.text_input("Name", value=name, key=f"rename {name}", disabled=live, on_change=_rename, args=(run,))
         st.text_area(
-            "Note", value=housekeeping.note(run), key=f"note {name}", height=90, on_change=_note, args=(run,),
+            "Note", value=housekeeping.note(run), key=f"note {name}", height=90, on_change=tried,
+            args=(f"manage {name}", lambda: housekeeping.write_note(run, st.session_state[f"note {name}"])),
             max_chars=housekeeping.LONGEST_NOTE, placeholder="what this run is for, what came of it",
         )  # fmt: skip
         if run.steps and not run.why_not("resume"):
@@ -91,11 +92,7 @@ def _rename(run: Run) -> None:
             if state.read().run == run.name:
                 state.update(run=name)
 
-    _tried(run, rename)
-
-
-def _note(run: Run) -> None:
-    _tried(run, lambda: housekeeping.write_note(run, st.session_state[f"note {run.name}"]))
+    tried(f"manage {run.name}", rename)
 
 
 def _delete(run: Run) -> None:
@@ -106,7 +103,7 @@ def _delete(run: Run) -> None:
             state.open_run(None)
 
     _ask(None)
-    _tried(run, delete)
+    tried(f"manage {run.name}", delete)
 
 
 def _undo(removed: Path) -> None:
@@ -122,12 +119,3 @@ def _forget(run: Run) -> None:
     for one in jobs.started():
         if one.directory.resolve() == run.dir.resolve() and not one.alive:
             jobs.forget(one)
-
-
-def _tried(run: Run, change: Callable[[], None]) -> None:
-    """Say in the popover what could not be done."""
-    try:
-        change()
-        st.session_state.pop(f"manage {run.name}", None)
-    except (ValueError, OSError) as error:
-        st.session_state[f"manage {run.name}"] = str(error)

@@ -144,9 +144,7 @@ def draw_fork(runs: list[Run]) -> None:
         help="Apart by commas. off: the head writes nothing. no-previous: it may not attend to the token before. "
         "previous: it attends to nothing else. L0 is all heads of a layer, 200:600 a window of steps.",
     )  # fmt: skip
-    st.button(
-        "Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,)
-    )  # fmt: skip
+    st.button("Fork", icon=":material/fork_right:", key="fork", type="primary", on_click=_fork, args=(parents,))
     _draw_problem("fork")
 
 
@@ -211,11 +209,11 @@ def draw_hugging_face() -> None:
         "Directory, or name on the hub", key="hf_model", placeholder="/path/to/model or EleutherAI/pythia-14m"
     ).strip()
     directory = _home(model)
-    why = _why_not(model) if model else ""
+    why = jobs.why_no_model(model) if model else ""
     if why:
         _draw_problem("model", f"{why}.")
     elif model:
-        if _is_directory(directory):
+        if os.path.isdir(directory):
             st.caption(_found(jobs.checkpoints(directory)))
         else:
             st.text_input(
@@ -235,20 +233,6 @@ def _home(path: str) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def _why_not(model: str) -> str:
-    try:
-        return jobs.why_no_model(model)
-    except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
-        return ""
-
-
-def _is_directory(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
-        return False
-
-
 def _found(checkpoints: list[int]) -> str:
     if not checkpoints:
         return "One state of a model: its heads are measured once."
@@ -264,7 +248,7 @@ def _model_name(model: str) -> str:
 def _open_model() -> None:
     form = st.session_state
     model = str(_home(form["hf_model"].strip()))
-    revisions = [] if _is_directory(Path(model)) else form.get("hf_revisions", "").split()
+    revisions = [] if os.path.isdir(model) else form.get("hf_revisions", "").split()
     try:
         jobs.open_model(model, revisions, form.get("hf_name", "").strip() or _model_name(model))
         st.session_state.update(hf_name="", way_open=False)

@@ -17,10 +17,10 @@ from dashboard.loading.run_summaries import status_word
 from dashboard.shared.health_panel import marked
 from dashboard.shared.mount import draw
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing
+from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, standing, tried
 from dashboard.views.specimens import data as reading
-from dashboard.views.specimens.claims import draw_claim
-from dashboard.views.specimens.data import Lines, Reading
+from dashboard.views.specimens.claims import claimed
+from dashboard.views.specimens.data import Lines
 from dashboard.views.specimens.exercise import draw_checks, draw_heads
 from dashboard.views.specimens.fold import fold, line
 from dashboard.views.specimens.small import draw_small
@@ -28,7 +28,7 @@ from tracer.measures.chance import uniform_one_key
 from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves
 from tracer.presets import PRESETS
-from tracer.specimens.claims import Outcome
+from tracer.specimens.claims import Judgement, Outcome
 from tracer.specimens.systems import SOURCES, Specimen
 from tracer.store import Run
 
@@ -58,7 +58,7 @@ class Place:
     before: Run | None
     """The run of the specimen before it."""
     after: Specimen | None
-    readings: Sequence[Reading]
+    readings: Sequence[Judgement]
     """The claims that it is part of."""
     outcomes: Mapping[str, Outcome]
     """What the specimens of its series came to."""
@@ -173,8 +173,9 @@ def _draw_train(place: Place) -> None:
     elif started is None or not started.alive:
         series, about = jobs.reproducing(), minutes(MINUTES[place.specimen.name])
         st.button(
-            f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=_train,
-            args=(preset,), disabled=series is not None and series.alive, help="In small, on this machine's processor.",
+            f"Train it here (about {about})", key=f"train {preset}", icon=":material/play_arrow:", on_click=tried,
+            args=(f"problem {preset}", lambda: jobs.train(preset, preset, 0, PRESETS[preset].config.steps)),
+            disabled=series is not None and series.alive, help="In small, on this machine's processor.",
         )  # fmt: skip
 
 
@@ -207,14 +208,6 @@ def minutes(number: int) -> str:
     return "10 seconds" if number == 0 else "1 minute" if number == 1 else f"{number} minutes"
 
 
-def _train(preset: str) -> None:
-    try:
-        jobs.train(preset, preset, 0, PRESETS[preset].config.steps)
-        st.session_state.pop(f"problem {preset}", None)
-    except (ValueError, OSError) as error:
-        st.session_state[f"problem {preset}"] = str(error)
-
-
 def _draw_run(place: Place, run: Run) -> None:
     specimen, found = place.specimen, reading.result(run)
     if found is None:
@@ -233,7 +226,9 @@ def _draw_run(place: Place, run: Run) -> None:
         except (ValueError, OSError, RuntimeError) as error:  # a chunk that is damaged
             st.text(str(error))
         if place.readings:
-            _draw_claims(place)
+            st.markdown("**Claims that it is part of**")
+            for one in place.readings:
+                st.markdown(claimed(one))
 
 
 def _draw_table(specimen: Specimen, found: Outcome) -> None:
@@ -282,10 +277,8 @@ def _draw_pictures(specimen: Specimen, run: Run, packed: Lines) -> None:
 
 
 def _draw_lines(specimen: Specimen, name: str, blob: bytes, scale: theme.Scale, n_groups: int | None = None) -> None:
-    draw(
-        curves.picture(blob, scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups),
-        key=f"{_word(specimen)} {name}",
-    )  # fmt: skip
+    picture = curves.picture(blob, scale=scale, selectable=False, height=HEIGHT, n_groups=n_groups)
+    draw(picture, key=f"{_word(specimen)} {name}")
 
 
 def _word(specimen: Specimen) -> str:
@@ -302,10 +295,8 @@ def _draw_ends(specimen: Specimen, run: Run, columns: Sequence[DeltaGenerator]) 
     for column, end, word in zip(columns, found, ("At the start", "Now" if run.live else "At the end"), strict=False):
         with column:
             st.markdown(f"**{word}**, step {end.step:,}")
-            draw(
-                atlas.picture(end.atlas, max_cell=ALONE if end.alone else PICTURE),
-                key=f"{_word(specimen)} atlas {word}",
-            )  # fmt: skip
+            picture = atlas.picture(end.atlas, max_cell=ALONE if end.alone else PICTURE)
+            draw(picture, key=f"{_word(specimen)} atlas {word}")
     if len(found) == 1 and not run.live:
         columns[1].caption("Patterns were kept at this step only: the run ended before the next.")
 
@@ -356,9 +347,3 @@ def _draw_wrong(place: Place, run: Run) -> None:
     if place.specimen.cure:
         link = "" if place.after is None else f" [{place.after.title} ↓](#{place.after.name})"
         st.markdown(f"**The cure.** {theme.unmarked(place.specimen.cure.removesuffix(': the next one.'))}.{link}")
-
-
-def _draw_claims(place: Place) -> None:
-    st.markdown("**Claims that it is part of**")
-    for one in place.readings:
-        draw_claim(one)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-import streamlit as st
-
 from dashboard import theme
-from dashboard.views.specimens.data import Reading
+from tracer.specimens.claims import Judgement
 from tracer.specimens.systems import SPECIMENS
 
 VERDICTS = {True: ("✓", "holds", "green"), False: ("✕", "does not hold", "red"), None: ("○", "open", "gray")}
@@ -22,11 +20,7 @@ def titled(text: str) -> str:
     return SLUGS.sub(lambda found: f"“{SPECIMENS[found[0]].title}”", text)
 
 
-def claimed(one: Reading) -> str:
+def claimed(one: Judgement) -> str:
     """The claim with its verdict and its evidence, as Markdown on one line."""
     icon, word, colour = CLOSE if one.tested and one.holds is None else VERDICTS[one.holds]
-    return f":{colour}-badge[{icon} {word}] &nbsp;{theme.sentence(titled(f'{one.claim}: {one.evidence}'))}"
-
-
-def draw_claim(one: Reading) -> None:
-    st.markdown(claimed(one))
+    return f":{colour}-badge[{icon} {word}] &nbsp;{theme.sentence(titled(f'{one.claim.text}: {one.evidence}'))}"

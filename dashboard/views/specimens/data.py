@@ -11,17 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from dashboard import loading, shipped
+from dashboard import loading, shipped, theme
 from dashboard.loading import head_scores, prompt_attention, recorded_prompts, rows
 from dashboard.loading.kept import AS_RECORDED
+from dashboard.loading.run_summaries import thinned
 from tracer.config import TrainConfig
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting as ChanceSetting
-from tracer.pictures import curves
+from tracer.pictures import atlas, curves, pattern
 from tracer.pictures.montage import montage
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.presets import PRESETS
-from tracer.specimens.claims import CLAIMS, Outcome, judge, outcome
-from tracer.specimens.systems import SPECIMENS, TRAINED, Specimen
+from tracer.specimens.claims import CLAIMS, Judgement, Outcome, judge, outcome
+from tracer.specimens.systems import SPECIMENS, TRAINED, Check, Specimen
 from tracer.store import Run
 
 MADE_BY = ("n_layers", "n_heads", "attn_scale", "attn_out", "residual", "norm")
@@ -49,18 +51,6 @@ class Setting:
             f"{self.d_model} wide, context {self.n_ctx}, batches of {self.batch:,}, learning rate {self.lr!r}, "
             f"{self.corpus}, {self.d_vocab:,} tokens, seed {self.seed}"
         )
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A claim as it stands here: `holds` is None where it cannot be judged, and `evidence` says why."""
-
-    claim: str
-    needs: tuple[str, ...]
-    holds: bool | None
-    evidence: str
-    tested: bool = False
-    """Are the runs there? Then None is too close to tell."""
 
 
 def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> dict[Setting, dict[str, Run]]:
@@ -142,20 +132,19 @@ def previous_share(run: Run) -> float:
     return float(known[-1].mean()) if len(known) else float("nan")
 
 
-def readings(runs: Mapping[str, Run]) -> list[Reading]:
+def readings(runs: Mapping[str, Run]) -> list[Judgement]:
     """Every claim over the runs of one setting."""
     found, made = outcomes(runs), []
     for claim in CLAIMS:
         missing = [name for name in claim.needs if name not in found]
         steps = {found[name].step for name in claim.needs if name in found and found[name].status == "finished"}
         if missing:
-            made.append(Reading(claim.text, claim.needs, None, f"waits for {' and '.join(missing)}"))
+            made.append(Judgement(claim, None, f"waits for {' and '.join(missing)}", tested=False))
         elif len(steps) > 1:
             told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
-            made.append(Reading(claim.text, claim.needs, None, f"trained for {told} steps: not comparable"))
+            made.append(Judgement(claim, None, f"trained for {told} steps: not comparable", tested=False))
         else:
-            verdict = judge(claim, [found])
-            made.append(Reading(claim.text, claim.needs, verdict.holds, verdict.evidence, verdict.tested))
+            made.append(judge(claim, [found]))
     return made
 
 
@@ -186,9 +175,7 @@ def course(run: Run) -> dict[str, tuple[float, ...]]:
     found = {}
     for name, values in of.items():
         means = values.reshape(len(values), -1).mean(axis=1)
-        means = means[np.isfinite(means)]
-        shown = means[np.linspace(0, len(means) - 1, min(len(means), POINTS)).round().astype(int)]
-        found[name] = tuple(round(float(mean), 3) for mean in shown)
+        found[name] = tuple(round(mean, 3) for mean in thinned(means, POINTS))
     return found
 
 
@@ -235,11 +222,15 @@ class End:
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def ends(run: Run) -> list[End]:
     """The first step at which patterns were kept, and the last; [] where none were."""
-    prompts, found = recorded_prompts.prompts(run), []
-    for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
-        shown = recorded_prompts.of_prompt(run, step, prompts.names[0])
-        found.append(End(step, shown.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(shown, "", {})))
-    return found
+    return [
+        End(shown.step, shown.thumbs.shape[:2] == (1, 1), prompt_attention.atlas(shown, "", {})) for shown in _ends(run)
+    ]
+
+
+def _ends(run: Run) -> list[PromptPatterns]:
+    prompts = recorded_prompts.prompts(run)
+    steps = dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]])
+    return [recorded_prompts.of_prompt(run, step, prompts.names[0]) for step in steps]
 
 
 def small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
@@ -252,10 +243,7 @@ def small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=AS_RECORDED)
 def _small_ends(run: Run, dark: bool) -> list[tuple[int, bytes]]:
-    prompts, found = recorded_prompts.prompts(run), []
-    for step in dict.fromkeys([*prompts.steps[:1], *prompts.steps[-1:]]):
-        found.append((step, montage(recorded_prompts.of_prompt(run, step, prompts.names[0]).thumbs, dark=dark)))
-    return found
+    return [(shown.step, montage(shown.thumbs, dark=dark)) for shown in _ends(run)]
 
 
 def published_entropy(specimen: Specimen) -> float | None:
@@ -269,3 +257,36 @@ def is_small(setting: Setting, name: str = "single-head") -> bool:
     return replace(setting, d_vocab=0, seed=0) == Setting(
         config.model.d_model, config.model.n_ctx, config.optim.batch_size, config.optim.lr, 0, config.data.corpus, 0
     )
+
+
+FEW = 8
+"""Tokens up to which each head has a picture of its own, with the words beside it."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An exercise that was run, with its heads packed for drawing."""
+
+    checks: tuple[Check, ...]
+    atlas: bytes
+    heads: tuple[bytes, ...]
+    """Each head with the words of the input; none where those are many."""
+    labels: tuple[str, ...]
+    """A head's name and its mean row entropy."""
+
+
+@st.cache_data(show_spinner="Running the exercise …")
+def ran(name: str) -> Ran:
+    """The exercise of a specimen, which reads what never changes."""
+    import torch
+
+    from tracer.heads.definitions import entropy
+    from tracer.specimens.exercises import EXERCISES
+
+    done = EXERCISES[name]()
+    names = [theme.head_label(0, head) for head in range(len(done.pattern))]
+    few = len(done.strings) <= FEW
+    heads = [pattern.pack(p, done.strings, label=label) for p, label in zip(done.pattern, names, strict=True)]
+    entropies = entropy(torch.from_numpy(done.pattern)).mean(-1).tolist()
+    labels = [f"{label}, entropy {value:.2f}" for label, value in zip(names, entropies, strict=True)]
+    return Ran(done.checks, atlas.pack(done.pattern[None], {}), tuple(heads) if few else (), tuple(labels))

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.mount import draw
 from dashboard.theme import unmarked
-from dashboard.views.specimens import exercise_data
+from dashboard.views.specimens import data
 from tracer.pictures import atlas, pattern
 from tracer.specimens.claims import Outcome, answers
 from tracer.specimens.systems import Check, Specimen
@@ -23,7 +23,7 @@ def draw_checks(specimen: Specimen, outcomes: Mapping[str, Outcome]) -> None:
     answered = answers(specimen.name, [outcomes])
     st.markdown("**What its author asks**")
     with st.container(gap="xsmall"):
-        for one in [*exercise_data.ran(specimen.name).checks, *answered]:
+        for one in [*data.ran(specimen.name).checks, *answered]:
             _draw_check(one)
     if specimen.beside and not answered:
         st.caption("With and without W_O, and whether the heads differ: once both are trained.")
@@ -36,7 +36,7 @@ def _draw_check(one: Check) -> None:
 
 def draw_heads(specimen: Specimen) -> None:
     """The untrained heads on the exercise's input."""
-    found = exercise_data.ran(specimen.name)
+    found = data.ran(specimen.name)
     word = specimen.name.replace("-", "_")
     if not found.heads:
         st.markdown("**Before training**, on the first line of Python's library")

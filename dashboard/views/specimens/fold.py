@@ -6,22 +6,21 @@ Which cards are open is part of the selection, so that a link opens them too.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import streamlit as st
 
 from dashboard import state, theme
 from dashboard.views.specimens.claims import claimed
-from dashboard.views.specimens.data import Reading
-from tracer.specimens.claims import Outcome, answers
+from tracer.specimens.claims import Found, Judgement, Outcome, answers
 from tracer.specimens.systems import SPECIMENS, Specimen
 from tracer.store import Run
 
 WORST_FIRST = (False, None, True)
 
 
-def line(specimen: Specimen, run: Run | None, readings: Sequence[Reading], found: Mapping[str, Outcome]) -> str | None:
+def line(specimen: Specimen, run: Run | None, readings: Sequence[Judgement], found: Found) -> str | None:
     """What came out, in Markdown on one line; None where something is still to be done, or cannot be read."""
     if run is None:
         told = None if specimen.trained else specimen.published
@@ -41,14 +40,14 @@ def _figures(one: Outcome) -> str:
     return f"{loss}, entropy {one.entropy_start:.3f} at the start, {one.entropy_end:.3f} at the end"
 
 
-def _own(name: str, readings: Sequence[Reading]) -> Reading | None:
+def _own(name: str, readings: Sequence[Judgement]) -> Judgement | None:
     """The claim that a specimen is told for: one that fails, if any, else the one over the specimen before it."""
     names = list(SPECIMENS)
     before = names[max(0, names.index(name) - 1)]
-    own = [one for one in readings if one.needs[0] == name]
+    own = [one for one in readings if one.claim.needs[0] == name]
     return min(
         own,
-        key=lambda one: (not one.tested, WORST_FIRST.index(one.holds), before not in one.needs),
+        key=lambda one: (not one.tested, WORST_FIRST.index(one.holds), before not in one.claim.needs),
         default=None,
     )
 

@@ -17,9 +17,9 @@ from dashboard.shared.pulse import ticking
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens import fold
 from dashboard.views.specimens.card import MINUTES, Place, draw_last_words, draw_specimen, folds, minutes
-from dashboard.views.specimens.claims import draw_claim
-from dashboard.views.specimens.data import Reading, Setting
-from tracer.specimens.claims import NOISE
+from dashboard.views.specimens.claims import claimed
+from dashboard.views.specimens.data import Setting
+from tracer.specimens.claims import NOISE, Judgement
 from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
 
@@ -74,13 +74,13 @@ def page() -> None:
     _draw_taking(own, readings, setting, alone=len(found) == 1)
 
 
-def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Setting, *, alone: bool) -> None:
+def _draw_taking(runs: Mapping[str, Run], readings: list[Judgement], setting: Setting, *, alone: bool) -> None:
     """Of the open cards with what their claims compare them with; of all while none is open.
 
     Of several settings the chosen one is told by its own choice.
     """
     chosen = {name for name in state.read().cards if name in SPECIMENS}
-    needed = chosen | {name for one in readings if chosen & {*one.needs} for name in one.needs}
+    needed = chosen | {name for one in readings if chosen & {*one.claim.needs} for name in one.claim.needs}
     done = {name: run for name, run in runs.items() if run.status in reading.DONE and (name in needed or not chosen)}
     small = not read_only() and reading.is_small(setting)
     known = small or all(run.meta["preset"] == name for name, run in done.items())
@@ -93,11 +93,11 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[Reading], setting: Sett
     )  # fmt: skip
 
 
-def _places(runs: Mapping[str, Run], readings: list[Reading], trainable: Mapping[str, bool]) -> list[Place]:
+def _places(runs: Mapping[str, Run], readings: list[Judgement], trainable: Mapping[str, bool]) -> list[Place]:
     """Every specimen in the order of the story."""
     names, outcomes, places = list(SPECIMENS), reading.outcomes(runs), []
     for i, (name, one) in enumerate(SPECIMENS.items()):
-        mine = [claim for claim in readings if name in claim.needs]
+        mine = [one for one in readings if name in one.claim.needs]
         previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
         after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
         places.append(
@@ -146,7 +146,7 @@ def _watch(seen: list[tuple[str, str]]) -> None:
 
 
 def _draw_overview(
-    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[Reading], trainable: bool, folded: list[str]
+    runs: Mapping[str, Run], own: Mapping[str, Run], readings: list[Judgement], trainable: bool, folded: list[str]
 ) -> None:
     with st.container(key="specimen-overview"):
         left, right = st.columns([7, 5], gap="large")
@@ -226,7 +226,7 @@ def _stop(series: Started) -> None:
     st.session_state["series_stopped"] = series.process.pid
 
 
-def _draw_standing(readings: list[Reading]) -> None:
+def _draw_standing(readings: list[Judgement]) -> None:
     """How many claims hold, and those that do not."""
     untested = sum(not one.tested for one in readings)
     tested = [one for one in readings if one.tested]
@@ -237,7 +237,7 @@ def _draw_standing(readings: list[Reading]) -> None:
     words += [f"{untested} {'is' if untested == 1 else 'are'} not tested"] if tested and untested else []
     st.markdown(f"**{', '.join(words)}.**")
     for one in [*failing, *close]:
-        draw_claim(one)
+        st.markdown(claimed(one))
     if tested:
         st.caption(
             f"One seed each. Two losses count as different when they are {NOISE:g} nats apart: runs of one system "
@@ -245,4 +245,4 @@ def _draw_standing(readings: list[Reading]) -> None:
         )
     with st.expander("Every claim"):
         for one in readings:
-            draw_claim(one)
+            st.markdown(claimed(one))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def page() -> None:
         choosers.choose_record(run)
     with axis:
         choosers.choose_axis()
-    choosers.tick(run, lambda: _draw(run, compared, state.read().log))
+    choosers.tick(run, lambda: _draw(run, compared))
 
 
 def _choose_compared(run: Run) -> list[Run]:
@@ -91,7 +92,7 @@ def _choose_compared(run: Run) -> list[Run]:
     return opened
 
 
-def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
+def _draw(run: Run, compared: list[Run]) -> None:
     """Everything below the choices; this is what a live run draws again."""
     draw_divergence(run)
     trace = choosers.recorded(run)
@@ -106,7 +107,7 @@ def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
     draw_facts(run, trace, step, each, None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):
-        _draw_heads(run, trace, log_x, step, laid_over)
+        _draw_heads(run, trace, laid_over)
 
     lines = _over_seeds([run, *compared], traces)
     each = {name: found for name, found in each.items() if name in lines}
@@ -118,15 +119,9 @@ def _draw(run: Run, compared: list[Run], log_x: bool) -> None:
             with column:
                 draw_one()
 
-    row(
-        (LOSSES, lambda: _draw_loss(run, lines, log_x, step, each)),
-        (COPYING, lambda: _draw_copying(run, lines, log_x, step)),
-    )
-    row(
-        (CONTEXT, lambda: _draw_context(lines, log_x, step)),
-        (("loss_by_position",), lambda: _draw_positions(run, traces, step)),
-    )
-    _draw_pace(each, log_x, step)
+    row((LOSSES, lambda: _draw_loss(run, lines, each)), (COPYING, lambda: _draw_copying(run, lines)))
+    row((CONTEXT, lambda: _draw_context(lines)), (("loss_by_position",), lambda: _draw_positions(run, traces, step)))
+    _draw_pace(each)
     _draw_missing(trace)
     draw_samples(run, step)
 
@@ -174,7 +169,7 @@ def _readable(compared: Run) -> dict[str, xr.Dataset]:
     return {compared.name: trace} if trace.sizes["step"] else {}
 
 
-def _draw_pace(each: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+def _draw_pace(each: dict[str, xr.Dataset]) -> None:
     """What a loop that is watched did at every update, beside its loss."""
     shown = [name for name in PACE if any(head_scores.holds(found, name) for found in each.values())]
     if not shown:
@@ -183,12 +178,10 @@ def _draw_pace(each: dict[str, xr.Dataset], log_x: bool, step: int | None) -> No
         with column:
             st.header(MEASURES[name].label, anchor=False)
             st.caption(f"At every update.{_thinned(each)}{' A colour a run.' * (len(each) > 1)}")
-            _lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit), log_x, step)
+            _lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit))
 
 
-def _draw_loss(
-    run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None, each: dict[str, xr.Dataset]
-) -> None:  # fmt: skip
+def _draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Dataset]) -> None:
     nats = all(head_scores.predicts_tokens(trace) for trace in traces.values())
     shown = "nats"
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
@@ -209,16 +202,9 @@ def _draw_loss(
     unit = "nats" if nats and shown != "perplexity" else ""
     known = choosers.scale("val_loss", run).chance if nats else None
     chance = None if known is None else float(lift(known))
-    _lines(
-        traces,
-        LOSSES if not run.why_not("training") else LOSSES | {"val_loss": "text"},
-        "loss",
-        theme.Scale(label, unit, chance=chance, mark="uniform guess"),
-        log_x,
-        step,
-        lift=lift,
-        each=each,
-    )
+    names = LOSSES if not run.why_not("training") else LOSSES | {"val_loss": "text"}
+    scale = theme.Scale(label, unit, chance=chance, mark="uniform guess")
+    _lines(traces, names, "loss", scale, lift=lift, each=each)
 
 
 def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
@@ -228,34 +214,28 @@ def _measured_on(run: Run, traces: dict[str, xr.Dataset]) -> str:
     return f"On {', and on '.join(said[name] for name in LOSSES if name in has)}."
 
 
-def _draw_copying(run: Run, traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+def _draw_copying(run: Run, traces: dict[str, xr.Dataset]) -> None:
     st.header("Copying", anchor=False)
     said = "Random tokens, then the same again: only a model that copies does better the second time."
     st.caption(f"{said}{_bands(traces, COPYING)}{_dashed(traces, COPYING)}")
     chance = choosers.scale("repeat_loss", run).chance
-    _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"), log_x, step)
+    _lines(traces, COPYING, "copying", theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"))
 
 
-def _draw_context(traces: dict[str, xr.Dataset], log_x: bool, step: int | None) -> None:
+def _draw_context(traces: dict[str, xr.Dataset]) -> None:
     st.header("Use of context", anchor=False)
     st.caption(
         "Loss of the same tokens of held-out text after the whole context, minus after a tenth of it. Negative: what "
         f"came before helps.{_bands(traces, CONTEXT)}"
     )
     scale = theme.Scale(MEASURES["icl_score"].label, "nats", chance=0.0, mark="no use of context")
-    _lines(traces, CONTEXT, "context", scale, log_x, step)
+    _lines(traces, CONTEXT, "context", scale)
 
 
 def _lines(
-    traces: dict[str, xr.Dataset],
-    names: dict[str, str],
-    key: str,
-    scale: theme.Scale,
-    log_x: bool,
-    step: int | None,
-    lift=np.asarray,
-    each: Mapping[str, xr.Dataset] | None = None,
-) -> None:
+    traces: dict[str, xr.Dataset], names: dict[str, str], key: str, scale: theme.Scale, lift=np.asarray,
+    each: Mapping[str, xr.Dataset] = MappingProxyType({}),
+) -> None:  # fmt: skip
     """A few variables of one run, or of two, over steps; a logarithmic scale when their range asks for it.
 
     `each`: by run, what holds some of them at every update, which is drawn instead.
@@ -263,7 +243,7 @@ def _lines(
     several, every, splits = len(traces) > 1, list(traces), list(names)
     held = [(run, name) for run, trace in traces.items() for name in names if head_scores.holds(trace, name)]
     labels = [f"{names[name]} · {_cut(run)}" if several else names[name] for run, name in held]
-    lines = [(name, _points(traces[run], (each or {}).get(run), name)) for run, name in held]
+    lines = [(name, _points(traces[run], each.get(run), name)) for run, name in held]
     steps, values = rows.merge([(points["step"].values, lift(points[name].values)) for name, points in lines])
     band = [
         rows.merge([(points["step"].values, lift(_end(points, name, sign))) for name, points in lines])[1]
@@ -276,7 +256,9 @@ def _lines(
         two = {"groups": [every.index(run) for run, _ in held], "group_names": every,
                "dashes": [len(splits) - 1 - splits.index(name) for _, name in held]}  # fmt: skip
     blob = curves.pack(steps, values, labels, band=band, log_y=rows.wide_range(values), **two)
-    draw(curves.picture(blob, step=step, log_x=log_x, scale=scale, selectable=False, height=HEIGHT), key=key)
+    chosen = state.read()
+    picture = curves.picture(blob, step=chosen.step, log_x=chosen.log, scale=scale, selectable=False, height=HEIGHT)
+    draw(picture, key=key)
 
 
 def _points(trace: xr.Dataset, each: xr.Dataset | None, name: str) -> xr.Dataset:
@@ -314,9 +296,9 @@ def _cut(name: str, longest: int = 14) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None, beside: Run | None) -> None:
+def _draw_heads(run: Run, trace: xr.Dataset, beside: Run | None) -> None:
     """The entropy of every head, and a measure that is chosen, over the same steps."""
-    focus = choosers.focus(trace)
+    focus, step, log_x = choosers.focus(trace), state.read().step, state.read().log
     first, *others = sorted(head_scores.head_measures(trace), key=lambda name: name != "entropy")
     heatmap = state.read().view == "heatmap"
     left, right = st.columns(2, gap="large", vertical_alignment="bottom")
@@ -337,20 +319,17 @@ def _draw_heads(run: Run, trace: xr.Dataset, log_x: bool, step: int | None, besi
     with st.expander("What do these measures say?"):
         for name in dict.fromkeys([first, measure, "val_loss", "repeat_loss", "icl_score"]):
             if head_scores.holds(trace, name):
-                choosers.explain(name, run)
+                st.markdown(choosers.explanation(name, run))
     if first == "entropy":
-        draw_bound(run, focus, step, key="entropy_bound", log_x=log_x)
+        draw_bound(run, focus, key="entropy_bound")
 
 
 def _choose_measure(names: list[str]) -> str:
+    measure = choosers.measure_in_force(names)
     return st.selectbox(
-        "Beside the entropy",
-        names,
-        format_func=lambda name: MEASURES[name].label,
-        **state.control(
-            "training_measure_box", choosers.measure_in_force(names), lambda name: state.update(measure=name)
-        ),
-    )
+        "Beside the entropy", names, format_func=lambda name: MEASURES[name].label,
+        **state.control("training_measure_box", measure, lambda name: state.update(measure=name)),
+    )  # fmt: skip
 
 
 def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -> None:
@@ -388,10 +367,8 @@ def _draw_positions(run: Run, traces: dict[str, xr.Dataset], step: int | None) -
 def _draw_by_position(run: Run | None, blob: bytes, n_groups: int | None = None) -> None:
     """`run`: whose uniform guess is marked, none where its losses are not among these."""
     chance = None if run is None else choosers.scale("val_loss", run).chance
-    draw(
-        curves.picture(
-            blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
-            scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),
-        ),
-        key="positions",
+    picture = curves.picture(
+        blob, selectable=False, n_groups=n_groups, x_label="position", height=HEIGHT,
+        scale=theme.Scale("Loss", "nats", chance=chance, mark="uniform guess"),
     )  # fmt: skip
+    draw(picture, key="positions")

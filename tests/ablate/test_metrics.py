@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tracer.ablate import LogitDifference, LogProb, Loss, Metric, metric_under_ablation, plan
+from tracer.ablate import LogitDifference, LogProb, Loss, Metric, attribution, metric_under_ablation, patch, plan
 from tracer.config import InitConfig, ModelConfig
 from tracer.data.probes import per_token_loss
 from tracer.interventions.edits import applied
@@ -74,3 +74,15 @@ BAD = [
 def test_errors_name_what_is_wrong(model: Transformer, metric: Metric, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         metric_under_ablation(model, TOKENS, [[(0, 1)]], metric=metric)
+
+
+@pytest.mark.parametrize("token", [11, -100])
+def test_a_token_that_is_none_is_named_wherever_a_metric_is_read(model: Transformer, token: int) -> None:
+    """-100, which PyTorch's cross-entropy ignores, once gave an effect of 0."""
+    for asked in (
+        lambda: metric_under_ablation(model, TOKENS, [[(0, 1)]], metric=LogProb(token)),
+        lambda: attribution(model, TOKENS, metric=LogProb(token)),
+        lambda: patch(model, TOKENS, TOKENS.flip(0), metric=LogProb(token)),
+    ):
+        with pytest.raises(ValueError, match=f"token {token} is outside the vocabulary: 0 to 10"):
+            asked()

@@ -21,6 +21,7 @@ from tracer.analysis import survey as surveying
 from tracer.analysis.head_jobs import head_jobs
 from tracer.analysis.survey import FIELDS, bin_of, deciles, kept_survey, survey
 from tracer.config import ModelConfig
+from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.presets import preset
@@ -148,14 +149,14 @@ def test_of_a_batch_that_is_interrupted_nothing_is_kept(
     whole, layers = survey(copy, tokens=4096), iter(range(6))
     shutil.rmtree(copy.dir / "surveys")
 
-    def sampled(*call: Any) -> Tensor:
+    def pattern(*call: Any) -> Tensor:
         if next(layers) == 5:
             raise KeyboardInterrupt
         return real(*call)
 
-    real = surveying.sampled
+    real = AttentionCall.pattern
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(surveying, "sampled", sampled)
+        patched.setattr(AttentionCall, "pattern", pattern)
         survey(copy, tokens=4096)
     begun = kept_survey(copy, run.steps[-1])
     assert begun is not None and 0 < begun.attrs["tokens_read"] <= 512

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.memory import BUDGET, split
-from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.metrics import Loss, Metric, reader, wanted
 from tracer.ablate.parts import check_heads
 from tracer.ablate.planner import Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
@@ -28,7 +28,7 @@ from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording
 from tracer.interventions.replacements import DRAWS, Head, Mode, own_rows
 from tracer.model import Transformer
-from tracer.model.protocol import HeadModel, check_vocabulary
+from tracer.model.protocol import HeadModel
 
 Progress = Callable[[int, int], object]
 """Told how much of the work is done, and how much there is; what it raises ends the work."""
@@ -105,7 +105,7 @@ def _together(
     config, given = model.config, inputs(model, tokens)
     model.check(given)
     model.check(source)
-    where, targets = _wanted(model, tokens, given, metric)
+    where, targets = wanted(metric, tokens, given.shape[1], model.d_vocab)
     pieces = split(
         config, given.shape[1], batch=len(given), draws=len(draws) if mode in ("resample", "paired") else 0,
         frozen=frozen, itemsize=model.embed.W_E.element_size(), budget=budget,
@@ -119,8 +119,8 @@ def _together(
 
         def read(x: Tensor, some: slice = some) -> Float[Tensor, "state batch read"]:
             rows = x.flatten(0, 2)
-            wanted = targets[some].expand(len(x), -1, -1, -1).flatten(0, 2)
-            parts = zip(rows.split(pieces.rows), wanted.split(pieces.rows), strict=True)
+            of_rows = targets[some].expand(len(x), -1, -1, -1).flatten(0, 2)
+            parts = zip(rows.split(pieces.rows), of_rows.split(pieces.rows), strict=True)
             return torch.cat([metric.of(model.logits(x[None])[0], t) for x, t in parts]).view(x.shape[:3])
 
         if not sets[0]:
@@ -143,8 +143,7 @@ def _one_by_one(
     model: HeadModel, tokens: Tensor, sets: Sets, metric: Metric, plans: Plans, progress: Progress | None
 ) -> Float[Tensor, "set batch read"]:  # fmt: skip
     given = inputs(model, tokens)
-    where, targets = _wanted(model, tokens, given, metric)
-    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    of_logits = reader(metric, tokens, given.shape[1], model.d_vocab)
     begins = Counter(heads[0][0] for heads in sets if heads)
     values: list[Tensor] = []
     begin: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -152,7 +151,7 @@ def _one_by_one(
 
     def read() -> Tensor:
         with begin():
-            return metric.of(model(given)[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape)
+            return of_logits(model(given))
 
     for heads in sets:  # sorted, so that no layer is turned back to
         layer = heads[0][0] if heads else 0
@@ -169,10 +168,3 @@ def _one_by_one(
 def _can_begin(model: HeadModel) -> TypeGuard[WrappedModel]:
     """Is its stream seen, and is nothing in force that may change what enters a later block?"""
     return isinstance(model, WrappedModel) and not model.why_no_stream and active() is None
-
-
-def _wanted(model: HeadModel, tokens: Tensor, given: Tensor, metric: Metric) -> tuple[Tensor, Tensor]:
-    """Positions [batch read] and tokens [batch read target] that the metric asks for."""
-    where, targets = metric.where(tokens, given.shape[1]), metric.targets(tokens, given.shape[1])
-    check_vocabulary(targets, model.d_vocab)
-    return where, targets

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
-from tracer.ablate.metrics import Loss, Metric
+from tracer.ablate.metrics import Loss, Metric, reader
 from tracer.ablate.planner import checked, inputs, reference_z
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied
@@ -92,15 +92,13 @@ def _estimated(
     source = checked(given, mode, reference, draws)
     clean = reference_z(model, given)
     taps = [f"blocks.{layer}.attn.hook_z" for layer in range(model.n_layers)]
-    where, targets = metric.where(tokens, given.shape[1]), metric.targets(tokens, given.shape[1])
-    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    of_logits = reader(metric, tokens, given.shape[1], model.d_vocab)
 
     def gradients(added: dict[str, Tensor]) -> dict[str, Tensor]:
         """d metric / d z where `added` was added to z."""
         leaves = {tap: x.detach().requires_grad_() for tap, x in added.items()}
         with torch.enable_grad(), applied([Edit(tap, instead=Add(leaf)) for tap, leaf in leaves.items()]):
-            logits = model(given)[rows, where]
-            mean = metric.of(logits.flatten(0, 1), targets.flatten(0, 1)).mean()
+            mean = of_logits(model(given)).mean()
         return dict(zip(leaves, torch.autograd.grad(mean, list(leaves.values())), strict=True))
 
     z, own = (None, None) if mode == "zero" else (reference_z(model, source), own_rows(given, source))

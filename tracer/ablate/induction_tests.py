@@ -132,7 +132,7 @@ def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference:
 def copying_by_weights(model: HeadModel, head: Head) -> Finding:
     """Source: Elhage et al. 2021 (eigenvalues); ARENA 1.2, `top_5_acc` of the full OV circuit."""
     test = "copying by its weights"
-    if isinstance(model, Transformer) and not earlier.has_paths(model):
+    if isinstance(model, Transformer) and model.why_no_stream:
         return without_number(
             test, None, "Not measured: heads are not joined by a residual stream that is their plain sum, so products "
             "of weights say nothing.",
@@ -211,7 +211,7 @@ def previous_token_partners(
     found = earlier.partners(model, rows, head, whole, back)
     share, control = ratio(whole - found.cut, whole), ratio(whole - found.control, whole)
     who = " ".join(f"{name(one)} ({back[one]:.2f} of its attention is on the token before)" for one in found.heads)
-    where = "its keys alone" if earlier.has_paths(model) else "all that comes after"
+    where = "all that comes after" if model.why_no_stream else "its keys alone"
     return Finding(
         test, share.mean, share.low, share.high, control.mean, found.found and share.low > control.mean,
         f"Without what {'these heads bring' if len(found.heads) > 1 else 'this head brings'} from the token before, "

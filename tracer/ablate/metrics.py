@@ -5,6 +5,7 @@ Whoever computes logits asks a metric where it reads (`where`), and unembeds not
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from tracer.model.protocol import check_vocabulary
 
 Where = int | tuple[int, ...] | Int[Tensor, " sequence"]
 """Positions whose next token is predicted: the same in every sequence, or one for each; negative ones from the end."""
@@ -122,6 +125,24 @@ class LogitDifference:
     def of(self, logits: Float[Tensor, "row d_vocab"], targets: Int[Tensor, "row target"]) -> Float[Tensor, " row"]:
         right, wrong = logits.gather(1, targets).unbind(1)
         return right - wrong
+
+
+def wanted(
+    metric: Metric, tokens: Int[Tensor, "batch pos"], n_read: int, d_vocab: int
+) -> tuple[Int[Tensor, "batch read"], Int[Tensor, "batch read target"]]:
+    """The positions and tokens that a metric asks for; ValueError for tokens outside the vocabulary."""
+    where, targets = metric.where(tokens, n_read), metric.targets(tokens, n_read)
+    check_vocabulary(targets, d_vocab)
+    return where, targets
+
+
+def reader(
+    metric: Metric, tokens: Int[Tensor, "batch pos"], n_read: int, d_vocab: int
+) -> Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, "batch read"]]:
+    """From the logits of the first n_read positions to the metric wherever it reads."""
+    where, targets = wanted(metric, tokens, n_read, d_vocab)
+    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    return lambda logits: metric.of(logits[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape)
 
 
 def _at_least_float(logits: Tensor) -> Tensor:

@@ -87,13 +87,8 @@ def null(
     """
     metric, heads = metric or Loss(), tuple(heads)
     sets = [(), heads, *random_sets(model, heads, n, seed)]
-    values = (
-        metric_under_ablation(model, tokens, sets, mode, metric=metric, seed=seed, **how)
-        .mean((1, 2))
-        .double()
-        .cpu()
-        .numpy()
-    )
+    found = metric_under_ablation(model, tokens, sets, mode, metric=metric, seed=seed, **how)
+    values = found.mean((1, 2)).double().cpu().numpy()
     effect, others = values[1] - values[0], values[2:] - values[0]
     as_bad = int((metric.worse * others >= metric.worse * effect).sum())
     return Null(float(effect), others, (1 + as_bad) / (1 + len(others)))

@@ -56,7 +56,7 @@ def partners(
         model(rows.tokens)
     changed = {back: {z_tap(at): _without(seen, at, back) for at in range(layer)} for back in (1, 2)}
 
-    clean = read_layer(model, rows.tokens, layer) if has_paths(model) else None
+    clean = read_layer(model, rows.tokens, layer) if not model.why_no_stream else None
 
     def without(heads: list[Head], back: int = 1) -> Float[np.ndarray, " batch"]:
         if clean is None:
@@ -83,11 +83,6 @@ def partners(
 
 def _most_missed(tried: dict[Head, np.ndarray]) -> Head:
     return min((float(cut.mean()), one) for one, cut in tried.items())[1]
-
-
-def has_paths(model: HeadModel) -> bool:
-    """Is what a head reads the plain sum of what earlier ones wrote?"""
-    return not model.why_no_stream
 
 
 def _without(seen: dict[str, Tensor], layer: int, back: int) -> Float[Tensor, "batch pos head d_head"]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tracer.ablate.engine import Progress
 from tracer.ablate.memory import BUDGET
-from tracer.ablate.metrics import Metric
+from tracer.ablate.metrics import Metric, reader
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
@@ -146,14 +146,8 @@ def _reader(metric: Any, tokens: Tensor, of_clean: Tensor) -> tuple[OfLogits, tu
             "KL(clean || patched) of the next token", "nats",
         )  # fmt: skip
     if isinstance(metric, Metric):
-        where, targets = metric.where(tokens, tokens.shape[1]), metric.targets(tokens, tokens.shape[1])
-        rows = torch.arange(len(tokens), device=tokens.device)[:, None]
-        return (
-            lambda logits: (
-                metric.of(logits[rows, where].flatten(0, 1), targets.flatten(0, 1)).view(where.shape).mean(1)
-            ),
-            (metric.long_name, metric.units),
-        )
+        of_logits = reader(metric, tokens, *of_clean.shape[1:])
+        return lambda logits: of_logits(logits).mean(1), (metric.long_name, metric.units)
     if not callable(metric):
         raise ValueError(f"metric={metric!r} is none: give 'kl', LogitDifference(right, wrong), ... or a function")
 

@@ -67,8 +67,8 @@ def checked(
     check_mode(mode)
     if draws < 1:
         raise ValueError(f"draws={draws}: resampling needs at least 1")
-    found = tokens if reference is None else reference
-    if mode == "mean" and len(found) == 1 and torch.equal(found[:, : tokens.shape[1]].to(tokens), tokens):
+    found = (tokens if reference is None else reference)[:, : tokens.shape[1]]
+    if mode == "mean" and len(found) == 1 and torch.equal(found.to(tokens), tokens):
         raise ValueError(NO_OTHER)
     if found.shape[1] < tokens.shape[1]:
         raise ValueError(
@@ -79,7 +79,7 @@ def checked(
             f"mode='paired' puts row i of reference= in place of row i: the input is {list(tokens.shape)}, so must the "
             f"reference be, not {None if reference is None else list(reference.shape)}"
         )
-    if mode == "resample" and len(found) == len(tokens) and bool((own_rows(tokens, _cut(found, tokens)) < 0).all()):
+    if mode == "resample" and len(found) == len(tokens) and bool((own_rows(tokens, found) < 0).all()):
         raise ValueError(
             f"the reference has {len(found)} rows as the input has, and none in common: if row i of it is meant for "
             f"row i (clean and corrupted prompts), say mode='paired'; to draw at random from others, give more "
@@ -89,11 +89,7 @@ def checked(
         raise ValueError(f"resampling {len(tokens)} rows needs as many reference sequences; there are {len(found)}")
     if mode == "resample" and len(found) < 2:
         raise ValueError("resampling needs at least 2 sequences to draw from; the reference batch has 1")
-    return _cut(found, tokens)
-
-
-def _cut(reference: Tensor, tokens: Tensor) -> Tensor:
-    return reference[:, : tokens.shape[1]]
+    return found
 
 
 def planner(

@@ -66,7 +66,7 @@ class Repeats:
 
         def visit(call: AttentionCall) -> None:
             stats = call.stats(self.tokens)
-            here = (slice(None), call.layer, slice(call.first_head, call.first_head + call.n_heads))
+            here = (slice(None), call.layer, call.heads)
             found[0][here] = by_row(stats["induction"], self.seen[:, None])
             found[1][here] = stats["previous_token"][..., 1:].double().mean(-1).cpu().numpy()
 

@@ -20,10 +20,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tracer.ablate import induction_tests as tests
-from tracer.ablate.effects import Effect, effect
+from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.induction_tests import STRONG, Finding, indented
-from tracer.ablate.partners import has_paths
 from tracer.ablate.parts import check_heads, name
 from tracer.ablate.planner import refuse_other_things
 from tracer.ablate.repair import self_repair
@@ -125,7 +124,10 @@ def verdict(
     rows, chosen = Repeats(tokens), (layer, head)
     matching, previous = rows.attention(model)
     control = math.nan if without is None else float(rows.attention(model, without)[0][:, layer, head].mean())
-    ablated, effects = tests.ablation(rows, _effects(model, tokens, chosen, reference))
+    ablations = {
+        mode: effect(model, tokens, [chosen], mode, reference=reference if mode == "mean" else None) for mode in MODES
+    }
+    ablated, effects = tests.ablation(rows, ablations)
     partner_test, partners = tests.previous_token_partners(model, rows, chosen, matching, previous)
     own = float(previous[:, layer, head].mean())
     asked = "" if step is None else f", step={step}"
@@ -143,12 +145,6 @@ def verdict(
     )  # fmt: skip
 
 
-def _effects(model: HeadModel, tokens: Tensor, head: Head, reference: Tensor | None) -> dict[str, Effect]:
-    return {
-        mode: effect(model, tokens, [head], mode, reference=reference if mode == "mean" else None) for mode in MODES
-    }
-
-
 def _elsewhere(run: object, head: Head, step: int | None, own: float) -> str:
     said = f"Attention to the token before: {own:.2f} on these repeated random tokens"
     trace = run.trace if isinstance(run, Run) else {}
@@ -160,6 +156,6 @@ def _elsewhere(run: object, head: Head, step: int | None, own: float) -> str:
 
 def _repaired(model: HeadModel, rows: Repeats, head: Head) -> str | None:
     """Self-repair in words, where there is a direct effect to speak of."""
-    if not has_paths(model) or (isinstance(model, Transformer) and model.config.unembed_hidden):
+    if model.why_no_stream or (isinstance(model, Transformer) and model.config.unembed_hidden):
         return None
     return self_repair(model, rows.tokens, head, loss_positions=rows.again).words()

@@ -43,9 +43,9 @@ def by_distance(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> ByDistanc
     rest = np.full(found.shape[:2], np.nan)
 
     def visit(call: AttentionCall) -> None:
-        heads, pattern = slice(call.first_head, call.first_head + call.n_heads), call.pattern()[..., : call.positions]
-        found[call.layer, heads] = _without_start(pattern).mean(0).numpy()
-        rest[call.layer, heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
+        pattern = call.pattern()[..., : call.positions]
+        found[call.layer, call.heads] = _without_start(pattern).mean(0).numpy()
+        rest[call.layer, call.heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
 
     with torch.no_grad(), visiting(visit):
         model(tokens)

@@ -84,9 +84,8 @@ def induction_conventions(model: HeadModel, tokens: Int[Tensor, "batch pos"]) ->
     found = {name: torch.full(shape, float("nan"), dtype=torch.float64) for name in CONVENTIONS}
 
     def see(call: AttentionCall) -> None:
-        there = slice(call.first_head, call.first_head + call.n_heads)
         for name, scores in conventions_of(call.pattern()[..., : tokens.shape[1]], tokens.to(call.v.device)).items():
-            found[name][call.layer, there] = scores.double().mean(0).cpu()
+            found[name][call.layer, call.heads] = scores.double().mean(0).cpu()
 
     with torch.no_grad(), visiting(see):
         model(tokens)

@@ -96,7 +96,10 @@ def _of_layer(model: Transformer, layer: int, seen: dict[str, Tensor]) -> tuple[
     if not all(values.isfinite().all() for values in (x, q, k)):  # a snapshot of a run that diverged
         return (torch.full((model.n_heads,), math.nan, dtype=torch.float64),) * len(Bound._fields)
     W_Q, W_K = block.attn.W_Q.double(), block.attn.W_K.double()
-    spectral = qk_norm(W_Q, W_K) if config.positions != "rotary" else _product(W_Q, W_K)
+    if config.positions == "rotary":
+        spectral = torch.linalg.matrix_norm(W_Q, 2) * torch.linalg.matrix_norm(W_K, 2)
+    else:
+        spectral = qk_norm(W_Q, W_K)
     input_size = torch.linalg.matrix_norm(x.double(), 2) ** 2  # ||X X^T||_2 = ||X||_2^2
     from_weights = config.scale * einsum(input_size, spectral, "batch, head -> batch head").unsqueeze(-1)
     from_scores = score_sizes(scores, sees)
@@ -108,7 +111,3 @@ def _of_layer(model: Transformer, layer: int, seen: dict[str, Tensor]) -> tuple[
         mean(entropy(pattern)), mean(lowest_entropy(from_scores, keys)), mean(lowest_entropy(from_weights, keys)),
         mean(from_scores), from_weights.mean((0, 2)),
     )  # fmt: skip
-
-
-def _product(W_Q: Tensor, W_K: Tensor) -> Float[Tensor, " head"]:
-    return torch.linalg.matrix_norm(W_Q, 2) * torch.linalg.matrix_norm(W_K, 2)

@@ -88,7 +88,8 @@ def batches(run: Run) -> Batches:
     if why_not := about.why_not("held_out"):
         assert about.d_vocab is not None  # only models of tokens are rebuilt
         n_ctx = about.n_ctx or 3 * MAX_PERIOD + 1
-        repeat, wide = _repeated(about.d_vocab, n_ctx, about.bos or 0, _rows(run))
+        rows = 32 if run.meta["n_params"] <= SMALL else 8  # a forward pass of a large model takes seconds
+        repeat, wide = _repeated(about.d_vocab, n_ctx, about.bos or 0, rows)
         return Batches(repeat, _kept_text(run), why_not, "Kept text", wide)
     config = run.config
     repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, 0, config.record.repeat_rows)
@@ -106,11 +107,6 @@ def batches(run: Run) -> Batches:
 def _repeated(d_vocab: int, n_ctx: int, bos: int, n: int) -> tuple[probes.Probe, dict[str, Tensor]]:
     wide = probes.repeated(d_vocab, n_ctx, bos, batch=MORE * n, seed=probes.PROBE_SEED + 1)
     return probes.repeated(d_vocab, n_ctx, bos, batch=n), {"repeat": wide.tokens}
-
-
-def _rows(run: Run) -> int:
-    """Sequences of repeated tokens: fewer for a model whose forward pass takes seconds."""
-    return 32 if run.meta["n_params"] <= SMALL else 8
 
 
 def _kept_text(run: Run) -> Tensor | None:

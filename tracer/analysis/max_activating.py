@@ -9,7 +9,7 @@ Source: top examples beside examples from quantiles, as Bricken et al. 2023 show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tracer.heads import masks
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import pattern
 from tracer.interventions.edits import visiting
@@ -95,47 +96,45 @@ def search(model: HeadModel, tokens: Int[Tensor, "sequence pos"]) -> Search:
     Costs a forward pass, and 2 T^2 d_head + 12 T^2 FLOPs a head and sequence. Memory: 8 bytes for each kind, row and
     head, one layer's q and k, and a tile of attention; no pattern is kept.
     """
-    shape = (model.n_layers, model.n_heads, *tokens.shape)
-    scores = {kind: np.full(shape, np.nan, np.float32) for kind in KINDS}
-    keys = {kind: np.zeros(shape, np.int32) for kind in KINDS}
+    found = _unseen(model.n_layers, model.n_heads, tokens.cpu().numpy())
 
     def see(call: AttentionCall, sequences: slice) -> None:
         batch, pos, _ = call.shape
-        heads, height = slice(call.first_head, call.first_head + call.n_heads), TILE // (batch * call.n_heads * pos)
+        height = TILE // (batch * call.n_heads * pos)
         for start in range(0, pos, max(1, height)):
             rows = slice(start, min(start + max(1, height), pos))
             weights = call.pattern(rows)[..., : rows.stop if call.causal else pos]
             for kind, (score, key) in looks(weights, tokens[sequences], start, causal=call.causal).items():
-                into = call.layer, heads, sequences, rows
-                scores[kind][into] = rearrange(score, "batch head rows -> head batch rows").cpu()
-                keys[kind][into] = rearrange(key, "batch head rows -> head batch rows").cpu()
+                into = call.layer, call.heads, sequences, rows
+                found.scores[kind][into] = rearrange(score, "batch head rows -> head batch rows").cpu()
+                found.keys[kind][into] = rearrange(key, "batch head rows -> head batch rows").cpu()
 
     _by_layer(model, tokens, see)
-    return Search(tokens.cpu().numpy(), scores, keys, contexts(tokens.cpu().numpy()))
+    return found
 
 
 def of_patterns(
-    patterns: Iterable[Float[np.ndarray, "layer head query_pos key_pos"]],
+    patterns: list[Float[np.ndarray, "layer head query_pos key_pos"]],
     tokens: Int[np.ndarray, "sequence pos"],
     causal: list[bool],
 ) -> Search:
     """The same of patterns that were kept, one for each sequence; nan where there is no head, or no more token."""
-    found = []
-    for kept, row in zip(patterns, tokens, strict=True):
-        weights = torch.from_numpy(np.nan_to_num(kept))
-        layers = [
-            looks(weights[layer : layer + 1], torch.from_numpy(row)[None], 0, causal=mask)
-            for layer, mask in enumerate(causal)
-        ]
-        there = torch.from_numpy(np.isfinite(kept).any(3))
-        found.append({
-            kind: (torch.cat([one[kind][0] for one in layers]).masked_fill(~there, float("nan")),
-                   torch.cat([one[kind][1] for one in layers]))
-            for kind in KINDS
-        })  # fmt: skip
-    stacked = {kind: [torch.stack([one[kind][i] for one in found], 2).numpy() for i in (0, 1)] for kind in KINDS}
-    return Search(tokens, {kind: stacked[kind][0].astype(np.float32) for kind in KINDS},
-                  {kind: stacked[kind][1].astype(np.int32) for kind in KINDS}, contexts(tokens))  # fmt: skip
+    n_layers, n_heads = patterns[0].shape[:2]
+    found = _unseen(n_layers, n_heads, tokens)
+    for sequence, (kept, row) in enumerate(zip(patterns, torch.from_numpy(tokens), strict=True)):
+        weights, there = torch.from_numpy(np.nan_to_num(kept)), np.asarray(np.isfinite(kept).any(3))
+        for layer, mask in enumerate(causal):
+            for kind, (score, key) in looks(weights[layer : layer + 1], row[None], 0, causal=mask).items():
+                found.scores[kind][layer, :, sequence] = np.where(there[layer], score[0], np.nan)
+                found.keys[kind][layer, :, sequence] = key[0]
+    return found
+
+
+def _unseen(n_layers: int, n_heads: int, tokens: Int[np.ndarray, "sequence pos"]) -> Search:
+    """No look yet."""
+    shape = (n_layers, n_heads, *tokens.shape)
+    scores = {kind: np.full(shape, np.nan, np.float32) for kind in KINDS}
+    return Search(tokens, scores, {kind: np.zeros(shape, np.int32) for kind in KINDS}, contexts(tokens))
 
 
 def looks(
@@ -156,7 +155,7 @@ def looks(
     copied = shares * after.to(pattern.dtype)
     found = {
         "sharpest": _best(shares, other),
-        "induction": (copied.sum(-1).masked_fill(~after.any(-1), float("nan")), _largest(copied)),
+        "induction": (copied.sum(-1).masked_fill(~after.any(-1), float("nan")), largest_key(copied)),
         "previous_token": _best(shares * (back == 1), other & (back == 1)),
         "farthest": _best(shares * back.abs(), other),
     }
@@ -165,12 +164,12 @@ def looks(
 
 def _best(weights: Pattern, allowed: Bool[Tensor, "rows key_pos"]) -> tuple[PerRow, Keys]:
     """The largest weight of each row, 0 wherever it is not allowed, and its key; nan in a row without any."""
-    key = _largest(weights)
+    key = largest_key(weights)
     score = weights.gather(-1, key.unsqueeze(-1)).squeeze(-1)
     return score.masked_fill(~allowed.any(-1), float("nan")), key
 
 
-def _largest(weights: Pattern) -> Keys:
+def largest_key(weights: Pattern) -> Keys:
     if weights.device.type == "cpu":  # numpy takes a seventh of the time
         return torch.from_numpy(weights.numpy().argmax(-1))
     return weights.argmax(-1)
@@ -253,11 +252,10 @@ def attention(
     kept = np.full((*places.shape[:3], tokens.shape[1]), np.nan, np.float32)
 
     def see(call: AttentionCall, sequences: slice) -> None:
-        heads = slice(call.first_head, call.first_head + call.n_heads)
-        sequence, query = np.moveaxis(places[call.layer, heads], -1, 0)
+        sequence, query = np.moveaxis(places[call.layer, call.heads], -1, 0)
         head, look = np.nonzero((sequence >= sequences.start) & (sequence < sequences.stop))
         at = sequence[head, look] - sequences.start, head, query[head, look]
-        kept[call.layer, heads.start + head, look] = _rows(call, *map(torch.from_numpy, at)).cpu()
+        kept[call.layer, call.first_head + head, look] = _rows(call, *map(torch.from_numpy, at)).cpu()
 
     _by_layer(model, tokens, see)
     return kept
@@ -274,10 +272,7 @@ def _rows(
     mask = rearrange(query, "look -> look 1") >= torch.arange(call.shape[2]) if call.causal else None
     if call.mask is not None:
         own = call.mask.expand(call.shape[0], call.n_heads, *call.shape[1:])[sequence, head, query]
-        if mask is None or own.dtype == torch.bool:
-            mask = own if mask is None else own & mask
-        else:
-            mask = own.masked_fill(~mask, float("-inf"))
+        mask = own if mask is None else masks.both(own, mask)
     return pattern(
         call.q[sequence, query, head][:, None, None], call.k[sequence, :, shared][:, :, None], scale=call.scale,
         causal=False, mask=None if mask is None else mask[:, None, None],

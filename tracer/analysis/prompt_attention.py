@@ -54,9 +54,9 @@ class PromptAttention:
         call = self.calls[layer]
         if call.weights is not None:
             return call.weights[0, head, rows, : call.positions][:, cols].numpy()
-        q, k = _one_head(call, head)
-        return crop(q, k, self.lse[layer][head], rows, cols, scale=call.scale, causal=call.causal,
-                    mask=_mask_of(call, head)).numpy()  # fmt: skip
+        q, k, mask = _one_head(call, head)
+        lse = self.lse[layer][head]
+        return crop(q, k, lse, rows, cols, scale=call.scale, causal=call.causal, mask=mask).numpy()
 
     def pattern(self, layer: int, head: int) -> Float[np.ndarray, "query_pos key_pos"]:
         """All of one head's pattern."""
@@ -67,9 +67,9 @@ class PromptAttention:
         call = self.calls[layer]
         if call.weights is not None:
             return _pooled(call.weights[0, head, :, : call.positions], size, pool).numpy()
-        q, k = _one_head(call, head)
-        return thumbnail(q, k, self.lse[layer][head], size, pool, scale=call.scale, causal=call.causal,
-                         mask=_mask_of(call, head)).numpy()  # fmt: skip
+        q, k, mask = _one_head(call, head)
+        lse = self.lse[layer][head]
+        return thumbnail(q, k, lse, size, pool, scale=call.scale, causal=call.causal, mask=mask).numpy()
 
     def patterns(
         self, strings: list[str], names: list[str], key: tuple[object, ...] = (), step: int = 0
@@ -88,17 +88,12 @@ def _pooled(weights: Float[Tensor, "query_pos key_pos"], size: int, pool: Pool) 
     return pools.sum_pool(weights, rows, cols) / torch.outer(*of_cell)
 
 
-def _one_head(call: AttentionCall, head: int) -> tuple[Tensor, Tensor]:
-    assert call.q is not None and call.k is not None
-    return call.q[0, :, head], call.k[0, : call.positions, head // (call.q.shape[2] // call.k.shape[2])]
-
-
-def _mask_of(call: AttentionCall, head: int) -> Tensor | None:
-    """The mask of the first sequence and one head, [query_pos|1 key_pos]."""
-    if call.mask is None:
-        return None
-    mask = call.mask.view((1,) * (4 - call.mask.ndim) + tuple(call.mask.shape))[0]
-    return mask[head if len(mask) > 1 else 0, :, : call.positions]
+def _one_head(call: AttentionCall, head: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """q, k and mask [query_pos|1 key_pos] of a head in the first sequence."""
+    one = call.head(head)
+    assert one.q is not None and one.k is not None
+    mask = None if one.mask is None else one.mask[0, 0, :, : one.positions]
+    return one.q[0, :, 0], one.k[0, : one.positions, 0], mask
 
 
 @torch.no_grad()
@@ -119,34 +114,25 @@ def look(model: HeadModel, tokens: Int[Tensor, "1 pos"], *, thumbs: int = THUMBN
 
     with visiting(visit):
         logits = model(tokens)
-    per_layer = [_side_by_side([head_means(seen) for seen in parts]) for _, parts in sorted(found.items())]
-    width = model.n_heads
-
-    def stacked(parts: list[Tensor]) -> Tensor:
-        """[layer head ...], nan where a layer has fewer heads."""
-        full = parts[0].new_full((len(parts), width, *parts[0].shape[1:]), float("nan"))
-        for row, part in zip(full, parts, strict=True):
-            row[: len(part)] = part
-        return full
-
-    measures = {name: stacked([m[name] for m in per_layer]) for name in per_layer[0]}
-    pictures = stacked([torch.cat([_thumbs(seen) for seen in parts]) for _, parts in sorted(found.items())])
+    layers = [parts for _, parts in sorted(found.items())]
+    means = [[head_means(seen) for seen in parts] for parts in layers]
+    measures = {name: stacked([[mean[name] for mean in of_layer] for of_layer in means], model) for name in means[0][0]}
+    pictures = stacked([[seen.thumbs[0] for seen in parts if seen.thumbs is not None] for parts in layers], model)
     arrays = fetch({**measures, "thumbs": pictures, "logits": logits[0]})
     return PromptAttention(
         {name: arrays[name] for name in measures}, arrays["thumbs"], arrays["logits"],
         tuple(merged(parts) for _, parts in sorted(calls.items())),
-        tuple(torch.cat([seen.lse[0] for seen in parts]) for _, parts in sorted(found.items())),
+        tuple(torch.cat([seen.lse[0] for seen in parts]) for parts in layers),
     )  # fmt: skip
 
 
-def _side_by_side(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The heads of one layer, whichever calls computed them."""
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _thumbs(seen: HeadStats) -> Tensor:
-    assert seen.thumbs is not None
-    return seen.thumbs[0]
+def stacked(layers: list[list[Tensor]], model: HeadModel) -> Float[Tensor, "layer head *rest"]:
+    """The heads of each layer, whichever calls computed them, nan where a layer has fewer heads than others."""
+    whole = [torch.cat(parts) for parts in layers]
+    full = whole[0].new_full((len(whole), model.n_heads, *whole[0].shape[1:]), float("nan"))
+    for row, part in zip(full, whole, strict=True):
+        row[: len(part)] = part
+    return full
 
 
 @torch.no_grad()
@@ -162,7 +148,7 @@ def induction(
 
     def visit(call: AttentionCall) -> None:
         score = head_means(call.stats(tokens if repeats is None else repeats), rows)["induction"]
-        found[call.layer, call.first_head : call.first_head + len(score)] = score
+        found[call.layer, call.heads] = score
 
     with visiting(visit):
         model(tokens)

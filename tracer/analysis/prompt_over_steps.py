@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.analysis.prompt_attention import stacked
 from tracer.heads.call import AttentionCall
 from tracer.interventions import clamps
 from tracer.interventions.edits import visiting
@@ -48,11 +49,7 @@ def frame(model: HeadModel, tokens: Int[Tensor, "1 pos"], size: int) -> Frame:
 
     with visiting(visit):
         model(tokens)
-    layers = [torch.cat(parts) for _, parts in sorted(found.items())]
-    whole = layers[0].new_full((len(layers), model.n_heads, *layers[0].shape[1:]), float("nan"))
-    for row, part in zip(whole, layers, strict=True):
-        row[: len(part)] = part
-    return whole.cpu().numpy()
+    return stacked([parts for _, parts in sorted(found.items())], model).cpu().numpy()
 
 
 def models(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, HeadModel]]:

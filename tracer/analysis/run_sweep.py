@@ -68,12 +68,14 @@ def sweep_run(
     with ExitStack() as stack:
         writer = None
         if state.is_main_process:
-            writer = EffectsWriter(run.dir, _coords(found), _attrs(draws, seed, found), len(run.steps))
+            coords = {"probe": (("probe",), np.array([one.name for one in found.sequences()]), {})}
+            writer = EffectsWriter(run.dir, coords, _attrs(draws, seed, found), len(run.steps))
             stack.callback(writer.close)
         asked = stack.enter_context(interrupts())
         todo = _missing(writer, wanted, modes, frozen) if writer else []
         todo = broadcast_object_list([todo])[0]
-        each = {mode: len(found.sequences(mode)) * _heads(run) * (draws if mode == "resample" else 1) for mode in modes}
+        heads = run.trace.sizes["layer"] * run.trace.sizes["head"]
+        each = {mode: len(found.sequences(mode)) * heads * (draws if mode == "resample" else 1) for mode in modes}
         tell = progress if progress is not None and state.is_main_process else lambda done, of: None
         done, of = 0, sum(each[mode] for _, missing in todo for mode in missing)
         tell(0, of)
@@ -111,10 +113,6 @@ def sweep_run(
                     tell(done, of)
     state.wait_for_everyone()
     return run.effects
-
-
-def _heads(run: Run) -> int:
-    return run.trace.sizes["layer"] * run.trace.sizes["head"]
 
 
 def _effect(
@@ -169,10 +167,6 @@ def _steps(run: Run, steps: Iterable[int] | None) -> list[int]:
             f"{', '.join(map(str, kept))}"
         )
     return chosen
-
-
-def _coords(found: Batches) -> dict[str, Any]:
-    return {"probe": (("probe",), np.array([name for name, *_ in found.sequences()]), {})}
 
 
 def _attrs(draws: int, seed: int, found: Batches) -> dict[str, Any]:

@@ -15,21 +15,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from tracer import data
 from tracer.analysis.eval_sequences import batches
-from tracer.analysis.max_activating import LOGITS
+from tracer.analysis.max_activating import LOGITS, largest_key
 from tracer.data.corpora import documents
-from tracer.heads.call import AttentionCall, row_block
+from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
 from tracer.model.protocol import HeadModel, check_vocabulary, device_of
@@ -199,7 +198,7 @@ def _packed(model: Any, run: Run | None, texts: Iterable[str], tokens: int, leng
 
 def _empty(shape: tuple[int, int], rows: Int[np.ndarray, "row pos"]) -> dict[str, np.ndarray]:
     """Nothing read yet: all arrays of [layer head], in their final size."""
-    kept = {f"{field}_{kind}": (np.full((*shape, size), -1, kind_of(field)))
+    kept = {f"{field}_{kind}": np.full((*shape, size), -1, np.float32 if field in ("score", "first") else np.int32)
             for kind, size in (("kept", KEPT), ("strongest", STRONGEST)) for field in FIELDS}  # fmt: skip
     sums = {name: np.zeros(shape) for name in SUMS if name != "mass"}
     return {
@@ -228,10 +227,6 @@ def _whole(kept: tuple[dict[str, np.ndarray], str] | None) -> tuple[dict[str, np
     raise ValueError("the survey that this run keeps is damaged: remove the folder surveys in it and survey again")
 
 
-def kind_of(field: str) -> Any:
-    return np.float32 if field in ("score", "first") else np.int32
-
-
 def bin_of(distance: int) -> int:
     """0, 1, 2, 3-4, 5-8, 9-16, ... tokens back."""
     return distance if distance < 2 else 1 + math.ceil(math.log2(distance))
@@ -250,12 +245,12 @@ def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[st
     def see(call: AttentionCall) -> None:
         if call.shape[1] != call.positions:
             return  # cross attention looks at something else
-        heads = slice(call.first_head, call.first_head + call.n_heads)
-        pattern = sampled(call, at).float().cpu()
+        pattern = call.pattern(at).float().cpu()
         weights = pattern[..., : call.positions]
-        into = {name: found[name][call.layer, heads] for name in found if name not in ("tokens", "done")}
+        into = {name: found[name][call.layer, call.heads] for name in found if name not in ("tokens", "done")}
         looks = weights * other
-        score, key = _largest(looks)
+        key = largest_key(looks)
+        score = looks.gather(-1, key[..., None])[..., 0]
         into["n_looks"] += weights.shape[0] * len(at)
         into["entropy"] += torch.special.entr(pattern).sum((0, 2, 3)).double().numpy()
         into["sink"] += weights[..., 0].sum((0, 2)).double().numpy()
@@ -283,26 +278,6 @@ def _keep(
         old = into[f"{field}_{kind}"]
         old[...] = np.take_along_axis(np.concatenate([old, new[field].astype(old.dtype)], 1), best, 1)
     return np.take_along_axis(rank, best, 1)
-
-
-def _largest(looks: Float[Tensor, "batch head rows keys"]) -> tuple[Tensor, Tensor]:
-    key = torch.from_numpy(looks.numpy().argmax(-1))  # a seventh of torch's time on a CPU
-    return looks.gather(-1, key[..., None])[..., 0], key
-
-
-def sampled(call: AttentionCall, at: Int[Tensor, " rows"]) -> Float[Tensor, "batch head rows key_pos"]:
-    """Some rows of a call's attention, without the others."""
-    if call.weights is not None or call.extra:
-        return call.pattern()[:, :, at]
-    assert call.q is not None
-    mask = row_block(call.mask, 0, call.shape[1], call.shape[2], False, call.q.device)
-    mask = mask[:, :, at] if mask is not None and mask.shape[2] > 1 else mask
-    if call.causal:
-        seen = (at[:, None] >= torch.arange(call.shape[2])).to(call.q.device)[None, None]
-        mask = (
-            seen if mask is None else mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
-        )
-    return replace(call, q=call.q[:, at], mask=mask, causal=False).pattern()
 
 
 def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:

@@ -27,7 +27,7 @@ from torch import Tensor
 from tracer.ablate.parts import check_heads
 from tracer.analysis.prompt_over_steps import models
 from tracer.heads import masks
-from tracer.heads.call import AttentionCall, merged, row_block
+from tracer.heads.call import AttentionCall, merged
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
 from tracer.interventions.replacements import Head
@@ -183,12 +183,11 @@ def visible(call: AttentionCall, query: int) -> Bool[Tensor, " key_pos"]:
     """The keys that a query of a head sees."""
     if call.weights is not None:
         return call.weights[0, 0, query, : call.positions] > 0
-    shape = 1, 1, 1, call.shape[2]
-    mask = row_block(call.mask, query, query + 1, call.shape[2], call.causal, call.v.device)
+    mask = call.full_mask(slice(query, query + 1))
     if mask is None:
         return torch.ones(call.positions, dtype=torch.bool)
-    seen = masks.as_bias(masks.four_axes(mask[:1], shape), torch.float32) > masks.NO_KEY
-    return seen.expand(shape)[0, 0, 0, : call.positions].cpu()
+    seen = masks.as_bias(mask[:1], torch.float32) > masks.NO_KEY
+    return seen.expand(1, 1, 1, call.shape[2])[0, 0, 0, : call.positions].cpu()
 
 
 def origins(

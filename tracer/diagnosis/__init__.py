@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tracer.diagnosis import attention, growth, learning, symmetry, unused
+from tracer.diagnosis import unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity, values
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.words import report
@@ -78,14 +78,8 @@ def examine(run: Run) -> Diagnosis:
 def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Finding]]:
     """What looks for each kind in a trace. None begins before it is asked; it reads what its rule needs."""
     found: dict[Kind, Iterator[Finding]] = {
-        "divergence": growth.divergence(meta, trace), "one-hot": attention.one_hot(meta, trace),
-        "vanishing": attention.vanishing(meta, trace), "stands-in": attention.stands_in(meta, trace),
-        "collapse": attention.collapse(meta, trace), "scores": attention.scores(meta, trace),
-        "residual": growth.residual(meta, trace), "updates": growth.updates(meta, trace),
-        "frozen": learning.frozen(meta, trace), "unigram": learning.unigram(meta, trace),
-        "uniform": symmetry.uniform(meta, trace), "clones": symmetry.clones(meta, trace),
-        "dead": unused.dead(meta, trace),
-    }  # fmt: skip
+        kind: rule.search(meta, trace) for kind, rule in RULES.items() if rule.search is not None
+    }
     if not meta.get("unigram_loss"):  # a run from before it was kept, or a watched one
         del found["unigram"]
     return found

@@ -154,7 +154,7 @@ def _from_the_start(meta: dict[str, Any], unscaled: bool) -> Advice:
         return Advice("", causes, "at step 0, print the size of the input, of W_Q and of W_K, and the scale")
     init, width = model["init"]["attn"], model["d_model"]
     large = isinstance(init, int | float) and init > width**-0.5
-    wide = setting(meta, "model", "norm") == "none"
+    wide = bare(meta)
     helps = {}
     if unscaled:
         helps["scores that are not divided by sqrt(d_head)"] = "divide the scores by sqrt(d_head): set model.attn_scale"

@@ -119,10 +119,10 @@ def stats(
     assert only is None or (v is None and thumbs is None), "z and thumbs are of all rows"
     wanted = range(query_pos)[only or ALL]
     dtype = torch.promote_types(q.dtype, torch.float32)
-    q = _by_head(q, dtype, group, scale / LN2)
-    k = _by_head(k, dtype, 1).squeeze(2)
+    q = by_head(q, dtype, group, scale / LN2)
+    k = by_head(k, dtype, 1).squeeze(2)
     if v is not None:
-        v = _by_head(v, dtype, 1).squeeze(2)
+        v = by_head(v, dtype, 1).squeeze(2)
     if mask is not None:
         mask = masks.by_head(mask, (batch, head, query_pos, key_pos), group)
 
@@ -163,7 +163,7 @@ def stats(
                 t, e = (scratch[: math.prod(shape)].view(shape) for scratch in (scratch_t, scratch_e))
                 tile = Sums(*per_row[:, b, kv, g, rows].unbind())
 
-                torch.bmm(_one_product(q_tile), k_tile.mT, out=_one_product(t))
+                torch.bmm(one_product(q_tile), k_tile.mT, out=one_product(t))
                 if bias is not None:
                     t += masks.part(bias, ALL, kv, g, ALL, ALL)
                 if causal:
@@ -189,7 +189,7 @@ def stats(
                     into[b, kv, g, rows] = value.unflatten(1, e.shape[1:3])
                 if v is not None and z is not None and scratch_z is not None:
                     product = scratch_z[: math.prod(shape[:-1]) * v.shape[-1]].view(*shape[:-1], -1)
-                    torch.bmm(_one_product(e), v[b, kv, :n_keys].flatten(0, 1), out=_one_product(product))
+                    torch.bmm(one_product(e), v[b, kv, :n_keys].flatten(0, 1), out=one_product(product))
                     into = rearrange(z[b, rows, kv, g], "batch rows kv group d -> batch kv group rows d")
                     torch.mul(product, share, out=into)
                 if small is not None:
@@ -220,7 +220,7 @@ def stats(
     )
 
 
-def _by_head(
+def by_head(
     x: Float[Tensor, "batch pos head d"], dtype: torch.dtype, group: int, scale: float = 1.0
 ) -> Float[Tensor, "batch kv group pos d"]:
     """The scaled vectors of a head side by side in memory; query heads that share a key head together."""
@@ -228,7 +228,7 @@ def _by_head(
     return torch.mul(x, scale, out=x.new_empty(x.shape))
 
 
-def _one_product(x: Float[Tensor, "batch kv group rows d"]) -> Float[Tensor, "products group_rows d"]:
+def one_product(x: Float[Tensor, "batch kv group rows d"]) -> Float[Tensor, "products group_rows d"]:
     """The heads that share keys one below the other, so that one matrix product serves them."""
     return rearrange(x, "batch kv group rows d -> (batch kv) (group rows) d")
 

@@ -28,7 +28,8 @@ class AttentionCall:
     scale: float = 1.0
     causal: bool = True
     mask: Tensor | None = None
-    """As in F.scaled_dot_product_attention: boolean (True: may attend), or added to the scaled scores."""
+    """As in F.scaled_dot_product_attention, boolean (True: may attend) or added to the scaled scores, always with the
+    four axes [batch head query_pos key_pos], each of full size or 1."""
     weights: Float[Tensor, "batch head query_pos key_pos"] | None = None
     """What a model that computes its own pattern multiplies v with, before any dropout."""
     largest: Float[Tensor, "batch head query_pos 1"] | None = None
@@ -43,13 +44,18 @@ class AttentionCall:
 
     @property
     def n_heads(self) -> int:
-        return self.weights.shape[1] if self.weights is not None else self._q.shape[2]
+        return self.weights.shape[1] if self.weights is not None else self._qk[0].shape[2]
+
+    @property
+    def heads(self) -> slice:
+        """Where these heads stand in their layer."""
+        return slice(self.first_head, self.first_head + self.n_heads)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """batch, query positions, key positions."""
         batch, key_pos = self.v.shape[:2]
-        return batch, self.weights.shape[2] if self.weights is not None else self._q.shape[1], key_pos
+        return batch, self.weights.shape[2] if self.weights is not None else self._qk[0].shape[1], key_pos
 
     @property
     def positions(self) -> int:
@@ -57,9 +63,9 @@ class AttentionCall:
         return self.shape[2] - len(self.extra)
 
     @property
-    def _q(self) -> Tensor:
-        assert self.q is not None
-        return self.q
+    def _qk(self) -> tuple[Tensor, Tensor]:
+        assert self.q is not None and self.k is not None
+        return self.q, self.k
 
     @torch.no_grad()
     def stats(
@@ -77,9 +83,8 @@ class AttentionCall:
                 whole = self._explicit()
                 found = whole.stats(tokens, thumbs=thumbs)
                 return replace(found, z=values(whole.pattern(), self.v)) if z else found
-            assert self.k is not None
             return stats(
-                self._q, self.k, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
+                *self._qk, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
                 v=self.v if z else None, thumbs=thumbs,
             )  # fmt: skip
 
@@ -89,41 +94,38 @@ class AttentionCall:
         with torch.autocast(self.v.device.type, enabled=False):
             call = self._explicit() if self.extra and self.weights is None else self
             if call.weights is None:
-                assert call.k is not None
-                return row_maxima(call._q, call.k, scale=call.scale, causal=call.causal, mask=call.mask)
+                return row_maxima(*call._qk, scale=call.scale, causal=call.causal, mask=call.mask)
             if call.largest is None:
                 return call.weights.new_full(call.weights.shape[:3], float("nan"))
             largest = call.largest.squeeze(-1)
             return largest if call.seen is None else largest.masked_fill(call.seen.squeeze(-1) == 0, float("-inf"))
 
     @torch.no_grad()
-    def pattern(self, rows: slice = slice(None)) -> Float[Tensor, "batch head query_pos key_pos"]:
+    def pattern(
+        self, rows: slice | Int[Tensor, " rows"] = slice(None)
+    ) -> Float[Tensor, "batch head query_pos key_pos"]:
         """The exact pattern of some query rows (default: all, which is query_pos * key_pos floats a head)."""
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
                 return self.weights[:, :, rows]
             if self.extra:
                 return self._explicit().pattern(rows)
-            assert self.k is not None
-            start, stop, _ = rows.indices(self._q.shape[1])
-            mask = row_block(self.mask, start, stop, self.k.shape[1], self.causal, self._q.device)
-            return pattern(self._q[:, rows], self.k, scale=self.scale, causal=False, mask=mask)
+            q, k = self._qk
+            return pattern(q[:, rows], k, scale=self.scale, causal=False, mask=self.full_mask(rows))
 
-    def full_mask(self) -> Tensor | None:
-        """Mask and causality as one mask; positions ahead are hidden, extra keys are not."""
-        mask = row_block(self.mask, 0, self.shape[1], self.shape[2], False, self.v.device)
+    def full_mask(self, rows: slice | Int[Tensor, " rows"] = slice(None)) -> Tensor | None:
+        """Mask and causality of some query rows as one mask; positions ahead are hidden, extra keys are not."""
+        mask = self.mask[:, :, rows] if self.mask is not None and self.mask.shape[2] > 1 else self.mask
         if not self.causal:
             return mask
-        seen = torch.ones(self.shape[1:], dtype=torch.bool, device=self.v.device).tril()
+        queries, keys = (torch.arange(n, device=self.v.device) for n in self.shape[1:])
+        seen = rearrange(queries[rows], "query_pos -> query_pos 1") >= keys
         seen[:, self.positions :] = True
-        if mask is None:
-            return seen[None, None]
-        return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, float("-inf"))
+        return masks.both(mask, seen[None, None])
 
     def _explicit(self) -> AttentionCall:
         """The same call from its pattern, all of it at once: for keys that are no positions."""
-        assert self.k is not None
-        found = scores(self._q, self.k, scale=self.scale, causal=False, mask=self.full_mask())
+        found = scores(*self._qk, scale=self.scale, causal=False, mask=self.full_mask())
         largest = found.amax(-1, keepdim=True)
         return replace(
             self, weights=found.softmax(-1).masked_fill_(largest < masks.NO_KEY, 0), largest=largest,
@@ -135,9 +137,7 @@ class AttentionCall:
         one = slice(index, index + 1)
         group = index // (self.n_heads // self.v.shape[2])
         shared = slice(group, group + 1)
-        mask = self.mask
-        if mask is not None and mask.ndim == 4 and mask.shape[1] > 1:
-            mask = mask[:, one]
+        mask = self.mask[:, one] if self.mask is not None and self.mask.shape[1] > 1 else self.mask
         return replace(
             self, q=None if self.q is None else self.q[:, :, one], k=None if self.k is None else self.k[:, :, shared],
             v=self.v[:, :, shared], weights=None if self.weights is None else self.weights[:, one], mask=mask,
@@ -151,14 +151,10 @@ class AttentionCall:
         def cut(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.detach()[:n].clone()
 
-        mask = self.mask
-        if mask is not None:
-            mask = mask.detach()
-            mask = mask[:n].clone() if mask.ndim == 4 and mask.shape[0] == self.v.shape[0] else mask.clone()
         v = self.v.detach()[:n, ..., : None if values else 0].clone()
         return replace(
             self, q=cut(self.q), k=cut(self.k), v=v, weights=cut(self.weights), largest=cut(self.largest),
-            seen=cut(self.seen), mask=mask,
+            seen=cut(self.seen), mask=cut(self.mask),
         )  # fmt: skip
 
     @torch.no_grad()
@@ -169,13 +165,12 @@ class AttentionCall:
         at = rearrange(key, "batch -> batch 1 1 1")
         if self.weights is not None:
             return self.weights.gather(3, at.expand(*self.weights.shape[:3], 1)).squeeze(3).to(lse)
-        assert self.k is not None
-        k = self.k[torch.arange(len(key), device=key.device), key]
+        q, k = self._qk
+        k = k[torch.arange(len(key), device=key.device), key]
         k = k.to(lse).repeat_interleave(self.n_heads // k.shape[1], 1)
-        scores = einsum(self._q.to(lse), k, "batch query_pos head d, batch head d -> batch head query_pos") * self.scale
+        scores = einsum(q.to(lse), k, "batch query_pos head d, batch head d -> batch head query_pos") * self.scale
         if self.mask is not None:
-            mask = masks.four_axes(self.mask, (len(key), self.n_heads, *self.shape[1:]))
-            mask = mask.expand(len(key), -1, -1, self.shape[2]).gather(3, at.expand(-1, *mask.shape[1:3], 1))
+            mask = self.mask.expand(len(key), -1, -1, self.shape[2]).gather(3, at.expand(-1, *self.mask.shape[1:3], 1))
             scores = scores + masks.as_bias(mask, lse.dtype).squeeze(3)
         return (scores - lse).exp()
 
@@ -192,35 +187,12 @@ def merged(calls: list[AttentionCall]) -> AttentionCall:
     if len(calls) == 1:
         return calls[0]
 
-    def beside(parts: list[Tensor | None], axis: int) -> Tensor | None:
-        there = [x for x in parts if x is not None]
+    def beside(name: str, axis: int) -> Tensor | None:
+        there = [x for call in calls if (x := getattr(call, name)) is not None]
         return torch.cat(there, axis) if there else None
 
-    v = beside([c.v for c in calls], 2)
-    assert v is not None
-    return replace(
-        calls[0], q=beside([c.q for c in calls], 2), k=beside([c.k for c in calls], 2), v=v,
-        weights=beside([c.weights for c in calls], 1), largest=beside([c.largest for c in calls], 1),
-        seen=beside([c.seen for c in calls], 1),
-    )  # fmt: skip
-
-
-def row_block(
-    mask: Tensor | None, start: int, stop: int, n_keys: int, causal: bool, device: torch.device
-) -> Tensor | None:
-    """The part of a mask (and of the causal triangle) that belongs to the query rows start .. stop."""
-    if mask is not None:
-        mask = mask.view((1,) * (4 - mask.ndim) + tuple(mask.shape)) if mask.ndim < 4 else mask
-        mask = mask[:, :, start:stop] if mask.shape[2] > 1 else mask
-    if not causal:
-        return mask
-    rows = torch.arange(start, stop, device=device)
-    seen = rearrange(rows, "query_pos -> query_pos 1") >= torch.arange(n_keys, device=device)
-    if mask is None:
-        return seen[None, None]
-    if mask.dtype == torch.bool:
-        return mask & seen
-    return mask.masked_fill(~seen, float("-inf"))
+    axes = {"q": 2, "k": 2, "v": 2, "weights": 1, "largest": 1, "seen": 1}
+    return replace(calls[0], **{name: beside(name, axis) for name, axis in axes.items()})
 
 
 Visitor = Callable[[AttentionCall], "Tensor | None"]

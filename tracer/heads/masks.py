@@ -39,6 +39,13 @@ def part(mask: Mask, *where: slice) -> Mask:
     return mask[tuple(slice(None) if n == 1 else index for index, n in zip(where, mask.shape, strict=True))]
 
 
+def both(mask: Mask | None, seen: Bool[Tensor, "..."]) -> Mask:
+    """A mask that also hides what is not `seen`."""
+    if mask is None:
+        return seen
+    return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, float("-inf"))
+
+
 def as_bias(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "..."]:
     """What to add to scaled scores: the mask's own number, or 0, where a key may be seen, and MASKED where not.
 

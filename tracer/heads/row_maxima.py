@@ -13,11 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads import masks
+from tracer.heads.blocks import ALL, by_head, one_product
 from tracer.heads.definitions import Keys, Queries, group_size
 from tracer.heads.masks import NO_KEY, Mask
 from tracer.heads.tiles import budget, tiles
-
-ALL = slice(None)
 
 
 @torch.no_grad()
@@ -33,8 +32,7 @@ def row_maxima(
     key_pos, kv_head = k.shape[1:3]
     group = group_size(head, kv_head)
     dtype = torch.promote_types(q.dtype, torch.float32)
-    q = (q.to(dtype) * scale).unflatten(2, (kv_head, group)).permute(0, 2, 3, 1, 4).contiguous()
-    k = k.to(dtype).permute(0, 2, 1, 3).contiguous()
+    q, k = by_head(q, dtype, group, scale), by_head(k, dtype, 1).squeeze(2)
     if mask is not None:
         mask = masks.by_head(mask, (batch, head, query_pos, key_pos), group)
     cut = tiles(batch, kv_head, group, query_pos, key_pos, budget(key_pos, q.device))
@@ -49,11 +47,7 @@ def row_maxima(
                 tile = q[b, kv, g, rows]
                 shape = (*tile.shape[:-1], n_keys)
                 t = scratch[: math.prod(shape)].view(shape)
-                products = (-1, math.prod(shape[2:4]))
-                torch.bmm(
-                    tile.reshape(*products, tile.shape[-1]), k[b, kv, :n_keys].flatten(0, 1).mT,
-                    out=t.view(*products, n_keys),
-                )  # fmt: skip
+                torch.bmm(one_product(tile), k[b, kv, :n_keys].flatten(0, 1).mT, out=one_product(t))
                 if bias is not None:
                     t += masks.part(bias, ALL, kv, g, ALL, ALL)
                 if causal:

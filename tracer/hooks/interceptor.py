@@ -21,7 +21,7 @@ from einops import rearrange
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tracer.heads.call import AttentionCall, row_block
+from tracer.heads.call import AttentionCall
 from tracer.hooks.attending import Attending
 from tracer.hooks.axis_order import Layout
 from tracer.hooks.discovered import DiscoveredAttention
@@ -116,8 +116,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
                 mask = rearrange(mask, "batch kv group key -> batch (kv group) 1 key")
         call = AttentionCall(0, v, q, k, q.shape[-1] ** -0.5 if scale is None else scale, causal, mask)
         if self.in_mha and self.in_mha.extra:  # the flag counts them as later positions: a mask says it as it is
-            mask = row_block(mask, 0, q.shape[1], k.shape[1], causal, q.device)
-            call = replace(call, mask=mask, causal=False, extra=self.in_mha.extra)
+            call = replace(call, mask=call.full_mask(), causal=False, extra=self.in_mha.extra)
         if self._over_positions(call):
             return func(*args, **kwargs)
         kept: list[Tensor] = []

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tracer.heads.call import AttentionCall, row_block
+from tracer.heads.call import AttentionCall
 from tracer.hooks.sites import Key
 
 
@@ -94,7 +94,7 @@ def _below(rows: list[Tensor | None]) -> Tensor | None:
 
 def _mask(call: AttentionCall, keys: int) -> Tensor:
     _, n, own = call.shape
-    mask = row_block(call.mask, 0, n, own, call.causal, call.v.device)
+    mask = call.full_mask()
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=call.v.device) if mask is None else mask
     hidden = False if mask.dtype == torch.bool else float("-inf")
     return F.pad(mask.expand(*mask.shape[:2], n, own), (0, keys - own), value=hidden)

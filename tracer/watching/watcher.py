@@ -221,7 +221,7 @@ class Watcher:
         for layer, calls in self._calls.items():
             for call in calls:
                 part = call.pattern(slice(0, width))[: len(found), :, :, :width].float().cpu().numpy()
-                at = slice(call.first_head, call.first_head + call.n_heads)
+                at = call.heads
                 found[: len(part), layer, at, : part.shape[2], : part.shape[3]] = part
         return found
 

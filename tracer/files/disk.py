@@ -105,8 +105,13 @@ class Batch:
             self._folders.add(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = self._staged.setdefault(path, beside(path))
-        with aside.open("wb") as f:
-            f.write(content)
+        try:
+            with aside.open("wb") as f:
+                f.write(content)
+        except BaseException:  # a full disk: what there is of it must not get its name with the others
+            self._staged.pop(path, None)
+            aside.unlink(missing_ok=True)
+            raise
 
     def staged(self, path: Path) -> Path | None:
         """Where the new content of a file is before it has its name."""
@@ -149,12 +154,7 @@ def _flush(path: Path) -> None:
 def write_bytes(path: Path, content: Any) -> None:
     """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part."""
     batch = Batch()
-    try:
-        batch.stage(path, content)
-    except BaseException:
-        if aside := batch.staged(path):
-            aside.unlink(missing_ok=True)
-        raise
+    batch.stage(path, content)
     batch.commit()
 
 

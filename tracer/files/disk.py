@@ -39,6 +39,12 @@ class BrokenSnapshot(Damaged):
     """A snapshot's file is missing, cut off or of another model."""
 
 
+def cache_folder() -> Path:
+    """Of what can be made or fetched again: $MANYEYES_CACHE, or manyeyes/ in the user's cache."""
+    chosen = os.environ.get("MANYEYES_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "manyeyes")
+    return Path(chosen).expanduser()
+
+
 def regular(path: Path, root: Path | None, most: int) -> int:
     """The size of a regular file inside `root` (None: anywhere) of at most `most` bytes.
 

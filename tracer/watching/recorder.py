@@ -42,13 +42,13 @@ from tracer.watching.calls import Calls
 from tracer.watching.every_update import EveryUpdate, Loss, write
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept import kept
-from tracer.watching.largest import LargestLogits, Looks
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnFinding, OnRecord, Telling
+from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.sites import plain
-
-if TYPE_CHECKING:
-    from tracer.hooks.discovered import DiscoveredAttention
 
 UNSEEN = ("flash_attention_2", "flash_attention_3")
 """Kernels of the flash-attn package, as configs of `transformers` name them."""

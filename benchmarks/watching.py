@@ -22,8 +22,8 @@ from torch import Tensor, nn
 import tracer
 from benchmarks.measure import in_turn, ratio
 from benchmarks.models import spread
-from tracer.watching.largest import Looks
 from tracer.watching.recorder import LoopRecorder
+from tracer.watching.training_passes import Looks
 
 STEPS = 120
 ROUNDS = 3

@@ -192,14 +192,14 @@ def test_a_cache_that_cannot_be_written_costs_only_a_warning(folder, tmp_path, m
 
 
 def test_cache_folder(monkeypatch, tmp_path):
-    from tracer.data import cache
+    from tracer.files.disk import cache_folder
 
     monkeypatch.delenv("MANYEYES_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.folder() == tmp_path / "manyeyes"
+    assert cache_folder() == tmp_path / "manyeyes"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert str(cache.folder()) == "/home/someone/.cache/manyeyes"
+    assert str(cache_folder()) == "/home/someone/.cache/manyeyes"
 
 
 def test_processes_that_race(folder, own_cache):

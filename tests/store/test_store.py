@@ -259,6 +259,16 @@ def test_write_bytes_leaves_the_old_file_when_it_fails(tmp_path):
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
+def test_what_was_not_written_whole_gets_no_name_with_the_rest_of_its_batch(tmp_path):
+    batch = disk.Batch()
+    write_bytes(tmp_path / "chunk", b"old")
+    with pytest.raises(TypeError):
+        batch.stage(tmp_path / "chunk", "not bytes")
+    batch.stage(tmp_path / "zarr.json", b"new")  # what a writer that is closed after a full disk still writes
+    batch.commit()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"chunk": b"old", "zarr.json": b"new"}
+
+
 def test_threads_that_write_the_same_file_do_not_share_a_place(tmp_path):
     one, other = disk.Batch(), disk.Batch()
     for batch, content in ((one, b"1"), (other, b"2"), (one, b"3")):

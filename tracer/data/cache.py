@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
-
-def folder() -> Path:
-    """Where the entries live."""
-    if chosen := os.environ.get("MANYEYES_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "manyeyes"
+from tracer.files.disk import cache_folder, write_bytes
 
 
 def key(**parts: Any) -> str:
@@ -29,7 +22,7 @@ def key(**parts: Any) -> str:
 
 def load(entry: str) -> Path | None:
     """The folder of a complete and undamaged entry, or None."""
-    path = folder() / entry
+    path = cache_folder() / entry
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         intact = bool(manifest) and all(_sha256(path / name) == digest for name, digest in manifest.items())
@@ -40,27 +33,16 @@ def load(entry: str) -> Path | None:
 
 def save(entry: str, files: dict[str, bytes]) -> None:
     """Write an entry; a disk that is full or read-only costs the next start its speed and nothing else."""
-    path = folder() / entry
+    path = cache_folder() / entry
     manifest = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            _write(path / name, content)
-        _write(path / "manifest.json", json.dumps(manifest).encode())
+        for name, content in {**files, "manifest.json": json.dumps(manifest).encode()}.items():
+            write_bytes(path / name, content)
     except OSError as error:
-        message = f"could not keep the tokenised text in {folder()}: {error.strerror}. The next start makes it again; "
+        message = (
+            f"could not keep the tokenised text in {path.parent}: {error.strerror}. The next start makes it again; "
+        )
         warnings.warn(message + "free some space, or set MANYEYES_CACHE to another folder", stacklevel=2)
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(aside, path)
-    except OSError:
-        os.unlink(aside)
-        raise
 
 
 def _sha256(path: Path) -> str:

@@ -77,35 +77,28 @@ def clamped(model: Transformer) -> list[str]:
 
 def obstacles(c: ModelConfig) -> list[str]:
     """Options that are ours alone, each with what could be in its place."""
-    found = []
-    if not c.residual:
-        found.append("residual=False (True could go)")
-    if len(c.mlp_hidden) > 1:
-        found.append(f"mlp_hidden={c.mlp_hidden} (one hidden layer could go, or none)")
-    if c.unembed_hidden:
-        found.append(f"unembed_hidden={c.unembed_hidden} (a single W_U could go)")
-    if c.positions == "shortformer":
-        found.append("positions='shortformer' (all others could go)")
-    return found
+    found = {
+        "residual=False (True could go)": not c.residual,
+        f"mlp_hidden={c.mlp_hidden} (one hidden layer could go, or none)": len(c.mlp_hidden) > 1,
+        f"unembed_hidden={c.unembed_hidden} (a single W_U could go)": c.unembed_hidden,
+        "positions='shortformer' (all others could go)": c.positions == "shortformer",
+    }
+    return [option for option, is_there in found.items() if is_there]
 
 
 def _huggingface_obstacles(c: ModelConfig) -> list[str]:
     """Options that go with others, but not with these."""
-    found, rotary, post, bare = obstacles(c), c.positions == "rotary", is_post_norm(c), lacks_final_norm(c)
-    cause = "norm_position='post'" if post else "final_norm=False"
-    if rotary and (post or bare):
-        found.append(f"positions='rotary' with {cause} (other positions could go)")
-    if post and c.attn_only:
-        found.append("norm_position='post' with mlp_hidden=() (pre could go, or one hidden layer)")
-    if post and not bare:
-        found.append("norm_position='post' with final_norm=True (pre could go, or no final norm)")
-    if (post or bare) and c.norm_eps <= 0:
-        found.append(f"norm_eps={c.norm_eps} with {cause} (more than 0 could go)")
-    if (post or bare) and c.norm == "layer" and not heads_fit(c):
-        heads = f"n_heads={c.n_heads} of d_head={c.head_width}"
-        found.append(
-            f"{heads} with {cause} and LayerNorm (a divisor of d_model={c.d_model} could go, and what it gives)"
-        )
-    if rotary and c.norm != "layer" and c.d_model % c.n_heads:
-        found.append(f"n_heads={c.n_heads} with positions='rotary' (a divisor of d_model={c.d_model} could go)")
-    return found
+    rotary, post, bare = c.positions == "rotary", is_post_norm(c), lacks_final_norm(c)
+    cause, divisor = "norm_position='post'" if post else "final_norm=False", f"a divisor of d_model={c.d_model}"
+    heads = f"n_heads={c.n_heads} of d_head={c.head_width}"
+    found = {
+        f"positions='rotary' with {cause} (other positions could go)": rotary and (post or bare),
+        "norm_position='post' with mlp_hidden=() (pre could go, or one hidden layer)": post and c.attn_only,
+        "norm_position='post' with final_norm=True (pre could go, or no final norm)": post and not bare,
+        f"norm_eps={c.norm_eps} with {cause} (more than 0 could go)": (post or bare) and c.norm_eps <= 0,
+        f"{heads} with {cause} and LayerNorm ({divisor} could go, and what it gives)":
+            (post or bare) and c.norm == "layer" and not heads_fit(c),
+        f"n_heads={c.n_heads} with positions='rotary' ({divisor} could go)":
+            rotary and c.norm != "layer" and bool(c.d_model % c.n_heads),
+    }  # fmt: skip
+    return obstacles(c) + [option for option, is_there in found.items() if is_there]

@@ -39,6 +39,12 @@ class BrokenSnapshot(Damaged):
     """A snapshot's file is missing, cut off or of another model."""
 
 
+def cache_folder() -> Path:
+    """Of what can be made or fetched again: $MANYEYES_CACHE, or manyeyes/ in the user's cache."""
+    chosen = os.environ.get("MANYEYES_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "manyeyes")
+    return Path(chosen).expanduser()
+
+
 def regular(path: Path, root: Path | None, most: int) -> int:
     """The size of a regular file inside `root` (None: anywhere) of at most `most` bytes.
 
@@ -105,8 +111,13 @@ class Batch:
             self._folders.add(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = self._staged.setdefault(path, beside(path))
-        with aside.open("wb") as f:
-            f.write(content)
+        try:
+            with aside.open("wb") as f:
+                f.write(content)
+        except BaseException:  # a full disk: what there is of it must not get its name with the others
+            self._staged.pop(path, None)
+            aside.unlink(missing_ok=True)
+            raise
 
     def staged(self, path: Path) -> Path | None:
         """Where the new content of a file is before it has its name."""
@@ -149,12 +160,7 @@ def _flush(path: Path) -> None:
 def write_bytes(path: Path, content: Any) -> None:
     """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part."""
     batch = Batch()
-    try:
-        batch.stage(path, content)
-    except BaseException:
-        if aside := batch.staged(path):
-            aside.unlink(missing_ok=True)
-        raise
+    batch.stage(path, content)
     batch.commit()
 
 

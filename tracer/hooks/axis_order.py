@@ -51,28 +51,25 @@ class Layout:
         return cls(None, w, v_term, out, heads)
 
     def weights(self, x: Tensor) -> Tensor:
-        if self.has_heads:
-            return rearrange(x, f"{' '.join(self.w_axes)} -> b h q k")
-        if x.ndim == 4:
-            return x
-        return rearrange(x, f"{' '.join(self.w_axes).replace('b', '(b h)')} -> b h q k", h=self.fold or 1)
+        unfolded = x.ndim == 4 and not self.has_heads
+        return x if unfolded else rearrange(x, f"{self._named(self.w_axes)} -> b h q k", **self._sizes)
 
     def v(self, x: Tensor) -> Tensor:
-        return self._heads(x, self.v_axes, "k")
+        return rearrange(x, f"{self._named(self.v_axes)} -> b k h d", **self._sizes)
 
     def z(self, x: Tensor) -> Tensor:
-        return self._heads(x, self.z_axes, "q")
-
-    def _heads(self, x: Tensor, axes: str, pos: str) -> Tensor:
-        if self.has_heads:
-            return rearrange(x, f"{' '.join(axes)} -> b {pos} h d")
-        pattern = " ".join(axes).replace("b", "(b h)")
-        return rearrange(x, f"{pattern} -> b {pos} h d", h=self.fold or 1)
+        return rearrange(x, f"{self._named(self.z_axes)} -> b q h d", **self._sizes)
 
     def back(self, z: Tensor) -> Tensor:
-        if self.has_heads:
-            return rearrange(z, f"b q h d -> {' '.join(self.z_axes)}")
-        return rearrange(z, f"b q h d -> {' '.join(self.z_axes).replace('b', '(b h)')}")
+        return rearrange(z, f"b q h d -> {self._named(self.z_axes)}")
+
+    def _named(self, axes: str) -> str:
+        named = " ".join(axes)
+        return named if self.has_heads else named.replace("b", "(b h)")
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {} if self.has_heads else {"h": self.fold or 1}
 
 
 def _head_first(letters: list[str], sizes: list[int], batch: int | None) -> bool:

@@ -34,15 +34,14 @@ class DiscoveredAttention:
 
     def add(self, key: Key, layer: Layer, x: Any) -> None:
         self.keys.append(key)
-        self.kinds[key] = layer
         if isinstance(x, Tensor):
             if self._last_input is not None and self._last_input() is x:
                 self.beside.add(key)
             self._last_input = weakref.ref(x)
-        self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
+        self.revise(key, layer)
 
     def revise(self, key: Key, layer: Layer) -> None:
-        """What was said of an attention when only its first block of queries had come."""
+        """Say what an attention is; once more, where only its first block of queries had come."""
         self.kinds[key] = layer
         self.places, self.layers = arrange(self.keys, self.kinds, self.beside)
 

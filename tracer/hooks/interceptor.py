@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -119,17 +120,15 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
             call = replace(call, mask=call.full_mask(), causal=False, extra=self.in_mha.extra)
         if self._over_positions(call):
             return func(*args, **kwargs)
-        kept: list[Tensor] = []
+        result = functools.cache(lambda: func(*args, **kwargs))
 
         def own() -> Tensor:
-            if not kept:
-                kept.append(func(*args, **kwargs))
-            z = heads_last(kept[0])
+            z = heads_last(result())
             return rearrange(z, "batch group kv d -> batch 1 (kv group) d") if packed else z
 
         z = self.attend(call, own, dropout)
         if z is None:
-            return kept[0]
+            return result()
         z = z.to(v.dtype)
         if packed:
             return rearrange(z, "batch 1 (kv group) d -> batch kv group d", kv=k.shape[2])
@@ -152,17 +151,10 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
                 f"{self.sites.name()}: the blocks of its BlockMask hide other keys than its mask_mod, and only a "
                 f"compiled kernel obeys them: make it by create_block_mask"
             )
-        kept: list[Any] = []
-
-        def own() -> Tensor:
-            if not kept:
-                kept.extend(func(*args))
-                self._lse.begin(kept[1])
-            return heads_last(kept[0])
-
-        z = self.attend(call_of(func, *args), own, 0.0)
-        own()
-        return tuple(kept) if z is None else (rearrange(z, "batch pos head d -> batch head pos d"), *kept[1:])
+        result = functools.cache(lambda: func(*args))
+        z = self.attend(call_of(func, *args), lambda: heads_last(result()[0]), 0.0)
+        self._lse.begin(result()[1])
+        return result() if z is None else (rearrange(z, "batch pos head d -> batch head pos d"), *result()[1:])
 
     # Attention by hand.
 
@@ -208,17 +200,9 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
         call = AttentionCall(0, v, weights=weights, causal=False, largest=largest, seen=seen, extra=extra)
         if self._over_positions(call):
             return func(*args, **kwargs)
-        kept: list[Tensor] = []
-
-        def own() -> Tensor:
-            if not kept:
-                kept.append(func(*args, **kwargs))
-            return layout.z(kept[0])
-
-        z = self.attend(call, own, 0.0)
-        if z is None:
-            return kept[0]
-        return layout.back(z.to(operands[1 - at].dtype))
+        result = functools.cache(lambda: func(*args, **kwargs))
+        z = self.attend(call, lambda: layout.z(result()), 0.0)
+        return result() if z is None else layout.back(z.to(operands[1 - at].dtype))
 
     def _fold(self, operand: Tensor, weights: Tensor) -> int | None:
         """Heads that are folded into the batch axis of [batch * head, query, key]; None: there is one head."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
+from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.sites import plain
 
-if TYPE_CHECKING:
-    from tracer.hooks.discovered import DiscoveredAttention
-
-UNSEEN = {
-    "flash_attention_2": "a kernel of the flash-attn package",
-    "flash_attention_3": "a kernel of the flash-attn package",
-}  # fmt: skip
+UNSEEN = ("flash_attention_2", "flash_attention_3")
+"""Kernels of the flash-attn package, as configs of `transformers` name them."""
 
 
 class CannotWatch(ValueError):
@@ -44,8 +38,8 @@ def nothing_seen(model: nn.Module, found: DiscoveredAttention) -> str:
     kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
     if kernel in UNSEEN:
         return (
-            f"the attention of this {type(model).__name__} runs in {UNSEEN[kernel]}, which nothing can look into: load "
-            f"it with attn_implementation='sdpa', which computes the same"
+            f"the attention of this {type(model).__name__} runs in a kernel of the flash-attn package, which nothing "
+            f"can look into: load it with attn_implementation='sdpa', which computes the same"
         )
     if found.softmaxes:
         where = ", ".join(sorted(found.softmaxes)[:3])

@@ -6,6 +6,7 @@ Hooks keep a stack of running modules for each thread; they change nothing and c
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -80,7 +81,7 @@ class Sites:
                         f"{path} is a torch.jit ScriptModule, which cannot be hooked: put the module that it was made "
                         f"from in its place"
                     )
-                enter = Hook(self._enter(path))
+                enter = Hook(functools.partial(self.enter, path))
                 handles.callback(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True).remove)
                 handles.callback(module.register_forward_hook(leave, always_call=True).remove)
             self._handles = handles.pop_all()
@@ -95,8 +96,14 @@ class Sites:
                     self.end()
 
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A module starts, which is told by hand: it had begun before hooks could be there."""
-        self._enter(name)(module, args, kwargs)
+        """A module starts; told by hand of one that had begun before hooks could be there."""
+        if not self._stack:
+            self._here.count = Counter()
+            ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
+            self._here.given = [x for x in ids if _memory(x)]
+            if self.begin is not None:
+                self.begin(module, args, kwargs)
+        self._stack.append((name, args[0] if args else None))
 
     def detach(self) -> None:
         self._handles.close()
@@ -131,18 +138,6 @@ class Sites:
         memory, given = _memory(ids), self._here.given
         alike = (x for x in given if type(x) is type(ids) and x.shape == ids.shape)
         return memory != 0 and (memory in map(_memory, given) or any(torch.equal(x.to(ids), ids) for x in alike))
-
-    def _enter(self, name: str) -> Any:
-        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if not self._stack:
-                self._here.count = Counter()
-                ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
-                self._here.given = [x for x in ids if _memory(x)]
-                if self.begin is not None:
-                    self.begin(module, args, kwargs)
-            self._stack.append((name, args[0] if args else None))
-
-        return enter
 
 
 def _memory(x: Tensor) -> int:

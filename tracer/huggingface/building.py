@@ -10,12 +10,13 @@ import importlib
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 Build = str | Callable[[], "nn.Module"]
@@ -43,7 +44,7 @@ def built(build: Build) -> nn.Module:
 
     make = _function(build) if isinstance(build, str) else build
     try:
-        with _same_dice():
+        with same_dice():
             made = make()
     except Exception as error:  # somebody's code, which raises whatever it runs into
         raise ValueError(f"build={_name(build)} could not build a model: {type(error).__name__}: {error}") from error
@@ -80,13 +81,14 @@ def _name(build: Build) -> str:
 
 
 @contextmanager
-def _same_dice() -> Iterator[None]:
+def same_dice(devices: Sequence[torch.device] | None = None) -> Iterator[None]:
+    """Random states stay as they were: Python's, numpy's, torch's, and those of these GPUs (None: all)."""
     import numpy as np
     import torch
 
-    dice = random.getstate(), np.random.get_state()  # noqa: NPY002 (what initialisations draw from)
+    dice = random.getstate(), np.random.get_state()  # noqa: NPY002 (what initialisations and data sets draw from)
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices):
             yield
     finally:
         random.setstate(dice[0])

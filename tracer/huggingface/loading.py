@@ -20,7 +20,7 @@ from tracer.files.disk import MOST_TOKENIZER, BrokenSnapshot, regular
 from tracer.files.sealed import shapes, weight_files
 from tracer.hooks.inputs import context, logits_of
 from tracer.huggingface.building import Build, built
-from tracer.huggingface.wrapped import WrappedModel
+from tracer.huggingface.wrapped import WrappedModel, alone
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_LAYERS = 1000
@@ -160,10 +160,6 @@ def _takes_ids_alone(model: nn.Module) -> bool:
     return not any(one.name == "input_ids" or one.kind is inspect.Parameter.VAR_KEYWORD for one in taken)
 
 
-def _alone(model: nn.Module, tokens: Tensor) -> Any:
-    return model(tokens)
-
-
 def _with_targets(model: nn.Module, tokens: Tensor) -> Any:
     return model(tokens, tokens)
 
@@ -174,7 +170,7 @@ def _how(model: nn.Module) -> tuple[Callable[[nn.Module, Tensor], Any], int]:
     like = next(model.parameters(), torch.empty(0))
     tokens = torch.zeros(1, 2, dtype=torch.int64, device=like.device)
     trouble = ""
-    for way in (_alone, _with_targets):
+    for way in (alone, _with_targets):
         try:
             logits = logits_of(way(model, tokens), tokens)
         except Exception as error:  # somebody's code, called in a way that it may not be made for

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class StreamTaps:
     """Hooks that last until `remove`."""
 
     def __init__(self, model: nn.Module, known: Architecture, layers: list[Layer]) -> None:
-        self._handles: list[Any] = []
+        self._handles = ExitStack()
         self._pass = threading.local()
         times, parts = residual_times(model), []
         for layer in layers:  # all are found before any is hooked: one may not be where its family has it
@@ -41,18 +41,16 @@ class StreamTaps:
             attention = model.get_submodule(layer.name)
             writes = block.get_submodule(known.out_norm) if known.out_norm else attention.get_submodule(known.out)
             parts.append((block, attention, writes, block.get_submodule(known.mlp_norm or known.mlp)))
+        keep = self._handles.enter_context  # a handle is removed where its context ends
         for i, (block, attention, writes, mlp_writes) in enumerate(parts):
             pre = f"blocks.{i}."
-            self._keep(block.register_forward_pre_hook(_first(i, self._pass), with_kwargs=True))
-            self._keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, self._pass)))
-            self._keep(attention.register_forward_pre_hook(_given(pre, self._pass), with_kwargs=True))
-            self._keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, self._pass)))
-            self._keep(mlp_writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
+            keep(block.register_forward_pre_hook(_first(i, self._pass), with_kwargs=True))
+            keep(block.register_forward_hook(_output(pre + "hook_resid_post", 1.0, self._pass)))
+            keep(attention.register_forward_pre_hook(_given(pre, self._pass), with_kwargs=True))
+            keep(writes.register_forward_hook(_output(pre + "hook_attn_out", times, self._pass)))
+            keep(mlp_writes.register_forward_hook(_output(pre + "hook_mlp_out", times, self._pass)))
         self._blocks = [_Skippable(block, i, self._pass) for i, (block, *_) in enumerate(parts)]
         self.names = [f"blocks.{i}.{tap}" for i in range(len(layers)) for tap in TAPS]
-
-    def _keep(self, handle: Any) -> None:
-        self._handles.append(handle)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -76,8 +74,7 @@ class StreamTaps:
             self._pass.begin = None
 
     def remove(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        self._handles.close()
         for block in self._blocks:
             block.remove()
 

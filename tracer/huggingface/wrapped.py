@@ -39,7 +39,7 @@ class WrappedModel(nn.Module):
         super().__init__()
         self.model = bare(model)
         self.n_ctx, self.d_vocab, self.tokenizer, self.bos = n_ctx, d_vocab, tokenizer, bos
-        self._run = run or _plain
+        self._run = run or alone
         self._map, self._sites = DiscoveredAttention(), Sites(self.model)
         self._stream: StreamTaps | None = None
         self._sites.attach()
@@ -143,5 +143,6 @@ class WrappedModel(nn.Module):
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _plain(model: nn.Module, tokens: Tensor) -> Any:
+def alone(model: nn.Module, tokens: Tensor) -> Any:
+    """The way to call a model that takes ids and nothing else."""
     return model(tokens)

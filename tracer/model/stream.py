@@ -139,7 +139,9 @@ class AttentionPass:
 
     def constant(self, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "batch pos d_head"]:
         """What q, k or v has whatever is in the stream: biases, and shortformer's positions."""
-        return self._finish(into, head, self._constant(into, at)[:, :, head], at, self._last_bias(into))
+        norm = self._own_norm(into)
+        bias = None if norm is None else norm.bias
+        return self._finish(into, head, self._constant(into, at)[:, :, head], at, bias)
 
     def whole(self, into: Into, head: int, at: At = slice(None)) -> Float[Tensor, "batch pos d_head"]:
         """q, k or v of the pass, as the score takes it."""
@@ -218,17 +220,12 @@ class AttentionPass:
     def _own_norm(self, into: Into) -> Norm | None:
         return {"q": self.weights.q_norm, "k": self.weights.k_norm, "v": None}[into]
 
-    def _last_bias(self, into: Into) -> Tensor | None:
-        norm = self._own_norm(into)
-        return None if norm is None else norm.bias
-
     @cached_property
     def _own_scales(self) -> dict[str, Tensor]:
         """Of the norms of q and k, [batch pos head-or-1 1]."""
         found = {}
         for into in ("q", "k"):
-            norm = self._own_norm(into)
-            if norm is not None:
+            if (norm := self._own_norm(into)) is not None:
                 x = self.normed(self.resid_pre)
                 made = einsum(x, self._W(into), "batch pos d_model, head d_model d -> batch pos head d")
                 found[into] = norm.scale(made + self._constant(into))

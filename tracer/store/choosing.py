@@ -34,7 +34,7 @@ def settings(run: Run) -> dict[str, Any]:
         "author": about.author, "note": note(run), "created": str(meta["created"]), "step": int(meta["step"]),
         "n_params": int(meta["n_params"]),
     }  # fmt: skip
-    config = {name: value for name, value in _flat(meta.get("config") or {}).items() if name != "run"}
+    config = {name: value for name, value in flat(meta.get("config") or {}).items() if name != "run"}
     return facts | {"model.n_layers": about.n_layers, "model.n_ctx": about.n_ctx} | config
 
 
@@ -77,8 +77,9 @@ def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> boo
         return compare is operator.ne or (compare is operator.eq and str(held).replace(" ", "") == value)
 
 
-def _flat(config: Mapping[str, Any], of: str = "") -> dict[str, Any]:
+def flat(config: Mapping[str, Any], of: str = "") -> dict[str, Any]:
+    """Nested settings as optim.lr: 0.001."""
     found: dict[str, Any] = {}
     for name, value in config.items():
-        found |= _flat(value, f"{of}{name}.") if isinstance(value, dict) and value else {f"{of}{name}": value}
+        found |= flat(value, f"{of}{name}.") if isinstance(value, dict) and value else {f"{of}{name}": value}
     return found

@@ -119,9 +119,7 @@ class ChunkStore(LocalStore):
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:  # fmt: skip
-        assert byte_range is None, "chunks are read whole"
-        content = await asyncio.to_thread(self.read, key)
-        return None if content is None else (prototype or default_buffer_prototype()).buffer.from_bytes(content)
+        return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
 
     def get_sync(
         self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
@@ -166,14 +164,10 @@ class ChunkStore(LocalStore):
         return not chunks.over_steps or int(place[0]) * chunks.chunk[0] < self.committed[0]
 
     async def set(self, key: str, value: Buffer) -> None:
-        self._check_writable()
-        await asyncio.to_thread(self._stage, key, value)
+        await asyncio.to_thread(self.set_sync, key, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self._check_writable()
-        self._stage(key, value)
-
-    def _stage(self, key: str, value: Buffer) -> None:
         self.batch.stage(self.root / key, value.as_buffer_like())
 
 

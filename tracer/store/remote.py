@@ -22,7 +22,16 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from tracer.files.disk import MOST_JSON, MOST_LINES, MOST_TOKENIZER, Damaged, alone, read_json, write_bytes
+from tracer.files.disk import (
+    MOST_JSON,
+    MOST_LINES,
+    MOST_TOKENIZER,
+    Damaged,
+    alone,
+    cache_folder,
+    read_json,
+    write_bytes,
+)
 
 SCHEMES = {
     "s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub", "ssh": "paramiko", "sftp": "paramiko",
@@ -76,8 +85,7 @@ def below(url: str) -> Path:
 
 
 def _folder() -> Path:
-    chosen = os.environ.get("MANYEYES_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "manyeyes")
-    return _resolved(Path(chosen, "remote").expanduser())
+    return _resolved(cache_folder() / "remote")
 
 
 @functools.cache

@@ -133,12 +133,10 @@ class TraceWriter:
             _lay_out(group, name, variable, n_rows)
         for name, (dims, values, attrs) in coords.items():
             values = np.asarray(values)
-            if values.dtype.kind == "U":
-                array = _create(group, name, values.shape, str, dimension_names=dims, attributes=attrs)
-                array[...] = values.astype(object)
-            else:
-                array = _create(group, name, values.shape, values.dtype, dimension_names=dims, attributes=attrs)
-                array[...] = values
+            is_text = values.dtype.kind == "U"
+            dtype = str if is_text else values.dtype
+            array = _create(group, name, values.shape, dtype, dimension_names=dims, attributes=attrs)
+            array[...] = values.astype(object) if is_text else values
         group.attrs["coordinates"] = " ".join(coords)
         _consolidate(group, store)
         aside.rename(path)

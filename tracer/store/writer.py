@@ -197,8 +197,7 @@ class RunWriter:
             self.status(status, {**facts, "digests": {**self.meta.get("digests", {}), **digests}})
             self._background.wait()
         finally:
-            self._background.stop()
-            self._lock.release()
+            self.abandon()
 
     def abandon(self) -> None:
         """Let go of the lock without writing: the disk may be full."""

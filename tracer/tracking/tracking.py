@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from tracer.diagnosis.findings import Finding
+from tracer.store.choosing import flat
 from tracer.tracking import services
 from tracer.tracking.grids import grid
 from tracer.tracking.scalars import Readable
@@ -59,7 +60,9 @@ class Tracking:
         check(names)
         key = format(crc32(f"{Path(directory).resolve()} {meta.get('created')}".encode()), "08x")
         page = f"{link}/training?run={quote(name)}"
-        config = {"link": page, "run": name, **flat(meta.get("config") or {})}
+        config: dict[str, Any] = {"link": page, "run": name}
+        for setting, value in flat(meta.get("config") or {}).items():
+            config[setting] = value if isinstance(value, str | int | float) else json.dumps(value)
         self._services: dict[str, services.Service] = {}
         for one in names:
             try:
@@ -111,17 +114,6 @@ def check(names: Sequence[str]) -> None:
             raise ValueError(f"track={name!r} is not one of {', '.join(TRACKERS)}")
         if find_spec(name) is None:
             raise ValueError(f"{name} is not installed: `pip install {PACKAGES.get(name, name)}`")
-
-
-def flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested settings as optim.lr: 0.001; what is neither a number nor a word is JSON."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{before}{name}.")
-        else:
-            found[before + name] = value if isinstance(value, str | int | float) else json.dumps(value)
-    return found
 
 
 def say(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,25 +24,32 @@ class Screen(Console):
         silence()
 
 
-class Terminal:
-    """A rich progress bar where there is a terminal; plain lines where there is none."""
+class Shown:
+    """A context manager with a rich progress bar, where there is a terminal; `about` follows the number of things."""
 
-    def __init__(self, steps: int, start: int, enabled: bool = True) -> None:
-        self.console = Screen(quiet=not enabled, highlight=False)
+    def __init__(self, about: str, quiet: bool = False) -> None:
+        self.console = Screen(quiet=quiet, highlight=False)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]}  best induction {task.fields[best]}  {task.fields[rate]} tokens/s"),
-            TimeRemainingColumn(), console=self.console, transient=True,
-            disable=not enabled or not self.console.is_terminal,
+            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(about),
+            TimeRemainingColumn(), console=self.console, transient=True, disable=quiet or not self.console.is_terminal,
         )  # fmt: skip
-        self._task = self._progress.add_task("training", total=steps, completed=start, loss="-", best="-", rate="-")
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+
+class Terminal(Shown):
+    """What a training says of itself."""
+
+    def __init__(self, steps: int, start: int, quiet: bool) -> None:
+        super().__init__(
+            "loss {task.fields[loss]}  best induction {task.fields[best]}  {task.fields[rate]} tokens/s", quiet
+        )
+        self._task = self._progress.add_task("training", total=steps, completed=start, loss="-", best="-", rate="-")
 
     def update(self, step: int, **fields: Any) -> None:
         self._progress.update(self._task, completed=step, **fields)
@@ -70,34 +77,23 @@ class Terminal:
             self.console.print(table)
 
 
-class Bar:
+class Bar(Shown):
     """Progress through a known number of things, with the time that is left; plain lines where there is no terminal."""
 
     def __init__(self, doing: str, things: str) -> None:
+        super().__init__(things)
         self._doing, self._things, self._said, self._began = doing, things, 0.0, time.monotonic()
-        self._console = Screen(highlight=False)
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn(things),
-            TimeRemainingColumn(), console=self._console, transient=True, disable=not self._console.is_terminal,
-        )  # fmt: skip
         self._task = self._progress.add_task(doing, total=None)
-
-    def __enter__(self) -> Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
     def update(self, done: int, of: int) -> None:
         self._progress.update(self._task, completed=done, total=of)
         now, left = time.monotonic(), self._progress.tasks[0].time_remaining
         pause = min(LINE_SECONDS, max(1, (now - self._began) / 10))
-        if self._console.is_terminal or (done < of and now - self._said < pause):
+        if self.console.is_terminal or (done < of and now - self._said < pause):
             return
         self._said = now
         eta = "" if left is None or done == of else f", about {left:.0f} s to go"
-        self._console.print(f"{self._doing}: {done} of {of} {self._things}{eta}", markup=False, soft_wrap=True)
+        self.console.print(f"{self._doing}: {done} of {of} {self._things}{eta}", markup=False, soft_wrap=True)
 
 
 def perplexity(loss: float) -> float:

@@ -47,7 +47,7 @@ class TrainingSession:
         self.model, self.config, self.data, self.writer, self.recorder = model, config, data, writer, recorder
         self.snapshots = set(writer.meta["snapshot_steps"])
         self.records = set(record_steps(config, sorted(self.snapshots)))
-        self.terminal = Terminal(config.steps, start, enabled=not quiet)
+        self.terminal = Terminal(config.steps, start, quiet=quiet)
         self.row: dict[str, Any] | None = None
         self.last: dict[str, Any] = {}
         self.extra_seconds = 0.0

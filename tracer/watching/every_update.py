@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,18 +20,24 @@ Loss = Tensor | float | np.ndarray | np.generic | list[Any] | tuple[Any, ...]
 """One number, or several, wherever each of them is."""
 
 
+class Made(NamedTuple):
+    """One update."""
+
+    step: int
+    train_loss: Tensor | float
+    learning_rate: Any
+    told: bool
+    """Was there a loss?"""
+    step_ms: float
+    tokens: int
+
+
 class EveryUpdate:
     """What was seen of the updates since the last were handed over."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self._steps: list[int] = []
-        self._losses: list[Tensor | float] = []
-        self._rates: list[Any] = []
-        self._times: list[float] = []
-        self._counts: list[int] = []
-        self._told: list[bool] = []
-        """Was there a loss?"""
+        self._made: list[Made] = []
         self._rate: Any = float("nan")
         self._loss: Tensor | None = None
         self._tokens = 0
@@ -39,7 +45,7 @@ class EveryUpdate:
         self._given = time.perf_counter()
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self._made)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called: with so many tokens, where it is given any, in training."""
@@ -69,23 +75,19 @@ class EveryUpdate:
         mean = float("nan") if loss is None else _mean(loss)
         now, before = (time.perf_counter(), self._pace.seconds), self._mark
         self._mark = now
-        self._steps.append(step)
-        self._told.append(loss is not None)
-        self._losses.append(mean)
-        self._rates.append(self._rate)
-        self._times.append(float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1])))
-        self._counts.append(self._tokens)
+        ms = float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1]))
+        self._made.append(Made(step, mean, self._rate, loss is not None, ms, self._tokens))
         self._tokens = 0
 
     def take(self) -> dict[str, np.ndarray]:
         """Of the updates since this was last asked: step, train_loss (told or not), learning_rate, step_ms, tokens."""
-        found = {
-            "step": np.array(self._steps), "train_loss": _numbers(self._losses), "learning_rate": _numbers(self._rates),
-            "told": np.array(self._told), "step_ms": np.array(self._times), "tokens": np.array(self._counts, float),
+        made, self._made, self._given = self._made, [], time.perf_counter()
+        return {
+            "step": np.array([one.step for one in made]), "told": np.array([one.told for one in made]),
+            "train_loss": _numbers([one.train_loss for one in made]),
+            "learning_rate": _numbers([one.learning_rate for one in made]),
+            "step_ms": np.array([one.step_ms for one in made]), "tokens": np.array([one.tokens for one in made], float),
         }  # fmt: skip
-        self._steps, self._losses, self._rates, self._times, self._counts, self._told = [], [], [], [], [], []
-        self._given = time.perf_counter()
-        return found
 
     def due(self) -> bool:
         return len(self) >= MOST_WAITING or len(self) > 0 and time.perf_counter() - self._given > SECONDS

@@ -10,6 +10,7 @@ A layer of which q, k or v is not found so is nan in all: half a head would be r
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,16 +92,14 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
             q, k, v = (x[:, :1].float().clone() for x in (call.q, call.k, call.v))
             calls[key] = AttentionCall(0, v, q, k), z[:, -1].clone()
 
-    hooks = [module.register_forward_hook(passed(name)) for name, module in linears.items()]
     sites = Sites(model)
-    try:
+    with contextlib.ExitStack() as hooks:
+        for name, module in linears.items():
+            hooks.callback(module.register_forward_hook(passed(name)).remove)
         sites.attach()
+        hooks.callback(sites.detach)
         with torch.compiler.set_stance("force_eager"), visiting(lambda call: None), Seen(sites, seen):
             inputs.run(model)
-    finally:
-        sites.detach()
-        for hook in hooks:
-            hook.remove()
     shape = (len(found.layers), max(layer.n_heads for layer in found.layers))
     parts: list[Part] = []
     for key, place in found.places.items():

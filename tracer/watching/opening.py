@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tracer.data import python_passages
 from tracer.data.any_tokenizer import Words
@@ -77,11 +77,12 @@ def open_hf(
     status = "stopped"
     try:
         for done, step in enumerate(left, len(there) + 1):
-            if sources[step] is not first:
-                with fetch(sources[step]):
-                    _swap(inner, from_pretrained(sources[step]["path"], sources[step]["revision"]))
+            if (source := sources[step]) is not first:
+                with fetch(source):
+                    inner.load_state_dict(from_pretrained(source["path"], source["revision"]).state_dict())
             row = probing.measure(step, with_patterns=True)
-            row["weight_norm"] = _norms(probing.params)
+            with torch.no_grad():
+                row |= gradients.fetch({"weight_norm": gradients.tensor_norms(probing.params)})
             assert probing.writer is not None
             facts = {"step": step}
             if ended == "finished" and (found := probing.not_finite(step)):
@@ -121,16 +122,11 @@ def _sources(model: str | Path, revisions: Sequence[str] | None) -> dict[int, di
         if len(numbered) < len(revisions):
             raise CannotOpen(f"revisions {', '.join(revisions)} are not all of different steps")
         return dict(sorted(numbered.items()))
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        folder = folder.resolve()
-        found = {
-            int(m[1]): path for path in folder.iterdir() if path.is_dir() and (m := CHECKPOINT.fullmatch(path.name))
-        }
-        if found:
-            return {step: {"path": str(found[step]), "revision": None} for step in sorted(found)}
-        return {0: {"path": str(folder), "revision": None}}
-    return {0: {"path": str(model), "revision": None}}
+    if not (folder := Path(model).expanduser()).is_dir():
+        return {0: {"path": str(model), "revision": None}}
+    folder = folder.resolve()
+    found = {int(m[1]): path for path in folder.iterdir() if path.is_dir() and (m := CHECKPOINT.fullmatch(path.name))}
+    return {step: {"path": str(path), "revision": None} for step, path in sorted((found or {0: folder}).items())}
 
 
 def _named(model: str, revisions: Sequence[str]) -> list[str]:
@@ -174,16 +170,6 @@ def _step(revision: str) -> int:
 def _name(model: str) -> str:
     """A run's name for a model: the last part of its path."""
     return re.sub(r"[^\w.-]+", "-", model.rstrip("/").rpartition("/")[2]) or "model"
-
-
-def _swap(model: nn.Module, other: nn.Module) -> None:
-    """Another checkpoint's weights, in the model that is being measured."""
-    model.load_state_dict(other.state_dict())
-
-
-def _norms(params: Mapping[str, Tensor]) -> Any:
-    with torch.no_grad():
-        return gradients.fetch({"w": gradients.tensor_norms(params)})["w"]
 
 
 def _text(model: WrappedModel, rows: int) -> Tensor:

@@ -53,11 +53,9 @@ class Pace(Clock):
 
     def may_look(self) -> bool:
         """May the pass that begins now be looked at?"""
-        last, self._pass = self._pass, 0.0
-        if self.looking + last <= self.share / 2 * self.training:
-            return True
-        self._pass = last
-        return False
+        may = self.looking + self._pass <= self.share / 2 * self.training
+        self._pass = 0.0 if may else self._pass
+        return may
 
     @property
     def training(self) -> float:

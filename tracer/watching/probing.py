@@ -8,7 +8,6 @@ uncompiled, with every random state put back afterwards.
 from __future__ import annotations
 
 import contextlib
-import random
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.inputs import Inputs, context, logits_of
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
+from tracer.huggingface.building import same_dice
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
@@ -246,16 +246,11 @@ class Probing:
             return
         modules = {plain(name): module for name, module in self.model.named_modules()}
         groups: list[list[int] | None] = []
-        hooks = [
-            modules[name].register_forward_hook(lambda module, *_: groups.append(split_over(module)))
-            for name, _ in found.keys if name in modules
-        ]  # fmt: skip
-        try:
-            with torch.compiler.set_stance("force_eager"):
-                self.inputs.run(self.model)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with contextlib.ExitStack() as hooks, torch.compiler.set_stance("force_eager"):
+            for module in (modules[name] for name, _ in found.keys if name in modules):
+                hook = module.register_forward_hook(lambda module, *_: groups.append(split_over(module)))
+                hooks.callback(hook.remove)
+            self.inputs.run(self.model)
         if groups and groups[0] is not None:
             self.ranks.split = groups[0]
 
@@ -310,8 +305,7 @@ def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
     """
     before = [(module, dict(vars(module))) for module in model.modules()]
     copies: dict[int, Any] = {}
-    dice = random.getstate(), np.random.get_state()  # noqa: NPY002 (what data sets draw from)
-    with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with torch.no_grad(), same_dice([device] if device.type == "cuda" else []):
         try:
             for module, was in before:
                 vars(module).update({name: _copied(x, copies) for name, x in was.items() if name not in OF_MODULES})
@@ -323,8 +317,6 @@ def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
                 now.update(was)
                 for name in now.keys() - was.keys():
                     del now[name]
-            random.setstate(dice[0])
-            np.random.set_state(dice[1])  # noqa: NPY002
 
 
 def _copied(x: Any, copies: dict[int, Any]) -> Any:

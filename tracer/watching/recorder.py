@@ -38,18 +38,17 @@ from tracer.store import ROOT, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
-from tracer.watching.alerts import OnFinding
 from tracer.watching.calls import Calls
 from tracer.watching.every_update import EveryUpdate, Loss, write
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept import kept
-from tracer.watching.largest import LargestLogits, Looks
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.snapshots import Snapshots, rebuilding
-from tracer.watching.telling import OnRecord, Telling
+from tracer.watching.telling import OnFinding, OnRecord, Telling
+from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01
@@ -93,7 +92,7 @@ class LoopRecorder:
         of this step was looked at."""
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
-        self._telling = Telling(self.dir, share, track, on_record, on_finding)
+        self._telling = Telling(share, track, on_record, on_finding)
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
         self._snapshots = Snapshots(self.model, snapshot_mb)
         self._row: dict[str, Any] | None = None

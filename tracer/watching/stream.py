@@ -41,13 +41,12 @@ def sizes(through: Sequence[nn.Module]) -> Iterator[dict[int, Float[Tensor, ""]]
 
         return hook
 
-    hooks = [through[0].register_forward_pre_hook(entered, with_kwargs=True)] if through else []
-    hooks += [block.register_forward_hook(left(i + 1)) for i, block in enumerate(through)]
-    try:
+    with contextlib.ExitStack() as hooks:
+        if through:
+            hooks.callback(through[0].register_forward_pre_hook(entered, with_kwargs=True).remove)
+        for depth, block in enumerate(through, 1):
+            hooks.callback(block.register_forward_hook(left(depth)).remove)
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @torch.no_grad()

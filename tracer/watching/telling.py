@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tracer.store import RunWriter
+from tracer.diagnosis import Finding, diagnose
+from tracer.store import RunWriter, open_run
 from tracer.tracking import Tracking
 from tracer.tracking.tracking import check, say
-from tracer.watching.alerts import Alerts, OnFinding
 
 OnRecord = Callable[[int, dict[str, float]], object]
 """Called with the step of a record and `last`, in the process that writes."""
+OnFinding = Callable[[Finding], Any] | Literal["stop"]
+"""Called with each finding; the training is asked to stop where it returns "stop". The word itself instead of a
+function: to stop at the first finding that is bad."""
+LOG = logging.getLogger("manyeyes")
 
 
 class Telling:
     """Each record, and each kind of finding once."""
 
     def __init__(
-        self, directory: Path, share: float, track: str | Sequence[str] | None, on_record: OnRecord | None,
-        on_finding: OnFinding | None,
-    ) -> None:  # fmt: skip
+        self, share: float, track: str | Sequence[str] | None, on_record: OnRecord | None, on_finding: OnFinding | None
+    ) -> None:
         self._to = (track,) if isinstance(track, str) else tuple(track or ())
         check(self._to)
-        self._alerts, self._on_record = Alerts(directory, on_finding, share), on_record
+        if not (on_finding is None or on_finding == "stop" or callable(on_finding)):
+            raise ValueError(f"on_finding={on_finding!r} is neither a function of a finding nor 'stop'")
+        self._share, self._on_record, self._on_finding = share, on_record, on_finding
         self._alerted = bool(self._to) or on_finding is not None
         self._tracking: Tracking | None = None
-
-    @property
-    def stop(self) -> bool:
+        self._told: set[str] = set()
+        """Kinds of findings."""
+        self.stop = False
         """Did `on_finding` ask for the training to stop?"""
-        return self._alerts.stop
+        self._looked, self._cost = time.perf_counter(), 0.0
 
     def begin(self, writer: RunWriter) -> None:
         """The run is there: open the trackers."""
@@ -47,7 +53,8 @@ class Telling:
             self._on_record(step, flat)
         if self._tracking is not None:
             self._tracking.record(step, row)
-        if self._alerted and self._alerts.due():
+        # so seldom that looking stays below its share of the time
+        if self._alerted and self._cost <= self._share * (time.perf_counter() - self._looked):
             self._look(writer)
 
     def end(self, writer: RunWriter, status: str, facts: dict[str, Any]) -> None:
@@ -61,9 +68,20 @@ class Telling:
                 self._tracking.close(failed=status == "diverged" or "error" in facts)
 
     def _look(self, writer: RunWriter) -> None:
+        """Diagnose what is on the disk, and tell what is of a kind that was not told before."""
         writer.flush()
         writer.wait()
-        for one in self._alerts.look():
+        began, run = time.perf_counter(), open_run(writer.dir)
+        found = {one.kind: one for one in reversed(diagnose(run)) if one.kind not in self._told}
+        self._told |= found.keys()
+        for one in found.values():
+            LOG.warning("%s: %s, since step %d: %s", run.name, one.title, one.step, one.evidence)
+            then = self._on_finding
+            answer = then(one) if callable(then) else then if one.severity == "bad" else None
+            self.stop |= isinstance(answer, str) and answer == "stop"
+        self._looked = time.perf_counter()
+        self._cost = self._looked - began
+        for one in found.values():
             writer.finding({"step": one.step, "kind": one.kind, "severity": one.severity, "title": one.title,
                             "heads": [list(head) for head in one.heads], "evidence": one.evidence})  # fmt: skip
             if self._tracking is not None:

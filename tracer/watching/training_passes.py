@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Float
@@ -25,48 +26,85 @@ from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.sites import Key, Place, Sites
 from tracer.interventions.edits import visiting
+from tracer.watching.pace import Pace
 from tracer.watching.padding import real_rows
+from tracer.watching.ranks import Ranks, side_by_side
+
+Looks = Literal["share", "every", "never"]
+"""Which training passes are looked at for their largest logits: those that half of `share` pays for, each, or none."""
 
 
-class TrainingPasses:
-    """`begin` in a hook before the model's call; `maxima` then holds what was largest since it was last taken."""
+class LargestLogits:
+    """Of somebody's training passes, once `watch` has been told where their attention is: by step, and by record."""
 
-    def __init__(
-        self, model: nn.Module, found: DiscoveredAttention, device: torch.device,
-        quietly: Callable[[], AbstractContextManager[Any]],
-    ) -> None:  # fmt: skip
-        self.model, self._quietly = model, quietly
-        self._layers, self._places = found.layers, dict(found.places)
-        self._modules = {name for name, _ in found.keys}
-        self._shape = (len(found.layers), max(layer.n_heads for layer in found.layers))
-        self._device = device
-        self.maxima: Float[Tensor, "layer head"] | None = None
-        """None while no pass was looked at."""
+    def __init__(self, looks: Looks, pace: Pace, ranks: Ranks) -> None:
+        if looks not in get_args(Looks):
+            raise ValueError(f"max_logits={looks!r} is none of {', '.join(map(repr, get_args(Looks)))}")
+        self._looks, self._pace, self._ranks = looks, pace, ranks
+        self._model: nn.Module | None = None
+        """None while no pass is looked at."""
+        self._since_step: Float[Tensor, "layer head"] | None = None
+        """-inf where no score was seen; None while no pass was looked at."""
+        self._since_record: Float[Tensor, "layer head"] | None = None
         self._inside = contextlib.ExitStack()
+        self.unseen = ""
+        """Why no training pass can be looked at; empty where they are."""
 
-    def begin(self, at: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A pass begins: look at it. `at`: the module whose hook this is called in."""
-        self.end()
-        ended = at.register_forward_hook(lambda *_: self.end(), always_call=True)
-        self._inside.callback(ended.remove)
-        if self.maxima is None:
-            self.maxima = torch.full(self._shape, float("-inf"), device=self._device)
-        real = real_rows(self.model, args, kwargs)
-        sites = Sites(self.model)
-        sites.attach(self._modules)
-        self._inside.callback(sites.detach)
-        sites.enter(type(self.model).__name__, self.model, args, kwargs)
-        self._inside.enter_context(visiting(lambda call: None))  # so that scores are kept of a softmax by hand
-        self._inside.enter_context(Seen(sites, lambda key, _, largest: self._look(key, largest, real)))
+    def watch(
+        self, model: nn.Module, found: DiscoveredAttention, quietly: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
+        if self._looks != "never":
+            self._model, self._quietly = model, quietly
+            self._layers, self._places = found.layers, dict(found.places)
+            self._modules = {name for name, _ in found.keys}
+
+    def pass_begins(self, at: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called, in a hook of this module: look at the pass, if that may be."""
+        model = self._model
+        if model is None or not torch.is_grad_enabled() or not (self._looks == "every" or self._pace.may_look()):
+            return
+        if unseen := unseen_because(model):
+            self.unseen = unseen
+            self.end()
+            return
+        with self._pace.looks():
+            self._inside.close()
+            ended = at.register_forward_hook(lambda *_: self._inside.close(), always_call=True)
+            self._inside.callback(ended.remove)
+            if self._since_step is None:
+                shape = (len(self._layers), max(layer.n_heads for layer in self._layers))
+                self._since_step = torch.full(shape, float("-inf"), device=self._pace.device)
+            real = real_rows(model, args, kwargs)
+            sites = Sites(model)
+            sites.attach(self._modules)
+            self._inside.callback(sites.detach)
+            sites.enter(type(model).__name__, model, args, kwargs)
+            self._inside.enter_context(visiting(lambda call: None))  # so that scores are kept of a softmax by hand
+            self._inside.enter_context(Seen(sites, lambda key, _, largest: self._look(key, largest, real)))
+
+    def of_step(self) -> Float[Tensor, "layer head"] | None:
+        """Of the passes since this was last asked, nan where no score was seen; over all processes where all look at
+        each pass."""
+        found, self._since_step = self._since_step, None
+        if found is None:
+            return None
+        found = found.masked_fill(found == float("-inf"), float("nan"))
+        self._since_record = found if self._since_record is None else torch.fmax(self._since_record, found)
+        if self._looks == "every" and self._ranks.world > 1:
+            with self._pace.timed():
+                every = self._ranks.all({"largest": found.cpu().numpy(), "place": np.array(self._ranks.place)})
+                found = torch.from_numpy(side_by_side(every)).to(found)
+        return found
+
+    def of_record(self) -> Float[Tensor, "layer head"] | None:
+        """Of the steps since this was last asked, in this process."""
+        found, self._since_record = self._since_record, None
+        return found
 
     def end(self) -> None:
-        """The pass has ended."""
+        """Look no more, at the pass that is under way neither."""
         self._inside.close()
-
-    def take(self) -> Float[Tensor, "layer head"] | None:
-        """The largest logits since this was last asked; nan where no score was seen, None where no pass was."""
-        maxima, self.maxima = self.maxima, None
-        return None if maxima is None else maxima.masked_fill(maxima == float("-inf"), float("nan"))
+        self._model = self._since_step = None
 
     def _look(self, key: Key, rows: Callable[[], Tensor], real: tuple[Tensor | None, Tensor | None]) -> None:
         if not torch.is_grad_enabled() or (place := _place(self._places, key)) is None:
@@ -77,7 +115,7 @@ class TrainingPasses:
             mask = real[layer.kind == "cross" or layer.causal]
             if mask is not None and mask.shape == (largest.shape[0], largest.shape[2]):
                 largest = largest.masked_fill(~rearrange(mask, "batch pos -> batch 1 pos"), float("-inf"))
-            largest, maxima = largest.amax((0, 2)), self.maxima
+            largest, maxima = largest.amax((0, 2)), self._since_step
             assert maxima is not None
             into = maxima[place.layer, place.offset : place.offset + len(largest)]
             torch.maximum(into, largest.to(into), out=into)

@@ -16,10 +16,9 @@ from typing import Any, overload
 
 from torch import nn
 
-from tracer.watching.alerts import OnFinding
-from tracer.watching.largest import Looks
 from tracer.watching.recorder import LoopRecorder
-from tracer.watching.telling import OnRecord
+from tracer.watching.telling import OnFinding, OnRecord
+from tracer.watching.training_passes import Looks
 from tracer.watching.watcher import Watcher
 
 

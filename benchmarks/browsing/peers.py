@@ -9,7 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tracer.data import cache
+from tracer.files.disk import cache_folder
 
 PACKAGES = ("bertviz==1.4.1", "circuitsvis==1.43.3")
 SCRIPTS = {
@@ -27,7 +27,7 @@ PEERS = {
 
 
 def folder() -> Path:
-    return cache.folder() / "peers"
+    return cache_folder() / "peers"
 
 
 def install() -> None:

@@ -80,7 +80,7 @@ def test_the_first_text_fits_the_context(open_page: Open, small_run: Run, tmp_pa
     train(config, quiet=True)
     app = open_page("heads", run="characters")
     shutil.rmtree(directory)
-    text = app.text_area(key="prompt_box").value
+    text = app.text_area(key="prompt_box").value or ""
     assert not app.warning and not app.error and text[:1] in text[1:]
 
 

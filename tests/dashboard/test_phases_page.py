@@ -228,6 +228,17 @@ def test_nothing_found_is_said_with_how_many_points(open_page, copy_run) -> None
     assert "Too few values for a change: K-composition" in shown
 
 
+def test_weights_that_take_long_are_read_once_somebody_asks(open_page, copy_run, monkeypatch) -> None:
+    large = copy_run("large")
+    rewrite(large, induction=lambda values: np.zeros_like(values) + [[0.0], [0.5]])  # the reader is in layer 1
+    monkeypatch.setattr(loading, "CHEAP_BYTES", 0)
+    app = open_page("phases", run="large")
+    assert not any(label.startswith("K-composition") for label in lanes(app))
+    app.button(key="ask_composition").click().run()
+    assert any(label.startswith("K-composition") for label in lanes(app))
+    assert not [one for one in app.button if one.key == "ask_composition"]
+
+
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

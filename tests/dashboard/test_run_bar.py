@@ -103,6 +103,20 @@ def test_what_is_said_and_offered_of_a_run_that_stands(
     assert {"Stop", "Resume", "Fork"} & set(labels(app)) == offered
 
 
+def test_a_full_disk_is_told_where_resume_is_pressed(
+    open_page: Open, copy_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_run("other", status="stopped")
+    app = open_page("training", run="other")
+
+    def full(run: Run) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(jobs, "resume", full)
+    app.button(key="resume other").click().run()
+    assert not app.exception and any("No space left on device" in text.value for text in [*app.text, *app.error])
+
+
 def test_one_step_is_one(open_page: Open, copy_run: Callable[..., Run]) -> None:
     shutil.rmtree(copy_run("other", step=1).dir / "trace.zarr")
     assert line(open_page("training", run="other")) == ":green-badge[✓ finished] &nbsp;1 step"

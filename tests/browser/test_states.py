@@ -64,3 +64,11 @@ def test_a_run_in_this_state(browser, states, name, run, words):
         visit(page, f"{states}/{name}?run={run}")
         expect(page.get_by_text(words).first).to_be_visible()
         is_well(page, f"{run}-{name}")
+
+
+def test_the_ends_of_a_scale_stand_clear_of_what_is_said_beside_it(browser, server):
+    with tab(browser, server, viewport={"width": 390, "height": 844}) as page:
+        visit(page, f"{server}/heads?run=theirs&measure=entropy")
+        end, note = page.locator(".atlas .legend .tick").nth(1), page.locator(".atlas .legend .note").first
+        one, other = end.bounding_box(), note.bounding_box()
+        assert one["x"] + one["width"] <= other["x"] or one["y"] + one["height"] <= other["y"]

@@ -70,5 +70,5 @@ def test_the_ends_of_a_scale_stand_clear_of_what_is_said_beside_it(browser, serv
     with tab(browser, server, viewport={"width": 390, "height": 844}) as page:
         visit(page, f"{server}/heads?run=theirs&measure=entropy")
         end, note = page.locator(".atlas .legend .tick").nth(1), page.locator(".atlas .legend .note").first
-        one, other = end.bounding_box(), note.bounding_box()
-        assert one["x"] + one["width"] <= other["x"] or one["y"] + one["height"] <= other["y"]
+        one, other = (place.evaluate("node => node.getBoundingClientRect().toJSON()") for place in (end, note))
+        assert one["right"] <= other["left"] or one["bottom"] <= other["top"]

@@ -4,31 +4,41 @@ BIN := $(VENV)/bin
 # what is imported is compiled then; compiling all 16,000 files at once takes longer than the rest of the installation
 INSTALL := $(BIN)/pip install --disable-pip-version-check --no-compile
 
+PYTEST := $(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder
+
 # some images switch this on; then every process of a test or of the demo compiles torch anew, for 8 seconds
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check docs pictures attack bench bom
+.PHONY: help demo test check test-all lint docs pictures attack bench bom
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 demo: $(VENV)/installed ## install what is missing, train a small transformer and watch it in the browser
 	$(BIN)/tracer demo $(ARGS)
 
-test: $(VENV)/installed-dev ## install what is missing (Chromium too), then check
+test: $(VENV)/installed-test node_modules/installed ## install what is missing (Chromium too), then format, lint, types and the tests that say the product works
 	scripts/install-chromium
 	@$(MAKE) --no-print-directory check
 
-check: $(VENV)/installed-dev node_modules/installed ## format, lint, types, tests: the lines that CI runs
+check: $(VENV)/installed-test node_modules/installed lint ## what `make test` checks
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --threads 2 tracer dashboard
+	$(PYTEST) $(ARGS)
+
+test-all: $(VENV)/installed-dev node_modules/installed ## everything: types of the tests, both tiers, signatures checked at run time
+	scripts/install-chromium
+	@$(MAKE) --no-print-directory lint
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --threads 2
+	$(PYTEST) --thorough $(ARGS)
+
+lint: $(VENV)/installed-test node_modules/installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	scripts/node biome ci --error-on-warnings tracer/pictures tests/pictures
 	scripts/node tsc
 	scripts/node node --test "tests/pictures/scripts/*.test.mjs"
-	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
 
 docs: $(VENV)/installed-dev ## write the documentation site to build/docs: strictly, and nothing is fetched
 	$(BIN)/sphinx-build -W --keep-going -q -d build/doctrees docs build/docs $(ARGS)
@@ -60,10 +70,14 @@ $(VENV)/installed: requirements.lock requirements-torch.lock pyproject.toml
 	$(INSTALL) --no-deps -e .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed requirements-dev.lock
+$(VENV)/installed-test: $(VENV)/installed requirements-test.lock
+	$(INSTALL) -q --require-hashes --no-deps -r requirements-test.lock
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed-test requirements-dev.lock
 	$(INSTALL) -q --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
-node_modules/installed: package-lock.json $(VENV)/installed-dev
+node_modules/installed: package-lock.json $(VENV)/installed-test
 	scripts/node npm ci --ignore-scripts --no-audit --no-fund --silent
 	@touch $@

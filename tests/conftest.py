@@ -15,7 +15,6 @@ from hypothesis import settings
 
 from tests import children
 from tests.reaping import reap_at_the_end
-from tests.shapes import CALLS, check_signatures
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and so share one cache
     scratch = tempfile.mkdtemp(prefix="manyeyes-tests-")
@@ -30,16 +29,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and 
         "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
         "STREAMLIT_SERVER_HEADLESS": "true",
     }
-
-# Modules whose signatures, shapes included, are checked at run time. Not so config, presets,
-# store and cli: people hand them wrong values, and they answer with a ValueError of their own.
-PARTS = (
-    "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
-    "specimens.exercises", "store.trace_layout", "tracking", "training.loop", "training.optim",
-    "training.probe_recorder", "watching",
-)  # fmt: skip
-SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
-check_signatures(SHAPE_CHECKED)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -64,24 +53,9 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(8, usable_cores())  # a worker holds torch and streamlit: about 1 GB
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name == "browser"))
-
-
-def pytest_runtest_setup() -> None:
-    CALLS.clear()
-
-
 def pytest_collection_finish() -> None:
     """No garbage is in what collecting has made: each page that a test draws looks for some, in all there is."""
     gc.freeze()
-
-
-@pytest.fixture
-def shape_checked() -> list[str]:
-    return SHAPE_CHECKED
 
 
 @pytest.fixture

@@ -241,9 +241,9 @@ def test_only_store_touches_the_files_of_a_run() -> None:
     assert {name: found for name, found in touching.items() if found} == {}
 
 
-def test_every_named_shape_is_checked(shape_checked: list[str]) -> None:
+def test_every_named_shape_is_checked() -> None:
     naming = {name for name, names in IMPORTS.items() if within(name, "tracer") and "jaxtyping" in names}
-    assert {name for name in naming if not within(name, *shape_checked)} == set()
+    assert {name for name in naming if not within(name, *SHAPE_CHECKED)} == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""Two tiers of tests, told apart by folder, here and nowhere else.
+
+The first (`make test`, `pytest`) says that the product works: one oracle for each measure, edit, store and model
+function, one test a page, the main job in a browser. The second lies in folders named `thorough` and in
+`tests/attacks`: every family, shape, width and layout, kills, many processes, other people's services. `make test-all`
+(`pytest --thorough`) runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call.
+A path that is named on the command line runs whatever its tier.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+SECOND = {"thorough", "attacks"}
+# Modules whose signatures, shapes included, can be checked at run time. Not so config, presets,
+# store and cli: people hand them wrong values, and they answer with a ValueError of their own.
+PARTS = (
+    "ablate", "analysis", "data", "export", "heads", "hooks", "huggingface", "interventions", "measures", "model",
+    "specimens.exercises", "store.trace_layout", "tracking", "training.loop", "training.optim",
+    "training.probe_recorder", "watching",
+)  # fmt: skip
+SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help = "the second tier of tests too, and the signatures of tracer checked at run time"
+    parser.addoption("--thorough", action="store_true", help=help)
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before the first conftest imports any of tracer: signatures are checked from a module's import on."""
+    if early_config.known_args_namespace.thorough:
+        from tests.shapes import check_signatures
+
+        check_signatures(SHAPE_CHECKED)
+
+
+def pytest_runtest_setup() -> None:
+    if shapes := sys.modules.get("tests.shapes"):
+        shapes.CALLS.clear()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The second tier's folders; pytest does not ask about a path that is named on the command line."""
+    return True if collection_path.name in SECOND and not config.getoption("thorough") else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first, and of them those without a browser: meanwhile one worker trains what the others show."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path not in slow, "browser" in item.path.parts))

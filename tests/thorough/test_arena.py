@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 import tracer
 from tracer.data import templates
 
-PAGE = (Path(__file__).parents[1] / "docs" / "arena.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "arena.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 ALL = {"ioi": templates.ioi, "greater_than": templates.greater_than, "docstring": templates.docstring}
 

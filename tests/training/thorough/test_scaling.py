@@ -14,7 +14,7 @@ import pytest
 
 from tracer.store import open_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SMALL = ("--record.every", "1", "--model.d-model", "32", "--optim.accumulate", "2", "--device", "cpu")
 
 

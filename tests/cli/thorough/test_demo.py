@@ -22,7 +22,7 @@ def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
         [sys.executable, "-m", "tracer", "demo", "--stay", "False"], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, timeout=1500,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return open_run(folder / "checkpoints" / "demo-0"), done.stdout
@@ -58,7 +58,7 @@ def test_a_second_demo_shows_what_is_there(demo):
     before = run.meta
     done = subprocess.run(
         [sys.executable, "-m", "tracer", "demo", "--no-dashboard"], cwd=run.dir.parent.parent, capture_output=True,
-        text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, timeout=300,
+        text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "is there already" in done.stdout and run.meta == before

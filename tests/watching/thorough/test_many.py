@@ -21,7 +21,7 @@ from tests.watching.many import Model
 from tracer.store import Run, open_run
 from tracer.watching.watcher import Watcher
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LAYOUTS = {
     1: ["one", "one accumulated"],
     2: [
@@ -43,7 +43,7 @@ def ended(script: str, arguments: list[list[str]]) -> tuple[list[int], list[str]
     """A process for each list of arguments: how each ended, and what it printed."""
     processes = [
         children.start(
-            [sys.executable, "-W", "ignore::RuntimeWarning", str(Path(__file__).with_name(script)), *given],
+            [sys.executable, "-W", "ignore::RuntimeWarning", str(ROOT / "tests" / "watching" / script), *given],
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )

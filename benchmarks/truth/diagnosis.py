@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.truth.attack import Attack
-from tests.diagnosis.test_zoo import needless
+from tests.diagnosis.thorough.test_zoo import needless
 from tests.diagnosis.zoo import HEALTHY, SICK, Animal
 from tracer.diagnosis import Diagnosis, examine
 

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import xarray as xr
 from torch import Tensor
 
 import tracer
 from tests.causal_families import causal
-from tests.ranks import launch
 from tracer.analysis import survey as surveying
 from tracer.analysis.head_jobs import head_jobs
-from tracer.analysis.survey import FIELDS, bin_of, deciles, kept_survey, survey
+from tracer.analysis.survey import bin_of, deciles, kept_survey, survey
 from tracer.config import ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording
@@ -29,7 +27,6 @@ from tracer.store import Run
 from tracer.store.surveys import survey_path
 from tracer.training.loop import train
 
-LOOKS = [f"{field}_{kind}" for field in FIELDS for kind in ("strongest", "kept")]
 TINY = ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=12, d_vocab=50)
 
 
@@ -161,29 +158,6 @@ def test_of_a_batch_that_is_interrupted_nothing_is_kept(
     begun = kept_survey(copy, run.steps[-1])
     assert begun is not None and 0 < begun.attrs["tokens_read"] <= 512
     assert survey(copy, tokens=4096).identical(whole)
-
-
-TOGETHER = """
-import sys, tracer
-found = tracer.survey(tracer.open_run(sys.argv[1]), tokens=5 * 4096, progress=lambda *done: print(*done))
-print(repr(found.entropy.values.tolist()))
-"""
-
-
-def test_two_processes_share_the_rows(run: Run, tmp_path: Path, free_port: int) -> None:
-    """Five batches: the last turn has work for one of them only."""
-    shared, alone = (Path(shutil.copytree(run.dir, tmp_path / name)) for name in ("shared", "alone"))
-    first, second = (out.splitlines() for out in launch(2, free_port, str(shared), program=("-c", TOGETHER)))
-    one = survey(tracer.open_run(alone), tokens=5 * 4096)
-    n = one.attrs["tokens_read"]
-    assert [line.split()[1] for line in first[:-1]] == [str(n)] * 3 and first[-2].split()[0] == str(n)
-    assert second == first[-1:]
-    two = kept_survey(tracer.open_run(shared), run.steps[-1])
-    assert two is not None and two.attrs == one.attrs
-    xr.testing.assert_allclose(two.drop_vars(LOOKS), one.drop_vars(LOOKS), atol=1e-6)
-    for kind in ("strongest", "kept"):  # of equal scores another look may be first
-        here, there = (np.sort(x[f"score_{kind}"].values, -1) for x in (one, two))
-        np.testing.assert_array_equal(here, there)
 
 
 def test_corpora_of_any_kind(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""What takes long of tests/analysis/test_survey.py."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+import tracer
+from tests.analysis.test_survey import run  # noqa: F401
+from tests.ranks import launch
+from tracer.analysis.survey import FIELDS, kept_survey, survey
+from tracer.store import Run
+
+LOOKS = [f"{field}_{kind}" for field in FIELDS for kind in ("strongest", "kept")]
+
+
+TOGETHER = """
+import sys, tracer
+found = tracer.survey(tracer.open_run(sys.argv[1]), tokens=5 * 4096, progress=lambda *done: print(*done))
+print(repr(found.entropy.values.tolist()))
+"""
+
+
+def test_two_processes_share_the_rows(run: Run, tmp_path: Path, free_port: int) -> None:
+    """Five batches: the last turn has work for one of them only."""
+    shared, alone = (Path(shutil.copytree(run.dir, tmp_path / name)) for name in ("shared", "alone"))
+    first, second = (out.splitlines() for out in launch(2, free_port, str(shared), program=("-c", TOGETHER)))
+    one = survey(tracer.open_run(alone), tokens=5 * 4096)
+    n = one.attrs["tokens_read"]
+    assert [line.split()[1] for line in first[:-1]] == [str(n)] * 3 and first[-2].split()[0] == str(n)
+    assert second == first[-1:]
+    two = kept_survey(tracer.open_run(shared), run.steps[-1])
+    assert two is not None and two.attrs == one.attrs
+    xr.testing.assert_allclose(two.drop_vars(LOOKS), one.drop_vars(LOOKS), atol=1e-6)
+    for kind in ("strongest", "kept"):  # of equal scores another look may be first
+        here, there = (np.sort(x[f"score_{kind}"].values, -1) for x in (one, two))
+        np.testing.assert_array_equal(here, there)

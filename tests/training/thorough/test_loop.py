@@ -1,0 +1,59 @@
+"""What takes long of tests/training/test_loop.py."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import children
+from tests.training.test_loop import finished  # noqa: F401
+from tracer.presets import PRESETS
+from tracer.store import open_run
+from tracer.training import loop
+
+
+def launch(port: int, rank: int, world: int, *args: str) -> subprocess.Popen:
+    """One of `world` processes, as a launcher starts it; `accelerate launch --cpu` starts only one."""
+    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return children.start(
+        [sys.executable, "-m", "tracer", *args], cwd=Path(__file__).parents[3], text=True,
+        env={**os.environ, **{name: str(value) for name, value in env.items()}},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def test_two_processes_of_accelerate_give_the_losses_of_one(tmp_path, free_port):
+    def train(name: str, world: int, batch_size: int = 8) -> str:
+        args = ["train", "induction", "--run", str(tmp_path / name), "--steps", "6", "--record.every", "1",
+                "--model.d-model", "32", "--optim.batch-size", str(batch_size), "--optim.accumulate", "2",
+                "--device", "cpu"]  # fmt: skip
+        processes = [launch(free_port, rank, world, *args) for rank in range(world)]
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+        assert {process.returncode for process in processes} == {0 if batch_size % 4 == 0 else 2}, outputs
+        return outputs[0]
+
+    train("one", 1)
+    train("two", 2)
+    one, two = (open_run(tmp_path / name).trace["train_loss"].values for name in ("one", "two"))
+    np.testing.assert_allclose(two, one, rtol=1e-5)
+    assert "batch_size=6 is not divisible by 2 processes x accumulate=2" in train("odd", 2, batch_size=6)
+    assert not (tmp_path / "odd").exists()
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_takes_a_step(name, tmp_path):
+    config = PRESETS[name].config
+    small = {"data": replace(config.data, corpus="repeated-random", vocab_size=64, mix=None, mix_share=0.0,
+                             period_min=4, period_max=12)}  # fmt: skip
+    optim = replace(config.optim, batch_size=4)
+    record = replace(config.record, val_rows=2, repeat_rows=2)
+    run = loop.train(
+        replace(config, run=str(tmp_path / name), steps=1, device="cpu", optim=optim, record=record, **small),
+        quiet=True,
+    )
+    assert run.status in ("finished", "diverged")
+    assert np.isfinite(run.trace["entropy"][0]).all()

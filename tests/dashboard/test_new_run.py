@@ -13,7 +13,6 @@ from streamlit.testing.v1 import AppTest
 from dashboard import jobs
 from tests.dashboard.conftest import APP
 from tests.dashboard.words import written
-from tests.store.thorough.test_remote import bucket, server  # noqa: F401
 from tracer.store import Run
 
 Open = Callable[..., AppTest]

@@ -9,7 +9,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.dashboard.conftest import APP
-from tests.dashboard.test_new_run import asked  # noqa: F401
 from tests.store.thorough.test_remote import bucket, server  # noqa: F401
 from tracer.store import Run, open_run
 

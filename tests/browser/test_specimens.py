@@ -7,7 +7,19 @@ from playwright.sync_api import expect
 
 from tests.browser.test_taking import FITS, offline  # noqa: F401
 from tests.browser.test_taking_pages import take
-from tests.browsing import ROOT, SIZES, findings, in_both_schemes, photograph, query, served, settle, sideways, tab, visit
+from tests.browsing import (
+    ROOT,
+    SIZES,
+    findings,
+    in_both_schemes,
+    photograph,
+    query,
+    served,
+    settle,
+    sideways,
+    tab,
+    visit,
+)
 from tests.dashboard.test_specimens import narrow
 from tracer.presets import preset
 from tracer.training.loop import train

@@ -82,6 +82,13 @@ STILL = """([quiet, longest]) => new Promise((done) => {
 for `quiet` ms, in which also the slowest of a part's own delays (0.2 s) would have passed."""
 
 
+MOVED = """
+window.moved = 0;
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) if (!one.hadRecentInput) moved += one.value;
+}).observe({ type: "layout-shift", buffered: true });
+"""
+"""Adds up in `moved` how far things move while a page loads."""
 GRAVE = ["serious", "critical"]
 FINDINGS = """async (impacts) => {
   const { violations } = await axe.run(document, { resultTypes: ["violations"] });

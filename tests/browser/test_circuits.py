@@ -27,6 +27,13 @@ def test_edges_and_heads_take_focus(page, server):
     settle(page)
     expect(page.get_by_role("heading", name="L0H0 in words")).to_be_visible()
 
+    # Every edge is in the file: 4 heads read 4.
+    page.locator(".bipartite").hover()
+    with page.expect_download() as saved:
+        page.locator(".bipartite .save").get_by_role("button", name=re.compile("CSV", re.IGNORECASE)).click()
+    lines = saved.value.path().read_text("utf-8-sig").splitlines()
+    assert lines[0].startswith("reader,read,score") and len(lines) == 17
+
     # The table names the strongest edge; a point on that edge says the same, and a click takes its reader.
     page.locator(".bipartite details summary").click()
     strongest = page.locator(".bipartite tbody tr").first
@@ -89,24 +96,11 @@ def test_cells_points_and_tokens_are_read(page, server):
     assert float(told.replace("−", "-")) == pytest.approx(float(shown.replace("−", "-")), abs=0.006)
 
 
-def test_a_picture_is_taken_away(page, server):
-    page.goto(f"{server}/circuits?run=toy")
-    settle(page)
-    page.locator(".bipartite").hover()
-    with page.expect_download() as saved:
-        page.locator(".bipartite .save").get_by_role("button", name=re.compile("CSV", re.IGNORECASE)).click()
-    lines = saved.value.path().read_text("utf-8-sig").splitlines()
-    assert lines[0].startswith("reader,read,score") and len(lines) == 17
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_hostile_tokens_stay_text(page, server, folder, width):
-    directory = folder / "checkpoints" / "hostile circuits"
-    if not directory.exists():
-        shutil.copytree(folder / "checkpoints" / "toy", directory)
-        n = len(HOSTILE)
-        rename_tokens(directory, {i: HOSTILE[i % n] + (str(i) if i >= n else "") for i in range(1, 65)})
-    page.set_viewport_size({"width": width, "height": 900})
+def test_hostile_tokens_stay_text(page, server, folder):
+    directory = shutil.copytree(folder / "checkpoints" / "toy", folder / "checkpoints" / "hostile circuits")
+    n = len(HOSTILE)
+    rename_tokens(directory, {i: HOSTILE[i % n] + (str(i) if i >= n else "") for i in range(1, 65)})
+    page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{server}/circuits?run=hostile circuits")
     settle(page)
     tables = page.locator("[class*=st-key-words_] tbody td")
@@ -117,21 +111,11 @@ def test_hostile_tokens_stay_text(page, server, folder, width):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_somebody_elses_model_says_why(page, server):
-    page.goto(f"{server}/circuits?run=theirs")
-    settle(page)
-    expect(page.get_by_text("so there are no circuits to read here")).to_be_visible()
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_what_is_folded_away_can_be_read(page, server, width):
-    page.set_viewport_size({"width": width, "height": 900})
+def test_what_is_explained_can_be_read(page, server):
+    page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{server}/circuits?run=toy&prompt=5+7+9+5+7+9")
     settle(page)
-    for summary in page.locator("details.alt summary").all():
-        summary.click()
-    settle(page)
-    assert findings(page) == [] and sideways(page) == []
+    assert sideways(page) == []
     abouts = page.get_by_role("button", name="What is this?")
     expect(abouts.first).to_be_visible()
     for about in abouts.all():

@@ -3,7 +3,6 @@
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from playwright.sync_api import expect
 
 import tracer
-from tests.browsing import ROOT, number, query, served, settle, sideways
+from tests.browsing import number, query, settle, sideways
 from tracer.data import encode_prompt
 from tracer.interventions.edits import recording
 from tracer.pictures import versus
@@ -21,19 +20,12 @@ pytestmark = pytest.mark.slow
 PROMPT = "5 7 9 11 5 7 9 11"
 
 
-@pytest.fixture(scope="module")
-def runs(trained, tmp_path_factory):
-    """A folder with two copies of the toy: `toy` and `twin`."""
-    checkpoints = tmp_path_factory.mktemp("comparing") / "checkpoints"
-    for name in ("toy", "twin"):
-        shutil.copytree(Path(trained) / "checkpoints" / "toy", checkpoints / name)
-    return SimpleNamespace(folder=checkpoints.parent, toy=tracer.open_run(checkpoints / "toy"))
-
-
-@pytest.fixture(scope="module")
-def server(runs):
-    with served(ROOT / "dashboard" / "app.py", runs.folder) as url:
-        yield url
+@pytest.fixture(scope="module", autouse=True)
+def twin(folder):
+    """The toy again, as `twin`, for as long as these tests."""
+    directory = shutil.copytree(folder / "checkpoints" / "toy", folder / "checkpoints" / "twin")
+    yield
+    shutil.rmtree(directory)
 
 
 def pattern(run, step, layer, head):
@@ -105,13 +97,14 @@ def test_where_nothing_changed_there_is_no_scale_of_changes(page):
     expect(page.locator(".versus .legend").nth(1)).to_have_css("display", "none")  # what it said before is stale
 
 
-def test_one_cross_hair_for_all_panels_and_the_pattern(page, server, runs):
+def test_one_cross_hair_for_all_panels_and_the_pattern(page, server, folder):
+    toy = tracer.open_run(folder / "checkpoints" / "toy")
     page.goto(f"{server}/heads?run=toy&prompt={PROMPT}&compare=twin&other_step=0&layer=1&head=2")
     settle(page)
     change = panel(page, "Change from A to B")
     change.scroll_into_view_if_needed()
     point(page, change, 6, 2)
-    a, b = (pattern(runs.toy, step, 1, 2)[6, 2] for step in (runs.toy.steps[-1], 0))
+    a, b = (pattern(toy, step, 1, 2)[6, 2] for step in (toy.steps[-1], 0))
     np.testing.assert_allclose(readout(page), [a, b, b - a], atol=6e-4)
     # The pattern above shows the same cell, and releases it with the mouse.
     expect(page.locator(".pattern .readout")).to_contain_text("(6) → key")
@@ -160,20 +153,4 @@ def test_two_prompts_are_two_panels_that_stack_on_a_phone(page, server):
     boxes = [figure.bounding_box() for figure in page.locator(".versus figure").all()]
     assert len(boxes) == 2 and boxes[0]["x"] == boxes[1]["x"] and boxes[1]["y"] > boxes[0]["y"] + 100
     expect(page.get_by_text("Two different prompts (9 tokens in A, 6 in B)")).to_be_visible()
-    assert sideways(page) == []
-    page.goto(f"{server}/heads?run=toy&prompt={PROMPT}&compare=gone")
-    settle(page)
-    expect(page.get_by_text("checkpoints/gone does not exist")).to_be_visible()
-
-
-def test_the_same_heads_are_off_in_both(page, server):
-    page.goto(f"{server}/ablate?run=toy&off=L1H0 L1H1&compare=twin")
-    settle(page)
-    expect(page.get_by_role("heading", name="The same heads off in B")).to_be_visible()
-    expect(page.get_by_text("It costs both the same, to three decimals.").first).to_be_visible()
-    expect(page.get_by_text("the same 32 sequences").first).to_be_visible()
-    change = page.locator(".headmap table", has_text="B − A")
-    assert {number(text) for text in change.locator("td.cell").all_inner_texts()} == {0.0}
-    page.set_viewport_size({"width": 390, "height": 844})
-    settle(page)
     assert sideways(page) == []

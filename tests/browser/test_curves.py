@@ -83,14 +83,45 @@ def test_a_drag_looks_closer_and_a_double_click_shows_all(page, server):
     curves(page).press("Escape")  # gives a drag up
     page.mouse.up()
     assert curves(page).get_attribute("aria-label") == before
+
+    # Keys look closer around the step that is shown.
+    curves(page).press("0")
+    expect(curves(page)).to_have_attribute("aria-label", ALL)
+    first, last = press(page, "+")
+    nearer, end = press(page, "+")
+    assert end - nearer == pytest.approx((last - first) / 2, abs=1) and first <= nearer < end <= last
+    assert press(page, "-") == (first, last)
     settle(page)
     assert page.url == address  # nothing of all this was a click
 
 
-def test_a_click_chooses_and_two_clicks_leave_what_was_chosen(page, server):
+def test_a_line_is_pointed_at_and_chosen(page, server):
     visit(page, f"{server}/training?run=toy&layer=0&head=1")
     curves(page).scroll_into_view_if_needed()
+
+    # Under the mouse its step is marked in the neighbours, too.
+    beside = page.locator(".st-key-me-measure_curves .stage canvas").last
+    before = beside.evaluate("canvas => canvas.toDataURL()")
     x, y = curves(page).evaluate(LINE)
+    curves(page).hover(position={"x": x, "y": y})
+    page.wait_for_function("() => manyeyes.topics.get('pointed')?.value?.step >= 0")
+    assert beside.evaluate("canvas => canvas.toDataURL()") != before
+
+    # Its name shows the line alone.
+    base = page.locator(".st-key-me-entropy_curves .stage .base")
+    box = curves(page).bounding_box()
+    assert box is not None
+    expect(base).not_to_have_class(re.compile("dim"))
+    for down in range(10, int(box["height"]) - 20, 5):
+        page.mouse.move(box["x"] + box["width"] - 16, box["y"] + down)
+        if "dim" in (base.get_attribute("class") or ""):
+            break
+    expect(base).to_have_class(re.compile("dim"))
+    page.mouse.move(0, 0)
+    expect(base).not_to_have_class(re.compile("dim"))
+    assert page.evaluate("manyeyes.topics.get('pointed').value") is None
+
+    # A click chooses it, two clicks leave what was chosen.
     curves(page).click(position={"x": x, "y": y})
     page.wait_for_url(lambda url: "layer=0&head=1" not in url)
     settle(page)
@@ -102,17 +133,6 @@ def test_a_click_chooses_and_two_clicks_leave_what_was_chosen(page, server):
     expect(curves(page)).to_have_attribute("aria-label", ALL)
     settle(page)
     assert page.url == address
-
-
-def test_keys_look_closer_around_the_step_that_is_shown(page, server):
-    visit(page, f"{server}/training?run=toy&layer=0&head=1")
-    expect(curves(page)).to_have_attribute("aria-label", ALL)
-    first, last = press(page, "+")
-    nearer, end = press(page, "+")
-    assert end - nearer == pytest.approx((last - first) / 2, abs=1) and first <= nearer < end <= last
-    assert press(page, "-") == (first, last)
-    curves(page).press("0")
-    expect(curves(page)).to_have_attribute("aria-label", ALL)
 
 
 def test_a_finger_across_the_curves_looks_closer(browser, server):
@@ -137,26 +157,3 @@ def test_a_finger_across_the_curves_looks_closer(browser, server):
         expect(curves(page)).to_have_attribute("aria-label", ALL)
         settle(page)
         assert page.url == address
-
-
-def test_a_name_shows_its_line_alone_and_neighbours_mark_the_step(page, server):
-    visit(page, f"{server}/training?run=toy&layer=0&head=1")
-    curves(page).scroll_into_view_if_needed()
-    beside = page.locator(".st-key-me-measure_curves .stage canvas").last
-    before = beside.evaluate("canvas => canvas.toDataURL()")
-    x, y = curves(page).evaluate(LINE)
-    curves(page).hover(position={"x": x, "y": y})
-    page.wait_for_function("() => manyeyes.topics.get('pointed')?.value?.step >= 0")
-    assert beside.evaluate("canvas => canvas.toDataURL()") != before
-    base = page.locator(".st-key-me-entropy_curves .stage .base")
-    box = curves(page).bounding_box()
-    assert box is not None
-    expect(base).not_to_have_class(re.compile("dim"))
-    for down in range(10, int(box["height"]) - 20, 5):
-        page.mouse.move(box["x"] + box["width"] - 16, box["y"] + down)
-        if "dim" in (base.get_attribute("class") or ""):
-            break
-    expect(base).to_have_class(re.compile("dim"))
-    page.mouse.move(0, 0)
-    expect(base).not_to_have_class(re.compile("dim"))
-    assert page.evaluate("manyeyes.topics.get('pointed').value") is None

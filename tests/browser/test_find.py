@@ -46,6 +46,13 @@ def test_rank_read_and_open(page, server):
     expect(page.get_by_role("heading", name=f"Where {first} looks")).to_be_visible()
     expect(page.locator(".passages li")).to_have_count(16)
 
+    # The ranking stays in view while passages scroll.
+    last = page.locator(".passages li").last
+    last.evaluate("passage => passage.scrollIntoView({ block: 'end' })")  # no further: other parts follow below
+    expect(page.locator(".st-key-ranking canvas").first).to_be_in_viewport()
+    page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
+    settle(page)
+
     # A press takes the head below, and the address says so.
     second = heads(page)[1]
     press(page, 1)
@@ -93,14 +100,6 @@ def test_rank_read_and_open(page, server):
     assert f"L{query(page)['layer'][0]}H{query(page)['head'][0]}" == best
 
 
-def test_the_ranking_stays_while_passages_scroll(page, server):
-    page.goto(f"{server}/find?run=toy")
-    settle(page)
-    last = page.locator(".passages li").last
-    last.evaluate("passage => passage.scrollIntoView({ block: 'end' })")  # no further: other parts follow below
-    expect(page.locator(".st-key-ranking canvas").first).to_be_in_viewport()
-
-
 def rename_tokens(directory, words):
     """As in a stranger's run: token i is called words[i], and no checksum says that it was not."""
     tokens, told = directory / "tokenizer.json", directory / "run.json"
@@ -112,12 +111,10 @@ def rename_tokens(directory, words):
     told.write_text(json.dumps({**json.loads(told.read_text("utf-8")), "digests": {}}), "utf-8")
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_hostile_tokens_stay_text(page, server, folder, width):
-    directory = folder / "checkpoints" / "hostile find"
-    if not directory.exists():
-        shutil.copytree(folder / "checkpoints" / "toy", directory)
-        rename_tokens(directory, dict(enumerate(HOSTILE, start=1)))
+def test_hostile_tokens_stay_text(page, server, folder):
+    width = 390
+    directory = shutil.copytree(folder / "checkpoints" / "toy", folder / "checkpoints" / "hostile find")
+    rename_tokens(directory, dict(enumerate(HOSTILE, start=1)))
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{server}/find?run=hostile find")
     settle(page)
@@ -129,13 +126,6 @@ def test_hostile_tokens_stay_text(page, server, folder, width):
     box = page.locator(".passages").bounding_box()
     reach = "(all) => Math.max(...all.flatMap((node) => [...node.getClientRects()].map((rect) => rect.right)))"
     assert page.locator(".passages .text span").evaluate_all(reach) <= box["x"] + box["width"] + 3 <= width
-
-
-def test_without_text_the_ranking_remains(page, server):
-    page.goto(f"{server}/find?run=theirs")
-    settle(page)
-    expect(page.get_by_text("This model reads no tokens, so there is no text to search.")).to_be_visible()
-    assert len(heads(page)) == 8
 
 
 def take_all(page):

@@ -99,13 +99,3 @@ def test_the_line_of_the_step_follows_a_film(page, server):
     after = page.evaluate(ink)
     assert before and during and after
     assert max(during) < 0.5 < min(before) and max(after) < 0.5
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-def test_the_heatmap_fits(page, server, width):
-    page.set_viewport_size({"width": width, "height": 900})
-    for name in ("heads", "training"):
-        page.goto(f"{server}/{name}?run=toy&view=heatmap&find=entropy%20%3E%200")
-        settle(page)
-        assert page.get_by_test_id("stException").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

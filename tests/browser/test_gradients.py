@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import query, settle, tab, visit
+from tests.browsing import SIZES, query, settle, visit
 
 pytestmark = pytest.mark.slow
 TICKED = "[data-testid=stDataFrame] table tr[aria-selected=true]"
@@ -33,18 +33,18 @@ def test_the_followed_tensor_is_ticked_and_in_the_link(page, server):
     expect(page.locator(TICKED)).to_have_text(re.compile(f"^{re.escape(short)}"))
 
 
-@pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("quantity", ["update_ratio", "weight_norm"])
-def test_numbers_of_heads_have_room_and_a_press_takes_a_head(browser, server, width, quantity):
-    with tab(browser, server, viewport={"width": width, "height": 900}) as page:
-        visit(page, f"{server}/gradients?run=toy&layer=0&head=0&quantity={quantity}")
-        page.locator(".headmap .pick").first.wait_for()
+def test_numbers_of_heads_have_room_and_a_press_takes_a_head(page, server, quantity):
+    visit(page, f"{server}/gradients?run=toy&layer=0&head=0&quantity={quantity}")
+    page.locator(".headmap .pick").first.wait_for()
+    for width in SIZES:
+        page.set_viewport_size({"width": width, "height": 900})
+        settle(page)
         cells = page.evaluate(CRAMPED)
         assert len(cells) == 4 * 2 * 4 and all(re.fullmatch(r"\d+(\.\d+)?(e−?\d+)?", text) for text, _ in cells)
         assert min(room for _, room in cells) >= 8  # four pixels on either side
         expect(page.locator(".headmap .legend .name:visible")).to_have_count(1)
-        page.locator(".st-key-me-heads_W_V").get_by_role("button", name=re.compile("^L1H2 ")).click()
-        settle(page)
-        assert (query(page)["layer"], query(page)["head"]) == (["1"], ["2"])
-        pressed = page.locator(".headmap").get_by_role("button", pressed=True)
-        expect(pressed).to_have_count(4)
+    page.locator(".st-key-me-heads_W_V").get_by_role("button", name=re.compile("^L1H2 ")).click()
+    settle(page)
+    assert (query(page)["layer"], query(page)["head"]) == (["1"], ["2"])
+    expect(page.locator(".headmap").get_by_role("button", pressed=True)).to_have_count(4)

@@ -1,4 +1,4 @@
-"""The bracket keys on pages with a step, and what the panel of keys says where they do nothing."""
+"""The keys that work on every page, and what their panel says where one does nothing."""
 
 import pytest
 from playwright.sync_api import expect
@@ -8,9 +8,39 @@ from tests.browsing import query, settle, visit
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["find", "gradients", "ablate", "circuits"])
-def test_brackets_move_the_step(page, server, name):
-    visit(page, f"{server}/{name}?run=toy")
+def says(panel, brackets, space):
+    expect(panel.get_by_text(f"one snapshot back or on{brackets}", exact=True)).to_be_visible()
+    expect(panel.get_by_text(f"play training, or stop it{space}", exact=True)).to_be_visible()
+
+
+def test_keys_are_listed_and_do_what_they_say(page, server):
+    """In a text box they are letters."""
+    visit(page, f"{server}/heads?run=toy")
+    panel = page.get_by_role("dialog", name="Keys")
+    page.keyboard.press("?")
+    says(panel, "", "")
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    page.get_by_role("button", name="Keyboard help").click()
+    expect(panel).to_be_visible()
+    panel.get_by_role("button", name="Close").click()
+    expect(panel).to_be_hidden()
+    page.keyboard.press("/")
+    field = page.get_by_role("textbox", name="Find heads")
+    expect(field).to_be_focused()
+    page.keyboard.type("?/")
+    expect(field).to_have_value("?/")
+    expect(panel).to_be_hidden()
+    page.get_by_test_id("stTopNavLink").filter(has_text="Runs").click()
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    settle(page)
+    page.keyboard.press("?")
+    says(panel, ", where a page has a step", ", on Heads")
+
+
+def test_brackets_move_the_step(page, server):
+    """Of the one slider of steps that Find, Gradients, Ablate and Circuits have; Heads has a timeline."""
+    visit(page, f"{server}/ablate?run=toy")
     slider = page.locator(".st-key-step_box input")
     last, first = int(slider.input_value()), slider.get_attribute("aria-valuetext")
     for key, place in (("[", last - 1), ("[", last - 2), ("]", last - 1)):
@@ -22,19 +52,10 @@ def test_brackets_move_the_step(page, server, name):
     page.keyboard.press("[")
     settle(page)
     assert int(slider.input_value()) == last - 1
-
-
-@pytest.mark.parametrize(
-    ("name", "brackets", "space"),
-    [
-        ("runs", ", where a page has a step", ", on Heads"),
-        ("find", "", ", on Heads"),
-        ("heads", "", ""),
-    ],
-)
-def test_the_panel_says_where_keys_work(page, server, name, brackets, space):
-    visit(page, f"{server}/{name}?run=toy")
+    page.get_by_role("combobox").first.blur()
     page.keyboard.press("?")
     panel = page.get_by_role("dialog", name="Keys")
-    expect(panel.get_by_text(f"one snapshot back or on{brackets}", exact=True)).to_be_visible()
-    expect(panel.get_by_text(f"play training, or stop it{space}", exact=True)).to_be_visible()
+    says(panel, "", ", on Heads")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.get_by_role("textbox", name="Prompt")).to_be_focused()

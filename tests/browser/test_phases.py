@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 import tracer
 from dashboard.views.phases.order import circuit
-from tests.browsing import number, photograph, query, settle, sideways, spot, tip, visit
+from tests.browsing import number, query, settle, spot, tip, visit
 from tracer.analysis.training_curves import course
 
 pytestmark = pytest.mark.slow
@@ -18,13 +18,6 @@ def toy(folder):
     return tracer.open_run(folder / "checkpoints" / "toy")
 
 
-def stepped(page):
-    """The step in the address, as a number."""
-    page.wait_for_function("() => location.search.includes('step=')")
-    settle(page)
-    return int(query(page)["step"][0])
-
-
 def look_closer(page):
     """The losses by position, their path and the undoing are folded, until asked for."""
     page.locator(".st-key-closer summary").click()
@@ -32,56 +25,9 @@ def look_closer(page):
     settle(page)
 
 
-def test_the_page_reports_the_order_it_finds(page, server, toy):
+def test_the_page_says_what_its_pictures_show(page, server, toy):
     visit(page, f"{server}/phases?run=toy")
     expect(page.get_by_text(re.sub(r"\*\*", "", circuit(course(toy.trace))).split(",")[0])).to_be_visible()
-    assert sideways(page) == []
-    photograph(page, "phases")
-
-
-@pytest.mark.parametrize(("key", "lane"), [("timeline", 1), ("surface_loss", 0)])
-def test_a_click_goes_to_the_nearest_step(page, server, toy, key, lane):
-    visit(page, f"{server}/phases?run=toy")
-    look_closer(page)
-    page.mouse.move(*spot(page, key, 0.6, 0.4, lane))
-    expect(tip(page, key).first).to_contain_text("step")
-    said = re.search(r"step ([\d,]+)", "".join(tip(page, key).all_text_contents()))
-    assert said is not None
-    shown = int(number(said[1]))
-    page.mouse.click(*spot(page, key, 0.6, 0.4, lane))
-    assert stepped(page) == shown and shown in toy.trace.step.values
-
-
-def test_a_click_on_the_path_goes_to_its_step(page, server, toy):
-    visit(page, f"{server}/phases?run=toy&path=all")
-    page.locator(".st-key-loss_path").scroll_into_view_if_needed()
-    first = page.locator(".st-key-loss_path .scatterlayer .point").first.bounding_box()
-    page.mouse.move(first["x"] + first["width"] / 2, first["y"] + first["height"] / 2)
-    said = re.search(r"step ([\d,]+)", tip(page, "loss_path").first.text_content() or "")
-    assert said is not None
-    shown = int(number(said[1]))
-    page.mouse.click(first["x"] + first["width"] / 2, first["y"] + first["height"] / 2)
-    assert stepped(page) == shown and shown in toy.trace.step.values
-
-
-def test_a_drag_zooms_and_a_double_click_resets(page, server):
-    visit(page, f"{server}/phases?run=toy")
-    look_closer(page)
-    ticks = page.locator(".st-key-surface_loss .xtick text")
-    before = ticks.all_text_contents()
-    page.mouse.move(*spot(page, "surface_loss", 0.5, 0.2))
-    page.mouse.down()
-    page.mouse.move(*spot(page, "surface_loss", 0.9, 0.8), steps=5)
-    page.mouse.up()
-    expect(ticks.first).not_to_have_text(before[0])
-    settle(page)
-    assert "step" not in query(page)  # a drag goes nowhere
-    page.mouse.dblclick(*spot(page, "surface_loss", 0.5, 0.5))
-    expect(ticks.first).to_have_text(before[0])
-
-
-def test_the_table_says_what_the_lanes_show(page, server, toy):
-    visit(page, f"{server}/phases?run=toy")
     folded = page.locator(".st-key-timeline_numbers")
     folded.get_by_text("Show as table").click()
     expect(folded.locator("table tbody tr").first).to_be_attached()
@@ -95,11 +41,40 @@ def test_the_table_says_what_the_lanes_show(page, server, toy):
         assert rows[label][:3] == expected, label
 
 
-def test_the_page_fits_a_phone(page, server):
-    page.set_viewport_size({"width": 390, "height": 844})
-    visit(page, f"{server}/phases?run=toy")
-    assert sideways(page) == []
-    photograph(page, "phases-390")
+def test_every_picture_looks_closer_or_leads_to_a_step(page, server, toy):
+    visit(page, f"{server}/phases?run=toy&path=all")
+    ticks = page.locator(".st-key-surface_loss .xtick text")
+    expect(ticks.first).to_be_visible()
+    before = ticks.all_text_contents()
+    page.mouse.move(*spot(page, "surface_loss", 0.5, 0.2))
+    page.mouse.down()
+    page.mouse.move(*spot(page, "surface_loss", 0.9, 0.8), steps=5)
+    page.mouse.up()
+    expect(ticks.first).not_to_have_text(before[0])
+    settle(page)
+    assert "step" not in query(page)  # a drag goes nowhere
+    page.mouse.dblclick(*spot(page, "surface_loss", 0.5, 0.5))
+    expect(ticks.first).to_have_text(before[0])
+    for key, lane, x in (("timeline", 1, 0.6), ("surface_loss", 0, 0.4)):
+        leads_to_its_step(page, toy, key, *spot(page, key, x, 0.4, lane))
+    page.locator(".st-key-loss_path").scroll_into_view_if_needed()
+    settle(page)
+    first = page.locator(".st-key-loss_path .scatterlayer .point").first.bounding_box()
+    leads_to_its_step(page, toy, "loss_path", first["x"] + first["width"] / 2, first["y"] + first["height"] / 2)
+
+
+def leads_to_its_step(page, toy, key, x, y):
+    """A click there goes to the step that is told there, which is another than before."""
+    was = query(page).get("step")
+    page.mouse.move(x, y)
+    expect(tip(page, key).first).to_contain_text("step")
+    said = re.search(r"step ([\d,]+)", "".join(tip(page, key).all_text_contents()))
+    assert said is not None
+    shown = int(number(said[1]))
+    page.mouse.click(x, y)
+    page.wait_for_function("step => new URLSearchParams(location.search).get('step') === step", arg=str(shown))
+    settle(page)
+    assert shown in toy.trace.step.values and query(page)["step"] != was
 
 
 def test_an_address_is_the_whole_view(page, server, folder):

@@ -97,6 +97,9 @@ def square(page: Page, layer: int, head: int, heads: int = 3) -> tuple[float, fl
 
 def test_pointing_says_and_shades(visit):
     page = visit("small")
+    assert page.locator(".token_view .text").evaluate("e => e.textContent") == "def f(x):\n    return x"
+    one, two = token(page, 0).bounding_box(), token(page, 6).bounding_box()
+    assert one and two and two["y"] > one["y"] + 15 and two["x"] > one["x"] + 20  # the next line, indented
     token(page, 3).hover()
     token(page, 7).hover()
     expect_said(page, "“·x” (7) through L1H2 looks most at “def” (0) 0.50, then “x” (3) 0.40, then “⏎····” (5) 0.10")
@@ -176,16 +179,8 @@ def test_holding_moving_and_releasing(visit):
         expect(page.get_by_text(f"pick (None, {head})")).to_be_visible()
 
 
-def test_line_breaks_and_indentation_are_kept(visit):
-    page = visit("small")
-    assert page.locator(".token_view .text").evaluate("e => e.textContent") == "def f(x):\n    return x"
-    one, two = token(page, 0).bounding_box(), token(page, 6).bounding_box()
-    assert one and two and two["y"] > one["y"] + 15 and two["x"] > one["x"] + 20
-
-
-@pytest.mark.parametrize("width", [1200, 390])
-def test_hostile_tokens_stay_text(visit, width):
-    page = visit("hostile", viewport={"width": width, "height": 900})
+def test_hostile_tokens_stay_text(visit):
+    page = visit("hostile", viewport={"width": 390, "height": 900})
     text = page.locator(".token_view .text")
     assert text.evaluate("e => e.querySelectorAll('script, img').length") == 0
     said = text.evaluate("e => e.textContent")

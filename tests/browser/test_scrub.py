@@ -123,13 +123,6 @@ def test_play_moves_every_picture_without_the_server(page, sent):
     expect(page.locator(".st-key-exact")).to_be_visible()
 
 
-def test_the_timeline_stays_over_the_heads(page, sent):
-    page.mouse.move(700, 700)
-    page.mouse.wheel(0, 500)
-    page.wait_for_function("() => document.querySelector('.st-key-timeline').getBoundingClientRect().top < 80")
-    expect(page.get_by_role("button", name="Play the training")).to_be_in_viewport()
-
-
 def test_letting_go_keeps_the_step_and_the_picture(page, sent):
     old = atlas(page).evaluate(PICTURE)
     drag_to(page, 0.5)
@@ -202,7 +195,24 @@ def test_a_reader_who_wants_no_motion_gets_steps(browser, server):
     context.close()
 
 
-def test_strongest_first_and_the_keys_follow(page, sent):
+def test_what_stands_below_the_timeline_follows(page, sent):
+    # The timeline stays over the heads.
+    page.mouse.move(700, 700)
+    page.mouse.wheel(0, 500)
+    page.wait_for_function("() => document.querySelector('.st-key-timeline').getBoundingClientRect().top < 80")
+    expect(page.get_by_role("button", name="Play the training")).to_be_in_viewport()
+
+    # A held cell is printed exactly.
+    pattern(page).focus()
+    pattern(page).press("ArrowUp")
+    settle(page)
+    line = page.get_by_text(re.compile(r"^query \d+ “.+” → key \d+ “.+”: \d\.\d{6}$"))
+    expect(line).to_be_visible()
+    pattern(page).press("Escape")
+    settle(page)
+    expect(line).to_have_count(0)
+
+    # Strongest first, and the keys follow.
     page.get_by_text("Strongest first").click()
     settle(page)
     expect(atlas(page)).to_have_attribute("aria-label", re.compile("the strongest by induction score first"))
@@ -214,25 +224,13 @@ def test_strongest_first_and_the_keys_follow(page, sent):
     settle(page)
     assert first >= score(page)
 
-
-def test_heads_that_do_not_fit_are_dimmed(page, sent):
+    # Heads that do not fit are dimmed.
     bright = atlas(page).evaluate(PICTURE)
     page.get_by_role("textbox", name="Find heads").fill("L1H2")
     page.get_by_role("textbox", name="Find heads").press("Enter")
     settle(page)
     expect(atlas(page)).to_have_attribute("aria-label", re.compile("1 of them fit what is looked for: L1H2"))
     assert atlas(page).evaluate(PICTURE) != bright
-
-
-def test_a_held_cell_is_printed_exactly(page, sent):
-    pattern(page).focus()
-    pattern(page).press("ArrowUp")
-    settle(page)
-    line = page.get_by_text(re.compile(r"^query \d+ “.+” → key \d+ “.+”: \d\.\d{6}$"))
-    expect(line).to_be_visible()
-    pattern(page).press("Escape")
-    settle(page)
-    expect(line).to_have_count(0)
 
 
 def test_the_film_of_a_live_run_comes_in_pieces_and_is_the_same(page, server, folder):

@@ -6,7 +6,6 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.navigation import TITLES
 from tests.browsing import ROOT, findings, photograph, served, sideways, tab, visit
 from tracer.store.layout import Lock
 
@@ -21,9 +20,9 @@ def empty(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def states(trained, tmp_path_factory):
-    """The address of the dashboard over copies of the toy, each in the state that it is called."""
-    checkpoints = tmp_path_factory.mktemp("states") / "checkpoints"
+def states(folder):
+    """Copies of the toy, each in the state that it is called, for as long as these tests."""
+    checkpoints = folder / "checkpoints"
     where = {"step": 300, "where": "blocks.1.attn.hook_q", "layer": 1, "head": 2, "value": None}
     changes = {
         "live": {"status": "training"},
@@ -31,14 +30,15 @@ def states(trained, tmp_path_factory):
         "broken": None,
     }
     for name, facts in changes.items():
-        shutil.copytree(trained / "checkpoints" / "toy", checkpoints / name)
+        shutil.copytree(checkpoints / "toy", checkpoints / name)
         path = checkpoints / name / "run.json"
         meta = json.loads(path.read_text("utf-8"))
         path.write_text("{" if facts is None else json.dumps({**meta, **facts}), "utf-8")
     lock = Lock(checkpoints / "live")
-    with served(ROOT / "dashboard" / "app.py", checkpoints.parent) as url:
-        yield url
+    yield
     lock.release()
+    for name in changes:
+        shutil.rmtree(checkpoints / name)
 
 
 def is_well(page, name):
@@ -47,8 +47,9 @@ def is_well(page, name):
     assert sideways(page) == []
 
 
-@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize("name", ["runs", "heads", "specimens"])
 def test_an_empty_folder(browser, empty, name):
+    """The other pages say what Heads says."""
     with tab(browser, empty) as page:
         visit(page, f"{empty}/{name}")
         expect(page.get_by_text("Train all" if name == "specimens" else "Train the demo").first).to_be_visible()
@@ -56,12 +57,13 @@ def test_an_empty_folder(browser, empty, name):
 
 
 @pytest.mark.parametrize(("name", "run", "words"), [
-    ("runs", "live", "diverged"), ("heads", "live", "training"), ("training", "live", "training"),
+    ("runs", "live", "diverged"), ("heads", "live", "training"),
     ("training", "diverged", "not a finite number at step 300"), ("heads", "broken", "is not readable JSON"),
 ])  # fmt: skip
-def test_a_run_in_this_state(browser, states, name, run, words):
-    with tab(browser, states, viewport={"width": 390, "height": 844}) as page:
-        visit(page, f"{states}/{name}?run={run}")
+@pytest.mark.usefixtures("states")
+def test_a_run_in_this_state(browser, server, name, run, words):
+    with tab(browser, server, viewport={"width": 390, "height": 844}) as page:
+        visit(page, f"{server}/{name}?run={run}")
         expect(page.get_by_text(words).first).to_be_visible()
         is_well(page, f"{run}-{name}")
 

@@ -1,4 +1,4 @@
-"""What a page weighs: the bytes that a choice costs, and how far things move while it loads."""
+"""What a page weighs: the bytes that a choice costs, and how far things move while it loads on a phone."""
 
 import re
 from typing import Any
@@ -7,16 +7,10 @@ import pytest
 from playwright.sync_api import Page
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.browsing import settle, tab
+from dashboard.navigation import TITLES
+from tests.browsing import MOVED, settle, tab
 
 pytestmark = pytest.mark.slow
-PAGES = ["runs", "heads", "find", "training", "phases", "gradients", "ablate", "circuits", "specimens"]
-WATCH = """
-window.moved = 0;
-new PerformanceObserver((list) => {
-  for (const one of list.getEntries()) if (!one.hadRecentInput) moved += one.value;
-}).observe({ type: "layout-shift", buffered: true });
-"""
 
 
 class Heard:
@@ -60,12 +54,12 @@ def test_a_choice_costs_its_own_bytes_and_no_script(page, server):
     assert 0 < sum(heard.sizes) < 32_000 and heard.code < 1500
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_little_moves_while_a_page_loads(browser, server, width):
-    with tab(browser, server, viewport={"width": width, "height": 844}) as page:
-        page.add_init_script(WATCH)
+def test_little_moves_while_a_page_loads(browser, server):
+    """In a wide window test_accessibility.py looks."""
+    with tab(browser, server, viewport={"width": 390, "height": 844}) as page:
+        page.add_init_script(MOVED)
         moved = {}
-        for name in PAGES:
+        for name in TITLES:
             page.goto(f"{server}/{name}?run=toy")
             settle(page)
             moved[name] = page.evaluate("moved")

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_find import HOSTILE, rename_tokens
+from tests.browser.thorough.test_find import HOSTILE, rename_tokens
 from tests.browsing import findings, query, settle, sideways, spot, tip
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_taking import FITS, offline  # noqa: F401
-from tests.browser.test_taking_pages import take
+from tests.browser.thorough.test_taking import FITS, offline  # noqa: F401
+from tests.browser.thorough.test_taking_pages import take
 from tests.browsing import (
     ROOT,
     SIZES,

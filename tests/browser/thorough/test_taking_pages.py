@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.shared.export.snippets import PAGES
-from tests.browser.test_taking import FITS, PAINTED, offline, rows, safe, saved  # noqa: F401
+from tests.browser.thorough.test_taking import FITS, PAINTED, offline, rows, safe, saved  # noqa: F401
 from tests.browsing import settle, visit
 
 pytestmark = pytest.mark.slow

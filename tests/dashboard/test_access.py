@@ -9,12 +9,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from email.message import Message
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -261,51 +259,6 @@ def test_only_the_process_that_trains_a_run_is_stopped(copy_run: Callable[..., R
 def test_a_lock_that_was_let_go_proves_nothing(tmp_path: Path) -> None:
     Lock(tmp_path).release()
     assert not is_trained_by(tmp_path, os.getppid())
-
-
-ASKS = """
-import sys
-from tracer.huggingface.loading import CannotOpen, load_hf
-from tracer.store import Run
-for deed in (Run(sys.argv[1]).model, lambda: load_hf("somebody/model")):
-    try:
-        deed()
-    except CannotOpen as error:
-        print(error, flush=True)
-"""
-
-
-def test_a_run_is_no_reason_to_ask_the_network(elsewhere: Path, tmp_path: Path) -> None:
-    """Of a stranger's run.json, which may name any model of the hub as its weights."""
-    asked: list[str] = []
-
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_error(404)
-
-        do_HEAD = do_GET
-
-        def log_message(self, *_: object) -> None: ...
-
-    shutil.copytree(elsewhere / "checkpoints" / "opened", tmp_path / "run")
-    path = tmp_path / "run" / "run.json"
-    meta = json.loads(path.read_text())
-    meta["sources"] = {step: {"path": "somebody/model", "revision": None} for step in meta["sources"]}
-    path.write_text(json.dumps(meta))
-    with HTTPServer(("127.0.0.1", 0), Hub) as hub:
-        threading.Thread(target=hub.serve_forever, daemon=True).start()
-        there = f"http://127.0.0.1:{hub.server_port}"
-        done = subprocess.Popen(
-            [sys.executable, "-c", ASKS, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(APP.parents[1]), "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": there},
-        )  # fmt: skip
-        assert done.stdout is not None
-        said = done.stdout.readline()
-        assert "never a reason to download" in said and asked == []
-        done.communicate()
-        assert asked  # who opens a model by name does ask
-        hub.shutdown()
 
 
 def test_runs_of_several_folders(small_run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -334,15 +333,3 @@ def test_a_corpus_named_by_others_is_text(open_page: Open, elsewhere: Path) -> N
     app = open_page("specimens")
     assert any(name in option for option in app.selectbox(key="setting_box").options)
     assert name not in written(app)
-
-
-def test_stopping_the_series_stops_all_of_it(nothing: Path) -> None:
-    series = jobs.reproduce(["single-head-scaled", "single-head-residual"])
-    first, until = Path("checkpoints/single-head-scaled-small"), time.monotonic() + 300
-    while not list((first / "snapshots").glob("[!.]*")):  # the first is kept in the loop, which stops when asked
-        assert series.alive and time.monotonic() < until, series.tail()
-        time.sleep(0.1)
-    assert jobs.reproduce(["four-blocks"]) is series  # one at a time
-    jobs.cancel(series)
-    assert series.process.wait(300) == 130 and not series.failed
-    assert open_run(first).status == "stopped" and not Path("checkpoints/single-head-residual-small").exists()

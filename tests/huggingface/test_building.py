@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,18 +73,6 @@ def test_its_last_snapshot_is_the_model_that_was_trained(loop: Path, named: Any)
     attributed = tracer.logit_attribution(rebuilt, ids)
     total = attributed.embed + attributed.heads.sum(("layer", "head")) + attributed.mlps.sum("layer")
     assert float(abs(total + attributed.biases - attributed.logit).max()) < 1e-4
-
-
-def test_once_a_person_has_named_it_the_run_is_like_any_other(loop: Path) -> None:
-    """In a process of its own, as somebody types it, whose working directory is where the module lies."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tracer", "sweep", "theirs", "--build", BUILD, "--modes", "zero", "--steps", "6",
-         "--json"], capture_output=True, text=True, cwd=loop, env=env, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["steps"] == [6] and (loop / "was-run").exists()
-    assert tracer.open_run("theirs").effects.sizes["head"] == 4
 
 
 def test_another_model_is_refused_before_anything_is_trained(loop: Path) -> None:

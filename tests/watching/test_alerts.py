@@ -109,26 +109,3 @@ def test_an_error_of_on_finding_leaves_no_run_open(here: Path, gpt: Callable[...
     with pytest.warns(RuntimeWarning, match="not finite at step"):
         recorder.step(float("nan"))
     assert open_run("r").status == "diverged" and not open_run("r").live
-
-
-def test_trackers_and_loggers_of_a_team_are_told(here: Path, gpt: Callable[..., Any]) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    told: list[tuple[int, dict[str, float]]] = []
-    model = sharp(gpt)
-    with tracer.watch(
-        model, run="r", every=1, track="tensorboard", on_record=lambda step, row: told.append((step, row))
-    ) as recorder:
-        for batch in batches(6):
-            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
-        assert recorder.off is None and told[-1][1] == recorder.last
-    run = open_run("r")
-    assert [step for step, _ in told] == run.trace["step"].values.tolist()
-    wanted = float(run.trace["entropy"].sel(step=3, layer=1, head=2))
-    assert told[3][1]["attn/L1H2/entropy"] == pytest.approx(wanted) and all(
-        type(x) is float for x in recorder.last.values()
-    )
-    events = EventAccumulator(str(run.dir / "tensorboard")).Reload()
-    losses = {one.step: one.value for one in events.Scalars("loss/train")}
-    assert losses == {step: pytest.approx(row["loss/train"]) for step, row in told[:-1]}
-    assert any(tag.startswith("findings/") for tag in events.Tags()["tensors"])

@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check test-all lint docs pictures attack bench bom
+.PHONY: help demo test check test-all lint docs pictures attack bench gpu bom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -53,6 +53,9 @@ attack: $(VENV)/installed-dev ## kill, cut, damage and fuzz everything (hours), 
 
 bench: $(VENV)/installed-dev ## measure every speed and memory claim
 	$(BIN)/python -m benchmarks $(ARGS)
+
+gpu: $(VENV)/installed ## on a machine with CUDA: train, compare with the CPU and time there, in under 10 minutes, as one table
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bom: ## write the bill of materials (CycloneDX) of what `make demo` installs to build/bom.json, by a tool in a place of its own
 	$(PYTHON) -m venv build/bom

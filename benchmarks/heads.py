@@ -27,10 +27,10 @@ ROUNDS = {64: 30, 256: 30, 1024: 9, 2048: 5, 4096: 3}
 def explicit(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, ...]:
     """What peers do: the pattern of every head at once, then reductions of it."""
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * scale
-    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
     pattern = scores.masked_fill(hidden, -torch.inf).softmax(-1)
     entropy = torch.special.entr(pattern).sum(-1)
-    position = torch.arange(q.shape[1], dtype=q.dtype)
+    position = torch.arange(q.shape[1], dtype=q.dtype, device=q.device)
     distance = position - pattern @ position
     current, previous = pattern.diagonal(dim1=-2, dim2=-1), pattern.diagonal(-1, -2, -1)
     return entropy, pattern.amax(-1), current, previous, pattern[..., 0], distance
@@ -41,11 +41,13 @@ def one_head_at_a_time(q: Tensor, k: Tensor, scale: float) -> list[tuple[Tensor,
     return [explicit(q[:, :, [h]], k[:, :, [h]], scale) for h in range(q.shape[2])]
 
 
-def contenders(batch: int, pos: int, head: int, d_head: int) -> dict[str, Callable[[], object]]:
-    q, k, v = (torch.randn(batch, pos, head, d_head) for _ in range(3))
+def contenders(
+    batch: int, pos: int, head: int, d_head: int, device: torch.device | None = None
+) -> dict[str, Callable[[], object]]:
+    q, k, v = (torch.randn(batch, pos, head, d_head, device=device) for _ in range(3))
     queries, keys, values = (t.transpose(1, 2) for t in (q, k, v))
     scale = d_head**-0.5
-    left, right = torch.randn(8, min(MAX_ROWS, pos), d_head), torch.randn(8, pos, d_head)
+    left, right = (torch.randn(8, n, d_head, device=device) for n in (min(MAX_ROWS, pos), pos))
     out = left @ right.mT
     return {
         "ours": lambda: stats(q, k, scale=scale),

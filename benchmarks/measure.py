@@ -10,13 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def in_turn(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Wall seconds of each contender in each round: A B C, A B C, ...; one round before does not count."""
+def in_turn(
+    contenders: dict[str, Callable[[], object]], rounds: int, wait: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:
+    """Wall seconds of each contender in each round: A B C, A B C, ...; one round before does not count.
+
+    `wait` returns once the device that they run on has done its work.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for round_number in range(rounds + 1):
         for name, run in contenders.items():
+            wait()
             began = time.perf_counter()
             run()
+            wait()
             if round_number:
                 seconds[name].append(time.perf_counter() - began)
     return seconds

@@ -29,6 +29,7 @@ LAYOUTS = {"one": 1, "fsdp2": 2, "tp": 2}
 D_MODEL, N_HEADS, N_LAYERS, N_CTX, BATCH, D_VOCAB = 256, 8, 2, 128, 4, 512
 BLOCK, BLOCKS = 10, 12
 """Steps in a row of one copy, before the other has its turn; and how often."""
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 class Block(nn.Module):
@@ -59,10 +60,10 @@ class GPT(nn.Module):
         return F.cross_entropy(self.lm_head(x).flatten(0, 1), targets.flatten())
 
 
-def laid_out(layout: str, world: int) -> Any:
+def laid_out(layout: str, world: int, device: str) -> Any:
     torch.manual_seed(0)
-    model = GPT()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (world,))
+    model = GPT().to(device)
+    mesh = dist.device_mesh.init_device_mesh(device, (world,))
     if layout == "tp":
         columns, rows = ("q", "k", "v", "up"), ("o", "down")
         parts: Any = {name: ColwiseParallel() for name in columns} | {name: RowwiseParallel() for name in rows}
@@ -76,8 +77,8 @@ def laid_out(layout: str, world: int) -> Any:
 
 
 class Training:
-    def __init__(self, layout: str, world: int, run: Path | None) -> None:
-        self.model = laid_out(layout, world)
+    def __init__(self, layout: str, world: int, run: Path | None, device: str) -> None:
+        self.model = laid_out(layout, world, device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3, foreach=False)
         self.recorder = None if run is None else tracer.watch(self.model, run=run)
         self.seconds: list[float] = []
@@ -98,13 +99,15 @@ class Training:
         self.seconds.append(time.perf_counter() - began)
 
 
-def process(layout: str, rank: int, world: int, folder: Path) -> None:
+def process(layout: str, rank: int, world: int, folder: Path, device: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/{layout}-meet", rank=rank, world_size=world)
-    bare, watched = Training(layout, world, None), Training(layout, world, folder / layout)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(BACKENDS[device], init_method=f"file://{folder}/{layout}-meet", rank=rank, world_size=world)
+    bare, watched = Training(layout, world, None, device), Training(layout, world, folder / layout, device)
     for i in range(1 + BLOCKS):
         generator = torch.Generator().manual_seed(i if layout == "tp" else i * world + rank)
-        batches = [torch.randint(D_VOCAB, (BATCH, N_CTX + 1), generator=generator) for _ in range(BLOCK)]
+        batches = [torch.randint(D_VOCAB, (BATCH, N_CTX + 1), generator=generator).to(device) for _ in range(BLOCK)]
         for training in (bare, watched) if i % 2 else (watched, bare):
             training.block(batches)
     assert watched.recorder is not None and watched.recorder.off is None and watched.losses == bare.losses
@@ -119,6 +122,19 @@ def process(layout: str, rank: int, world: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+def run(layout: str, world: int, folder: Path, device: str = "cpu") -> dict[str, Any]:
+    """What rank 0 tells, once all have ended well."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.processes", layout]
+    ranks = [subprocess.Popen([*command, str(rank), str(world), str(folder), device]) for rank in range(world)]
+    assert [rank.wait() for rank in ranks] == [0] * world
+    return json.loads((folder / f"{layout}.json").read_text())
+
+
+def ratios_of(told: dict[str, Any]) -> list[float]:
+    """Watched over bare, block by block but for the first, sorted."""
+    return sorted(a / b for a, b in zip(told["watched"][1:], told["bare"][1:], strict=True))
+
+
 def main() -> None:
     print(
         f"\ntrainings over several processes, one CPU thread each: {N_LAYERS} x {N_HEADS} heads, width {D_MODEL}, "
@@ -129,11 +145,8 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         for layout, world in LAYOUTS.items():
-            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.processes", layout]
-            ranks = [subprocess.Popen([*command, str(rank), str(world), folder]) for rank in range(world)]
-            assert [rank.wait() for rank in ranks] == [0] * world
-            told = json.loads(Path(folder, f"{layout}.json").read_text())
-            ratios = sorted(a / b for a, b in zip(told["watched"][1:], told["bare"][1:], strict=True))
+            told = run(layout, world, Path(folder))
+            ratios = ratios_of(told)
             low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
             print(
                 f"{layout:>6}  {world:>9}  {1000 * median(told['bare'][1:]) / BLOCK:>7.1f}  "
@@ -143,5 +156,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    layout, rank, world, folder = sys.argv[1:]
-    process(layout, int(rank), int(world), Path(folder))
+    layout, rank, world, folder, device = sys.argv[1:]
+    process(layout, int(rank), int(world), Path(folder), device)

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.measure import in_turn, ratio
+from tracer.config import TrainConfig
 from tracer.presets import preset
 from tracer.training.loop import forward_backward, prepare, train, update
 
 STEPS = 300
 
 
-def main() -> None:
-    config = replace(preset("demo").config, steps=STEPS, device="cpu")
+def compare(
+    config: TrainConfig, rounds: int, wait: Callable[[], object] = lambda: None
+) -> tuple[dict[str, list[float]], float]:
+    """Seconds of each round of "recorded" and "bare", and the share that the run itself reports for recording."""
     shares = []
     with tempfile.TemporaryDirectory() as folder:
 
@@ -32,11 +36,16 @@ def main() -> None:
         def bare() -> None:
             job = prepare(config)
             job.raw.train()
-            for step in range(STEPS + 1):
+            for step in range(config.steps + 1):
                 forward_backward(job, step)
                 update(job, step)
 
-        times = in_turn({"recorded": recorded, "bare": bare}, rounds=3)
+        times = in_turn({"recorded": recorded, "bare": bare}, rounds, wait)
+    return times, statistics.median(shares)
+
+
+def main() -> None:
+    times, share = compare(replace(preset("demo").config, steps=STEPS, device="cpu"), rounds=3)
     print(f"\nrecording while the demo trains, {STEPS} steps, three rounds in turn")
     print(f"recorded / bare loop, samples and set-up included: {ratio(times['recorded'], times['bare']):.3f}")
-    print(f"share that the run itself reports for recording: {statistics.median(shares):.1%}")
+    print(f"share that the run itself reports for recording: {share:.1%}")

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,7 @@ from tracer.training import loop
 from tracer.training.malloc import keep_freed_memory
 from tracer.training.session import CHECKPOINT_SECONDS, TrainingSession
 
+Device = Literal["cpu", "cuda"]
 PRESET = preset("four-blocks-rms").config
 TOKENS = 1024
 """In a batch, and in each of a record's two probes."""
@@ -54,12 +55,12 @@ KEPT = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(5
 """What `tracer.training.malloc` sets: freed memory stays in the process."""
 
 
-def configuration(n_ctx: int, precision: str) -> TrainConfig:
-    """The preset with a batch of TOKENS, on this CPU."""
-    rows = TOKENS // n_ctx
+def configuration(n_ctx: int, precision: str, tokens: int = TOKENS, device: Device = "cpu") -> TrainConfig:
+    """The preset with a batch of so many tokens."""
+    rows = tokens // n_ctx
     record = replace(PRESET.record, val_rows=rows, repeat_rows=rows)
     optim = replace(PRESET.optim, batch_size=rows, precision=precision)
-    return replace(PRESET, model=replace(PRESET.model, n_ctx=n_ctx), optim=optim, record=record, device="cpu")
+    return replace(PRESET, model=replace(PRESET.model, n_ctx=n_ctx), optim=optim, record=record, device=device)
 
 
 TEXTS = "sample texts"

@@ -111,7 +111,7 @@ class Peer(nn.Module):
         self.out = nn.Linear(config.d_model, config.d_vocab, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for before, attention, after, mlp in self.blocks:  # type: ignore[misc]
             x = x + attention(before(x))
             x = x + mlp(after(x))

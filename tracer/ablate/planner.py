@@ -67,7 +67,7 @@ def checked(
     check_mode(mode)
     if draws < 1:
         raise ValueError(f"draws={draws}: resampling needs at least 1")
-    found = (tokens if reference is None else reference)[:, : tokens.shape[1]]
+    found = (tokens if reference is None else reference)[:, : tokens.shape[1]].to(tokens.device)
     if mode == "mean" and len(found) == 1 and torch.equal(found.to(tokens), tokens):
         raise ValueError(NO_OTHER)
     if found.shape[1] < tokens.shape[1]:

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from tracer.ablate import induction_tests as tests
 from tracer.ablate.effects import effect
@@ -31,7 +32,7 @@ from tracer.data.probes import PROBE_SEED, repeated
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import MODES, MORE, Head
 from tracer.model import Transformer
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, device_of
 from tracer.store import Run, open_run
 
 SEQUENCES = 32
@@ -116,11 +117,12 @@ def verdict(
     check_heads(model, [(layer, head)])
     given, reference, without = "" if tokens is None else ", tokens=tokens", None, None
     if tokens is None:
+        there = device_of(cast("nn.Module", model))
         sizes = model.d_vocab, model.n_ctx, getattr(model, "bos", None) or 0
         probe = repeated(*sizes, batch=sequences)
-        tokens, without = probe.tokens, probe.control
+        tokens, without = probe.tokens.to(there), probe.control.to(there)
         if isinstance(model, Transformer):  # of others the z of so many rows may not fit
-            reference = repeated(*sizes, batch=MORE * sequences, seed=PROBE_SEED + 1).tokens
+            reference = repeated(*sizes, batch=MORE * sequences, seed=PROBE_SEED + 1).tokens.to(there)
     rows, chosen = Repeats(tokens), (layer, head)
     matching, previous = rows.attention(model)
     control = math.nan if without is None else float(rows.attention(model, without)[0][:, layer, head].mean())

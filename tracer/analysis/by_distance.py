@@ -43,7 +43,7 @@ def by_distance(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> ByDistanc
     rest = np.full(found.shape[:2], np.nan)
 
     def visit(call: AttentionCall) -> None:
-        pattern = call.pattern()[..., : call.positions]
+        pattern = call.pattern()[..., : call.positions].cpu()
         found[call.layer, call.heads] = _without_start(pattern).mean(0).numpy()
         rest[call.layer, call.heads] = pattern[..., 1:, 0].mean((0, 2)).numpy()
 

@@ -45,8 +45,8 @@ def moves(found: Pass, layer: int, head: int, query: int, key: int) -> xr.Datase
                     torch.nan if whole is None else read @ whole[0, query, 0] / whole[0, query, 0].norm() ** 2
                 )
     return xr.Dataset(
-        {"logits": ("token", (logits - logits.mean()).numpy()), "reads": (("layer", "head", "input"), reads.numpy()),
-         "written": ((), float(part.norm()))},
+        {"logits": ("token", (logits - logits.mean()).cpu().numpy()),
+         "reads": (("layer", "head", "input"), reads.numpy()), "written": ((), float(part.norm()))},
         coords={"layer": range(len(reads)), "head": range(widest), "input": list(INPUTS)},
     )  # fmt: skip
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float, Int
+from torch import nn
 
 from tracer.analysis.prompt_attention import induction
 from tracer.data.probes import repeated
-from tracer.model.protocol import HeadModel
+from tracer.model.protocol import HeadModel, device_of
 
 LONGEST = 40
 """Periods that are tried where nobody names any: 2 up to this."""
@@ -42,8 +44,9 @@ def induction_by_period(
     for period in chosen:
         probe = repeated(model.d_vocab, model.n_ctx, bos, batch=rows, at=period)
         where = range(*probe.second_copy.indices(probe.tokens.shape[1]))
-        for tokens, into in ((probe.tokens, score), (probe.control, control)):
-            into.append(induction(model, tokens, probe.second_copy, repeats=probe.tokens).cpu().numpy())
+        there, without = (tokens.to(device_of(cast("nn.Module", model))) for tokens in (probe.tokens, probe.control))
+        for tokens, into in ((there, score), (without, control)):
+            into.append(induction(model, tokens, probe.second_copy, repeats=there).cpu().numpy())
         uniform.append(np.mean([1 / (q + 1) for q in where]))
     shape = (len(chosen), model.n_layers, model.n_heads)
     return ByPeriod(np.array(chosen, int), np.reshape(score, shape), np.reshape(control, shape), np.array(uniform))

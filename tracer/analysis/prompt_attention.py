@@ -53,10 +53,10 @@ class PromptAttention:
         """Exact attention from query rows to keys: 2 * rows * cols * d_head FLOPs, however long the prompt."""
         call = self.calls[layer]
         if call.weights is not None:
-            return call.weights[0, head, rows, : call.positions][:, cols].numpy()
+            return call.weights[0, head, rows, : call.positions][:, cols].cpu().numpy()
         q, k, mask = _one_head(call, head)
         lse = self.lse[layer][head]
-        return crop(q, k, lse, rows, cols, scale=call.scale, causal=call.causal, mask=mask).numpy()
+        return crop(q, k, lse, rows, cols, scale=call.scale, causal=call.causal, mask=mask).cpu().numpy()
 
     def pattern(self, layer: int, head: int) -> Float[np.ndarray, "query_pos key_pos"]:
         """All of one head's pattern."""
@@ -66,10 +66,10 @@ class PromptAttention:
         """One head's pattern as a picture of at most size x size cells, each the largest or the mean of its block."""
         call = self.calls[layer]
         if call.weights is not None:
-            return _pooled(call.weights[0, head, :, : call.positions], size, pool).numpy()
+            return _pooled(call.weights[0, head, :, : call.positions], size, pool).cpu().numpy()
         q, k, mask = _one_head(call, head)
         lse = self.lse[layer][head]
-        return thumbnail(q, k, lse, size, pool, scale=call.scale, causal=call.causal, mask=mask).numpy()
+        return thumbnail(q, k, lse, size, pool, scale=call.scale, causal=call.causal, mask=mask).cpu().numpy()
 
     def patterns(
         self, strings: list[str], names: list[str], key: tuple[object, ...] = (), step: int = 0

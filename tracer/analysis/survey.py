@@ -165,7 +165,7 @@ def rows_of(model: Any, run: Run | None, corpus: Any, tokens: int, length: int) 
     else:
         texts = documents(str(corpus)) if isinstance(corpus, str | Path) else corpus
         found = _packed(model, run, texts, tokens, length)
-    found = found[:, :length].long()[: max(1, tokens // min(length, found.shape[1]))]
+    found = found[:, :length].cpu().long()[: max(1, tokens // min(length, found.shape[1]))]
     check_vocabulary(found, model.d_vocab)
     return found
 

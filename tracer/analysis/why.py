@@ -176,13 +176,13 @@ def largest(found: xr.DataArray, most: int = 8) -> xr.DataArray:
 def _sides(found: Pass, layer: int, head: int, into: Into, at: At) -> Float[Tensor, "source pos d_head"]:
     """What each source, and last what is constant, gives to a head's q, k or v at some positions."""
     constant = found.stream.layers[layer].constant(into, head, at)
-    return torch.cat([found.stream.read(layer, into, head, at), constant[None]])[:, 0].double()
+    return torch.cat([found.stream.read(layer, into, head, at), constant[None]])[:, 0].double().cpu()
 
 
 def visible(call: AttentionCall, query: int) -> Bool[Tensor, " key_pos"]:
     """The keys that a query of a head sees."""
     if call.weights is not None:
-        return call.weights[0, 0, query, : call.positions] > 0
+        return (call.weights[0, 0, query, : call.positions] > 0).cpu()
     mask = call.full_mask(slice(query, query + 1))
     if mask is None:
         return torch.ones(call.positions, dtype=torch.bool)
@@ -246,7 +246,7 @@ def carried(
     u = (
         found.pattern(source, at)[place]
         * _carriers(found, source[0], layer, head, into, at, wanted)[source[1]].double()
-    )
+    ).cpu()
     values = _sides(found, *source, "v", [place])[:, 0] @ u
     names = [*map(str, found.stream.sources(source[0])), OWN]
     return place, dict(zip(names, values.tolist(), strict=True))

@@ -49,7 +49,7 @@ def without(
 
     def row(q: Tensor, k: Tensor) -> Tensor:
         scores = here.seen_scores(q @ k.mT * here.weights.scale, head)
-        return scores.masked_fill(~visible(call, query), -torch.inf).softmax(-1)[0, 0].double()
+        return scores.masked_fill(~visible(call, query).to(scores.device), -torch.inf).softmax(-1)[0, 0].double()
 
     places: list[tuple[Into, At]] = [("q", [query]), ("k", slice(None))]
     as_is = [here.whole(side, head, at) for side, at in places]
@@ -60,7 +60,7 @@ def without(
             anew[i] = less.whole(side, head, at)
     rows = {"as_is": row(*as_is), "estimate": row(*held), "recomputed": row(*anew),
             "everywhere": _switched_off(model, tokens[:, : query + 1], chosen, (layer, head))}  # fmt: skip
-    return xr.Dataset({name: ("key", value.numpy()) for name, value in rows.items()})
+    return xr.Dataset({name: ("key", value.cpu().numpy()) for name, value in rows.items()})
 
 
 def _switched_off(model: HeadModel, tokens: Tensor, sources: list[str], head: Head) -> Float[Tensor, " key_pos"]:

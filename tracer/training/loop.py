@@ -245,7 +245,8 @@ def _hold(job: Job, step: int) -> None:
 
 def update(job: Job, step: int) -> tuple[float, Tensor]:
     """Clip, step, clear; returns the learning rate and the factor by which gradients were scaled."""
-    lr, factor = optim.set_lr(job.optimizers, job.config.optim, step), torch.ones(())
+    lr = optim.set_lr(job.optimizers, job.config.optim, step)
+    factor = torch.ones((), device=job.accelerator.device)
     if job.config.optim.clip is not None:
         norm = torch.as_tensor(job.accelerator.clip_grad_norm_(job.raw.parameters(), job.config.optim.clip))
         factor = (job.config.optim.clip / (norm + 1e-6)).clamp(max=1.0)

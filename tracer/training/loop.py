@@ -35,6 +35,7 @@ from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
 from tracer.training.malloc import keep_freed_memory
 from tracer.training.probe_recorder import ProbeRecorder, record_steps, snapshot_steps
+from tracer.training.repeatable import repeatable
 from tracer.training.session import TrainingSession
 
 
@@ -228,7 +229,10 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
     micros = batch.to(accelerator.device).chunk(config.optim.accumulate)
     for i, micro in enumerate(micros):
         last = i == len(micros) - 1
-        with contextlib.nullcontext() if last or world == 1 else accelerator.no_sync(model):
+        with (
+            repeatable(accelerator.device),
+            contextlib.nullcontext() if last or world == 1 else accelerator.no_sync(model),
+        ):
             with torch.autocast(accelerator.device.type, torch.bfloat16, enabled=job.bf16):
                 logits = model(micro[:, :-1])
             loss = F.cross_entropy(logits.float().flatten(0, 1), micro[:, 1:].flatten()) / len(micros)

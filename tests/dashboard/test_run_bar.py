@@ -1,11 +1,11 @@
-"""The line that says how a run stands, on a run that a real process trains: counted, stopped, resumed, forked."""
+"""The line that says how a run stands: counted, stopped, resumed, forked."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,58 +17,60 @@ from dashboard import jobs, loading, state
 from dashboard.loading.run_summaries import summary
 from dashboard.shared import run_bar
 from tests.dashboard.words import labels
-from tests.waiting import wait
-from tracer.store import Run, open_run
+from tracer.store import Run
+from tracer.store.layout import Lock
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 Open = Callable[..., AppTest]
 
 
 @pytest.fixture
-def place(none_left: None, workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to start in, after that of `open_page`."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def live(copy_run: Callable[..., Run]) -> Iterator[Callable[[str], tuple[Run, Lock]]]:
+    """live("toy"): a run of 100 steps of which 30 are done, held by this process as by one that trains it."""
+    locks = []
 
+    def make(name: str) -> tuple[Run, Lock]:
+        run = copy_run(name, status="training")
+        path = run.dir / "run.json"
+        meta = json.loads(path.read_text())
+        path.write_text(json.dumps({**meta, "config": {**meta["config"], "steps": 100}}))
+        locks.append(Lock(run.dir))
+        return run, locks[-1]
 
-def begun(name: str) -> bool:
-    """Does it train, with a step that was timed?"""
-    if not (Path("checkpoints") / name / "run.json").exists():
-        return False
-    run = open_run(name)
-    return run.live and len(run.steps) > 1 and np.isfinite(summary(run).step_ms)
+    yield make
+    for lock in locks:
+        lock.release()
 
 
 def line(app: AppTest) -> str:
     return next(e.value for e in app.caption if "-badge[" in e.value)
 
 
-def test_a_training_is_counted_stopped_and_resumed(place: Path, open_page: Open) -> None:
-    toy = jobs.train("induction", "toy", seed=0, steps=100_000)
-    other = jobs.train("induction", "other", seed=1, steps=100_000)
-    wait(lambda: begun("toy") and begun("other"))
+def test_a_training_is_counted_stopped_and_resumed(
+    live: Callable[[str], tuple[Run, Lock]], open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the bar says; tests/browser/test_main_job.py stops and resumes one that trains."""
+    asked: list[tuple[str, str]] = []
+    for deed in ("stop", "resume"):
+        monkeypatch.setattr(jobs, deed, lambda run, deed=deed: asked.append((deed, run.name)))
+    run, lock = live("toy")
+    live("other")
     app = open_page("gradients", run="toy")
-    pattern = r":blue-badge\[◐ training\] &nbsp;step [\d,]+ of 100,000 · \d+ (s|min) left · [\d.]+[kM] tokens/s"
+    pattern = r":blue-badge\[◐ training\] &nbsp;step 30 of 100 · \d+ (s|min) left · [\d.]+[kM] tokens/s"
     assert re.fullmatch(pattern, line(app)), line(app)
     assert "1 other is training" in [link.proto.label for link in app.get("page_link")]
     assert {"Stop", "Fork"} <= set(labels(app)) and "Resume" not in labels(app)
 
-    toy.process.send_signal(signal.SIGSTOP)  # until the page has been seen: it may stop sooner than a page is drawn
     app.button(key="stop toy").click().run()
     assert app.button(key="stop toy").label == "Stopping …" and app.button(key="stop toy").disabled
-    toy.process.send_signal(signal.SIGCONT)
-    wait(lambda: not toy.alive)
+    meta = json.loads((run.dir / "run.json").read_text())
+    (run.dir / "run.json").write_text(json.dumps({**meta, "status": "stopped"}))
+    lock.release()
     app.run()
-    step = open_run("toy").meta["step"]
-    assert line(app) == f":gray-badge[■ stopped] &nbsp;step {step:,} of 100,000"
-    assert "Stop" not in labels(app) and other.alive
+    assert line(app) == ":gray-badge[■ stopped] &nbsp;step 30 of 100" and "Stop" not in labels(app)
 
     app.button(key="resume toy").click().run()
-    assert not app.exception and "Resume" not in labels(app)
-    (resumed,) = [one for one in jobs.started() if one.command == "resume"]
-    wait(lambda: open_run("toy").meta["pid"] == resumed.process.pid)  # until then it is resuming
-    app.run()
-    assert "training" in line(app) and not app.button(key="stop toy").disabled  # another process, not asked yet
+    assert not app.exception and asked == [("stop", "toy"), ("resume", "toy")]
 
 
 def test_speed_is_tokens_of_a_step_over_its_time(small_run: Run) -> None:
@@ -158,9 +160,8 @@ def test_a_run_that_lies_elsewhere_is_forked_itself(
     assert asked == [Path(where)] and not app.exception
 
 
-def test_live_cards_say_what_is_left(place: Path, open_page: Open) -> None:
-    jobs.train("induction", "toy", seed=0, steps=100_000)
-    wait(lambda: begun("toy"))
+def test_live_cards_say_what_is_left(live: Callable[[str], tuple[Run, Lock]], open_page: Open) -> None:
+    live("toy")
     app = open_page("runs")
     assert any(re.fullmatch(r"\d+ (s|min) left · [\d.]+[kM] tokens/s", e.value) for e in app.caption)
-    assert loading.runs()[0].live
+    assert any(run.live for run in loading.runs())

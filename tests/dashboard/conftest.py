@@ -32,6 +32,14 @@ def small_run(short_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(shutil.copytree(short_toy, tmp_path_factory.mktemp("runs") / "checkpoints" / "tiny"))
 
 
+@pytest.fixture(scope="module")
+def long_run(long_toy: Path, small_run: Run) -> Iterator[Run]:
+    """Beside `tiny`, `long` with room for 600 tokens."""
+    directory = shutil.copytree(long_toy, small_run.dir.with_name("long"))
+    yield Run(directory)
+    shutil.rmtree(directory)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def packages_read_once() -> Iterator[None]:
     """A server reads the metadata of all installed packages once; an AppTest does at each run: half of all its work."""

@@ -105,6 +105,40 @@ def trained_toy(made_once: Callable[[str, Callable[[Path], object]], Path]) -> P
 
 
 @pytest.fixture(scope="session")
+def short_toy(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The toy after 30 steps, recorded at every 5th, with a snapshot at every 10th; to be copied, not changed."""
+
+    def make(folder: Path) -> None:
+        from tracer.presets import preset  # not before the hook above
+        from tracer.training.loop import train
+
+        toy = preset("induction").config
+        record = replace(
+            toy.record, every=5, snapshot_every=10, log_every=10, val_rows=4, text_prompts=1, repeat_prompts=1
+        )
+        quick = replace(toy, steps=30, device="cpu", optim=replace(toy.optim, batch_size=8), record=record)
+        train(replace(quick, run=str(folder / "checkpoints" / "tiny")), preset="induction", quiet=True)
+
+    return made_once("short", make) / "checkpoints" / "tiny"
+
+
+@pytest.fixture(scope="session")
+def long_toy(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """The toy with room for 600 tokens, after two updates, each with a snapshot; to be copied, not changed."""
+
+    def make(folder: Path) -> None:
+        from tracer.presets import preset  # not before the hook above
+        from tracer.training.loop import train
+
+        toy = preset("induction").config
+        record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, text_prompts=1, repeat_prompts=1)
+        quick = replace(toy, steps=2, device="cpu", optim=replace(toy.optim, batch_size=1), record=record)
+        train(replace(quick, run=str(folder / "long"), model=replace(toy.model, n_ctx=600)), quiet=True)
+
+    return made_once("long", make) / "long"
+
+
+@pytest.fixture(scope="session")
 def chromium() -> str:
     """The executable of a Chromium or Chrome; its absence is a failure, since the browser test is not optional."""
     wanted = os.environ.get("CHROMIUM")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from dataclasses import replace
+import shutil
 from typing import Any
 
 import pytest
@@ -22,9 +22,7 @@ from tracer.huggingface.loading import load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied
 from tracer.model import Transformer
-from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training.loop import train
 
 VOCAB, CTX = 27, 51
 
@@ -147,7 +145,7 @@ def test_where_repetition_gains_nothing_no_head_is_needed_for_it() -> None:
 
 def test_an_untrained_model_passes_nothing(run: Run) -> None:
     """Before induction exists, intervals of many heads exclude 0; the gain of 0.0 nats is not theirs to lose."""
-    model = run.model(5)
+    model = run.model(10)
     for layer in range(2):
         for head in range(4):
             tests = {test.name: test.passed for test in verdict(model, layer, head, sequences=16).tests}
@@ -241,22 +239,16 @@ def test_rows_may_have_any_periods() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    toy = PRESETS["induction"].config
-    config = replace(
-        toy, run=str(tmp_path_factory.mktemp("runs") / "it's one"), steps=10, device="cpu",
-        optim=replace(toy.optim, batch_size=8),
-        record=replace(toy.record, every=5, snapshot_every=5, val_rows=4, text_prompts=1, repeat_prompts=1),
-    )  # fmt: skip
-    return train(config, preset="induction", quiet=True)
+def run(short_toy: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(shutil.copytree(short_toy, tmp_path_factory.mktemp("runs") / "it's one"))
 
 
 def test_a_step_of_a_run_is_that_snapshot(run: Run) -> None:
-    early, late = (verdict(run, 1, 0, step, sequences=4) for step in (5, 10))
-    direct = verdict(run.model(5), 1, 0, sequences=4)
+    early, late = (verdict(run, 1, 0, step, sequences=4) for step in (10, 30))
+    direct = verdict(run.model(10), 1, 0, sequences=4)
     assert [test.value for test in early.tests] == [test.value for test in direct.tests]
     assert early.tests[2].value != late.tests[2].value
-    recorded = float(run.trace["previous_token"].sel(step=5, layer=1, head=0))
+    recorded = float(run.trace["previous_token"].sel(step=10, layer=1, head=0))
     assert f"{recorded:.2f} on the run's held-out text" in early.elsewhere and "held-out" not in direct.elsewhere
 
 
@@ -342,7 +334,7 @@ def test_weights_that_cannot_be_told_apart_are_said() -> None:
 def test_errors(run: Run) -> None:
     with pytest.raises(ValueError, match="L2H0 does not exist"):
         verdict(run, 2, 0)
-    with pytest.raises(ValueError, match="no snapshot of step 7; the nearest is 5"):
+    with pytest.raises(ValueError, match="no snapshot of step 7; the nearest is 10"):
         verdict(run, 1, 0, 7)
     with pytest.raises(ValueError, match="step=5 needs a run"):
         verdict(run.model(), 1, 0, 5)

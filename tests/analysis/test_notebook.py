@@ -4,7 +4,6 @@ import base64
 import html
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,13 @@ from tracer.analysis.notebook import View, strongest
 from tracer.analysis.prompt_attention import look
 from tracer.measures import HEAD_MEASURES
 from tracer.pictures import payload
-from tracer.presets import preset
-from tracer.training.loop import train
 
 PROMPT = "5 7 9 11 5 7 9"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("shown")
-    toy = preset("induction").config
-    record = replace(toy.record, every=5, snapshot_every=10, val_rows=2, text_prompts=1, repeat_prompts=1)
-    optim = replace(toy.optim, batch_size=4)
-    return train(replace(toy, run=str(folder / "checkpoints" / "toy"), steps=20, device="cpu", optim=optim,
-                         record=record), quiet=True)  # fmt: skip
+@pytest.fixture
+def run(short_toy: Path) -> Any:
+    return tracer.open_run(short_toy)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +64,7 @@ def patterns(model: Any, ids: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("step", [None, 10])
 def test_a_run_is_shown_as_it_is(run: Any, step: int | None) -> None:
     picture = tracer.show(run, PROMPT, step)
-    at = 20 if step is None else step
+    at = 30 if step is None else step
     head, shares = cells(picture)
     assert head["tokens"] == ["<bos>", *PROMPT.split()]
     assert np.abs(shares - patterns(run.model(at), [0, 5, 7, 9, 11, 5, 7, 9])).max() < 1e-5
@@ -94,13 +86,13 @@ def test_its_own_code_shows_it_again(run: Any, monkeypatch: pytest.MonkeyPatch) 
     scope: dict[str, Any] = {}
     exec(lines, scope)
     assert scope["again"].html == picture.html
-    assert "/heads?run=toy&amp;step=10" in picture.html and str(run.dir.parents[1]) not in picture.html
+    assert "/heads?run=tiny&amp;step=10" in picture.html and str(run.dir.parents[1]) not in picture.html
 
 
 def test_a_film_only_where_it_is_wanted(run: Any) -> None:
     frames = payload.unpack(base64.b64decode(mounts(tracer.show(run, PROMPT, film=True))["scrubber"]["blob"]))[1]
     assert frames["steps"].tolist() == run.steps
-    last = patterns(run.model(20), [0, 5, 7, 9, 11, 5, 7, 9])
+    last = patterns(run.model(30), [0, 5, 7, 9, 11, 5, 7, 9])
     assert np.abs((frames["frames"][-1] / 255.0) ** 2 - last).max() <= 0.004
     assert "scrubber" not in mounts(tracer.show(run, PROMPT, film=False))
 

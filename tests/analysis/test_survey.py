@@ -22,10 +22,8 @@ from tracer.config import ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
-from tracer.presets import preset
 from tracer.store import Run
 from tracer.store.surveys import survey_path
-from tracer.training.loop import train
 
 TINY = ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=12, d_vocab=50)
 
@@ -39,11 +37,9 @@ def every_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surveying, "SAMPLE", 1)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    base = preset("induction").config
-    config = replace(base, run=str(tmp_path_factory.mktemp("survey") / "toy"), steps=2, device="cpu")
-    return train(replace(config, record=replace(config.record, snapshot_every=2)), quiet=True)
+@pytest.fixture
+def run(short_toy: Path) -> Run:
+    return Run(short_toy)
 
 
 def test_all_batches_share_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """What every browser test needs: real runs, the real server, Chromium, and tabs that may talk to nobody else."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,32 +9,23 @@ from playwright.sync_api import sync_playwright
 
 import tracer
 from tests.browsing import ROOT, chromium_of, served, tab
-from tracer.presets import preset
-from tracer.training.loop import train
 
 
 @pytest.fixture(scope="session")
-def trained(made_once, trained_toy):
+def trained(made_once, trained_toy, long_toy):
     """A folder with the toy, a long context and somebody else's model; to be copied, not changed."""
 
     def make(folder):
         shutil.copytree(trained_toy, folder / "checkpoints" / "toy")
-        train_others(folder / "checkpoints")
+        shutil.copytree(long_toy, folder / "checkpoints" / "long")
+        watch_theirs(folder / "checkpoints" / "theirs")
 
     return made_once("trained", make)
 
 
-def train_others(checkpoints):
-    """A long context and somebody else's model."""
-    config = preset("induction").config
-    long = replace(config, run=str(checkpoints / "long"), steps=2, device="cpu")
-    batch, record = replace(config.optim, batch_size=1), replace(config.record, val_rows=1, every=1, snapshot_every=1)
-    train(replace(long, model=replace(config.model, n_ctx=600), optim=batch, record=record), quiet=True)
+def watch_theirs(directory):
     model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
-    recorder, optimizer = (
-        tracer.watch(model, run=checkpoints / "theirs", every=1),
-        torch.optim.SGD(model.parameters()),
-    )
+    recorder, optimizer = tracer.watch(model, run=directory, every=1), torch.optim.SGD(model.parameters())
     for _ in range(4):
         loss = model(torch.randn(32, 9, 16)).square().mean()
         loss.backward()

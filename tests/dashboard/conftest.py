@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,29 +21,23 @@ from dashboard import jobs
 from dashboard.state import Selection
 from tracer.data.tokenizer import BOS, train_bpe
 from tracer.pictures import payload
-from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training.loop import train
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 
 
 @pytest.fixture(scope="session")
-def small_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The toy of repeated tokens, 30 steps, in FOLDER/checkpoints/tiny; `small_run.dir.parents[1]` is FOLDER."""
-    directory = tmp_path_factory.mktemp("runs") / "checkpoints" / "tiny"
-    toy = PRESETS["induction"].config
-    config = replace(
-        toy,
-        run=str(directory),
-        steps=30,
-        device="cpu",
-        optim=replace(toy.optim, batch_size=8),
-        record=replace(
-            toy.record, every=5, snapshot_every=10, log_every=10, val_rows=4, text_prompts=1, repeat_prompts=1
-        ),
-    )
-    return train(config, preset="induction", quiet=True)
+def small_run(short_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The short toy in FOLDER/checkpoints/tiny, this worker's own; `small_run.dir.parents[1]` is FOLDER."""
+    return Run(shutil.copytree(short_toy, tmp_path_factory.mktemp("runs") / "checkpoints" / "tiny"))
+
+
+@pytest.fixture(scope="module")
+def long_run(long_toy: Path, small_run: Run) -> Iterator[Run]:
+    """Beside `tiny`, `long` with room for 600 tokens."""
+    directory = shutil.copytree(long_toy, small_run.dir.with_name("long"))
+    yield Run(directory)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session", autouse=True)

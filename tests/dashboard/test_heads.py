@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,6 @@ from tracer.training.loop import train
 Open = Callable[..., AppTest]
 LONG = " ".join(str(1 + i * i % 61) for i in range(599))
 """600 tokens with the one in front."""
-
-
-@pytest.fixture(scope="module")
-def long_run(small_run: Run) -> Iterator[Run]:
-    """Like `tiny`, beside it, with room for 600 tokens and two updates."""
-    toy = PRESETS["induction"].config
-    record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, text_prompts=1, repeat_prompts=1)
-    config = replace(
-        toy, run=str(small_run.dir.with_name("long")), steps=2, device="cpu", record=record,
-        model=replace(toy.model, n_ctx=600), optim=replace(toy.optim, batch_size=1),
-    )  # fmt: skip
-    yield train(config, preset="induction", quiet=True)
-    shutil.rmtree(small_run.dir.with_name("long"))
 
 
 def explicit(run: Run, layer: int, head: int) -> np.ndarray:

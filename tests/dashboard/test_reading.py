@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,16 +12,13 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from dashboard.loading import token_reading
+from tests.dashboard.test_heads import LONG
 from tracer.interventions.edits import recording
 from tracer.pictures.prompt_patterns import PromptPatterns
-from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training.loop import train
 
 Open = Callable[..., AppTest]
 PROMPT = "3 4 5 3 4"
-LONG = " ".join(str(1 + i * i % 61) for i in range(599))
-"""600 tokens with the one in front."""
 
 
 def taps(run: Run, prompt: str) -> dict[str, np.ndarray]:
@@ -90,21 +85,8 @@ def test_a_token_beyond_the_prompt_is_not_held(open_page: Open, sent: Any) -> No
     assert sent(app, "reading")[2]["value"][0] is None and exactly(app).startswith("Pin a token")
 
 
-@pytest.fixture(scope="module")
-def long_run(small_run: Run) -> Iterator[Run]:
-    """Like `tiny`, beside it, with room for 600 tokens and one update."""
-    toy = PRESETS["induction"].config
-    record = replace(toy.record, every=1, snapshot_every=1, val_rows=1, text_prompts=1, repeat_prompts=1)
-    config = replace(
-        toy, run=str(small_run.dir.with_name("lengthy")), steps=1, device="cpu", record=record,
-        model=replace(toy.model, n_ctx=600), optim=replace(toy.optim, batch_size=1),
-    )  # fmt: skip
-    yield train(config, preset="induction", quiet=True)
-    shutil.rmtree(small_run.dir.with_name("lengthy"))
-
-
 def test_a_long_prompt_is_read_in_parts(long_run: Run, open_page: Open, sent: Any) -> None:
-    app = open_page("heads", run="lengthy", prompt=LONG, layer=1, head=0)
+    app = open_page("heads", run="long", prompt=LONG, layer=1, head=0)
     header, arrays, _ = sent(app, "reading")
     pattern = taps(long_run, LONG)["blocks.1.attn.hook_pattern"][0]
     rows, cols = np.tril_indices(256)
@@ -120,7 +102,7 @@ def test_a_long_prompt_is_read_in_parts(long_run: Run, open_page: Open, sent: An
     app.session_state["reading"] = {"pick": [7, [1, 0]]}
     app.run()
     assert sent(app, "reading")[0]["start"] == 0
-    again = open_page("heads", run="lengthy", prompt=LONG, token=300)  # a link opens where its token is
+    again = open_page("heads", run="long", prompt=LONG, token=300)  # a link opens where its token is
     assert sent(again, "reading")[0]["start"] == 256
 
 

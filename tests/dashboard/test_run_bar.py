@@ -1,9 +1,11 @@
-"""The line that says how a run stands, on a run that a real process trains: counted, stopped, resumed, forked."""
+"""The line that says how a run stands: counted, stopped, resumed, forked."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +18,59 @@ from dashboard.loading.run_summaries import summary
 from dashboard.shared import run_bar
 from tests.dashboard.words import labels
 from tracer.store import Run
+from tracer.store.layout import Lock
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 Open = Callable[..., AppTest]
 
 
+@pytest.fixture
+def live(copy_run: Callable[..., Run]) -> Iterator[Callable[[str], tuple[Run, Lock]]]:
+    """live("toy"): a run of 100 steps of which 30 are done, held by this process as by one that trains it."""
+    locks = []
+
+    def make(name: str) -> tuple[Run, Lock]:
+        run = copy_run(name, status="training")
+        path = run.dir / "run.json"
+        meta = json.loads(path.read_text())
+        path.write_text(json.dumps({**meta, "config": {**meta["config"], "steps": 100}}))
+        locks.append(Lock(run.dir))
+        return run, locks[-1]
+
+    yield make
+    for lock in locks:
+        lock.release()
+
+
 def line(app: AppTest) -> str:
     return next(e.value for e in app.caption if "-badge[" in e.value)
+
+
+def test_a_training_is_counted_stopped_and_resumed(
+    live: Callable[[str], tuple[Run, Lock]], open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the bar says; tests/browser/test_main_job.py stops and resumes one that trains."""
+    asked: list[tuple[str, str]] = []
+    for deed in ("stop", "resume"):
+        monkeypatch.setattr(jobs, deed, lambda run, deed=deed: asked.append((deed, run.name)))
+    run, lock = live("toy")
+    live("other")
+    app = open_page("gradients", run="toy")
+    pattern = r":blue-badge\[◐ training\] &nbsp;step 30 of 100 · \d+ (s|min) left · [\d.]+[kM] tokens/s"
+    assert re.fullmatch(pattern, line(app)), line(app)
+    assert "1 other is training" in [link.proto.label for link in app.get("page_link")]
+    assert {"Stop", "Fork"} <= set(labels(app)) and "Resume" not in labels(app)
+
+    app.button(key="stop toy").click().run()
+    assert app.button(key="stop toy").label == "Stopping …" and app.button(key="stop toy").disabled
+    meta = json.loads((run.dir / "run.json").read_text())
+    (run.dir / "run.json").write_text(json.dumps({**meta, "status": "stopped"}))
+    lock.release()
+    app.run()
+    assert line(app) == ":gray-badge[■ stopped] &nbsp;step 30 of 100" and "Stop" not in labels(app)
+
+    app.button(key="resume toy").click().run()
+    assert not app.exception and asked == [("stop", "toy"), ("resume", "toy")]
 
 
 def test_speed_is_tokens_of_a_step_over_its_time(small_run: Run) -> None:
@@ -110,3 +158,10 @@ def test_a_run_that_lies_elsewhere_is_forked_itself(
     assert sorted(app.selectbox(key="fork_run").options) == sorted(["mine", "tiny", where])
     app.button(key="fork").click().run()
     assert asked == [Path(where)] and not app.exception
+
+
+def test_live_cards_say_what_is_left(live: Callable[[str], tuple[Run, Lock]], open_page: Open) -> None:
+    live("toy")
+    app = open_page("runs")
+    assert any(re.fullmatch(r"\d+ (s|min) left · [\d.]+[kM] tokens/s", e.value) for e in app.caption)
+    assert any(run.live for run in loading.runs())

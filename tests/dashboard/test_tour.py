@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,7 @@ from dashboard.shared.tour import deeds
 from dashboard.shared.tour.steps import LAST
 from dashboard.state import Selection
 from tracer.ablate import Estimate
-from tracer.presets import PRESETS
 from tracer.store import Run
-from tracer.training.loop import train
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 STEPS = np.array([0, 10, 20, 30, 40, 50])
@@ -91,11 +88,9 @@ def test_the_verdict_says_how_sure_and_what_it_does_not_say() -> None:
 
 
 @pytest.fixture(scope="module")
-def formed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The toy until its induction heads have formed."""
-    toy = PRESETS["induction"].config
-    directory = tmp_path_factory.mktemp("tour") / "checkpoints" / "toy"
-    return train(replace(toy, run=str(directory), device="cpu"), preset="induction", quiet=True)
+def formed(trained_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The toy, whose induction heads have formed, in a folder of its own."""
+    return Run(shutil.copytree(trained_toy, tmp_path_factory.mktemp("tour") / "checkpoints" / "toy"))
 
 
 @pytest.fixture

@@ -20,4 +20,4 @@ def test_the_snippet_computes_the_card_again(run: Run) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(found)
-    assert "it's one at step 10 is not an induction head" in found.headline and "step=10" in found.snippet
+    assert "it's one at step 30 is not an induction head" in found.headline and "step=30" in found.snippet

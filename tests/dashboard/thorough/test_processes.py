@@ -112,17 +112,9 @@ def test_a_model_is_not_opened_under_odd_names(
     assert jobs.started() == []
 
 
-def test_a_model_that_cannot_be_opened_says_so(place: Path) -> None:
-    (place / "nowhere").mkdir()
-    (place / "nowhere" / "config.json").write_text("{}")
-    one = jobs.open_model(str(place / "nowhere"), [], "x")
-    assert one.command == "open"
-    wait(lambda: not one.alive)
-    assert one.failed and "nowhere" in one.tail() and "Traceback" not in one.tail()
-
-
 def test_a_model_is_opened_from_its_checkpoints(place: Path, others: Path) -> None:
     one = jobs.open_model(str(others / "saved"), [], "again")
+    assert one.command == "open"
     wait(lambda: not one.alive)
     assert not one.failed, one.tail()
     run = open_run("again")

@@ -164,7 +164,7 @@ def test_composition_over_snapshots_is_that_of_dense_matrices(short_toy: Path) -
         reads = (two.W_Q[0] @ two.W_K[0].T).double().numpy()
         dense = np.linalg.norm(writes @ reads.T) / np.linalg.norm(writes) / np.linalg.norm(reads)
         assert scores[0, 1, 1, 0] == pytest.approx(dense, rel=1e-4)
-    assert training_curves.by_chance(run) == pytest.approx(1 / math.sqrt(toy.model.d_model), rel=0.05)
+    assert training_curves.by_chance(run) == pytest.approx(1 / math.sqrt(run.config.model.d_model), rel=0.05)
 
 
 def test_slope_of_a_logarithm_is_its_factor() -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from zarr.errors import ZarrUserWarning
 
 from dashboard.navigation import TITLES
-from tests.browsing import ROOT, SIZES, served, settle, sideways, tab
+from tests.browsing import SIZES, settle, sideways, tab
 from tracer.pictures.payload import visible
 from tracer.presets import preset
 from tracer.training.loop import train
@@ -80,20 +80,19 @@ def poison(run) -> None:
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
-    """The address of the dashboard over one such run, as it was trained and without its weights."""
-    folder = tmp_path_factory.mktemp("hostile")
+def hostile(folder, server, tmp_path_factory):
+    """The address of the dashboard over one such run, as it was trained and without its weights, beside others."""
+    texts = tmp_path_factory.mktemp("hostile")
     words = [f"{'abcdefgh'[i % 8]}{'aeiou'[i % 5]}{'mnrst'[i // 5 % 5]}" for i in range(40)]
     for i in range(30):
         text = " ".join(words[(i + j * j) % 40] for j in range(400))
-        (folder / "texts").mkdir(exist_ok=True)
-        (folder / "texts" / f"{i}.txt").write_text(text, "utf-8")
+        (texts / f"{i}.txt").write_text(text, "utf-8")
     toy = preset("induction").config
     run = train(
         replace(
             toy, run=str(folder / "checkpoints" / NAME), steps=4, device="cpu",
             model=replace(toy.model, n_ctx=2048, d_model=16, n_heads=2),
-            data=replace(toy.data, corpus=str(folder / "texts"), vocab_size=257 + 2 * len(TOKENS), val_share=0.3),
+            data=replace(toy.data, corpus=str(texts), vocab_size=257 + 2 * len(TOKENS), val_share=0.3),
             optim=replace(toy.optim, batch_size=1),
             record=replace(toy.record, val_rows=1, every=2, snapshot_every=2, log_every=2),
         ), quiet=True,
@@ -101,8 +100,9 @@ def hostile(tmp_path_factory):
     poison(run)
     shutil.copytree(run.dir, folder / "checkpoints" / "kept")
     shutil.rmtree(folder / "checkpoints" / "kept" / "snapshots")
-    with served(ROOT / "dashboard" / "app.py", folder) as url:
-        yield url
+    yield server
+    for name in (NAME, "kept"):
+        shutil.rmtree(folder / "checkpoints" / name)
 
 
 @pytest.fixture

@@ -1,25 +1,14 @@
 """Specimens in a browser: cards of real runs that everybody can read, and the ways from them to other pages."""
 
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.thorough.test_taking import FITS, offline  # noqa: F401
 from tests.browser.thorough.test_taking_pages import take
-from tests.browsing import (
-    ROOT,
-    SIZES,
-    findings,
-    in_both_schemes,
-    photograph,
-    query,
-    served,
-    settle,
-    sideways,
-    tab,
-    visit,
-)
+from tests.browsing import SIZES, findings, in_both_schemes, photograph, query, settle, sideways, tab, visit
 from tests.dashboard.test_specimens import narrow
 from tracer.presets import preset
 from tracer.training.loop import train
@@ -28,14 +17,15 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def specimens(tmp_path_factory):
-    """The address of the dashboard over a collapsed head, a healthy one and four."""
-    folder = tmp_path_factory.mktemp("specimens")
-    for name in ("single-head-unscaled", "single-head-residual", "multi-head"):
+def specimens(folder, server):
+    """The address of the dashboard over a collapsed head, a healthy one and four, for as long as these tests."""
+    names = ("single-head-unscaled", "single-head-residual", "multi-head")
+    for name in names:
         config = narrow(preset(f"{name}-small").config, folder / "checkpoints" / name, 20)
         train(config, preset=f"{name}-small", quiet=True)
-    with served(ROOT / "dashboard" / "app.py", folder) as url:
-        yield url
+    yield server
+    for name in names:
+        shutil.rmtree(folder / "checkpoints" / name)
 
 
 def test_cards_can_be_read_by_everyone(browser, specimens):

@@ -17,7 +17,7 @@ from benchmarks.gpu.memory import memory
 from benchmarks.gpu.place import CPU, Place, apart, off
 from benchmarks.gpu.questions import ablations, answers
 from benchmarks.gpu.table import Line, NotHere, at_most
-from benchmarks.gpu.training import demo
+from benchmarks.gpu.training import curves, demo
 
 
 def good(place: Place) -> Iterator[Line]:
@@ -111,15 +111,17 @@ def test_errors(found: list[float], reference: list[float], relative: float, abs
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(CPU, tmp_path_factory.mktemp("gpu"), small=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    made = Place(CPU, tmp_path_factory.mktemp("gpu"), small=True, threads=1)
+    yield made
+    made.close()
 
 
 def lines(check: Any, place: Place) -> dict[str, bool | None]:
     return {line.what: line.holds for line in check(place)}
 
 
-@pytest.mark.parametrize("check", [demo, heads, ablations, answers, kernels])
+@pytest.mark.parametrize("check", [demo, heads, ablations, answers, kernels, curves])
 def test_on_the_cpu_every_row_holds(place: Place, check: Check) -> None:
     found = lines(check, place)
     assert found and False not in found.values(), found

@@ -70,6 +70,10 @@ class Place:
         """The demo on the second device, at the precision that a user gets there."""
         return self.trained(self.demo_config, "demo")
 
+    @cached_property
+    def demo_in_float32(self) -> Run:
+        return self.trained(self.precise(self.demo_config), "demo-float32")
+
     def precise(self, config: TrainConfig) -> TrainConfig:
         """In float32."""
         return replace(config, optim=replace(config.optim, precision="no"))

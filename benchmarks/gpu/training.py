@@ -57,7 +57,7 @@ def demo(place: Place) -> Iterator[Line]:
     yield Line(f"demo trained on {run.meta['device']}", took, "finished", run.status == "finished")
     card = verdict(run, *strongest(run))
     yield Line("verdict card of its strongest head", card.headline, "an induction head", _learns(place, card))
-    run = place.trained(place.precise(place.demo_config), "demo-float32")
+    run = place.demo_in_float32
     card = verdict(run, *strongest(run))
     yield Line("the same, trained in float32", card.headline, "an induction head", _learns(place, card))
 
@@ -94,9 +94,7 @@ def curves(place: Place) -> Iterator[Line]:
         optimiser, bound = EARLY[name]
         apart = max(abs(a - b) / b for a, b in zip(losses, theirs[name], strict=True))
         yield at_most(f"first {len(losses)} losses against the CPU's, {optimiser}, float32, relative", apart, bound)
-    for name, ours in (("", place.demo), (" in float32", Run(place.out / "runs" / "demo-float32"))):
-        if not ours.dir.exists():
-            continue
+    for name, ours in (("", place.demo), (" in float32", place.demo_in_float32)):
         a, b = ours.trace, run.trace
         gaps = np.abs(a["val_loss"].values - b["val_loss"].values)
         yield Line(f"held-out loss curve{name} against the CPU's, {len(gaps)} records",

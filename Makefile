@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check docs pictures attack bench bom
+.PHONY: help demo test check docs pictures attack bench mutants bom
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ attack: $(VENV)/installed-dev ## kill, cut, damage and fuzz everything (hours), 
 
 bench: $(VENV)/installed-dev ## measure every speed and memory claim
 	$(BIN)/python -m benchmarks $(ARGS)
+
+mutants: $(VENV)/installed-dev ## change the code in 40 small wrong ways a room, and count how many the tests notice (hours)
+	$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 bom: ## write the bill of materials (CycloneDX) of what `make demo` installs to build/bom.json, by a tool in a place of its own
 	$(PYTHON) -m venv build/bom

@@ -19,9 +19,10 @@ def mutants(source: str, operator: str | None = None) -> list[str]:
     for number, place in enumerate(places(ast.parse(source))):
         if operator in {None, place.operator}:
             for choice in range(len(place.instead)):
-                before, after, _ = changed(source, number, choice)
+                share = choice / len(place.instead)
+                _, before, after, _ = changed(source, number, share)
                 found.append(f"{before} -> {after}")
-                compiled(source, number, choice, "snippet")
+                compiled(source, number, share, "snippet")
     return found
 
 
@@ -132,9 +133,10 @@ from benchmarks.mutants.run import run
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     house = House(root, (("small", ("small/*.py",)),), ("small",), warm=("pytest", "coverage"))
-    slots = [Slot(house, 0)]
-    reach.make(house, slots, print)
-    for one in run(house, ["small"], 1000, "seed", slots, print):
+    with Slot(house, 0) as slot:
+        reach.make(house, [slot], print)
+        found = run(house, ["small"], 1000, "seed", [slot], print)
+    for one in found:
         change = f"{one.mutant.operator} {one.mutant.before}"
         print(f"= {one.mutant.file}:{one.mutant.line} {change} = {one.verdict} {one.by}")
 """,
@@ -196,7 +198,7 @@ def test_what_is_drawn_depends_on_the_seed_and_the_files_alone(tmp_path: Path) -
 
 
 def judged(verdict: Verdict, text: str = "a < b", room: str = "heads") -> Judged:
-    mutant = Mutant(room, "a.py", 1, 0, "comparison", 3, text, "a < b", "a <= b")
+    mutant = Mutant(room, "a.py", 1, 0.0, "comparison", 3, text, "a < b", "a <= b")
     return Judged(mutant, verdict, "", 2, 2, 1.0, (), "")
 
 

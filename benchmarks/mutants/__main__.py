@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -42,11 +43,12 @@ def main(options: Options) -> None:
         sys.exit(f"there is no room {', '.join(sorted(unknown))}; there are: {', '.join(ROOMS)}")
     git = ["git", "-C", str(house.root), "rev-parse", "HEAD"]
     commit = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
-    slots = [Slot(house, number) for number in range(options.jobs)]
-    reach.make(house, slots, say)
-    if options.lines:
-        return
-    judged = run(house, list(options.rooms), options.count, options.seed or commit, slots, say)
+    with ExitStack() as stack:
+        slots = [stack.enter_context(Slot(house, number)) for number in range(options.jobs)]
+        reach.make(house, slots, say)
+        if options.lines:
+            return
+        judged = run(house, list(options.rooms), options.count, options.seed or commit, slots, say)
     docs = house.root / "docs"
     report.write(docs, report.report(judged, commit, options.seed or commit, report.entries()))
     areas, mutants = (json.loads((docs / name).read_text()) for name in ("truth.json", "mutants.json"))

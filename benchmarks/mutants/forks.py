@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
 import pytest
 
 from benchmarks.mutants import mutated
@@ -72,8 +73,11 @@ class Slot:
         self._here.send(job)
         return self._here.recv()
 
-    def close(self) -> None:
-        self._here.close()
+    def __enter__(self) -> Slot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._here.close()  # which ends it, once it has cleared up
         self._process.join()
 
 
@@ -81,36 +85,36 @@ def _serve(pipe: Connection, house: House, number: int, parent: int) -> None:
     from tests.reaping import VARIABLE, marked  # of the tool's own tree, wherever the house stands
     from tests.surroundings import surroundings
 
-    mark, scratch = uuid.uuid4().hex, Path(tempfile.mkdtemp(prefix=f"mutants-{number}-"))
-    site = Path(__file__).with_name("site")
-    own = Path(__file__).parents[2]
-    os.environ |= surroundings(str(scratch)) | {
-        VARIABLE: mark, "TMPDIR": str(scratch / "tmp"), "MANYEYES_SHAPES": "0", "PYTEST_XDIST_WORKER": "gw0",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # one of them finds itself imported already, and warns
-        "PYTHONPATH": os.pathsep.join(map(str, dict.fromkeys([site, house.root, own]))),
-    }  # fmt: skip
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
-    tempfile.tempdir = None
-    (scratch / "tmp").mkdir()
-    for module in house.warm:
-        importlib.import_module(module)
-    try:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # of the process that started it, as it ends
+    mark = uuid.uuid4().hex
+    with (
+        contextlib.suppress(EOFError, KeyboardInterrupt),
+        tempfile.TemporaryDirectory(prefix=f"mutants-{number}-", ignore_cleanup_errors=True) as folder,
+    ):
+        scratch = Path(folder)
+        paths = [Path(__file__).with_name("site"), house.root, Path(__file__).parents[2]]
+        os.environ |= surroundings(folder) | {
+            VARIABLE: mark, "TMPDIR": str(scratch / "tmp"), "MANYEYES_SHAPES": "0", "PYTEST_XDIST_WORKER": "gw0",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # one of them finds itself imported already, and warns
+            "PYTHONPATH": os.pathsep.join(map(str, dict.fromkeys(paths))),
+        }  # fmt: skip
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
+        tempfile.tempdir = None
+        (scratch / "tmp").mkdir()
+        for module in house.warm:
+            importlib.import_module(module)
         while True:
             job: Job = pipe.recv()
             outcome = _forked(job, house, scratch, parent)
             for process in marked(mark):
-                with contextlib.suppress(Exception):  # it has gone by itself
+                with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             for left in scratch.iterdir():
                 if left.name != "inductor" and not (job.keep_made and left.name == "base"):  # its keys are its content
                     shutil.rmtree(left, ignore_errors=True)
             (scratch / "tmp").mkdir(exist_ok=True)
             pipe.send(outcome)
-    except (EOFError, KeyboardInterrupt):
-        pass
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _forked(job: Job, house: House, scratch: Path, parent: int) -> Outcome:
@@ -147,6 +151,7 @@ def _child(job: Job, house: House, scratch: Path, said: Path, log: Path) -> NoRe
     try:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         out = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
         for stream, number in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (out, 2)):
             os.dup2(stream, number)

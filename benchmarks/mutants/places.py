@@ -47,7 +47,8 @@ class Mutant:
     file: str
     number: int
     """Of the place, in the order of the file."""
-    choice: int
+    share: float
+    """0 to 1: which of what may stand there."""
     operator: str
     line: int
     text: str
@@ -73,20 +74,18 @@ def draw(root: Path, files: list[Path], room: str, count: int, seed: str) -> lis
 def mutant(root: Path, path: Path, number: int, room: str, share: float) -> Mutant:
     """The mutant of this place; `share` of 0 to 1 chooses among what may stand there."""
     source = path.read_text()
-    place = places(ast.parse(source))[number]
-    choice = int(share * len(place.instead))
-    before, after, _ = changed(source, number, choice)
+    place, before, after, _ = changed(source, number, share)
     text = source.splitlines()[place.line - 1].strip()
     return Mutant(
-        room, path.relative_to(root).as_posix(), number, choice, place.operator, place.line, text, before, after
+        room, path.relative_to(root).as_posix(), number, share, place.operator, place.line, text, before, after
     )
 
 
-def changed(source: str, number: int, choice: int) -> tuple[str, str, ast.Module]:
-    """The changed expression before and after, and the file's tree with it."""
+def changed(source: str, number: int, share: float) -> tuple[Place, str, str, ast.Module]:
+    """The place, the expression before and after, and the tree of the file with it."""
     tree = ast.parse(source)
     place = places(tree)[number]
-    other, before = place.instead[choice], ast.unparse(place.shown)
+    other, before = place.instead[int(share * len(place.instead))], ast.unparse(place.shown)
     whole = place.at is None and getattr(place.parent, place.name) is place.shown
     whole = whole or place.at is not None and getattr(place.parent, place.name)[place.at] is place.shown
     if place.at is None:
@@ -96,11 +95,11 @@ def changed(source: str, number: int, choice: int) -> tuple[str, str, ast.Module
     if isinstance(place.shown, ast.keyword):  # a default, which stands beside its argument and not around it
         place.shown.value = other  # pyright: ignore[reportAttributeAccessIssue]
     after = ast.unparse(other if whole else place.shown)
-    return before, after, ast.fix_missing_locations(tree)
+    return place, before, after, ast.fix_missing_locations(tree)
 
 
-def compiled(source: str, number: int, choice: int, path: str) -> CodeType:
-    return compile(changed(source, number, choice)[2], path, "exec", dont_inherit=True)
+def compiled(source: str, number: int, share: float, path: str) -> CodeType:
+    return compile(changed(source, number, share)[-1], path, "exec", dont_inherit=True)
 
 
 class _Walk:

@@ -114,6 +114,8 @@ class Reach:
                 continue
             seen.add((home, name))
             for other, tree in self._trees.items():
+                if name not in self._texts[other]:
+                    continue
                 called = {name} if other == home else _imported_as(tree, name)
                 near = other == home or _imports_from(tree, self.house.module(home))
                 lines, bound = _mentions(tree, called, name if near else None)
@@ -122,11 +124,12 @@ class Reach:
                 ahead += [(other, one) for one in bound if (other, one) not in seen]
 
     @cached_property
+    def _texts(self) -> dict[str, str]:
+        return {path.relative_to(self.house.root).as_posix(): path.read_text() for path in self.house.source_files()}
+
+    @cached_property
     def _trees(self) -> dict[str, ast.Module]:
-        return {
-            path.relative_to(self.house.root).as_posix(): ast.parse(path.read_text())
-            for path in self.house.source_files()
-        }
+        return {file: ast.parse(text) for file, text in self._texts.items()}
 
 
 def make(house: House, slots: list[Slot], say: Callable[[str], None]) -> None:

@@ -97,6 +97,7 @@ class _Judge:
         self.sound: set[str] = set()
         """Tests that have killed a mutant, and pass in the same place of the same order where nothing is changed."""
         self.unsound: set[str] = set()
+        self.reaching: dict[Mutant, set[str]] = {}
         self.lock = threading.Lock()
 
     def digests(self, mutant: Mutant) -> tuple[str, str]:
@@ -116,7 +117,7 @@ class _Judge:
             return Judged(mutant, "not reached", "", 0, 0, 0.0, (), alive)
         with tempfile.NamedTemporaryFile(suffix=".mutant") as kept:
             path = self.house.root / mutant.file
-            code = compiled(path.read_text(), mutant.number, mutant.choice, str(path))
+            code = compiled(path.read_text(), mutant.number, mutant.share, str(path))
             mutated.keep(Path(kept.name), self.house.module(mutant.file), str(path), code)
             spent, done = 0.0, 0
             for limit in (FIRST, ALL):
@@ -155,8 +156,10 @@ class _Judge:
         return ""
 
     def _reaching(self, mutant: Mutant) -> set[str]:
-        place = places(ast.parse((self.house.root / mutant.file).read_text()))[mutant.number]
-        return self.reach.of(mutant.file, place) - self.unsound
+        if mutant not in self.reaching:
+            place = places(ast.parse((self.house.root / mutant.file).read_text()))[mutant.number]
+            self.reaching[mutant] = self.reach.of(mutant.file, place)
+        return self.reaching[mutant] - self.unsound
 
     def _order(self, file: str, tests: set[str]) -> list[str]:
         return sorted(tests, key=lambda test: (self.reach.seconds([test]) + 0.01) * _far(file, test))

@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check test-all lint docs pictures attack bench gpu bom
+.PHONY: help demo test check test-all lint docs pictures attack bench gpu mutants bom
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -56,6 +56,9 @@ bench: $(VENV)/installed-dev ## measure every speed and memory claim
 
 gpu: $(VENV)/installed ## on a machine with CUDA: train, compare with the CPU and time there, in under 10 minutes, as one table
 	$(BIN)/python -m benchmarks.gpu $(ARGS)
+
+mutants: $(VENV)/installed-dev ## change the code in 40 small wrong ways a room, and count how many the tests notice (hours)
+	$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 bom: ## write the bill of materials (CycloneDX) of what `make demo` installs to build/bom.json, by a tool in a place of its own
 	$(PYTHON) -m venv build/bom

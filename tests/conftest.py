@@ -15,20 +15,12 @@ from hypothesis import settings
 
 from tests import children
 from tests.reaping import reap_at_the_end
+from tests.surroundings import surroundings
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit all of this, and so share one cache
     scratch = tempfile.mkdtemp(prefix="manyeyes-tests-")
     reap_at_the_end(scratch)
-    os.environ |= {
-        "MANYEYES_CACHE": f"{scratch}/manyeyes",
-        "HF_HOME": f"{scratch}/huggingface",
-        "HF_HUB_OFFLINE": "1",
-        "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor",  # torch's own is read by CPUs it was not compiled for
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as many workers as cores; more is a check
-        "TOKENIZERS_PARALLELISM": "false",
-        "STREAMLIT_BROWSER_GATHER_USAGE_STATS": "false",
-        "STREAMLIT_SERVER_HEADLESS": "true",
-    }
+    os.environ |= surroundings(scratch)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 

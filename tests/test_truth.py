@@ -9,6 +9,6 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def test_the_page_is_written_from_the_figures() -> None:
-    areas = json.loads((DOCS / "truth.json").read_text())
+    areas, mutants = (json.loads((DOCS / name).read_text()) for name in ("truth.json", "mutants.json"))
     assert areas and all(areas.values())
-    assert (DOCS / "truth.md").read_text() == page(areas)
+    assert (DOCS / "truth.md").read_text() == page(areas, mutants)

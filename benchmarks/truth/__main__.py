@@ -28,7 +28,7 @@ def main(wanted: list[str]) -> None:
             known[area].append(asdict(attack))
     known = {area: known[area] for area in AREAS if area in known}
     file.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
-    (DOCS / "truth.md").write_text(page(known))
+    (DOCS / "truth.md").write_text(page(known, json.loads((DOCS / "mutants.json").read_text())))
 
 
 main(sys.argv[1:])

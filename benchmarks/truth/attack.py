@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.mutants.report import section
 
 HEAD = """# What the screens claim, and how it was attacked
 
@@ -29,8 +32,8 @@ class Attack:
     holds: bool
 
 
-def page(areas: dict[str, Iterable[dict[str, str | bool]]]) -> str:
-    """The page of all areas, from what JSON holds of them."""
+def page(areas: dict[str, Iterable[dict[str, str | bool]]], mutants: dict[str, Any]) -> str:
+    """The page of all areas, from what JSON holds of them, and how many small wrong changes the tests notice."""
     parts = [HEAD]
     for area, attacks in areas.items():
         rows = [
@@ -38,4 +41,4 @@ def page(areas: dict[str, Iterable[dict[str, str | bool]]]) -> str:
             for one in attacks
         ]
         parts += [f"\n## {area}\n\n| claim | where | attack | figure | holds |\n|---|---|---|---|---|", *rows]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts) + "\n" + section(mutants)

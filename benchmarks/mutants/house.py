@@ -27,8 +27,8 @@ class House:
     rooms: tuple[tuple[str, tuple[str, ...]], ...] = tuple(ROOMS.items())
     sources: tuple[str, ...] = ("tracer", "dashboard")
     tests: str = "tests"
-    without: tuple[str, ...] = ("tests/browser", "tests/attacks", "tests/test_mutants.py")
-    """Tests that need a browser, hours, or this tool."""
+    without: tuple[str, ...] = ("tests/browser", "tests/thorough", "tests/attacks")
+    """Tests that need a browser, hours, or this tool; of the others those of the first tier are asked."""
     warm: tuple[str, ...] = WARM
 
     @property

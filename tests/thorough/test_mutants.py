@@ -156,7 +156,7 @@ def run_it(root: Path) -> tuple[dict[str, str], str]:
     command = [sys.executable, "run_it.py", str(root)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=root,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line[2:].rpartition(" = ") for line in done.stdout.splitlines() if line.startswith("= ")]
@@ -216,5 +216,5 @@ def test_what_was_argued_away_is_not_counted_and_what_hangs_is_killed() -> None:
 
 def test_each_argument_is_about_a_line_that_is_there() -> None:
     for one in entries():
-        assert one["text"] in (Path(__file__).parents[1] / one["file"]).read_text(), one
+        assert one["text"] in (Path(__file__).parents[2] / one["file"]).read_text(), one
         assert one["why"] and " -> " in one["change"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tracer.ablate import LogitDifference, benjamini_hochberg, effect, holm, null, random_sets
+from tracer.ablate import LogitDifference, LogProb, Probability, benjamini_hochberg, effect, holm, null, random_sets
 from tracer.ablate.estimates import p_value
 from tracer.config import InitConfig, ModelConfig
 from tracer.model import Transformer
@@ -81,7 +81,7 @@ def test_all_other_sets_when_they_are_few(model: Transformer) -> None:
     assert len(random_sets(model, [(0, 0), (0, 1), (1, 3)], n=10_000)) == 15 * 6 - 1
 
 
-@pytest.mark.parametrize("metric", [None, LogitDifference(3, 4)])
+@pytest.mark.parametrize("metric", [None, LogitDifference(3, 4), LogProb(3), Probability(3)])
 def test_the_heads_of_a_layer_have_every_rank_once(model: Transformer, metric) -> None:
     found = [null(model, TOKENS, [(1, head)], metric=metric) for head in range(6)]
     assert sorted(one.p for one in found) == pytest.approx([rank / 6 for rank in range(1, 7)])
@@ -89,6 +89,14 @@ def test_the_heads_of_a_layer_have_every_rank_once(model: Transformer, metric) -
     worst = max(found, key=lambda one: one.effect if metric is None else -one.effect)
     assert worst.p == pytest.approx(1 / 6) and worst.percentile == pytest.approx(100)
     assert max(found, key=lambda one: one.p).percentile == pytest.approx(0)
+
+
+def test_a_set_that_does_as_much_harm_counts(model: Transformer) -> None:
+    """Heads that write nothing do as little as one another, so none of them stands out."""
+    idle = Transformer(model.config, seed=1).double().eval().requires_grad_(False)
+    idle.get_parameter("blocks.1.attn.W_O").zero_()
+    found = null(idle, TOKENS, [(1, 2)])
+    assert not found.others.any() and (found.effect, found.p, found.percentile) == (0, 1, 0)
 
 
 def test_the_null_is_made_of_exact_effects(model: Transformer) -> None:

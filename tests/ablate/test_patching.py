@@ -109,6 +109,18 @@ def test_metrics_of_tokens() -> None:
     assert found.attrs["long_name"] == "probability"
 
 
+def test_by_default_it_is_the_divergence_of_the_clean_prediction() -> None:
+    """From the clean run: what it expects and the patched one does not counts, not the other way round."""
+    model = causal("GPT-2")
+    with torch.no_grad():
+        p, q = (model(tokens).logits[:, -1].double().softmax(-1) for tokens in (CLEAN, CORRUPTED))
+    wanted, backward = (float((a * (a / b).log()).sum(-1).mean()) for a, b in ((p, q), (q, p)))
+    assert abs(wanted / backward - 1) > 1e-3
+    for into in ("corrupted", "clean"):
+        found = tracer.patch(model, CLEAN, CORRUPTED, into=into)
+        assert found.attrs["corrupted"] == pytest.approx(wanted, rel=1e-5) and abs(found.attrs["clean"]) < 1e-9
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"corrupted": CORRUPTED[:2]}, r"\[3, 7\] and \[2, 7\] are not pairs"),
     ({"at": "resid"}, "nothing that can be patched; there are: z, resid_pre, attn_out, mlp_out"),

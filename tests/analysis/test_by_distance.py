@@ -31,8 +31,12 @@ def test_a_head_that_looks_back(distance: int) -> None:
     assert len(distances(back(distance), fewest=1).shares) == N
 
 
-def test_an_even_head_prefers_nothing() -> None:
-    assert not distances(even(N)).prefers
+@pytest.mark.parametrize(("share", "prefers"), [(0.0, False), (0.1, False), (0.3, True)])
+def test_a_preference_is_twice_what_an_even_head_gives(share: float, prefers: bool) -> None:
+    """An even head gives the token before 0.19 on average: 0.27 with a tenth of all moved there, 0.43 with three."""
+    found = distances((1 - share) * even(N) + share * back(1))
+    assert found.best == 1 and found.prefers is prefers
+    assert found.shares[1] / found.even[1] == pytest.approx(1 - share + share / found.even[1])
 
 
 def test_too_few_tokens_are_refused_in_words() -> None:

@@ -51,7 +51,23 @@ def test_the_sentence(score: list[float], effect: list[float], said: str) -> Non
     assert found.startswith("L1H2") and said in found
 
 
+@pytest.mark.parametrize(
+    ("score", "effect", "said"),
+    [
+        (0.11, 0.06, "rose with"),
+        (0.09, 0.06, "never rose"),
+        (0.11, 0.04, "never came to cost"),
+        (0.09, 0.04, "in neither"),
+    ],
+)
+def test_what_counts_as_a_rise(score: float, effect: float, said: str) -> None:
+    assert said in when_causal.sentence("L1H2", [0, 10], [0, score], [0, effect])
+
+
 def test_heads_that_deceive() -> None:
+    score, effect = [[0.41, 0.41, 0.39, 0.39]], [[0.24, 0.26, 0.24, 0.26]]
+    assert when_causal.lookalikes(score, effect) == [(0, 0)] and when_causal.hidden(score, effect) == [(0, 3)]
+
     score, effect = [[0.9, 0.9], [0.1, np.nan]], [[0.1, 3.0], [2.0, 1.0]]
     assert when_causal.lookalikes(score, effect) == [(0, 0)]
     assert when_causal.hidden(score, effect) == [(1, 0)]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import tracer
 from tests.causal_families import CAUSAL, causal
 from tracer import ablate
-from tracer.analysis.cell_moves import moves
+from tracer.analysis.cell_moves import moves, readers
 from tracer.analysis.why import OWN, REST, carried, cell, largest, read_from, read_pass, why
 from tracer.analysis.why_without import without
-from tracer.analysis.why_words import reason
+from tracer.analysis.why_words import in_words, reason
 from tracer.config import InitConfig, ModelConfig
 from tracer.data import probes
 from tracer.heads.call import AttentionCall
@@ -132,6 +134,25 @@ def test_a_part_of_a_head_is_a_sum_over_what_it_read() -> None:
     assert sum(of.values()) == pytest.approx(float(parts[0, place]), abs=1e-10)
 
 
+@pytest.mark.parametrize("into", ["q", "k"])
+def test_a_part_that_speaks_against_a_key_was_read_where_it_is_lowest(into: Any) -> None:
+    found = read_pass(built(CONFIGS["no norm"]), TOKENS)
+    here, (query, key) = found.stream.layers[2], (6, 3)
+    one, at = cell(found, 2, 1, query, key), query if into == "q" else key
+    other = key if into == "q" else query
+    wanted = here.whole("k" if into == "q" else "q", 1, [other])[0, 0] * here.weights.scale
+    sums = []
+    for source in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        parts = read_from(found, source[0], 2, 1, into, at, wanted)[source[1]]
+        sums.append(float(parts.sum()))
+        place = int(parts.argmax() if sums[-1] > 0 else parts.argmin())
+        side = "query" if into == "q" else "key"
+        assert int(one[f"{side}_from"].sel({f"{side}_source": f"L{source[0]}H{source[1]}"})) == place
+        read, of = carried(found, source, 2, 1, query, key, into)
+        assert read == place and sum(of.values()) == pytest.approx(float(parts[place]), abs=1e-10)
+    assert min(sums) < 0
+
+
 @pytest.mark.parametrize("into", ["q", "k", "both"])
 def test_without_a_head_is_what_cutting_its_paths_gives(into: str) -> None:
     model = built(BASE)
@@ -216,6 +237,57 @@ def test_of_the_only_key_no_pair_is_the_reason() -> None:
     found = read_pass(built(BASE), TOKENS)
     said = reason(found, cell(found, 2, 1, 0, 0)).sentence
     assert said == "Nothing speaks for or against this key: the query sees no other, or they all score the same."
+
+
+def hand_made(above: list[list[float]]) -> xr.DataArray:
+    """A cell of two sources that are said without a model."""
+    names = ["token", "position"]
+    coords = {"query_source": names, "key_source": names, "above": (("query_source", "key_source"), above)}
+    return xr.DataArray(np.zeros((2, 2)), coords, ("query_source", "key_source"))
+
+
+@pytest.mark.parametrize(
+    ("above", "said"),
+    [
+        (
+            [[3.0, -1.0], [1.0, 1.0]],
+            "The strongest reason for this key: query side “this token”, key side “this token”, +3 of the +4 that set "
+            "its score apart from the mean of other keys. It is 60% of all that speaks for it.",
+        ),
+        (
+            [[2.0, -3.0], [-1.0, -1.0]],
+            "The strongest reason against this key: query side “this token”, key side “this position”, −3 of the −3 "
+            "that set its score apart from the mean of other keys. It is 60% of all that speaks against it.",
+        ),
+    ],
+)
+def test_the_reason_is_the_strongest_pair_of_the_winning_side(above: list[list[float]], said: str) -> None:
+    found = read_pass(built(BASE), TOKENS)
+    assert reason(found, hand_made(above)).sentence == said
+
+
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_what_a_head_brought_is_said_by_what_did_most_of_it(side: Any) -> None:
+    """In the direction of all that it brought: where that speaks against the key, what is lowest."""
+    found = read_pass(built(CONFIGS["no norm"]), TOKENS)
+    one, some_against = cell(found, 2, 1, 6, 3), False
+    for source in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        place, parts = carried(found, source, 2, 1, 6, 3, "q" if side == "query" else "k")
+        against = sum(parts.values()) < 0
+        most = (min if against else max)(parts, key=lambda name: parts[name])
+        some_against |= against
+        where = in_words(found, one, side, "L{}H{}".format(*source))
+        assert (most in where) or (most == "token" and "had written" not in where and "position" not in where), most
+    assert some_against
+
+
+def test_readers_come_by_the_size_of_what_they_read() -> None:
+    reads = np.full((3, 1, 3), np.nan)
+    reads[1:, 0] = [[0.1, -0.5, 0.0], [0.2, 0.3, -0.05]]
+    coords = {"layer": range(3), "head": range(1), "input": ["q", "k", "v"]}
+    found = readers(xr.Dataset({"reads": (("layer", "head", "input"), reads)}, coords))
+    assert found[:4] == [((1, 0), "k", -0.5), ((2, 0), "k", 0.3), ((2, 0), "q", 0.2), ((1, 0), "q", 0.1)]
+    assert len(found) == 6
 
 
 def test_over_steps_sources_are_those_of_any_step_in_their_order(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dashboard.shared import choosers
 from dashboard.views.ablate import sweep
 from tests.dashboard.words import written
 from tracer import ablate, data
+from tracer.ablate.estimates import p_value
 from tracer.analysis import head_sets
 from tracer.analysis.run_sweep import sweep_run
 from tracer.data import probes
@@ -122,6 +123,23 @@ def test_small_effects_of_one_head_come_with_a_warning(open_page: Open) -> None:
     assert written(two).count("does not mean that it is unused") == 0
     swept = open_page("ablate", run="tiny", off=((1, 0), (1, 1)), section="heads")
     assert written(swept).count("does not mean that it is unused") == 1
+
+
+def test_heads_are_named_that_hold_although_so_many_were_tried(workplace: Path, small_run: Run) -> None:
+    """Of 8 heads at each step, some intervals exclude 0 only because 8 were tried."""
+    found = [one for step in small_run.steps for one in ablation.sweep(small_run, step, "zero", False).values()]
+    for one in found:
+        p = ablate.holm(p_value(one.effect, one.low, one.high))
+        np.testing.assert_array_equal(one.corrected, p < 0.05)
+    assert any((one.sure & ~one.corrected).any() for one in found)
+
+
+def test_what_is_left_after_correction_is_said() -> None:
+    effect, half = np.array([[0.5, 0.2], [0.0, -0.3]]), 0.1
+    some = ablation.Swept(effect, effect - half, effect + half, np.array([[True, False], [False, False]]))
+    assert sweep._sure(some) == "A dot for 3 of 4 heads; after correction 1 is left: L0H0."
+    assert sweep._sure(replace(some, corrected=some.sure)) == "A dot for 3 of 4 heads; after correction all 3 are left."
+    assert sweep._sure(replace(some, corrected=np.zeros_like(some.sure))).endswith("after correction none is left.")
 
 
 def test_the_first_step_can_be_ablated(open_page: Open) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs, navigation, state
 from dashboard.jobs import Started
-from dashboard.loading.run_summaries import POINTS, summary, thinned, when
+from dashboard.loading.run_summaries import POINTS, recent_ms, summary, thinned, when
 from dashboard.shared.run_bar import short
 from tests.dashboard.words import labels, written
 from tracer.store import NotARun, Run
@@ -64,6 +65,20 @@ def test_thinned_keeps_the_ends_and_leaves_out_gaps() -> None:
     many = thinned(np.arange(1000.0))
     assert len(many) == POINTS and many[0] == 0 and many[-1] == 999 and list(many) == sorted(many)
     assert thinned(np.array([np.nan])) == () and thinned(np.array([])) == ()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "ms"),
+    [
+        ([10, 20, 90], 20),  # the middle one: a step that compiled or that evaluated does not count
+        ([900] * 9 + [1, 2, 3, 4, 5, 6, 7, 80], 4.5),  # of the last 8
+        ([math.nan, 7, math.nan], 7),
+        ([math.nan], math.nan),
+    ],
+)
+def test_the_speed_is_the_median_of_the_last_records(recorded: list[float], ms: float) -> None:
+    assert recent_ms(xr.Dataset({"step_ms": ("step", recorded)})) == pytest.approx(ms, nan_ok=True)
+    assert math.isnan(recent_ms(xr.Dataset()))
 
 
 def test_a_time_that_is_none() -> None:

@@ -141,6 +141,18 @@ def test_resume_is_exact(tmp_path, optimizer):
         assert torch.equal(a, b)
 
 
+def test_a_batch_in_parts_has_the_gradient_of_the_whole(tmp_path):
+    found = []
+    for parts in (1, 4):
+        config = tiny(tmp_path / "r", optim=replace(TOY.optim, batch_size=8, accumulate=parts))
+        job = loop.prepare(config)
+        found.append((float(loop.forward_backward(job, 3)), [p.grad for p in job.raw.parameters()]))
+    (loss, whole), (again, parts) = found
+    assert again == pytest.approx(loss, rel=1e-6)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-7)
+
+
 def test_a_run_is_never_overwritten(finished):
     with pytest.raises(ValueError, match="already holds a run"):
         loop.train(tiny(finished.dir), quiet=True)

@@ -142,6 +142,35 @@ def test_sgd_is_nesterov() -> None:
     assert positions == pytest.approx([1 - 0.15, 1 - 0.15 - 0.175])
 
 
+SETTINGS = [
+    ("sgd", [{"momentum": 0.8, "weight_decay": 0.3}]),
+    ("adamw", [{"betas": (0.9, 0.7), "weight_decay": 0.3}]),
+    ("muon", [{"momentum": 0.8, "weight_decay": 0.3}, {"betas": (0.9, 0.7), "weight_decay": 0.3}]),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), SETTINGS)
+def test_settings_reach_every_optimiser(name: Any, expected: list[dict[str, Any]]) -> None:
+    config = OptimConfig(name=name, momentum=0.8, beta2=0.7, weight_decay=0.3)
+    for optimizer, settings in zip(optim.build(Transformer(MODEL), config), expected, strict=True):
+        for group in optimizer.param_groups:
+            assert {setting: group[setting] for setting in settings} == settings
+
+
+def test_adamw_by_hand() -> None:
+    """Gradients 1 and 3: v halves at each step, and is 0.5, then 4.75; m = 0.9 m + 0.1 g is 0.1, then 0.39."""
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    config = OptimConfig(name="adamw", lr=0.1, beta2=0.5, weight_decay=0.0)
+    (adam,) = optim.build(nn.ParameterDict({"w": weight}), config)
+    positions = []
+    for gradient in (1.0, 3.0):
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        adam.step()
+        positions.append(weight.item())
+    second = (0.39 / (1 - 0.9**2)) / (4.75 / (1 - 0.5**2)) ** 0.5
+    assert positions == pytest.approx([1 - 0.1, 1 - 0.1 - 0.1 * second])
+
+
 @pytest.mark.parametrize(
     ("warmup", "factors"), [(0, [1, 1, 1]), (1, [1, 1, 1]), (4, [0.25, 0.5, 0.75, 1, 1]), (2, [0.5, 1, 1])]
 )

@@ -18,6 +18,7 @@ from tracer.data import probes
 from tracer.presets import preset
 from tracer.store import Run
 from tracer.training.loop import resume, train
+from tracer.training.probe_recorder import record_steps, snapshot_steps
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,9 @@ def test_standard_errors_are_those_of_the_rows(run: Run) -> None:
     for name in ("induction", "entropy", "repeat_loss", "first_copy_loss", "icl_score"):
         assert np.isfinite(last[f"{name}_se"]).all() and (last[f"{name}_se"] >= 0).all()
         assert last[f"{name}_se"].dims == last[name].dims
+    sequences = {"val_loss": 4, "entropy": 4, "induction": 32, "repeat_loss": 32, "icl_score": 40}
+    for name, n in (sequences | {"induction_control": 16, "first_copy_loss": 16}).items():
+        assert run.trace[f"{name}_se"].attrs["sequences"] == n, name
 
 
 def test_losses_on_repeats_are_those_of_a_whole_pass(run: Run) -> None:
@@ -80,6 +84,23 @@ def test_losses_on_repeats_are_those_of_a_whole_pass(run: Run) -> None:
     )
     assert float(last["repeat_loss"]) == pytest.approx(float(loss[:, 2 * period + 1 : 3 * period].mean()), rel=1e-5)
     assert float(last["first_copy_loss"]) == pytest.approx(float(loss[:16, 1 : 2 * period].mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mb", "snapshots"),
+    [
+        (12.0, [*range(0, 1000, 100), 1000]),  # 12 of 1 MB fit: one in a hundred steps, and one to spare
+        (11.9, [0, 200, 400, 600, 800, 1000]),
+        (3.0, [0, 800, 1000]),
+        (0.1, [0, 1000]),  # the first and the last whatever the budget
+    ],
+)
+def test_snapshots_fit_their_budget(mb: float, snapshots: list[int]) -> None:
+    base = preset("induction").config
+    config = replace(base, steps=1000, record=replace(base.record, every=300, snapshot_every=100, snapshot_mb=mb))
+    assert snapshot_steps(config, 10**6) == snapshots
+    early = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert record_steps(config, snapshots) == sorted({*early, 0, 300, 600, 900, *snapshots})
 
 
 def test_the_context_score_is_recorded_less_often(run: Run) -> None:

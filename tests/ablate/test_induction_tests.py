@@ -1,0 +1,112 @@
+"""Each test of an induction head by itself, on heads that nearly pass it, with numbers known by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tracer.ablate.effects import Effect
+from tracer.ablate.induction_tests import ablation, copying_by_behaviour, copying_by_weights, prefix_matching
+from tracer.ablate.repeats import Repeats
+from tracer.config import ModelConfig
+from tracer.model import Transformer
+
+VOCAB = 10
+ROWS = Repeats(
+    torch.stack([torch.cat([torch.zeros(1).long(), 1 + torch.arange(9).roll(i).repeat(2)]) for i in range(9)])
+)
+"""A start token and nine tokens, twice: the other rows have the other eight at each place."""
+
+
+def copier(higher: int = 0, rests: bool = False) -> Transformer:
+    """One head that looks at its own token t, there and before, and adds 1 to its logit, 2 to t + 1 ... t + higher.
+
+    `rests`: most of its attention is on the start token, whose value is 0.
+    """
+    config = ModelConfig(
+        n_layers=1, n_heads=1, d_model=2 * VOCAB, d_head=VOCAB, n_ctx=19, d_vocab=VOCAB, norm="none", positions="none"
+    )
+    model = Transformer(config).double().eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.zero_()
+    attn, words = model.blocks[0].attn, torch.eye(VOCAB).double()
+    assert attn.W_O is not None
+    model.embed.W_E[:, :VOCAB], model.W_U[VOCAB:] = words, words
+    attn.W_Q[0, :VOCAB], attn.W_K[0, :VOCAB] = 200 * words, words
+    attn.W_K[0, 0] = 1.01 if rests else 0
+    attn.W_V[0, 1:VOCAB, 1:] = words[1:, 1:]
+    attn.W_O[0, 1:, VOCAB + 1 :] = torch.eye(9) + 2 * sum(torch.eye(9).roll(1 + i, 1) for i in range(higher))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("mean", "control", "passed"),
+    [
+        (0.6, math.nan, True),
+        (0.6, 0.5, True),
+        (0.6, 0.58, False),
+        (0.6, 0.6, False),
+        (0.41, 0.0, True),
+        (0.39, 0.0, False),
+    ],
+)
+def test_prefix_matching_is_high_and_beyond_doubt_above_its_control(mean: float, control: float, passed: bool) -> None:
+    found = prefix_matching(ROWS, mean + np.linspace(-0.1, 0.1, 8), control)
+    assert found.value == pytest.approx(mean) and mean - 0.1 < found.low < mean - 0.02 and found.passed is passed
+
+
+@pytest.mark.parametrize("rests", [False, True])
+@pytest.mark.parametrize(("higher", "passed"), [(0, True), (2, True), (3, False)])
+def test_copying_by_hand(higher: int, passed: bool, rests: bool) -> None:
+    """A token is compared with the start token and with two copies of eight others, some of which rise by more."""
+    found = copying_by_behaviour(copier(higher, rests), ROWS, (0, 0))
+    assert found.value == pytest.approx((17 - 2 * higher) / 17) and found.low > 0.5 and found.passed is passed
+
+
+def head_of_rank(d_head: int, negative: int = 0) -> Transformer:
+    """One head of d_head tokens, each of which raises its own logit, but for some that lower it."""
+    config = ModelConfig(n_layers=1, n_heads=1, d_model=40, d_head=d_head, n_ctx=4, d_vocab=40, norm="none")
+    model = Transformer(config).requires_grad_(False)
+    attn, words = model.blocks[0].attn, torch.eye(40)
+    assert attn.W_O is not None
+    signs = torch.ones(d_head)
+    signs[:negative] = -1
+    model.embed.W_E[:], model.W_U[:], attn.W_V[0], attn.W_O[0] = words, words, words[:, :d_head], words[:d_head]
+    attn.W_O[0] *= signs[:, None]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("d_head", "negative", "value", "passed"),
+    [
+        (40, 0, 1.0, True),
+        (40, 8, 0.6, True),
+        (40, 14, 0.3, False),  # far above random heads, but a third of its tokens are lowered
+        (1, 0, 1.0, False),  # of one eigenvalue: every other random head does the same
+    ],
+)
+def test_copying_by_weights_by_hand(d_head: int, negative: int, value: float, passed: bool) -> None:
+    found = copying_by_weights(head_of_rank(d_head, negative), (0, 0))
+    assert found.value == pytest.approx(value, abs=1e-5) and abs(found.chance) < 0.2 and found.passed is passed
+
+
+def lost(again: float, new: float = 0.0, gain: float = 4.0, spread: float = 0.01) -> Effect:
+    """A model that gains so much from repetition, give or take `spread`, and a head that costs so much."""
+    clean = torch.where(ROWS.again, 0.0, gain + spread * torch.linspace(-1, 1, len(ROWS.tokens))[:, None]).double()
+    return Effect(clean, clean + torch.where(ROWS.again, again, new))
+
+
+def test_a_share_is_that_of_the_middle_replacement_and_each_must_reach_it() -> None:
+    found, _ = ablation(ROWS, {"zero": lost(2.0), "mean": lost(0.2), "resample": lost(1.0)})
+    assert found.value == pytest.approx(0.25) and found.passed is False
+    found, _ = ablation(ROWS, {"zero": lost(2.0), "mean": lost(0.6), "resample": lost(1.0)})
+    assert found.value == pytest.approx(0.25) and found.passed is True
+
+
+@pytest.mark.parametrize(("gain", "spread", "passed"), [(4.0, 1.0, True), (0.2, 1.0, False), (0.09, 0.0, False)])
+def test_no_head_is_needed_for_a_gain_that_may_be_none(gain: float, spread: float, passed: bool) -> None:
+    found, _ = ablation(ROWS, dict.fromkeys(("zero", "mean", "resample"), lost(1.0, gain=gain, spread=spread)))
+    assert found.passed is passed and math.isnan(found.value) is not passed

@@ -1,0 +1,81 @@
+"""The jobs of a head whose outputs are written by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
+
+from tracer.analysis.head_jobs import head_jobs
+from tracer.config import ModelConfig
+from tracer.model import Transformer
+
+WRITTEN = torch.tensor([[2, 0, 0], [0.75, 1.3, 0], [-0.002, 0.0023, 0.0095]]).double()
+"""What a head writes at tokens 1, 2 and 3: the third next to nothing, in a direction far from the others."""
+
+
+def writer(vectors: Float[Tensor, "token d"] = WRITTEN) -> Transformer:
+    """One head that writes these, at tokens 1, 2, ..., once more into the stream."""
+    n, d = vectors.shape
+    config = ModelConfig(
+        n_layers=1, n_heads=1, d_model=d, d_head=d, n_ctx=2, d_vocab=n + 1, norm="none", positions="none"
+    )
+    model = Transformer(config).double().eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.zero_()
+    attn, eye = model.blocks[0].attn, torch.eye(d).double()
+    assert attn.W_O is not None
+    model.embed.W_E[1:], attn.W_V[0], attn.W_O[0], model.W_U[:, 1 : d + 1] = vectors, eye, eye, 3 * eye
+    return model
+
+
+def looks(*n: int) -> xr.Dataset:
+    """As a survey keeps them: of each token so many rows, in which the first position looks at itself."""
+    tokens = np.array([[token, 2] for token, count in enumerate(n, 1) for _ in range(count)], np.int32)
+    at, where = ("layer", "head", "kept"), (1, 1, len(tokens))
+    fields = {name: (at, np.zeros(where, int)) for name in ("query_kept", "key_kept")}
+    fields["row_kept"] = (at, np.arange(len(tokens)).reshape(where))
+    return xr.Dataset({**fields, "first_kept": (at, np.ones(where)), "tokens": (("row", "pos"), tokens)})
+
+
+def test_what_a_head_hardly_writes_is_no_job_of_its_own() -> None:
+    """As two groups: the third direction joins the nearer one, however many looks it has."""
+    found = head_jobs(writer(), looks(8, 8, 40), 0, 0, most=2)
+    first, second = found.jobs
+    total = 8 * 2.0 + 8 * 1.5 + 40 * 0.01
+    assert (first.share, second.share) == pytest.approx((8 / 56, 48 / 56))
+    assert (first.written, second.written) == pytest.approx((8 * 2.0 / total, (8 * 1.5 + 40 * 0.01) / total), rel=2e-3)
+    assert [token for token, _ in first.keys] == [1] and {token for token, _ in second.keys} == {2, 3}
+    assert found.explained == pytest.approx(1) and found.kept.tolist() == list(range(56))
+    assert found.group.tolist() == [0] * 8 + [1] * 48
+
+
+def test_numbers_of_a_job_by_hand() -> None:
+    """Off, the stream still has the token, half of what it had: 3 s in place of 6 s on its own logit, of three."""
+    sizes = torch.diag(torch.tensor([2.0, 1.5])).double()
+    found = head_jobs(writer(sizes), looks(10, 30), 0, 0)
+    few, many = sorted(found.jobs, key=lambda job: job.share)
+    assert found.silhouette == pytest.approx(1) and (few.share, many.share) == (0.25, 0.75)
+    assert few.keys == few.queries == [(1, 4.0)] and many.keys == [(2, pytest.approx(4 / 3))]
+    size = 2  # of token 2 after token 1: its own logit is 0
+    assert few.cost == pytest.approx(np.log(np.exp(3 * size) + 2) - np.log(np.exp(6 * size) + 2))
+    size = 1.5  # token 2 after itself
+    gained = (np.log(np.exp(3 * size) + 2) - 3 * size) - (np.log(np.exp(6 * size) + 2) - 6 * size)
+    assert (
+        many.cost == pytest.approx(gained) and many.cost > 0 > few.cost and many.cost_se == pytest.approx(0, abs=1e-9)
+    )
+    assert few.first == 1.0 and set(many.passages) <= set(range(10, 40)) and len(many.passages) == 6
+
+
+@pytest.mark.parametrize(("n", "jobs"), [(5, 1), (6, 2)])
+def test_a_few_looks_are_an_exception(n: int, jobs: int) -> None:
+    assert len(head_jobs(writer(torch.eye(2).double()), looks(30, n), 0, 0).jobs) == jobs
+
+
+def test_directions_without_groups_are_one_job() -> None:
+    vectors = torch.randn(60, 12, generator=torch.Generator().manual_seed(0)).double()
+    found = head_jobs(writer(vectors), looks(*[1] * 60), 0, 0)
+    assert len(found.jobs) == 1 and np.isnan(found.silhouette) and found.jobs[0].share == 1

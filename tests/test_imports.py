@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import SHAPE_CHECKED
+
 ROOT = Path(__file__).resolve().parent.parent
 DISK_LIBRARIES = {"safetensors", "zarr", "h5py", "sqlite3", "shelve"}
 DISK_CALLS = {

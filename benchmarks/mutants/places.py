@@ -13,7 +13,7 @@ from benchmarks.mutants.operators import changes, other_defaults, spoken_for
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOGGING = {"print", "warn", "debug", "info", "warning", "error", "exception", "add_note"}
-ENDS = (ast.Constant, ast.Slice, ast.Tuple, ast.comprehension, ast.keyword, ast.Starred)
+ENDS = (ast.Constant, ast.Slice, ast.Tuple, ast.comprehension, ast.Starred)
 """Nodes that say too little by themselves: what is around them is shown."""
 
 
@@ -92,7 +92,9 @@ def changed(source: str, number: int, share: float) -> tuple[Place, str, str, as
         setattr(place.parent, place.name, other)
     else:
         getattr(place.parent, place.name)[place.at] = other
-    if isinstance(place.shown, ast.keyword):  # a default, which stands beside its argument and not around it
+    if isinstance(place.shown, ast.keyword) and isinstance(
+        place.parent, ast.arguments
+    ):  # a default, which stands beside its argument and not around it
         place.shown.value = other  # pyright: ignore[reportAttributeAccessIssue]
     after = ast.unparse(other if whole else place.shown)
     return place, before, after, ast.fix_missing_locations(tree)
@@ -142,7 +144,7 @@ class _Walk:
         located = next(one for one in reversed(chain) if isinstance(one, (ast.expr, ast.stmt)))
         shown = next(
             one for one in reversed(chain)
-            if isinstance(one, (ast.expr, ast.stmt)) and not isinstance(one, ENDS) and not _is_minus(one)
+            if isinstance(one, (ast.expr, ast.stmt, ast.keyword)) and not isinstance(one, ENDS) and not _is_minus(one)
         )  # fmt: skip
         if isinstance(shown, ast.stmt) and hasattr(shown, "body"):  # a header says what the body does not
             shown = node

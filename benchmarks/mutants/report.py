@@ -16,14 +16,11 @@ ASKED = 0.95
 
 
 def argued(judged: Judged, entries: list[dict[str, str]]) -> str:
-    """Why it need not be noticed, or nothing: the same file, line of text and change have to be listed."""
+    """Why it need not be noticed, or nothing: file, line of text and change have to be listed, or file and line."""
     mutant = judged.mutant
+    change = f"{mutant.before} -> {mutant.after}"
     for one in entries:
-        if (one["file"], one["text"], one["change"]) == (
-            mutant.file,
-            mutant.text,
-            f"{mutant.before} -> {mutant.after}",
-        ):
+        if (one["file"], one["text"], one.get("change", change)) == (mutant.file, mutant.text, change):
             return one["why"]
     return ""
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard import jobs, state
+from dashboard import jobs, loading, state
 from dashboard.loading.run_summaries import summary
 from dashboard.shared import run_bar
 from tests.dashboard.words import labels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Literal
 
 import pytest
@@ -72,6 +73,19 @@ def test_random_heads_compose_by_one_over_root_d_model(d_model: int, d_head: int
     assert 0 < sd < mean / 10
 
 
+def test_random_composition_is_the_mean_of_all_pairs_of_two_layers() -> None:
+    """As many heads a layer as make n pairs, two at least: of one pair there is no standard deviation."""
+    generator = torch.Generator().manual_seed(3)
+    into, out = (2, 3, D_MODEL, D_HEAD), (2, 3, D_HEAD, D_MODEL)
+    W_Q, W_K, W_V, W_O = (torch.randn(shape, generator=generator) for shape in (into, into, into, out))
+    ov = [W_V[0, head] @ W_O[0, head] for head in range(3)]
+    kq = [W_K[1, head] @ W_Q[1, head].T for head in range(3)]
+    found = [float((a @ b).norm() / a.norm() / b.norm()) for a in ov for b in kq]
+    mean, sd = statistics.mean(found), statistics.stdev(found)
+    assert random_composition(D_MODEL, D_HEAD, n=9, seed=3) == pytest.approx((mean, sd), rel=1e-4)
+    assert random_composition(D_MODEL, D_HEAD, n=1, seed=3)[1] > 0
+
+
 def test_copying_is_dense_algebra() -> None:
     _, _, W_V, W_O = weights(3)
     generator = torch.Generator().manual_seed(4)
@@ -91,6 +105,17 @@ def test_copying_of_heads_known_by_hand() -> None:
     W_O = torch.stack([W_E, -W_E, turn, torch.zeros_like(W_E)])[None]
     found = copying(W_V, W_O, W_E, W_E.T)[0]
     assert found[:3].tolist() == pytest.approx([1.0, -1.0, 0.0], abs=1e-12) and found[3].isnan()
+
+
+def test_random_copying_is_the_mean_of_heads_without_a_purpose() -> None:
+    generator = torch.Generator().manual_seed(5)
+    W_E, W_U = torch.randn(20, D_MODEL, generator=generator), torch.randn(D_MODEL, 20, generator=generator)
+    again = torch.Generator().manual_seed(6)
+    W_V, W_O = torch.randn(7, D_MODEL, D_HEAD, generator=again), torch.randn(7, D_HEAD, D_MODEL, generator=again)
+    spectra = [torch.linalg.eigvals(W_E @ a @ b @ W_U) for a, b in zip(W_V, W_O, strict=True)]
+    found = [float(one.real.sum() / one.abs().sum()) for one in spectra]
+    mean, sd = statistics.mean(found), statistics.stdev(found)
+    assert random_copying(W_E, W_U, D_HEAD, n=7, seed=6) == pytest.approx((mean, sd), rel=1e-3)
 
 
 @pytest.mark.parametrize(("d_head", "expected"), [(16, 0.10), (32, 0.05)])

@@ -44,6 +44,49 @@ def test_rows_are_complete(name: str) -> None:
     assert measure.low is None or measure.high is None or measure.low < measure.high
 
 
+SHARES = {
+    "entropy_normalised", "confidence", "previous_token", "current_token", "first_token", "duplicate_token",
+    "induction", "induction_control", "pattern", "clip_factor",
+}  # fmt: skip
+UNITS = {
+    **dict.fromkeys(("entropy", "train_loss", "val_loss", "loss_by_position", "icl_score"), "nats"),
+    **dict.fromkeys(("repeat_loss", "first_copy_loss"), "nats"),
+    **dict.fromkeys(("attended_distance", "tokens_seen"), "tokens"),
+    "step_ms": "ms",
+    "tokens_per_second": "tokens/s",
+}
+PLAIN = {
+    "head_grad_norm_clipped", "head_weight_norm", "tokens_seen", "step_ms", "tokens_per_second", "learning_rate",
+}  # fmt: skip
+"""Measures that nobody reads wrongly."""
+LOSSES = {"train_loss", "val_loss", "loss_by_position", "repeat_loss", "first_copy_loss"}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_bounds_units_and_notes(name: str) -> None:
+    """A share is between 0 and 1, a score or the logarithm of an odds has no bound, all else is at least 0."""
+    measure = MEASURES[name]
+    bounds = (0, 1) if name in SHARES else (None, None) if name in {"max_logit", "icl_score"} else (0, None)
+    assert (measure.low, measure.high) == bounds
+    assert measure.unit == UNITS.get(name, "")
+    assert bool(measure.note) == (name not in PLAIN)
+    assert (measure.chance is not None) == (name in {"icl_score", *LOSSES, *HEAD_MEASURES} - {"max_logit"})
+    if name in LOSSES | {"icl_score"}:
+        assert measure.at_chance(Setting(n_ctx=8, period=2, d_vocab=3)) == (0 if name == "icl_score" else math.log(3))
+
+
+@pytest.mark.parametrize(
+    ("d_vocab", "n_ctx", "expected"),
+    [(1000, 64, 16), (1000, 49, 16), (1000, 48, 15), (1000, 9, 2), (1000, 3, 0), (49, 64, 16), (48, 64, 15), (9, 64, 2),
+     (3, 64, 1), (1, 64, 1), (0, 64, 1)],
+)  # fmt: skip
+def test_the_period_fits_three_times_into_the_context_and_the_vocabulary(
+    d_vocab: int, n_ctx: int, expected: int
+) -> None:
+    """Beside a start token; of a small vocabulary a block has one token at least."""
+    assert Setting.of(d_vocab, n_ctx) == Setting(n_ctx, expected, d_vocab)
+
+
 def test_labels_tell_head_measures_apart() -> None:
     assert len({MEASURES[name].label for name in HEAD_MEASURES}) == len(HEAD_MEASURES)
     assert len({MEASURES[name].short for name in HEAD_MEASURES}) == len(HEAD_MEASURES)
@@ -83,7 +126,9 @@ def test_chance_by_hand(name: str, expected: float) -> None:
         (9e-5, "slow"),
         (1e-4, "usual"),
         (1e-3, "usual"),
-        (0.02, "fast"),
+        (9.9e-3, "usual"),
+        (1e-2, "fast"),
+        (9.9e-2, "fast"),
         (0.1, "very fast"),
         (7.0, "very fast"),
     ],
@@ -95,7 +140,33 @@ def test_update_bands(ratio: float, expected: str) -> None:
 
 def test_update_bands_meet() -> None:
     assert [band.high for band in UPDATE_BANDS[:-1]] == [band.low for band in UPDATE_BANDS[1:]]
+    assert (UPDATE_BANDS[0].low, UPDATE_BANDS[-1].high) == (0, math.inf)
     assert update_band(math.nan) is None
+
+
+@pytest.mark.parametrize(
+    ("causal", "name", "expected"),
+    [
+        (True, "first_token", (1 / 2 + 1 / 3) / 2),
+        (False, "first_token", 1 / 3),
+        (True, "entropy", (math.log(2) + math.log(3)) / 2),
+        (False, "entropy", math.log(3)),
+        (True, "attended_distance", (1 / 2 + 3 / 3) / 2),
+        (False, "attended_distance", (2 / 3 + 3 / 3) / 2),  # row 1 sees tokens 1, 0 and 1 away, row 2 those 2, 1 and 0
+        (True, "induction", (1 / 4 + 0) / 1),
+        (False, "induction", 1 / 4),
+    ],
+)
+def test_chance_of_three_tokens_by_hand(causal: bool, name: str, expected: float) -> None:
+    """A block of one token: Probe R is the start token and three of it, of which row 3 alone has a copy before."""
+    setting = Setting(n_ctx=3, period=1, d_vocab=0, causal=causal)
+    assert MEASURES[name].at_chance(setting) == pytest.approx(expected)
+
+
+def test_where_nothing_is_known_there_is_no_chance() -> None:
+    assert MEASURES["induction"].at_chance(Setting(n_ctx=8, period=0, d_vocab=5)) is None
+    assert MEASURES["val_loss"].at_chance(Setting(n_ctx=8, period=2, d_vocab=0)) is None
+    assert MEASURES["val_loss"].at_chance(None) is None
 
 
 @pytest.mark.parametrize("module", ["tracer.measures", "tracer.measures.change_points"])

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from torch.utils import deterministic
 
-from tracer.training.repeatable import repeatable
+from tracer.training.repeatable import deterministic, repeatable
 
 
 def settings() -> tuple[bool, bool, bool]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch.utils import deterministic
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+deterministic: Any = torch.utils.deterministic  # its one setting is made at run time
 
 
 @contextlib.contextmanager

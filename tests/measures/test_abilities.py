@@ -1,0 +1,69 @@
+"""What can be had of a model, as a table: each reason stands where its cause is, and nowhere else."""
+
+import pytest
+
+from tracer.config import ModelConfig
+from tracer.measures.abilities import ALONE, OPENED, of_others, of_ours
+
+PLAIN = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 16}
+ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"positions": "learned"}, {}),
+        ({"positions": "shortformer"}, {}),
+        ({"n_layers": 1, "positions": "learned"}, {"composition": ALONE, "composition_curve": ALONE}),
+        ({"attn_out": False, "positions": "learned"}, dict.fromkeys(ALL[:4], "attn_out=False")),
+        ({"positions": "rotary"}, {"positions": "positions=rotary"}),
+        ({"positions": "none"}, {"positions": "positions=none"}),
+        ({"unembed_hidden": (4,), "positions": "learned"}, dict.fromkeys(ALL[2:4], "unembed_hidden=(4,)")),
+        ({"residual": False, "positions": "learned"}, dict.fromkeys(ALL, "residual=False")),
+        ({"residual": False, "positions": "shortformer"}, dict.fromkeys(ALL[:4], "residual=False")),
+        ({"residual": False, "n_layers": 1, "positions": "learned"}, {
+            "composition": ALONE, "composition_curve": ALONE,
+        }),
+        ({"residual": False, "n_layers": 1, "mlp_hidden": (4,), "positions": "learned"}, {
+            "composition": ALONE, "composition_curve": ALONE, "trigrams": "residual=False: the MLP",
+        }),
+        ({"mlp_hidden": (4,), "positions": "learned"}, {}),
+    ],
+)  # fmt: skip
+def test_what_a_model_of_ours_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
+    found = of_ours(ModelConfig(**{**PLAIN, **change}))
+    assert list(found) == ALL
+    assert {name for name, reason in found.items() if reason} == set(expected)
+    assert all(found[name].startswith(start) for name, start in expected.items())
+
+
+OTHERS = {"n_layers": 2, "no_code": "", "no_stream": "", "no_positions": "", "opened": False}
+ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_bound"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, {}),
+        ({"no_code": "code"}, {"prompts": "code"}),
+        ({"no_stream": "stream"}, {
+            "composition_curve": "stream", "positions": "stream", "norm_scales": "norms are left out",
+            "attribution": "stream",
+        }),
+        ({"no_positions": "turned"}, {"positions": "turned"}),
+        ({"no_positions": "turned", "no_stream": "stream"}, {
+            "composition_curve": "stream", "positions": "stream", "norm_scales": "norms are left out",
+            "attribution": "stream",
+        }),
+        ({"n_layers": 1}, {"composition": ALONE, "composition_curve": ALONE}),
+        ({"n_layers": 1, "no_stream": "stream"}, {
+            "composition": ALONE, "composition_curve": "stream", "positions": "stream",
+            "norm_scales": "norms are left out", "attribution": "stream",
+        }),
+        ({"opened": True}, {"training": OPENED}),
+    ],
+)  # fmt: skip
+def test_what_the_model_of_others_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
+    found = of_others(**{**OTHERS, **change})
+    assert {name: reason for name, reason in found.items() if reason and name not in ALWAYS} == expected
+    assert all(found[name] for name in ALWAYS)

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
-from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.discovered import DiscoveredAttention, unedited
 from tracer.hooks.inputs import Inputs, context, logits_of
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
 from tracer.huggingface.building import same_dice
+from tracer.interventions.edits import untouched
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
@@ -300,15 +301,16 @@ class Probing:
 
 @contextlib.contextmanager
 def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """No gradients, eval mode, and afterwards every module and every random state as it was.
+    """No gradients, eval mode, no edits of others, and afterwards every module and every random state as it was.
 
+    Others: a `watcher.ablate` or a `with watcher:` around the training loop, which sees nothing of this.
     Modules run with copies of their buffers, of other tensors that they hold, and of the lists, dicts and sets that
     they hold, with what is in these; and so may count and replace them, and gather more of them. What they share they
     share as copies. The originals are not touched, so that who else holds them, in another thread, may fill them.
     """
     before = [(module, dict(vars(module))) for module in model.modules()]
     copies: dict[int, Any] = {}
-    with torch.no_grad(), same_dice([device] if device.type == "cuda" else []):
+    with torch.no_grad(), untouched(), unedited(), same_dice([device] if device.type == "cuda" else []):
         try:
             for module, was in before:
                 vars(module).update({name: _copied(x, copies) for name, x in was.items() if name not in OF_MODULES})

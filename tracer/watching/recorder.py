@@ -37,7 +37,7 @@ from tracer.data.any_tokenizer import Words
 from tracer.hooks.inputs import Inputs
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
-from tracer.store import ROOT, newest, unused
+from tracer.store import ROOT, is_address, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
@@ -58,8 +58,6 @@ from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
-ROWS = 8
-"""Sequences of the first batch that are kept, at most; and at most a sixteenth of it."""
 
 
 class LoopRecorder:
@@ -67,7 +65,7 @@ class LoopRecorder:
 
     def __init__(
         self, model: nn.Module, run: str | Path, tokenizer: Any = None, *, share: float = SHARE,
-        every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0, build: str | None = None,
+        every: int | None = None, rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None,
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
         on_finding: OnFinding | None = None,
@@ -76,6 +74,13 @@ class LoopRecorder:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
         if every is not None and every < 1:
             raise ValueError(f"every={every} must be at least 1, or None to let `share` decide")
+        if rows is not None and rows < 1:
+            raise ValueError(f"rows={rows} must be at least 1: sequences of the first batch that are kept as the probe")
+        if is_address(run):
+            raise ValueError(
+                f"run={str(run)!r} is an address: a training is recorded into a folder of this machine. Copy it there "
+                f"afterwards: runs are read from addresses, and written to folders only"
+            )
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
@@ -114,10 +119,14 @@ class LoopRecorder:
         self._expected = self._gathering = self._stop = self._called = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
+        taken = self.dir != named and not self._resumes and self.ranks.rank == 0
         for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
             if other.probing is not None:
+                taken = False
                 say(f"manyeyes records this model in {self.dir.name} from now on: {other.dir.name} ends here")
             other.close(InterruptedError("the model is recorded anew"))
+        if taken:
+            say(f"manyeyes records into {self.dir}: {named} holds something already, and is left as it is")
         self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
         self._handles: list[Any] = [
             register_optimizer_step_pre_hook(self._before_update),

@@ -163,7 +163,7 @@ def test_two_prompts_are_two_panels_that_stack_on_a_phone(page, server):
     assert sideways(page) == []
     page.goto(f"{server}/heads?run=toy&prompt={PROMPT}&compare=gone")
     settle(page)
-    expect(page.get_by_text("checkpoints/gone does not exist")).to_be_visible()
+    expect(page.get_by_text("gone is not here any more")).to_be_visible()
 
 
 def test_the_same_heads_are_off_in_both(page, server):

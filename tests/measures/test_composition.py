@@ -72,14 +72,19 @@ def test_random_heads_compose_by_one_over_root_d_model(d_model: int, d_head: int
     assert 0 < sd < mean / 10
 
 
-def untrained(shape: tuple[int, int, int, int], seed: int) -> list[torch.Tensor]:
+Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""W_Q, W_K, W_V and W_O of all heads."""
+
+
+def untrained(shape: tuple[int, int, int, int], seed: int) -> Weights:
     """Weights [layer head d_model d_head] and back, of a model before training."""
     generator, (n_layers, n_heads, d_model, d_head) = torch.Generator().manual_seed(seed), shape
     sizes = ((d_model, d_head),) * 3 + ((d_head, d_model),)
-    return [0.02 * torch.randn(n_layers, n_heads, *size, generator=generator) for size in sizes]
+    W_Q, W_K, W_V, W_O = (0.02 * torch.randn(n_layers, n_heads, *size, generator=generator) for size in sizes)
+    return W_Q, W_K, W_V, W_O
 
 
-def ribbons(weights: list[torch.Tensor]) -> int:
+def ribbons(weights: Weights) -> int:
     """Pairs that stand out, of all that Circuits compares."""
     n_layers, n_heads, d_model, d_head = weights[0].shape
     pairs = 3 * n_heads**2 * n_layers * (n_layers - 1) // 2

@@ -21,7 +21,7 @@ from dashboard.loading.rows import merge
 from tracer.measures.intervals import margins
 from tracer.pictures import curves, step_heatmap
 from tracer.pictures.scales import head_label
-from tracer.store import ROOTS, Run, list_runs, open_run, remote, resolve
+from tracer.store import ROOTS, NotARun, Run, list_runs, open_run, remote, resolve
 from tracer.store.following import follow
 
 if TYPE_CHECKING:
@@ -42,7 +42,14 @@ def runs() -> list[Run]:
 def run(name: str) -> Run:
     """The run, or a ValueError that says why it cannot be opened."""
     _allow(name)
-    opened = open_run(name)
+    try:
+        opened = open_run(name)
+    except NotARun as error:  # whose words are for a terminal of this machine: they hold a path
+        directory = resolve(name)
+        if (directory / "run.json").exists():
+            raise
+        what = "has no run.json, so it is not a run directory" if directory.exists() else "is not here any more"
+        raise NotARun(f"{directory.name} {what}: it was renamed, moved or removed, or never was there") from error
     _ = opened.about  # every page asks for it: a damaged run.json is refused here
     return opened
 

@@ -38,7 +38,8 @@ def heading(title: str, question: str) -> None:
                 key="run_bar", width="content", horizontal=True, vertical_alignment="center", gap="small"
             )
             share = st.container(key="share_place", width="content")
-    st.session_state.update(run_bar_place=bar, share_place=share)
+    refused = st.container()  # nothing is laid out for it while it is empty
+    st.session_state.update(run_bar_place=bar, share_place=share, refused_place=refused)
 
 
 def row(spec: Sequence[int], grows: int | None = None) -> Sequence[DeltaGenerator]:
@@ -78,10 +79,23 @@ def choose_run() -> Run:
     except (ValueError, OSError) as error:  # OSError: a name too long for the file system
         if isinstance(error, NotARun) and not loading.is_there(current):
             _wait_for(current)
-        refuse(str(error))
+            _offer([name for name in names if name != current])
+        with st.session_state["refused_place"]:  # the place of a choice is too narrow for a sentence
+            refuse(str(error))
     with st.session_state["run_bar_place"]:
         draw_run_bar(run)
     return run
+
+
+OFFERED = 5
+"""Runs that are offered instead of one that is gone."""
+
+
+def _offer(names: list[str]) -> None:
+    """Other runs in place of one that is gone, the newest first; the rest of the link stays as it is."""
+    with st.session_state["refused_place"].container(horizontal=True, key="other_runs"):
+        for name in names[:OFFERED]:
+            st.button(f"Open {theme.unmarked(name)}", key=f"open_{name}", on_click=state.update, kwargs={"run": name})
 
 
 def _wait_for(name: str) -> None:

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 import tracer
 from tests.causal_families import gpt_oss
+from tracer.ablate import verdict
 from tracer.analysis import max_activating, survey
 from tracer.analysis.by_distance import by_distance
 from tracer.analysis.prompt_attention import look
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import recording
+from tracer.pictures.payload import quantise_pattern
 
 BATCH, T = 3, 12
 IDS = torch.randint(2, 50, (BATCH, T), generator=torch.Generator().manual_seed(0))
@@ -83,6 +85,19 @@ def test_pictures_are_of_positions(model: Any, patterns: Tensor) -> None:
         blocks = one.unflatten(0, (6, 2)).unflatten(2, (6, 2))
         np.testing.assert_allclose(found.overview(layer, head, 6), blocks.amax((1, 3)), atol=5e-6)
         np.testing.assert_allclose(found.overview(layer, head, 6, "mean"), blocks.mean((1, 3)), atol=5e-6)
+
+
+def test_a_page_packs_pictures_with_as_many_keys_as_tokens(model: Any) -> None:
+    strings = [f"t{i}" for i in range(T)]
+    shown, whole = look(model, IDS[:1]).patterns(strings, []), slice(None)
+    assert shown.keys(1) == shown.queries(1) == strings
+    assert quantise_pattern(shown.window(1, 2, whole, whole), shown.queries(1), shown.keys(1)).shape == (T, T)
+
+
+def test_a_verdict_says_what_the_head_attends_to_among_positions(model: Any) -> None:
+    card = verdict(model, 1, 2, sequences=4)
+    copying = next(test for test in card.tests if test.name == "copying")
+    assert 0 <= copying.low <= copying.value <= copying.high <= 1
 
 
 def test_a_survey_counts_all_keys_in_entropies_alone(

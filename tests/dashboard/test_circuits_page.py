@@ -26,7 +26,7 @@ from tracer.data.probes import repeated
 from tracer.huggingface import architectures
 from tracer.interventions.edits import recording
 from tracer.measures.abilities import of_ours
-from tracer.measures.composition import random_composition
+from tracer.measures.composition import random_composition, stands_out
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import Run, open_run
@@ -88,7 +88,10 @@ def test_composition_is_dense_algebra(into: str, open_page: Open, sent: Any, sma
         assert score == pytest.approx(float((ov @ read).norm() / ov.norm() / read.norm()), rel=1e-4)
     mean, sd = random_composition(64, 16)
     assert (header["mean"], header["sd"]) == (mean, sd)
+    edge = stands_out(64, 16, 3 * 16)
+    assert header["edge"] == edge and header["sure"][0] == sum(score > edge for score in arrays["scores"][0])
     assert f"mean {mean:.3f}, sd {sd:.4f}" in captions(app)
+    assert f"below {edge:.3f}, which in 95 % of models of random heads none of the 48 pairs passes" in captions(app)
 
 
 def test_of_a_large_model_only_what_is_shown_is_compared(

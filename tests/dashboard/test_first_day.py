@@ -58,7 +58,7 @@ def test_a_process_that_ended_made_no_run(place: Path, open_page: Open) -> None:
     one.process.kill()
     one.process.wait()
     app = open_page("heads", run="new")
-    assert app.error and "checkpoints/new does not exist" in app.text[0].value
+    assert app.error and "new is not here any more" in app.text[0].value
 
 
 def test_what_a_measure_is_stands_beside_its_name(open_page: Open, small_run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +116,13 @@ def test_what_is_chosen_back_is_written_although_the_browser_still_brings_the_ad
     assert written == [{"step": "1"}, {}]
     app.run()
     assert len(written) == 2
+
+
+def test_a_link_to_a_run_that_is_gone_offers_others_and_keeps_the_rest(open_page: Open, tmp_path: Path) -> None:
+    app = open_page("heads", run=str(tmp_path / "gone"), layer=1, head=1, measure="induction")
+    text = app.text[0].value
+    assert app.error and text.startswith("gone is not here any more") and "/" not in text and "`" not in text
+    next(b for b in app.button if b.label == "Open tiny").click().run()
+    chosen = app.session_state["selection"]
+    assert not app.exception and not app.error
+    assert (chosen.run, chosen.layer, chosen.head, chosen.measure) == ("tiny", 1, 1, "induction")

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import tracer
+from tracer.huggingface.weights import norm_of
 from tracer.interventions.edits import recording
 
 IDS = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -70,3 +72,17 @@ def test_both_ends(build: Callable[..., Any]) -> None:
     assert found.W_U is not None and found.W_E.equal(theirs.model.embed_tokens.weight)
     assert found.W_U.T.equal(theirs.lm_head.weight)
     assert found.W_Q.shape == (2, 6, 48, 8) and found.W_K.shape == (2, 6, 48, 8)
+
+
+@pytest.mark.parametrize(
+    ("norm", "dtype"),
+    [
+        (nn.RMSNorm(12), torch.float32), (nn.RMSNorm(12), torch.float64), (nn.RMSNorm(12), torch.bfloat16),
+        (nn.RMSNorm(12, elementwise_affine=False), torch.float32), (nn.RMSNorm(12, eps=1e-3), torch.float32),
+    ],
+)  # fmt: skip
+def test_a_norm_without_an_eps_takes_the_machine_epsilon(norm: nn.RMSNorm, dtype: torch.dtype) -> None:
+    norm = norm.to(dtype)
+    x = torch.randn(5, 12, generator=torch.Generator().manual_seed(0)).to(dtype) / 100  # of which eps is a part
+    found = norm_of(norm, "norm")(x.to(torch.promote_types(dtype, torch.float32)))
+    torch.testing.assert_close(found.to(dtype), norm(x), rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tracer.measures.composition import composition, copying, random_composition, random_copying
+from tracer.measures.composition import composition, copying, random_composition, random_copying, stands_out
 
 D_MODEL, D_HEAD = 12, 4
 
@@ -84,6 +84,40 @@ def test_random_composition_is_the_mean_of_all_pairs_of_two_layers() -> None:
     mean, sd = statistics.mean(found), statistics.stdev(found)
     assert random_composition(D_MODEL, D_HEAD, n=9, seed=3) == pytest.approx((mean, sd), rel=1e-4)
     assert random_composition(D_MODEL, D_HEAD, n=1, seed=3)[1] > 0
+
+
+Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""W_Q, W_K, W_V and W_O of all heads."""
+
+
+def untrained(shape: tuple[int, int, int, int], seed: int) -> Weights:
+    """Weights [layer head d_model d_head] and back, of a model before training."""
+    generator, (n_layers, n_heads, d_model, d_head) = torch.Generator().manual_seed(seed), shape
+    sizes = ((d_model, d_head),) * 3 + ((d_head, d_model),)
+    W_Q, W_K, W_V, W_O = (0.02 * torch.randn(n_layers, n_heads, *size, generator=generator) for size in sizes)
+    return W_Q, W_K, W_V, W_O
+
+
+def ribbons(weights: Weights) -> int:
+    """Pairs that stand out, of all that Circuits compares."""
+    n_layers, n_heads, d_model, d_head = weights[0].shape
+    pairs = 3 * n_heads**2 * n_layers * (n_layers - 1) // 2
+    edge = stands_out(d_model, d_head, pairs)
+    return sum(int((composition(into, *weights) > edge).sum()) for into in ("q", "k", "v"))
+
+
+def test_of_random_heads_no_pair_stands_out() -> None:
+    shape, models = (4, 4, 32, 8), 60
+    found = [ribbons(untrained(shape, seed)) > 0 for seed in range(models)]
+    assert sum(found) <= 7  # of 60, 5 % each: more in 1 of 150 such tests
+
+
+def test_a_head_that_reads_another_stands_out() -> None:
+    weights = untrained((4, 4, 32, 8), 3)
+    assert ribbons(weights) == 0
+    weights[1][2, 1] += weights[3][0, 3].T  # W_K of L2H1 reads what L0H3 writes
+    edge = stands_out(32, 8, 3 * 96)
+    assert [tuple(at) for at in (composition("k", *weights) > edge).nonzero().tolist()] == [(0, 3, 2, 1)]
 
 
 def test_copying_is_dense_algebra() -> None:

@@ -17,7 +17,7 @@ def scores(seed: int) -> np.ndarray:
 
 def test_edges_and_their_scores() -> None:
     given = {"k": scores(0), "q": scores(1)}
-    header, arrays = unpack(pack(given, 0.25, 0.01))
+    header, arrays = unpack(pack(given, 0.25, 0.01, 0.27))
     sure = [int((one > 0.27).sum()) for one in given.values()]
     assert {name: header[name] for name in ("kinds", "layers", "heads", "mean", "sd", "total", "sure")} == {
         "kinds": ["k", "q"], "layers": 3, "heads": 2, "mean": 0.25, "sd": 0.01, "total": 12, "sure": sure,
@@ -29,14 +29,14 @@ def test_edges_and_their_scores() -> None:
 
 
 def test_one_layer_has_no_edges() -> None:
-    _, arrays = unpack(pack({"k": np.full((1, 4, 1, 4), np.nan)}, 0.1, 0.01))
+    _, arrays = unpack(pack({"k": np.full((1, 4, 1, 4), np.nan)}, 0.1, 0.01, 0.12))
     assert arrays["edges"].shape == (0, 4) and arrays["scores"].shape == (1, 0)
 
 
 @pytest.mark.parametrize("given", [{"k": np.zeros((2, 3, 2, 4))}, {"k": scores(0), "q": np.zeros((2, 2, 2, 2))}])
 def test_other_shapes_are_refused(given: dict[str, np.ndarray]) -> None:
     with pytest.raises(ValueError, match="layer1 head1 layer2 head2"):
-        pack(given, 0.1, 0.01)
+        pack(given, 0.1, 0.01, 0.12)
 
 
 def test_of_a_thousand_heads_the_strongest_are_sent() -> None:
@@ -44,7 +44,7 @@ def test_of_a_thousand_heads_the_strongest_are_sent() -> None:
     n = 32
     layer1, layer2 = np.arange(n)[:, None, None, None], np.arange(n)[:, None]
     k = np.where(layer1 < layer2, np.random.default_rng(0).random((n, n, n, n)), np.nan)
-    blob = pack({"k": k, "q": k, "v": k}, 0.25, 0.125)
+    blob = pack({"k": k, "q": k, "v": k}, 0.25, 0.125, 0.5)
     header, arrays = unpack(blob)
     assert len(blob) < 500_000 and header["total"] == n * n * n * (n - 1) // 2 > ALL
     assert header["sure"] == [int((k > 0.5).sum())] * 3

@@ -1,5 +1,6 @@
 """Recording somebody's training loop: the training is the same to the bit, and the run is true."""
 
+import contextlib
 import copy
 import io
 from collections.abc import Callable, Iterator
@@ -178,9 +179,12 @@ def test_a_script_may_change_its_folder(
 
 def test_a_name_that_is_taken_is_not_overwritten(here: Path, gpt: Callable[..., Any]) -> None:
     names = []
-    for _ in range(3):
+    for n in range(3):
         model = gpt()
-        with tracer.watch(model, run="mine") as recorder:
+        said = pytest.warns(RuntimeWarning, match=rf"records into checkpoints/mine-{n + 1}: checkpoints/mine holds")
+        with said if n else contextlib.nullcontext():
+            recorder = tracer.watch(model, run="mine")
+        with recorder:
             model(torch.zeros(2, 5, dtype=torch.long))
             recorder.step(0.5)
         names.append(recorder.dir)
@@ -303,6 +307,43 @@ def test_another_model_does_not_go_on_with_a_run(here: Path, gpt: Callable[..., 
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
+@pytest.mark.parametrize("run", ["s3://bucket/mine", Path("s3://bucket/mine"), "hf://datasets/me/mine"])
+def test_an_address_is_refused_and_no_folder_is_made(here: Path, gpt: Callable[..., Any], run: Any) -> None:
+    with pytest.raises(ValueError, match="is an address: a training is recorded into a folder of this machine"):
+        tracer.watch(gpt(), run=run)
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(None, 1), (8, 8), (3, 3), (99, 16)])
+def test_rows_that_are_asked_for_are_kept(
+    here: Path, gpt: Callable[..., Any], rows: int | None, kept: int
+) -> None:  # fmt: skip
+    model: Any = gpt()
+    with tracer.watch(model, run="r", rows=rows) as recorder:
+        model(torch.arange(16 * 5).reshape(16, 5) % 20)
+        assert recorder.probing is not None and recorder.probing.inputs.batch == kept
+        recorder.step(0.5)
+    with pytest.raises(ValueError, match="rows=0 must be at least 1"):
+        tracer.watch(model, run="none", rows=0)
+
+
+def test_an_ablation_around_the_loop_is_not_that_of_the_probe(here: Path, gpt: Callable[..., Any]) -> None:
+    found, batch = [], next(iter(batches(1)))
+    for ablated in (False, True):
+        model: Any = gpt(dropout=0.0)
+        watcher = tracer.watch(model)
+        with watcher:
+            model(batch)
+        before = watcher.read()
+        around = watcher.ablate({(0, 1), (1, 0)}) if ablated else contextlib.nullcontext()
+        with around, tracer.watch(model, run=f"r{ablated}", every=1) as recorder:
+            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+        assert recorder.off is None and open_run(recorder.dir).status == "finished"
+        found.append(open_run(recorder.dir).trace["entropy"].values)
+        assert ablated or watcher.read().equals(before)
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("name", ["nanoGPT", "gpt2", "llama", "neox", "mha"])
 def test_gradients_of_each_head(here: Path, gpt: Callable[..., Any], build: Callable[..., Any], name: str) -> None:
     """Beside slices taken by the names that each family has for them."""

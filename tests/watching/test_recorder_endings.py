@@ -123,7 +123,10 @@ def test_an_end_that_fails_lets_go_of_everything(
 
 @pytest.mark.parametrize(
     ("bad", "says"),
-    [("h.1.attn.c_attn.weight", "first in h.1.attn (layer 1)"), ("lm_head.weight", "first in wte.weight")],
+    [
+        ("h.1.attn.c_attn.weight", "first in h.1.attn.c_attn.weight (layer 1, head 0, W_Q)"),
+        ("lm_head.weight", "first in wte.weight"),
+    ],
 )
 def test_divergence_is_told_by_its_layer(here: Path, gpt: Callable[..., Any], bad: str, says: str) -> None:
     model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)

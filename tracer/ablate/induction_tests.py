@@ -106,7 +106,8 @@ def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference:
 
     def visit(call: AttentionCall) -> None:
         if call.layer == layer and 0 <= index - call.first_head < call.n_heads:
-            attended[:] = call.pattern()[:, index - call.first_head, :, 1:].argmax(-1) + 1  # not the start token
+            seen = call.pattern()[:, index - call.first_head, :, 1 : call.positions]  # no start token, and no sink
+            attended[:] = seen.argmax(-1) + 1
 
     def logits() -> Float[Tensor, "batch query_pos key_pos"]:
         """Of the tokens of the row, relative to the mean of all."""

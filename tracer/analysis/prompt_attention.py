@@ -74,8 +74,9 @@ class PromptAttention:
     def patterns(
         self, strings: list[str], names: list[str], key: tuple[object, ...] = (), step: int = 0
     ) -> PromptPatterns:
-        """As pictures read it: with the query tokens, the paths of layers (none of ours), and what it is of."""
-        sizes = [call.shape[1:] for call in self.calls]
+        """As pictures read it: with the query tokens, the paths of layers (none of ours), and what it is of. A key that
+        is no position (a sink) is in no picture: its rows sum to less than 1."""
+        sizes = [(call.shape[1], call.positions) for call in self.calls]
         return PromptPatterns(key, step, strings, self.causal, sizes, names, self.thumbs, self.window, self.overview)
 
 

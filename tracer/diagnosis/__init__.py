@@ -1,6 +1,6 @@
 """What went wrong in a run, and where: findings with their evidence, the step, and what helps or would tell.
 
-1. Divergence, with its first bad tensor, as the replay of the run found it; a residual stream that exploded.
+1. Divergence, with its first bad tensor, as a replay or the recorder found it; a residual stream that exploded.
 2. One-hot patterns out of reach, and gradients that vanish into W_Q and W_K behind them.
 3. A head that only copies its own token, where no residual connection carries it past the head.
 4. Entropy collapse: entropy that fell while the loss got worse. Attention scores that outgrew the softmax.

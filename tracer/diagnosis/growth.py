@@ -21,19 +21,30 @@ growth at which the replay of a divergence calls a value exploding (`tracer.trai
 grows by a third, the toy's fivefold."""
 CLIPPED = 0.1
 """The clip factor below which clipping takes most of a step."""
+ADVICE = {
+    "weight": Advice("look at the code that writes to this weight outside of the optimiser: loading, initialising, a "
+                     "projection"),
+    "loss": Advice("", ("a mean over no target", "a logarithm of 0 or a division by 0 in the loss", "a factor that is "
+                        "no number"), "print every part of the loss on the batch of that step"),
+    "gradient": Advice("", ("an operation with a finite value and no finite derivative: a square root or a norm at 0, "
+                            "a division that torch.where hides", "code that writes to gradients"),
+                       "run the backward pass of that step under torch.autograd.detect_anomaly()"),
+}  # fmt: skip
+"""By what was not finite first in a watched loop, where that says more than that something grew."""
 LATELY = 0.25
 """Update ratios are judged by their median over the last quarter of the records, after any warm-up."""
 
 
 def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """The loss was no number; its first bad tensor, as the replay of the run found it."""
+    """The loss was no number; its first bad tensor, as a replay or the recorder's look found it."""
     found = meta.get("divergence")
     if not found:
         return
     first, before = found.get("non_finite"), found.get("exploding")
-    evidence = [f"the loss was not a finite number at step {int(found['step'])}"]
-    if first:
-        evidence.append(f"the first value that was not finite: {_place(first)} at step {int(first['step'])}")
+    evidence = [_loss(found)]
+    if first and found.get("cause") != "unknown":
+        detail = f" ({found['detail']})" if found.get("detail") else ""
+        evidence.append(f"the first value that was not finite: {_place(first)}{detail} at step {int(first['step'])}")
     if before:
         evidence.append(
             f"what grew first: {_place(before)} reached {number(before['value'])} at step {int(before['step'])}, more "
@@ -49,11 +60,24 @@ def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         evidence.append(
             f"trained again from step {int(found['replayed_from'])} on the same batches, every number was finite"
         )
+    if found.get("cause") == "unknown":
+        evidence.append("layer unknown")
+    if found.get("how"):
+        evidence.append(str(found["how"]).rstrip("."))
+    source = "a replay from the last resume point, every tap watched" if replayed else "the run's own numbers"
     yield Finding(
         "divergence", "bad", "The run diverged", int(found["step"]), heads, "; ".join(evidence),
-        _after_divergence(meta, trace),
-        "a replay from the last resume point, every tap watched" if replayed else "the run's own numbers; no replay",
+        _after_divergence(meta, trace), "one look at the model at that update" if found.get("cause") else source,
     )  # fmt: skip
+
+
+def _loss(found: dict[str, Any]) -> str:
+    """What was not finite at the step of a divergence: its loss, or only the weights after it."""
+    step = int(found["step"])
+    if found.get("loss") in ("finite", "unknown"):
+        loss = "its loss still was" if found["loss"] == "finite" else "its loss is not known"
+        return f"the weights were not finite after step {step}; {loss}"
+    return f"the loss was not a finite number at step {step}"
 
 
 def _after_divergence(meta: dict[str, Any], trace: xr.Dataset) -> Advice:
@@ -66,6 +90,8 @@ def _after_divergence(meta: dict[str, Any], trace: xr.Dataset) -> Advice:
             "an operation whose result differs from run to run, near the limit of its precision",
         ), "train on from the last snapshot (`tracer fork`), on this and on another machine: what passes there was no "
            "property of the model, what comes back at the same step is one of the batch")  # fmt: skip
+    if found.get("cause") in ADVICE:
+        return ADVICE[found["cause"]]
     if advice := too_large(meta, trace, step):
         return advice
     if before or "replayed_from" not in found:

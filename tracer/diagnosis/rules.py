@@ -35,9 +35,11 @@ class Rule:
 RULES: dict[Kind, Rule] = {
     "divergence": Rule(
         "divergence", (), growth.divergence,
-        "Found when the loss is not a finite number. The last steps are then trained again, with every activation, "
-        "gradient and weight watched. What grew first is what first passed 100 times its own first value; the first "
-        "bad tensor is the first, in order of computation, that holds a value that is not finite.",
+        "Found when the loss is not a finite number, or in a watched loop the weights after an update. `tracer train` "
+        "then repeats the last steps with every activation, gradient and weight watched: what grew first is what first "
+        "passed 100 times its own first value. In a watched loop nothing is repeated: the model is looked at once, at "
+        "that update. The first bad tensor is the first, in order of computation, that holds a value that is not "
+        "finite.",
     ),
     "one-hot": Rule(
         "one-hot attention out of reach", (*ENTROPY, "max_logit"), attention.one_hot,

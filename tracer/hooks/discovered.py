@@ -65,6 +65,16 @@ def editing(found: DiscoveredAttention, edits: Iterable[Edit]) -> Iterator[None]
         _EDITS.reset(token)
 
 
+@contextmanager
+def unedited() -> Iterator[None]:
+    """Inside, as outside of every `editing`: for passes that are nobody's but the caller's."""
+    token = _EDITS.set(())
+    try:
+        yield
+    finally:
+        _EDITS.reset(token)
+
+
 def edits_of(found: DiscoveredAttention) -> list[Edit]:
     """The edits of `editing` that are in force here for this model."""
     return [edit for other, edits in _EDITS.get() if other is found for edit in edits]

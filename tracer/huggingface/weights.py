@@ -112,7 +112,7 @@ def residual_times(model: Any) -> float:
 
 
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
-"""Tried of a norm that does not name its own."""
+"""Tried of a norm that does not name its own, after the machine epsilon, which nn.RMSNorm takes then."""
 
 
 def norm_of(module: nn.Module, name: str) -> Norm:
@@ -121,12 +121,13 @@ def norm_of(module: nn.Module, name: str) -> Norm:
                     for kind in ("weight", "bias"))  # fmt: skip
     eps = [float(x) for kind in ("eps", "variance_epsilon") if (x := getattr(module, kind, None)) is not None][:1]
     gains = [weight] if weight is None else [weight, 1 + weight]  # Gemma keeps what is added to 1
-    width = len(weight) if weight is not None else 8
+    width = len(weight) if weight is not None else getattr(module, "normalized_shape", (8,))[-1]
     like = next(module.parameters(), torch.empty(0))
     x = torch.linspace(-2, 3, 2 * width, device=like.device, dtype=like.dtype).reshape(2, width).sin()
     x = torch.cat([3 * x, x / 300])  # of the small ones eps is a part
     wanted, rtol = _precise(module(x)), 1e-4 if like.element_size() >= 4 else 2e-2
-    for gain, small, centre in itertools.product(gains, eps or EPS, (isinstance(module, nn.LayerNorm), True)):
+    known = eps or [*(torch.finfo(kind).eps for kind in (like.dtype, torch.float32)), *EPS]
+    for gain, small, centre in itertools.product(gains, known, (isinstance(module, nn.LayerNorm), True)):
         found = Norm(small, centre, gain, bias)
         if torch.allclose(found(_precise(x)), wanted, rtol=rtol, atol=1e-5):
             return found

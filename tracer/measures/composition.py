@@ -6,6 +6,7 @@ Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Literal
 
 import torch
@@ -60,13 +61,30 @@ def random_composition(d_model: int, d_head: int, n: int = 200, seed: int = 0) -
     Source: Elhage et al. 2021 subtract "the empirical expected amount for random matrices of the same shapes"; the mean
     is close to 1 / sqrt(d_model).
     """
+    found = _random_pairs(d_model, d_head, n, seed)
+    return float(found.mean()), float(found.std())
+
+
+def stands_out(d_model: int, d_head: int, pairs: int, n: int = 200, seed: int = 0) -> float:
+    """The composition above which a pair of heads stands out: of a model of random heads, which has so many `pairs`,
+    one is above it in 5 % of all models.
+
+    Derived here: a quantile of Student's t, 1 - 0.05 / pairs (Bonferroni, right however pairs hang together), of the
+    logarithm of what `n` random pairs compose, which is less skew than what they compose.
+    """
+    found, free = _random_pairs(d_model, d_head, n, seed).log(), round(n**0.5) ** 2 - 1
+    z = NormalDist().inv_cdf(1 - 0.05 / pairs)
+    t = z + (z**3 + z) / (4 * free)  # the first term of Cornish and Fisher's expansion
+    return float((found.mean() + t * found.std()).exp())
+
+
+def _random_pairs(d_model: int, d_head: int, n: int, seed: int) -> Float[Tensor, "head1 head2"]:
     generator = torch.Generator().manual_seed(seed)
     side = max(2, round(n**0.5))
     W_Q, W_K, W_V, W_O = (
         torch.randn(2, side, *shape, generator=generator) for shape in ((d_model, d_head),) * 3 + ((d_head, d_model),)
     )
-    found = composition("k", W_Q, W_K, W_V, W_O)[0, :, 1]
-    return float(found.mean()), float(found.std())
+    return composition("k", W_Q, W_K, W_V, W_O)[0, :, 1]
 
 
 def copying(

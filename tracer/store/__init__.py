@@ -13,12 +13,13 @@ from tracer.store.layout import (
     is_trained_by,
     newest,
 )
+from tracer.store.remote import is_address
 from tracer.store.run import PLACES, ROOT, ROOTS, Run, broken_runs, list_runs, open_run, resolve
 from tracer.store.trace import Variable, nearest_row
 from tracer.store.writer import RunWriter, unused
 
 __all__ = [
     "FOREIGN_FORMAT", "FORMAT", "ROOT", "ROOTS", "About", "BrokenSnapshot", "EffectsWriter", "NewerFormat", "NotARun",
-    "NothingRecorded", "PLACES", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_trained_by",
-    "list_runs", "nearest_row", "newest", "open_run", "resolve", "unused",
+    "NothingRecorded", "PLACES", "Run", "RunInUse", "RunWriter", "Variable", "broken_runs", "is_address",
+    "is_trained_by", "list_runs", "nearest_row", "newest", "open_run", "resolve", "unused",
 ]  # fmt: skip

@@ -73,6 +73,11 @@ def is_url(name: object) -> bool:
     return isinstance(name, str) and bool(URL.match(name))
 
 
+def is_address(name: object) -> bool:
+    """A URL, or what Path makes of one: s3:/bucket. One letter is a drive of Windows."""
+    return bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(name)))
+
+
 def split(places: str) -> list[str]:
     """Folders and URLs with os.pathsep between them; the ":" of a scheme and of a port separate nothing."""
     url = r"[A-Za-z][A-Za-z0-9+.-]+://[^/:;]*(?::[0-9]+(?=[/:;]|$))?"

@@ -60,6 +60,13 @@ class Divergence(Part):
     exploding: Place | None = None
     replayed_from: Count | None = None
     fused: bool = False
+    cause: Literal["weight", "activation", "loss", "gradient", "update", "unknown"] | None = None
+    """Of a watched loop: what the first bad value was, as `tracer.watching.first_bad` names it,"""
+    detail: str = ""
+    how: str = ""
+    """what else was seen,"""
+    loss: Literal["finite", "not finite", "unknown"] | None = None
+    """and what the loss of that update was."""
 
 
 class Meta(Part):

@@ -87,6 +87,10 @@ def _lightning_callback() -> Any:
             options = {"start_step": trainer.global_step, **self.options}
             self.recorder, self._parts = LoopRecorder(watched, self.run, self.tokenizer, **options), []
 
+        def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+            if self.recorder is not None:  # the backward pass runs inside the optimiser's step, after its own hooks
+                self.recorder.check(getattr(optimizer, "optimizer", optimizer))
+
         def on_train_batch_end(
             self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
         ) -> None:  # fmt: skip

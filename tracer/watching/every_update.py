@@ -79,6 +79,17 @@ class EveryUpdate:
         self._made.append(Made(step, mean, self._rate, loss is not None, ms, self._tokens))
         self._tokens = 0
 
+    @property
+    def returned_loss(self) -> Tensor | None:
+        """What the model has returned as its loss in this update, as far as it goes."""
+        return self._loss
+
+    def kept(self, wait: bool) -> float | None:
+        """The loss of the last update; None where there was none, or where a device would have to be waited for."""
+        one = self._made[-1]
+        away = isinstance(one.train_loss, Tensor) and one.train_loss.device.type != "cpu"
+        return float(one.train_loss) if one.told and (wait or not away) else None
+
     def take(self) -> dict[str, np.ndarray]:
         """Of the updates since this was last asked: step, train_loss (told or not), learning_rate, step_ms, tokens."""
         made, self._made, self._given = self._made, [], time.perf_counter()
@@ -103,6 +114,12 @@ def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
         writer.updates.append(int(step), {name: column[i] for name, column in columns.items()})
     if writer.updates.due():
         writer.flush()
+
+
+def first_broken(found: dict[str, np.ndarray]) -> int | None:
+    """The first step of what `take` gave whose loss was not finite."""
+    steps = found["step"][(found["told"] > 0) & ~np.isfinite(found["train_loss"])]
+    return int(steps[0]) if len(steps) else None
 
 
 def _mean(loss: Any) -> Tensor | float:

@@ -86,7 +86,7 @@ def open_hf(
             assert probing.writer is not None
             facts = {"step": step}
             if ended == "finished" and (found := probing.not_finite(step)):
-                ended, facts = "diverged", facts | {"divergence": found}
+                ended, facts = "diverged", facts | {"divergence": found.facts(step)}
             probing.writer.record(step, row)
             probing.writer.flush()
             probing.writer.status("training", facts)

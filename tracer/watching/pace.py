@@ -24,6 +24,8 @@ class Pace(Clock):
         self.share, self.every = share, every
         self.looking = 0.0
         """Seconds of recording that were spent on looking at passes."""
+        self.checking = 0.0
+        """And on whether the numbers of an update are finite."""
         self.records = 0
         self.began = time.perf_counter()
         self._mark = (self.began, 0, 0.0)
@@ -56,6 +58,20 @@ class Pace(Clock):
         may = self.looking + self._pass <= self.share / 2 * self.training
         self._pass = 0.0 if may else self._pass
         return may
+
+    @contextlib.contextmanager
+    def checks(self) -> Iterator[None]:
+        """One reading of an update's numbers."""
+        began = time.perf_counter()  # of a GPU what launching takes: that it finishes its work is no cost of recording
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - began
+            self.seconds, self.checking = self.seconds + took, self.checking + took
+
+    def may_check(self, cost: float) -> bool:
+        """May so many seconds go into reading all numbers of this update? A quarter of `share` pays for them."""
+        return self.checking + cost <= self.share / 4 * self.training
 
     @property
     def training(self) -> float:

@@ -19,17 +19,18 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
-from tracer.hooks.discovered import DiscoveredAttention
+from tracer.hooks.discovered import DiscoveredAttention, unedited
 from tracer.hooks.inputs import Inputs, context, logits_of
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
 from tracer.huggingface.building import same_dice
+from tracer.interventions.edits import untouched
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout
-from tracer.watching import head_weights, stream
+from tracer.watching import first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.ranks import Ranks, sharded, split_over
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
@@ -109,19 +110,22 @@ class Probing:
             row["pattern"] = np.concatenate(pictures)
         return row
 
-    def not_finite(self, step: int, where: str = "") -> dict[str, Any] | None:
-        """Where a model is broken, as run.json says it: its first such attention, else weight, else `where`."""
-        bad = [name for name, p in self.params.items() if not bool(p.isfinite().all())]
-        layer = self.broken
-        where = bad[0] if bad else where
-        if layer is not None:
-            where = self.watcher.layers[layer].name
-        if not where:
-            return None
-        text = f"not finite at step {step}, first in {where}" + ("" if layer is None else f" (layer {layer})")
+    @property
+    def anatomy(self) -> first_bad.Model:
+        """What is known of the model, once it has been measured."""
+        return first_bad.Model(self.model, self.params, self.watcher, self.heads, tuple(self._blocks))
+
+    def not_finite(self, step: int) -> first_bad.Found | None:
+        """The first value that is not finite as the model runs on the kept inputs now; None where there is none."""
+        model = self.anatomy
+        with undisturbed(self.model, self.device):
+            place = None if sharded(self.model) else first_bad.in_forward(model, self.inputs)
+        bad = [] if place is not None else model.bad_weights()
         if bad:
-            text += f"; {len(bad)} of {len(self.params)} weights are not finite, the first is {bad[0]}"
-        return {"step": step, "text": text, "non_finite": {"where": where, "step": step, "layer": layer, "head": None}}
+            place = model.place(bad[0], self.params[bad[0]])
+        if place is None:
+            return None
+        return first_bad.Found("weight" if place.weight else "activation", place, step, model.count())
 
     def _losses(self, output: Any) -> dict[str, Any]:
         """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""
@@ -297,15 +301,16 @@ class Probing:
 
 @contextlib.contextmanager
 def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """No gradients, eval mode, and afterwards every module and every random state as it was.
+    """No gradients, eval mode, no edits of others, and afterwards every module and every random state as it was.
 
+    Others: a `watcher.ablate` or a `with watcher:` around the training loop, which sees nothing of this.
     Modules run with copies of their buffers, of other tensors that they hold, and of the lists, dicts and sets that
     they hold, with what is in these; and so may count and replace them, and gather more of them. What they share they
     share as copies. The originals are not touched, so that who else holds them, in another thread, may fill them.
     """
     before = [(module, dict(vars(module))) for module in model.modules()]
     copies: dict[int, Any] = {}
-    with torch.no_grad(), same_dice([device] if device.type == "cuda" else []):
+    with torch.no_grad(), untouched(), unedited(), same_dice([device] if device.type == "cuda" else []):
         try:
             for module, was in before:
                 vars(module).update({name: _copied(x, copies) for name, x in was.items() if name not in OF_MODULES})

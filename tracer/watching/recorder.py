@@ -8,9 +8,11 @@
 1. The first pass with gradients, or after the first `step` the first of any kind, tells how the model is called
    (`calls`); a few rows of its batch are kept as the probe.
 2. When a measurement is due, it is made between two steps, beside the training and not in it (`probing`).
-3. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
+3. At every update one number says whether everything is finite; where it is not, the model is looked at once, before
+   the optimiser moves its weights (`finite_check`, `first_bad`).
+4. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
    weights before and after it (`updates`).
-4. Whatever goes wrong in here is said once, in a warning; then the recorder is off and the training goes on.
+5. Whatever goes wrong in here is said once, in a warning; then the recorder is off and the training goes on.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +37,19 @@ from tracer.data.any_tokenizer import Words
 from tracer.hooks.inputs import Inputs
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
-from tracer.store import ROOT, newest, unused
+from tracer.store import ROOT, is_address, newest, unused
 from tracer.tracking import scalars
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
 from tracer.watching.calls import Calls
-from tracer.watching.every_update import EveryUpdate, Loss, write
+from tracer.watching.every_update import EveryUpdate, Loss, first_broken, write
+from tracer.watching.finite_check import FiniteCheck
+from tracer.watching.first_bad import UNKNOWN, Found, Place
 from tracer.watching.held_out import HeldOut
 from tracer.watching.kept import kept
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
-from tracer.watching.probing import Probing
+from tracer.watching.probing import Probing, undisturbed
 from tracer.watching.ranks import Ranks
 from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnFinding, OnRecord, Telling
@@ -53,8 +58,6 @@ from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
-ROWS = 8
-"""Sequences of the first batch that are kept, at most; and at most a sixteenth of it."""
 
 
 class LoopRecorder:
@@ -62,7 +65,7 @@ class LoopRecorder:
 
     def __init__(
         self, model: nn.Module, run: str | Path, tokenizer: Any = None, *, share: float = SHARE,
-        every: int | None = None, rows: int = ROWS, snapshot_mb: float = 500.0, build: str | None = None,
+        every: int | None = None, rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None,
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
         on_finding: OnFinding | None = None,
@@ -71,6 +74,13 @@ class LoopRecorder:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
         if every is not None and every < 1:
             raise ValueError(f"every={every} must be at least 1, or None to let `share` decide")
+        if rows is not None and rows < 1:
+            raise ValueError(f"rows={rows} must be at least 1: sequences of the first batch that are kept as the probe")
+        if is_address(run):
+            raise ValueError(
+                f"run={str(run)!r} is an address: a training is recorded into a folder of this machine. Copy it there "
+                f"afterwards: runs are read from addresses, and written to folders only"
+            )
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
         self.model = bare(model)
@@ -101,14 +111,22 @@ class LoopRecorder:
         self._stepping: torch.optim.Optimizer | None = None
         self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
         self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
+        self._finite = FiniteCheck(self.pace)
+        self._bad: Found | None = None
+        self._bad_since: int | None = None
+        """The first value that was not finite, and the first step whose kept loss was not."""
         self._divergence: dict[str, Any] | None = None
         self._expected = self._gathering = self._stop = self._called = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
+        taken = self.dir != named and not self._resumes and self.ranks.rank == 0
         for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
             if other.probing is not None:
+                taken = False
                 say(f"manyeyes records this model in {self.dir.name} from now on: {other.dir.name} ends here")
             other.close(InterruptedError("the model is recorded anew"))
+        if taken:
+            say(f"manyeyes records into {self.dir}: {named} holds something already, and is left as it is")
         self._calls: Calls | None = Calls(model, self._call_begins, self._call_ended)
         self._handles: list[Any] = [
             register_optimizer_step_pre_hook(self._before_update),
@@ -148,6 +166,10 @@ class LoopRecorder:
                 )
             self._every.made(self.steps, loss)
             self.max_logits = self._largest.of_step()
+            self._bad = self._bad or self._finite.of_update(self.steps, self._every.kept)
+            if self._bad is not None and self.ranks.world == 1:
+                self._diverged()
+                return
             self._commit()
             self._made += 1
             self._called = self.probing is not None  # a sample before the first step is no call in the training
@@ -214,6 +236,8 @@ class LoopRecorder:
             if self.off is not None:
                 return
             self._every.called(args, kwargs)
+            if torch.is_grad_enabled():
+                self._finite.called(args, kwargs)
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
@@ -236,6 +260,7 @@ class LoopRecorder:
         if self.off is not None:
             return
         self._largest.watch(self.model, self.probing.watcher.map, self._looking)
+        self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         if self.probing.writer is not None:
             self._telling.begin(self.probing.writer)
 
@@ -251,12 +276,23 @@ class LoopRecorder:
                     "the model is trained, but no call of it could be seen: does it run inside a function that "
                     "torch.compile compiled as a whole? Compile the model instead: torch.compile(model)"
                 )
+            self._finite.optimised()
+            if closure is None:
+                self.check(optimizer)
             if self._update is not None:
                 with self._measuring():
                     self._update.starts(optimizer)
 
-    def _after_update(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    def check(self, optimizer: torch.optim.Optimizer) -> None:
+        """The gradients of an update are there, and its optimiser has not begun: is everything finite?"""
         with self._safely(in_hook=True):
+            if self.off is None and self.probing is not None:
+                self._finite.before(optimizer, self.steps, self._every.returned_loss)
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        with self._safely(in_hook=True):
+            if self.off is None and self._stepping is optimizer:
+                self._finite.after(kwargs.get("closure", args[1] if len(args) > 1 else None) is not None)
             if self._update is not None and self._stepping is optimizer:
                 with self._measuring():
                     self._update.ended()
@@ -299,15 +335,18 @@ class LoopRecorder:
             self._evaluation = float("nan")  # of weights that no record is about
             return
         if not expected:
-            if probing.writer is not None and self.ranks.world == 1 and self._every.due():
-                write(probing.writer, self._every.take())
+            if probing.writer is not None and self.ranks.world == 1 and (self._every.due() or self._bad is not None):
+                write(probing.writer, self._dated(self._every.take()))
             return
         with self.pace.timed():
             updates = self._every.take()
             row = self._together(row or {}, update, updates, probing)
             if self.off is None:
                 self._record(row, updates, probing)
-        if not math.isfinite(row.get("train_loss", 0.0)) and self.off is None:
+        together = self.ranks.world > 1 and (
+            self._bad_since is not None or not math.isfinite(row.get("train_loss", 0.0))
+        )
+        if together and self.off is None and self._divergence is None:
             self._diverged()
 
     def _together(
@@ -327,6 +366,7 @@ class LoopRecorder:
             return {}
         self._next, self._stop = int(every[0]["next"]), bool(every[0]["stop"])
         gathering.together(every, row, self._row_step, updates, self.ranks, probing)
+        self._dated(updates)
         return row
 
     def _record(self, row: dict[str, Any], updates: dict[str, np.ndarray], probing: Probing) -> None:
@@ -339,14 +379,24 @@ class LoopRecorder:
         write(writer, updates)
         writer.record(self._row_step, row)
         writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
+        self._finite.recorded(self._row_step, row)
         self._telling.record(writer, self._row_step, row, self.last)
+
+    def _dated(self, updates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Updates that are about to be written: the first of them whose loss was not finite is remembered."""
+        if self._bad_since is None:
+            self._bad_since = first_broken(updates)
+        return updates
 
     def _diverged(self) -> None:
         """Not finite: say where first, keep what was recorded, and stop recording."""
         assert self.probing is not None
-        self._divergence = self.probing.not_finite(self.steps, "the loss")
-        assert self._divergence is not None
+        found = self._bad or self.probing.not_finite(self.steps) or Found("unknown", Place(UNKNOWN), self.steps, "")
+        self._bad, self._divergence = found, found.facts(found.step)
         self._commit()
+        since = self._bad_since
+        found = found if since is None else replace(found, loss="not finite")
+        self._divergence = found.facts(self.steps if since is None else since)
         self._switch_off(self._divergence["text"])
 
     @contextlib.contextmanager

@@ -29,7 +29,7 @@ def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
 @overload
 def watch(
     model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
-    rows: int = 8, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
+    rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
     on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
 ) -> LoopRecorder: ...  # fmt: skip
@@ -41,12 +41,14 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     Without `run`: a context manager whose forward passes are measured (`Watcher`); `keep` is the number of sequences
     whose patterns can be asked for afterwards.
     With `run`: call `.step(loss)` once an update (`LoopRecorder`), and `checkpoints/<run>` fills up and can be looked
-    at live. `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function.
-    `share`: of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: of the
-    first batch with gradients that are kept as the probe; of a loop without any, of the first batch after its first
-    step. `snapshot_mb`: for weights, which a resumed job may exceed by its own last ones; kept of causal Hugging Face
-    models, and of those that `build` names how to build: `module:function`, without arguments, so that pages can run
-    them later on other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it.
+    at live. Where it holds a run already, a warning names the free one beside it (`<run>-2`) that is recorded into.
+    `tokenizer`: a Hugging Face one, a `tokenizers.Tokenizer`, anything with decode(ids), or such a function. `share`:
+    of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: so many
+    sequences of the first batch with gradients are kept as the probe, all that it has at most; unless told a sixteenth
+    of it, up to 8. Of a loop without gradients it is the first batch after its first step. `snapshot_mb`: for weights,
+    which a resumed job may exceed by its own last ones; kept of causal Hugging Face models, and of those that `build`
+    names how to build: `module:function`, without arguments, so that pages can run them later on other prompts. Only
+    the name is written; see `tracer.huggingface.building` for who may run it.
     `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
     mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
     (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of

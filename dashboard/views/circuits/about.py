@@ -37,7 +37,8 @@ it knows of each token what stood before it, and can find the place after an ear
 M₂ is what head 2 reads with: QK₂ᵀ for its keys, QK₂ for its queries, OV₂ for its values (QK = W_Q W_Kᵀ). From 0 to 1.
 
 At chance: the mean over 196 pairs of heads with Gaussian weights of the same shapes, close to 1/√d_model; it is
-subtracted, and what lies within 2 of their standard deviations is drawn faint. Trained weights are not Gaussian, so
+subtracted. Drawn faint is what some pair of a model of random heads reaches in 5 % of all models: a quantile of the
+logarithm of their composition, corrected for the number of pairs (Bonferroni). Trained weights are not Gaussian, so
 read it as a ranking, and test an edge on Ablate.
 
 An edge from a previous-token head into the keys of a later head is the circuit of an induction head.

@@ -63,8 +63,9 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None
     picture = bipartite.picture(found.blob, into=into, roles=roles(trace, step), selected=head, most=MOST)
     draw(picture, key="composition", on_change=state.focus_on)
     st.caption(
-        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}); faint: less than "
-        f"{bipartite.SURE} sd above it. {_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
+        f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
+        f"{found.edge:.3f}, which in 95 % of models of random heads none of the {found.pairs:,} pairs passes. "
+        f"{_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
     )
 
 
@@ -93,14 +94,14 @@ def _said(found: circuits.Composition, into: str, head: Head) -> str:
         other, score = best
         above = score - found.mean
         edge = f"{theme.head_label(*other)} ({theme.signed(above)}, {above / found.sd:.0f} sd)"
-        words.append(f"{clear} {edge}" if above > bipartite.SURE * found.sd else unclear)
+        words.append(f"{clear} {edge}" if score > found.edge else unclear)
     return theme.sentence("; ".join(words)) if words else ""
 
 
 def _left_out(found: circuits.Composition, into: str) -> str:
     """What a crowded picture does not show."""
     many = int(np.isfinite(found.scores[into]).sum()) > bipartite.ALL
-    sure = int((found.scores[into] - found.mean > bipartite.SURE * found.sd).sum())
+    sure = int((found.scores[into] > found.edge).sum())
     if sure <= MOST:
         return ""
     own = f"at least its {bipartite.OWN} strongest on either side" if many else "its own edges"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import streamlit as st
@@ -59,6 +59,10 @@ class Composition:
     """[layer1 head1 layer2 head2] by what is read: k, q or v."""
     mean: float
     sd: float
+    edge: float
+    """The score above which a pair stands out, corrected for `pairs`."""
+    pairs: int
+    """That are compared, for keys, queries and values together."""
     blob: bytes
 
     def sharpest(self, into: str, head: Head) -> tuple[Head, float] | None:
@@ -84,8 +88,10 @@ def composition(run: Run, step: int, kinds: Sequence[Kind], progress: Progress) 
         for i, into in enumerate(kinds):
             told = lambda done, of, i=i: progress(i * of + done, len(kinds) * of)  # noqa: E731
             scores[into] = composition.composition(into, *found, told).numpy()
-        mean, sd = composition.random_composition(*found[0].shape[2:])
-        return Composition(scores, mean, sd, bipartite.pack(scores, mean, sd))
+        n_layers, n_heads, *shape = found[0].shape
+        pairs = len(get_args(Kind)) * n_heads**2 * n_layers * (n_layers - 1) // 2
+        (mean, sd), edge = composition.random_composition(*shape), composition.stands_out(*shape, max(1, pairs))
+        return Composition(scores, mean, sd, edge, pairs, bipartite.pack(scores, mean, sd, edge))
 
     return kept("composition", (*of_run(run), step, *kinds), compare)
 

@@ -134,8 +134,13 @@ def draw_divergence(run: Run) -> None:
             st.text(str(meta["recording_stopped"]))
         return
     first, before = found.get("non_finite"), found.get("exploding")
-    lines = [f"The loss was not a finite number at step {int(found['step']):,}. Everything recorded before is kept."]
-    if first:
+    what = (
+        "The weights were not finite after" if found.get("loss") == "finite" else "The loss was not a finite number at"
+    )
+    lines = [f"{what} step {int(found['step']):,}. Everything recorded before is kept."]
+    if found.get("cause") == "unknown":
+        lines.append("First value that was not finite: layer unknown.")
+    elif first:
         kernel = ", in the fused attention kernel alone" if found.get("fused") else ""
         lines.append(f"First value that was not finite: {_place(first)}, at step {int(first['step']):,}{kernel}.")
     if before:
@@ -143,8 +148,11 @@ def draw_divergence(run: Run) -> None:
             f"What grew first: {_place(before)} reached {theme.fmt(before['value'])} at step {int(before['step']):,}, "
             "more than a hundred times what it began with."
         )
-    lines.append(_remedy(run))
+    if found.get("cause") not in ("weight", "loss", "gradient"):
+        lines.append(_remedy(run))
     st.error("  \n".join(lines), icon=":material/error:", title="This run diverged")
+    if found.get("how"):
+        st.text(str(found["how"]))
     if first and first.get("layer") is not None and first.get("head") is not None:
         layer, head = int(first["layer"]), int(first["head"])
         st.button(

@@ -14,8 +14,6 @@ ALL = 2**14
 """Edges that are sent whole: 12 layers of 12 heads have 9,504, 32 of 32 have 507,904 (10 MB)."""
 OWN, OTHERS = 4, 250
 """Of more: the strongest that each head reads, those that read it, and the strongest of all."""
-SURE = 2
-"""Standard deviations of random heads from which on an edge stands out."""
 
 
 def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected: Head, most: int = 60) -> Picture:
@@ -28,8 +26,9 @@ def picture(blob: bytes, *, into: str, roles: Sequence[Sequence[str]], selected:
     return Picture("bipartite", cue, blob, selected, as_head, 60 + heads * max(20, min(84, 440 // heads)))
 
 
-def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:
-    """Scores [layer1 head1 layer2 head2] by what is read, nan where there is no edge; mean and sd of random heads.
+def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float, edge: float) -> bytes:
+    """Scores [layer1 head1 layer2 head2] by what is read, nan where there is no edge; mean and sd of random heads, and
+    the score from which on a pair stands out.
 
     All edges up to ALL; of more, what a reader can be shown: the strongest of every head and of all (`strongest`).
     """
@@ -39,10 +38,10 @@ def pack(scores: Mapping[str, ArrayLike], mean: float, sd: float) -> bytes:
     if set(shapes.values()) != {(n_layers, n_heads) * 2}:
         raise ValueError(f"scores must all be [layer1 head1 layer2 head2] of one size, got {shapes}")
     there = np.all([np.isfinite(a) for a in found.values()], axis=0)
-    total, sure = int(there.sum()), [int((a[there] - mean > SURE * sd).sum()) for a in found.values()]
+    total, sure = int(there.sum()), [int((a[there] > edge).sum()) for a in found.values()]
     if total > ALL:
         there = np.any([strongest(np.where(there, a, -np.inf)) for a in found.values()], axis=0)
-    header = {"kinds": list(found), "layers": n_layers, "heads": n_heads, "mean": mean, "sd": sd,
+    header = {"kinds": list(found), "layers": n_layers, "heads": n_heads, "mean": mean, "sd": sd, "edge": edge,
               "total": total, "sure": sure}  # fmt: skip
     edges = np.argwhere(there).astype(np.uint16)
     return payload.pack(header, edges=edges, scores=np.stack([a[there] for a in found.values()]))

@@ -3,13 +3,13 @@
 // stays faint.
 
 /**
- * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads, `total` and `sure` count all edges.
- * @typedef {Header & { layers: number, heads: number, kinds: string[], mean: number, sd: number, total: number,
- *   sure: number[] }} BipartiteHeader
+ * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads, `edge` is the score from which an edge stands
+ * out, `total` and `sure` count all edges.
+ * @typedef {Header & { layers: number, heads: number, kinds: string[], mean: number, sd: number, edge: number,
+ *   total: number, sure: number[] }} BipartiteHeader
  */
 
-const SURE = 2; // standard deviations of random heads where an edge begins to stand out,
-const FULL = 12; // and where it may be widest
+const FULL = 12; // standard deviations of random heads where an edge may be widest
 const FEW_EDGES = 120; // so many are all shown, also the faint ones
 const INPUT_NAMES = { k: "keys", q: "queries", v: "values" };
 
@@ -57,7 +57,7 @@ function makeBipartite(part) {
   const score = (i) => scores[kind() * count() + i];
   const above = (i) => score(i) - head.mean;
   const deviations = (i) => above(i) / head.sd;
-  const isSure = (i) => deviations(i) > SURE;
+  const isSure = (i) => score(i) > head.edge;
   const isSame = (a, b) => !!a && !!b && a[0] === b[0] && a[1] === b[1];
   const touches = (i) => isSame(readOf(i), part.cue.value) || isSame(readerOf(i), part.cue.value);
   const isFaintShown = (i) => count() <= FEW_EDGES || touches(i);
@@ -235,8 +235,7 @@ function makeBipartite(part) {
     const names = (i) => [headName(readerOf(i)), headName(readOf(i))];
     const first = sure.slice(0, 3).map((i) => names(i).join(" reads "));
     const what = `What heads read of earlier ones for their ${INPUT_NAMES[part.cue.into] ?? part.cue.into}`;
-    const edge = `${SURE} standard deviations above random heads`;
-    const many = `${head.sure[kind()]} of ${head.total} pairs stand more than ${edge}`;
+    const many = `${head.sure[kind()]} of ${head.total} pairs are above what random heads reach, of so many pairs`;
     base.ariaLabel = `${what}: ${many}${first.length ? `, first ${first.join(", ")}` : ""}.`;
     const figures = (i) => [numberOf(score(i), { digits: 4 }), signed(above(i), 4), signed(deviations(i), 1)];
     const columns = ["reader", "read", "score", "above random heads", "in their sd"];

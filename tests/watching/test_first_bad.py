@@ -1,0 +1,153 @@
+"""A watched loop says which value was the first that was not finite, at which update, and says it before the next."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tracer
+from tests.watching.loops import batches
+from tracer.store import Run, open_run
+
+AT = 12
+"""The update at which something is put in."""
+
+
+def infinite_w_v(model: Any, _: Any) -> None:
+    model.h[1].attn.c_attn.weight[48 + 12 : 48 + 18] = torch.inf  # W_V of L1H2
+
+
+def huge_w_q_and_w_k(model: Any, _: Any) -> None:
+    model.h[1].attn.c_attn.weight[:48] *= 1e20
+
+
+def nan_row(model: Any, _: Any) -> None:
+    model.wte.weight[7] = torch.nan
+
+
+def overflow(_: Any, optimizer: Any) -> None:
+    optimizer.param_groups[0]["lr"] = torch.inf
+
+
+def nothing(*_: Any) -> None: ...
+
+
+class NanGradient(torch.autograd.Function):
+    """x, whose gradient is no number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grad * torch.nan
+
+
+CAUSES: dict[str, tuple[Callable[[Any, Any], None], str, str, int | None, int | None, str]] = {
+    "an infinite W_V": (infinite_w_v, "weight", "h.1.attn.c_attn.weight", 1, 2, "not finite"),
+    "W_Q and W_K x 1e20": (huge_w_q_and_w_k, "activation", "attention scores of h.1.attn", 1, None, "not finite"),
+    "a NaN gradient": (nothing, "gradient", "gradient of h.0.ln_1.bias", 0, None, "finite"),
+    "loss x NaN": (nothing, "loss", "the loss", None, None, "not finite"),
+    "a NaN row": (nan_row, "weight", "wte.weight", None, None, "not finite"),
+    "an overflow in the optimiser": (overflow, "update", "wte.weight", None, None, "finite"),
+}
+"""What is put in; then the cause, the tensor, its layer and head, and the loss of that update."""
+
+
+def train(
+    model: Any,
+    cause: str,
+    put: Callable[[Any, Any], None],
+    on_finding: Any = None,
+    inside: bool = False,
+    every: int = 5,
+) -> tuple[Run, int]:
+    """The run, and the updates made before its loop was asked to stop."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    made = 0
+    with tracer.watch(model, run="r", every=every, on_finding=on_finding) as recorder:
+        for step, batch in enumerate(batches(20)):
+            if step == AT:
+                with torch.no_grad():
+                    put(model, optimizer)
+            if step == AT and cause == "a NaN gradient":
+                hook = model.h[0].ln_1.register_forward_hook(lambda _, __, output: NanGradient.apply(output))
+            x, y = batch[:, :-1], batch[:, 1:]
+            logits, loss = model(x, y) if inside else (model(x)[0], None)
+            loss = F.cross_entropy(logits.flatten(0, 1), y.flatten()) if loss is None else loss
+            if step == AT and cause == "a NaN gradient":
+                hook.remove()
+            loss = loss * torch.nan if step == AT and cause == "loss x NaN" else loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+            made = step + 1
+            if recorder.should_stop:
+                break
+    return open_run("r"), made
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_six_causes_have_six_answers(here: Path, gpt: Callable[..., Any], cause: str) -> None:
+    put, kind, where, layer, head, loss = CAUSES[cause]
+    with pytest.warns(RuntimeWarning, match=f"not finite at step {AT}, first in {where}"):
+        run, made = train(gpt(dropout=0.0), cause, put, "stop")
+    found = run.meta["divergence"]
+    first = found["non_finite"]
+    assert (found["step"], found["cause"], found["loss"]) == (AT, kind, loss), found
+    assert (first["where"], first["layer"], first["head"], first["step"]) == (where, layer, head, AT), found
+    assert run.status == "diverged" and made == AT + 1, "the loop was asked to stop before the next update"
+    assert run.updates is not None and run.updates["step"].values.tolist() == list(range(AT + 1))
+    finding = tracer.diagnose(run)[0]
+    said = f"{finding.evidence} {finding.source} {finding.advice}"
+    assert finding.kind == "divergence" and finding.step == AT and where in finding.evidence and "repla" not in said
+    assert finding.heads == (((1, 2),) if head is not None else ())
+
+
+def test_what_had_grown_is_compared_with_the_last_finite_record(here: Path, gpt: Callable[..., Any]) -> None:
+    with pytest.warns(RuntimeWarning, match=r"c_attn.weight had grown 8.\de\+19-fold since the record of step 10"):
+        train(gpt(dropout=0.0), "W_Q and W_K x 1e20", huge_w_q_and_w_k)
+
+
+def test_a_loop_that_skips_an_update_with_a_bad_loss_is_recorded_on(here: Path, gpt: Callable[..., Any]) -> None:
+    model: Any = gpt(dropout=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with tracer.watch(model, run="r", every=2) as recorder:
+        for step, batch in enumerate(batches(8)):
+            loss = model(batch[:, :-1], batch[:, 1:])[1] * (torch.nan if step == 4 else 1.0)
+            if bool(loss.isfinite()):
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            recorder.step(loss)
+    run = open_run("r")
+    assert recorder.off is None and run.status == "finished" and run.trace["step"].values.tolist() == [0, 1, 2, 4, 6, 8]
+    assert run.updates is not None and run.updates["train_loss"].isnull().values.tolist() == [i == 4 for i in range(8)]
+
+
+def test_weights_that_were_overwritten_are_no_layer_0(here: Path, gpt: Callable[..., Any]) -> None:
+    """A closure runs the backward pass inside the optimiser's step: nobody can look between them."""
+    model: Any = gpt(dropout=0.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with (
+        pytest.warns(RuntimeWarning, match="not finite at step 3, first in layer unknown"),
+        tracer.watch(model, run="r", every=2) as recorder,
+    ):
+        for step, batch in enumerate(batches(6)):
+
+            def closure(step: int = step, batch: torch.Tensor = batch) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = model(batch[:, :-1], batch[:, 1:])[1] * (torch.nan if step == 3 else 1.0)
+                loss.backward()
+                return loss
+
+            recorder.step(optimizer.step(closure))
+    run = open_run("r")
+    found = run.meta["divergence"]
+    assert (found["step"], found["non_finite"]["layer"], found["cause"]) == (3, None, "unknown")
+    assert "layer unknown" in tracer.diagnose(run)[0].evidence

@@ -85,3 +85,14 @@ def test_the_weight_of_one_key_in_every_row(from_weights: bool, shared: bool) ->
     got = call.weight(key, seen.lse)
     for i in range(2):
         torch.testing.assert_close(got[i, :, key[i] :], whole[i, :, key[i] :, key[i]], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_an_extra_key_is_one_more_that_every_row_could_see(causal: bool) -> None:
+    """Even over all keys that a row sees and two that are no positions: as undecided as can be."""
+    positions = torch.ones(4, 4).tril() if causal else torch.ones(4, 4)
+    weights = torch.cat([positions, torch.ones(4, 2)], 1)
+    got = stats_from_pattern((weights / weights.sum(1, keepdim=True))[None, None], causal=causal, extra=2)
+    assert got["entropy_normalised"].flatten().tolist() == pytest.approx([1.0] * 4)
+    assert got["confidence"].flatten().tolist() == pytest.approx((1 / weights.sum(1)).tolist())
+    assert got["first_token"].flatten().tolist() == pytest.approx((1 / weights.sum(1)).tolist())

@@ -114,8 +114,7 @@ def test_too_few_sequences_are_said(n: int, heads: int, needed: int) -> None:
 def test_a_sweep_says_that_it_has_too_few_sequences(model: Transformer) -> None:
     found = sweep(model, TOKENS, interval=True)
     assert found["p_holm"].attrs["note"] == (
-        "With 4 sequences no head can be significant: corrected for 12 heads, p can't be below 1. "
-        "It takes 9 sequences."
+        "With 4 sequences no head can be significant: corrected for 12 heads, p can't be below 1. It takes 9 sequences."
     )
     assert not (found["p_holm"] < 0.05).any()
     assert sweep(model, TOKENS.repeat(3, 1), interval=True)["p_holm"].attrs["note"] == ""

@@ -18,7 +18,7 @@ import tracer
 from tests.causal_families import causal
 from tests.ranks import launch
 from tracer.analysis import survey as surveying
-from tracer.analysis.head_jobs import head_jobs
+from tracer.analysis.head_jobs import Jobs, head_jobs
 from tracer.analysis.survey import FIELDS, bin_of, deciles, kept_survey, survey
 from tracer.config import InitConfig, ModelConfig
 from tracer.heads.call import AttentionCall
@@ -305,7 +305,7 @@ def test_the_jobs_of_a_head_are_told_apart() -> None:
         model.unembed.W_U.zero_()  # type: ignore[union-attr]
         model.unembed.W_U[1, 10:] = 4  # type: ignore[union-attr]
     generator = torch.Generator().manual_seed(0)
-    low, high = (torch.randint(first, first + 10, (n, 12), generator=generator) for first, n in ((0, 30), (10, 10)))
+    low, high = (torch.randint(first, first + 10, (n, 12), generator=generator) for first, n in ((0, 90), (10, 30)))
     found = head_jobs(model, survey(model, torch.cat([low, high])), 0, 0)
     assert len(found.jobs) == 2 and found.silhouette > 0.9 and found.explained == pytest.approx(1, abs=1e-6)
     few, many = sorted(found.jobs, key=lambda job: job.share)
@@ -340,48 +340,36 @@ NOTHING = {
 }
 
 
-@dataclass
-class Writer:
-    """What `head_jobs` asks of a model, of one head that writes at each look what it is given."""
-
-    z: np.ndarray
-    n_layers = n_heads = 1
-    d_vocab = 3
-    heads_of_layers = (1,)
-
-    def looks(self) -> xr.Dataset:
-        """As many looks, the second of each row of two tokens."""
-        n, one = len(self.z), {"row": np.arange(len(self.z)), "query": 1, "key": 0, "score": 0.5, "first": 0.5}
-        kept = {f"{name}_kept": (("layer", "head", "kept"), np.broadcast_to(x, (1, 1, n))) for name, x in one.items()}
-        return xr.Dataset({**kept, "tokens": (("row", "pos"), np.ones((n, 2), np.int32))})
-
-
-def jobs_of(z: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """The groups of what a head writes, [look d_model]: all but the model, whose forward pass gives z."""
-    given = torch.from_numpy(z)
-    monkeypatch.setattr(roles, "_outputs", lambda *_: (given, np.zeros(len(z))))
-    monkeypatch.setattr(roles, "check_heads", lambda *_: None)
-    weights = SimpleNamespace(W_O=torch.eye(z.shape[1])[None, None])
-    model: Any = SimpleNamespace(head_weights=lambda: weights)
-    return roles.head_jobs.__wrapped__(model, Writer(z).looks(), 0, 0)  # type: ignore[attr-defined]
+def jobs_of(written: np.ndarray) -> Jobs:
+    """The groups of what a head writes: of a model whose tokens are these, [look d_model], each read twice in a row."""
+    n, d = written.shape
+    config = ModelConfig(n_layers=1, n_heads=1, d_model=d, n_ctx=2, d_vocab=n, norm="none", positions="none")
+    model = Transformer(config).double().eval()
+    with torch.no_grad():
+        attn = model.blocks[0].attn
+        model.embed.W_E.copy_(torch.from_numpy(written))
+        for weight, value in ((attn.W_Q, 0), (attn.W_K, 0), (attn.W_V, 1), (attn.W_O, 1)):
+            assert weight is not None
+            weight.copy_(value * torch.eye(d)[None])
+    return head_jobs(model, survey(model, torch.arange(n)[:, None].expand(-1, 2)), 0, 0)
 
 
 @pytest.mark.parametrize("kind", NOTHING)
-def test_one_shape_is_one_job(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_shape_is_one_job(kind: str) -> None:
     """Directions are what is grouped, so a shape lies in the plane that all directions cross."""
     rng = np.random.default_rng(3)
     for n in (256, 256, 60):
         shape = 0.2 * NOTHING[kind](rng, n)
-        found = jobs_of(np.concatenate([shape, np.ones((n, 1))], 1), monkeypatch)
+        found = jobs_of(np.concatenate([shape, np.ones((n, 1))], 1))
         assert len(found.jobs) == 1 and np.isnan(found.silhouette)
 
 
 @pytest.mark.parametrize("few", [26, 64, 128])
-def test_two_clear_jobs_are_two(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_clear_jobs_are_two(few: int) -> None:
     z = np.random.default_rng(few).standard_normal((256, 12)) * 0.1
     z[:few, 0] += 1
     z[few:, 1] += 1
-    found = jobs_of(z, monkeypatch)
+    found = jobs_of(z)
     assert len(found.jobs) == 2 and sorted(round(256 * job.share) for job in found.jobs) == sorted([few, 256 - few])
 
 

@@ -21,7 +21,6 @@ from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import Head, Mode
 from tracer.model.protocol import HeadModel
 
-
 LEVEL = 0.05
 """Below it a corrected p-value says that a head has an effect."""
 

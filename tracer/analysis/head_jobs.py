@@ -11,8 +11,8 @@
    against it a circle and a line are groups.
 5. Switch the head off: what each group's next tokens then lose is what the job is worth there.
 
-Source: ours; the silhouette of Rousseeuw 1987, clear from 0.25 on (Kaufman and Rousseeuw 1990); two counts as Przyborowski
-and Wilenski 1940. How often nothing is called groups: docs/truth.md.
+Source: ours; the silhouette of Rousseeuw 1987, clear from 0.25 on (Kaufman and Rousseeuw 1990); two counts as
+Przyborowski and Wilenski 1940. How often nothing is called groups: docs/truth.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What every head does over a corpus: distances, entropy, sink, and looks drawn from all of them, in bounded memory.
 
 1. Pack the corpus into rows as long as the context; run the model over some rows at once, its kernels as they are.
-2. Of every layer's attention make one row of the pattern in SAMPLE, in each row of tokens from a place of its own on, so
-   that every query is looked at as likely as any other, and keep: sums of its entropy and sink share; its mass by
-   distance; its sharpest look (not at itself nor at the first token).
+2. Of every layer's attention make one row of the pattern in SAMPLE, in each row of tokens from another place on: every
+   query is as likely as any other. Keep sums of its entropy and sink share; its mass by distance; its sharpest look
+   (not at itself nor at the first token).
 3. Of a head's looks keep the STRONGEST, and KEPT drawn uniformly from all: each look gets a random number, the smallest
    stay. Deciles and typical passages are of these.
 
@@ -271,8 +271,8 @@ def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[st
         mass = weights.new_zeros(*weights.shape[:2], into["mass"].shape[-1])
         mass.index_add_(-1, bins[back.clamp(min=0)].flatten(), weights.flatten(2))
         of_rows = {
-            "entropy": torch.special.entr(pattern).sum((2, 3)), "sink": weights[..., 0].sum(2), "sharpest": score.sum(2),
-            "mass": mass,
+            "entropy": torch.special.entr(pattern).sum((2, 3)), "sink": weights[..., 0].sum(2),
+            "sharpest": score.sum(2), "mass": mass,
         }  # fmt: skip
         into["n_looks"] += len(some) * len(at)
         into["looks_squared"] += len(some) * len(at) ** 2
@@ -338,7 +338,8 @@ def _standard_error(found: dict[str, np.ndarray], name: str, mean: np.ndarray) -
     if name == "mass":
         looks, squared = looks[..., None], squared[..., None]
     left = found[f"{name}_squared"] - 2 * mean * found[f"{name}_by_looks"] + mean**2 * squared
-    return np.sqrt(np.maximum(left, 0) * rows / max(rows - 1, np.nan if rows < 2 else 1)) / np.where(looks > 0, looks, np.nan)
+    few = rows / (rows - 1) if rows > 1 else np.nan
+    return np.sqrt(np.maximum(left, 0) * few) / np.where(looks > 0, looks, np.nan)
 
 
 def deciles(found: xr.Dataset, layer: int, head: int, each: int = 1) -> list[tuple[int, list[int]]]:

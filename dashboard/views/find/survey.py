@@ -89,8 +89,10 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
     attrs, looks = found.attrs, int(one["n_looks"])
     part = "" if attrs["complete"] else f" of {attrs['tokens_to_read']:,}"
     with st.container(key="survey_said"):
-        st.text(f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
-                f"One token of every {attrs['one_query_in']} was a query, others in each row: {looks:,} looks of {label}.")  # fmt: skip
+        st.text(
+            f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
+            f"In each row one token of every {attrs['one_query_in']} was a query: {looks:,} looks of {label}."
+        )
     if not looks:
         return
     left, right = st.columns([4, 5], gap="large")
@@ -137,9 +139,9 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
     else:
         st.caption(
             f"{len(made.jobs)} groups of {n} looks, by the direction of what the head writes; silhouette "
-            f"{made.silhouette:.2f} (1: far apart, 0: they touch), a gap between any two. Writes: the group's share of all that the head "
-            "writes. First token: the attention that rests there. Cost: the rise of the next token's loss with the "
-            "head off, ± 1.96 standard errors."
+            f"{made.silhouette:.2f} (1: far apart, 0: they touch), with a gap between any two. Writes: the group's "
+            "share of all that the head writes. First token: the attention that rests there. Cost: the rise of the "
+            "next token's loss with the head off, ± 1.96 standard errors."
         )
     columns = {
         "job": [str(i + 1) for i in range(len(made.jobs))],

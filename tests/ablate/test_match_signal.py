@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +14,9 @@ from tracer.analysis.eval_sequences import batches
 from tracer.config import ModelConfig
 from tracer.data.probes import repeated
 from tracer.model import Transformer
-from tracer.store import open_run
+from tracer.presets import preset
+from tracer.store import Run
+from tracer.training.loop import train
 
 VOCAB, CTX, SURE = 65, 64, 12.0
 COST = 3.30
@@ -55,6 +57,13 @@ def signalling() -> Transformer:
     return model
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Of the toy, whose vocabulary and context are those of the model above."""
+    config = replace(preset("induction").config, run=str(tmp_path_factory.mktemp("match") / "toy"), steps=1)
+    return train(replace(config, device="cpu"), quiet=True)
+
+
 def test_what_stands_in_for_it_does_not_signal() -> None:
     """On the card of Probe R, and on that of rows that are given."""
     model = signalling()
@@ -67,9 +76,9 @@ def test_what_stands_in_for_it_does_not_signal() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_pages_take_replacements_from_rows_without_a_repeat(mode: str, trained_toy: Path) -> None:
+def test_pages_take_replacements_from_rows_without_a_repeat(mode: str, run: Run) -> None:
     """The batches of a run with as many tokens; and sweeps, which share work, as single passes."""
-    found, model = batches(open_run(trained_toy)), signalling()
+    found, model = batches(run), signalling()
     probe, reference = found.repeat, found.reference("repeat", mode)
     assert (reference is None) == (mode == "zero")
     if reference is not None:

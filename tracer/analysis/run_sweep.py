@@ -49,8 +49,9 @@ def sweep_run(
     """The change in mean next-token loss from switching off each head: `effect[step probe mode layer head]`, in nats.
 
     Probe `repeat` is Probe R at its predictable positions, where mean and resample are taken from rows without a
-    repeat, `text` the run's held-out text, as far as there are such (`Batches.sequences`); nan where a mode finds no other sequence to take from, which `modes` leaves out where it is
-    so of both. Heads of a run that was trained with clamps are switched off with the clamps of that step in force.
+    repeat, `text` the run's held-out text, as far as there are such (`Batches.sequences`); nan where a mode finds no
+    other sequence to take from, which `modes` leaves out where it is so of both. Heads of a run that was trained with
+    clamps are switched off with the clamps of that step in force.
     Computed once: the numbers stay in the run as `run.effects`, which is what this returns. `progress` is given
     (ablations done, ablations to do): one is a head off on a probe with one replacement, of which resample draws
     several. A Ctrl-C stops after those at hand and raises KeyboardInterrupt; called again, this goes on after the last

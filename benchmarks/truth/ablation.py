@@ -107,10 +107,11 @@ def _coverage(model: Transformer) -> Iterator[Attack]:
     large = _rows(model, LARGE, 1)
     modes = [(mode, frozen) for frozen in (False, True) for mode in ("zero", "mean", "resample")]
     for n, (mode, frozen) in itertools.product((8, 32), modes):
-        truth, held = _changes(model, large, mode, frozen=frozen).mean(1), []
+        others = None if mode == "zero" else _rows(model, 2 * LARGE, 7).control
+        truth, held = _changes(model, large, mode, frozen=frozen, reference=others).mean(1), []
         batches = MANY if n == 8 else BATCHES
         for batch in range(batches):
-            wide = _rows(model, 8 * n, 10**6 + batch).tokens if mode == "mean" else None
+            wide = _rows(model, 8 * n, 10**6 + batch).control if mode != "zero" else None
             found = _changes(model, _rows(model, n, 1000 + batch), mode, frozen=frozen, reference=wide, seed=batch)
             held.append(_holds(found, truth))
         what = f"{mode}{', frozen patterns' if frozen else ''}, {n} sequences"

@@ -247,6 +247,8 @@ class Swept:
     high: np.ndarray
     corrected: np.ndarray
     """Is the change not 0 at a level of 5 %, although so many heads were tried (Holm 1979)?"""
+    too_few: str = ""
+    """In words, why no head of so few sequences can be left after that correction; empty where one can."""
 
     @property
     def sure(self) -> np.ndarray:
@@ -265,7 +267,7 @@ def sweep(run: Run, step: int, mode: str, frozen: bool) -> dict[str, Swept]:
         reference = found.reference(name, mode)
         table = compute(model, tokens, mode, positions=where, reference=reference, frozen=frozen, interval=True)
         effect, low, high, p_holm = (table[name].values for name in ("effect", "low", "high", "p_holm"))
-        return Swept(effect, low, high, p_holm < 0.05)
+        return Swept(effect, low, high, p_holm < 0.05, table["p_holm"].attrs["note"])
 
     return {name: swept(name, tokens, where) for name, tokens, where in found.sequences(mode)}
 

@@ -6,8 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from tracer.ablate import LogitDifference, LogProb, Probability, benjamini_hochberg, effect, holm, null, random_sets
+from tracer.ablate import (
+    LogitDifference,
+    LogProb,
+    Probability,
+    benjamini_hochberg,
+    effect,
+    estimate,
+    holm,
+    null,
+    random_sets,
+    sweep,
+    sweeps,
+)
 from tracer.ablate.estimates import p_value
+from tracer.ablate.nulls import sequences_needed, too_few
 from tracer.config import InitConfig, ModelConfig
 from tracer.model import Transformer
 
@@ -40,18 +53,83 @@ def test_corrections_by_hand(correct, p: list[float], adjusted: list[float]) -> 
     np.testing.assert_allclose(correct(np.array([p])), [adjusted], atol=1e-12)  # any shape: that of a sweep
 
 
-def test_p_values_by_hand() -> None:
-    mean, half = np.array([0.0, 1.0, -1.0, 2.575829, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.959964, np.nan, 0.0])
-    found = p_value(mean, mean - half, mean + half)  # one half width is 1.96 standard deviations, as at the 5 % level
-    np.testing.assert_allclose(found, [1, 0.05, 0.05, 0.01, np.nan, 1], atol=1e-6)
-    assert not (holm(np.full(3, np.nan)) < 0.05).any()
+SPREAD = np.arange(-6.0, 7.0)
+"""13 values around 0 of standard deviation sqrt(182 / 12), without skewness."""
 
 
-def test_many_tries_are_corrected_for() -> None:
-    effect = np.array([1.0, 0.21])
-    assert (holm(p_value(effect, effect - 0.2, effect + 0.2)) < 0.05).all()
-    many = np.tile(effect[1:], 20)
-    assert not (holm(p_value(many, many - 0.2, many + 0.2)) < 0.05).any()
+@pytest.mark.parametrize(
+    ("values", "p"),
+    [
+        ([0.0, 0.0, 0.0], 1),
+        ([1.0, NAN, 2.0], NAN),
+        ([1.0], NAN),
+        ([1.0, 1.0], 1 / 2),  # 2 of 4 signs give a sum as far from 0
+        ([3.0, 4.0, 5.0, 6.0], 2 / 16),
+        ([-3.0, -4.0, -5.0, -6.0], 2 / 16),
+        ([1.0, 2.0, -0.5], 4 / 8),  # 2 of the 8 subsets have a sum of at most 0: none, and the last value alone
+        (SPREAD + 2.1788 * (182 / 12 / 13) ** 0.5, 0.05),  # Student's t of 12 degrees of freedom, from a table
+        (SPREAD + 3.0545 * (182 / 12 / 13) ** 0.5, 0.01),
+        ([2.0] * 13, 2 / 2**13),  # never below what sign flips could give, though there is no spread
+    ],
+)
+def test_p_values_by_hand(values: list[float], p: float) -> None:
+    np.testing.assert_allclose(p_value(np.array(values)), p, rtol=1e-4)
+    np.testing.assert_allclose(p_value(-np.array([values, values])), [p, p], rtol=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 12, 13, 40])
+def test_p_is_never_surer_than_the_interval(n: int) -> None:
+    """They come from one distribution: below 0.05 only where the interval of that head excludes 0."""
+    for values in np.random.default_rng(n).normal(0.6, 1, (300, n)):
+        one = estimate(values)
+        assert p_value(values) > 0.05 or one.low > 0 or one.high < 0
+
+
+KINDS = {
+    "normal": lambda rng, size: rng.standard_normal(size),
+    "uniform": lambda rng, size: rng.uniform(-1, 1, size),
+    "heavy tails": lambda rng, size: rng.standard_t(3, size),
+    "skewness 0.5": lambda rng, size: rng.gamma(16, size=size) - 16,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heads", [8, 16, 144])
+@pytest.mark.parametrize("n", [2, 3, 8, 10, 16, 32])
+def test_with_no_effect_anywhere_no_head_is_left(n: int, heads: int, kind: str) -> None:
+    """Of 500 sweeps in which nothing has an effect, one head or more is left in 5 of 100 at most."""
+    rng, families = np.random.default_rng(n), 500
+    p = p_value(KINDS[kind](rng, (families, heads, n)))
+    left = sum(bool((holm(one) < 0.05).any()) for one in p)
+    assert left / families <= 0.05 + 3 * (0.05 * 0.95 / families) ** 0.5
+
+
+@pytest.mark.parametrize(("n", "layers"), [(2, 4), (8, 12)])
+def test_a_sweep_of_nothing_leaves_no_head(n: int, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers without an effect are put in where heads are switched off; all that is made of them is the sweep's."""
+    config = ModelConfig(n_layers=layers, n_heads=layers, d_model=12, n_ctx=4, d_vocab=11)
+    model, tokens, rng = Transformer(config).eval(), torch.ones(n, 4, dtype=torch.int64), np.random.default_rng(n)
+    monkeypatch.setattr(sweeps, "_changes", lambda *_, **how: rng.standard_normal((layers**2, n)))
+    left = sum(bool((sweep(model, tokens, interval=True)["p_holm"] < 0.05).any()) for _ in range(40))
+    assert left <= 6
+
+
+@pytest.mark.parametrize(("n", "heads", "needed"), [(2, 8, 9), (8, 8, 9), (9, 16, 10), (12, 144, 13), (2, 1, 6)])
+def test_too_few_sequences_are_said(n: int, heads: int, needed: int) -> None:
+    """The clearest effect there can be is not left with one sequence less than are needed, and is with them."""
+    assert f"It takes {needed} sequences" in too_few(n, heads) and sequences_needed(heads) == needed
+    assert too_few(needed, heads) == ""
+    clearest = np.concatenate([np.full((1, needed), 5.0), np.zeros((heads - 1, needed))])
+    assert holm(p_value(clearest))[0] < 0.05 < holm(p_value(clearest[:, 1:]))[0]
+
+
+def test_a_sweep_says_that_it_has_too_few_sequences(model: Transformer) -> None:
+    found = sweep(model, TOKENS, interval=True)
+    assert found["p_holm"].attrs["note"] == (
+        "With 4 sequences no head can be significant: corrected for 12 heads, p can't be below 1. It takes 9 sequences."
+    )
+    assert not (found["p_holm"] < 0.05).any()
+    assert sweep(model, TOKENS.repeat(3, 1), interval=True)["p_holm"].attrs["note"] == ""
 
 
 def test_corrections_hold_what_they_promise() -> None:

@@ -201,8 +201,16 @@ def test_means_that_held_the_row_itself_are_not_continued(run):
     sweep_run(run, ["mean"], [0])
     described = run.dir / "effects.zarr" / "mean" / "zarr.json"  # as sweeps were written that did not say it
     described.write_text(described.read_text().replace('"mean_of"', '"unused"'))
-    with pytest.raises(ValueError, match="was swept with mean_of=None, not mean_of=8 times as many sequences: sweep"):
+    with pytest.raises(ValueError, match="was swept with mean_of=None, not mean_of=8 times as many sequences, for"):
         sweep_run(run, ["mean"], [2])
+
+
+def test_draws_from_rows_that_repeat_are_not_continued(run):
+    sweep_run(run, ["resample"], [0])
+    described = run.dir / "effects.zarr" / "resample" / "zarr.json"  # as older sweeps were written
+    described.write_text(described.read_text().replace('"drawn_from"', '"unused"'))
+    with pytest.raises(ValueError, match="drawn_from=None, not drawn_from=other sequences, for `repeat` without"):
+        sweep_run(run, ["resample"], [2])
 
 
 def test_draws_are_nothing_to_a_mode_that_does_not_draw(run):

@@ -16,14 +16,14 @@ from torch import Tensor
 import tracer
 from tests.causal_families import causal
 from tracer.analysis import survey as surveying
-from tracer.analysis.head_jobs import head_jobs
+from tracer.analysis.head_jobs import Jobs, head_jobs
 from tracer.analysis.survey import bin_of, deciles, kept_survey, survey
-from tracer.config import ModelConfig
+from tracer.config import InitConfig, ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
 from tracer.store import Run
-from tracer.store.surveys import survey_path
+from tracer.store.surveys import read_survey, survey_path, write_survey
 
 TINY = ModelConfig(n_layers=2, n_heads=2, d_model=16, n_ctx=12, d_vocab=50)
 
@@ -102,10 +102,67 @@ def test_kept_looks_are_a_uniform_sample() -> None:
     assert scores == sorted(scores, reverse=True) and len(scores) == 10
 
 
-def test_of_short_rows_every_query_is_as_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveying, "AT_ONCE", 12)  # a row at once: each has a place of its own
-    found = survey(Transformer(TINY).eval(), rows(400))
-    assert abs((found.query_kept[0, 0].values <= 5).mean() - 5 / 11) < 4 * 0.5 / 16  # four standard errors
+@pytest.mark.parametrize("length", [12, 16, 17, 40])
+def test_every_query_is_looked_at_as_likely(length: int) -> None:
+    """In batches as large as they are: a mean is of all queries of the rows, not of the few that one offset allows."""
+    model, n = Transformer(replace(TINY, n_ctx=length)).eval(), 2000
+    place = np.bincount(survey(model, rows(n, length), tokens=2**20).query_kept[1, 1], minlength=length)
+    assert place[0] == 0
+    expected = surveying.KEPT / (length - 1)
+    assert (np.square(place[1:] - expected) / expected).sum() < length - 1 + 5 * (2 * (length - 1)) ** 0.5
+
+
+def exact(model: Transformer, tokens: Tensor) -> dict[str, np.ndarray]:
+    """Means over every query but the first, a pattern at a time, and how they differ between rows [row layer head]."""
+    found: dict[str, list[np.ndarray]] = {"entropy": [], "sink": [], "sharpest": []}
+    for row in tokens.split(64):
+        with torch.no_grad(), recording("hook_pattern") as seen:
+            model(row)
+        pattern = torch.stack(list(seen.values()), 1).double()[..., 1:, :]
+        found["entropy"].append(torch.special.entr(pattern).sum(-1).mean(-1).numpy())
+        found["sink"].append(pattern[..., 0].mean(-1).numpy())
+        here = torch.arange(pattern.shape[-2])
+        pattern[..., 0] = pattern[..., here, here + 1] = 0
+        found["sharpest"].append(pattern.amax(-1).mean(-1).numpy())
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_means_are_those_of_every_query_within_their_errors(length: int) -> None:
+    """At the size of README's call; entropies grow with the place of a query, so an offset for a batch is seen."""
+    config = replace(TINY, n_ctx=length, n_heads=4, init=InitConfig(attn=0.5))
+    model, tokens = Transformer(config).eval(), rows(2**14 // length, length)
+    found, truth = survey(model, tokens, tokens=2**14), exact(model, tokens)
+    for name, by_row in truth.items():
+        off, error = abs(found[name].values - by_row.mean(0)), found[f"{name}_se"].values
+        assert (off < 4 * error).all(), name
+        assert (error < {"entropy": 0.03, "sink": 0.02, "sharpest": 0.02}[name]).all(), name
+
+
+def test_standard_errors_are_how_surveys_differ() -> None:
+    """Of other rows: the spread of 60 surveys of 64 rows beside the error that each says."""
+    config = replace(TINY, n_ctx=20, n_layers=1, init=InitConfig(attn=0.5))
+    model, many = Transformer(config).eval(), rows(60 * 64, 20)
+    found = [survey(model, some) for some in many.split(64)]
+    for name in ("entropy", "sink", "sharpest", "mass"):
+        spread = np.std([one[name] for one in found], axis=0, ddof=1)
+        said = np.mean([one[f"{name}_se"] for one in found], axis=0)
+        np.testing.assert_allclose(spread, said, rtol=0.4, atol=1e-6)
+    alone = survey(model, many[:1])
+    assert np.isnan(alone.entropy_se).all() and np.isfinite(alone.entropy).all()
+
+
+def test_an_older_survey_is_as_if_it_was_not_there(run: Run, tmp_path: Path) -> None:
+    """Those before standard errors looked at the same few places of all rows of a batch."""
+    copy = Run(shutil.copytree(run.dir, tmp_path / "copy"))
+    whole = survey(copy, tokens=1024)
+    (path,) = (copy.dir / "surveys").iterdir()
+    kept = read_survey(copy.dir, path.stem)
+    assert kept is not None
+    older = {name: x for name, x in kept[0].items() if not name.endswith(("_squared", "_by_looks"))}
+    write_survey(copy.dir, path.stem, older, kept[1])
+    assert kept_survey(copy, copy.steps[-1]) is None
+    assert survey(copy, tokens=1024).identical(whole)
 
 
 @pytest.mark.parametrize(
@@ -139,13 +196,15 @@ def test_of_a_batch_that_is_interrupted_nothing_is_kept(
     """Ctrl-C comes in the second of two layers of the third batch; the survey then goes on as if there was none."""
     monkeypatch.setattr(surveying, "AT_ONCE", 256)
     copy = Run(shutil.copytree(run.dir, tmp_path / "copy"))
-    whole, layers = survey(copy, tokens=4096), iter(range(6))
+    whole, layers = survey(copy, tokens=4096), [1]
     shutil.rmtree(copy.dir / "surveys")
 
-    def pattern(*call: Any) -> Tensor:
-        if next(layers) == 5:
+    def pattern(call: AttentionCall, *rows: Any) -> Tensor:
+        if call.layer != layers[-1]:
+            layers.append(call.layer)
+        if len(layers) == 7:  # three times both
             raise KeyboardInterrupt
-        return real(*call)
+        return real(call, *rows)
 
     real = AttentionCall.pattern
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -200,9 +259,8 @@ def test_what_cannot_be_read_is_refused(options: dict[str, Any], said: str) -> N
         survey(Transformer(TINY).eval(), **options)
 
 
-def test_the_jobs_of_a_head_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jobs_of_a_head_are_told_apart() -> None:
     """A head that writes one thing where rows are of low tokens, and another where they are of high ones."""
-    monkeypatch.setattr(surveying, "AT_ONCE", 12)  # one place for all rows could be the last, which has no next token
     config = ModelConfig(n_layers=1, n_heads=1, d_model=8, n_ctx=12, d_vocab=20, norm="none", positions="none")
     model = Transformer(config).eval()
     with torch.no_grad():
@@ -217,7 +275,7 @@ def test_the_jobs_of_a_head_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
         model.unembed.W_U.zero_()  # type: ignore[union-attr]
         model.unembed.W_U[1, 10:] = 4  # type: ignore[union-attr]
     generator = torch.Generator().manual_seed(0)
-    low, high = (torch.randint(first, first + 10, (n, 12), generator=generator) for first, n in ((0, 30), (10, 10)))
+    low, high = (torch.randint(first, first + 10, (n, 12), generator=generator) for first, n in ((0, 90), (10, 30)))
     found = head_jobs(model, survey(model, torch.cat([low, high])), 0, 0)
     assert len(found.jobs) == 2 and found.silhouette > 0.9 and found.explained == pytest.approx(1, abs=1e-6)
     few, many = sorted(found.jobs, key=lambda job: job.share)
@@ -232,3 +290,65 @@ def test_the_jobs_of_a_head_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
         attn.W_O.fill_(torch.nan)
     with pytest.raises(ValueError, match="what L0H0 writes is not finite"):
         head_jobs(model, looks, 0, 0)
+
+
+def around(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """Places on a sphere of d dimensions."""
+    x = rng.standard_normal((n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+NOTHING = {
+    "a Gaussian": lambda rng, n: rng.standard_normal((n, 8)),
+    "a long Gaussian": lambda rng, n: rng.standard_normal((n, 8)) * 2.0 ** -np.arange(8),
+    "a line": lambda rng, n: rng.uniform(-1, 1, (n, 1)),
+    "a circle": lambda rng, n: around(rng, n, 2),
+    "a sphere": lambda rng, n: around(rng, n, 3),
+    "a square": lambda rng, n: rng.uniform(-1, 1, (n, 2)),
+    "heavy tails": lambda rng, n: rng.standard_t(3, (n, 2)),
+    "skewed": lambda rng, n: rng.exponential(size=(n, 1)),
+}
+
+
+def jobs_of(written: np.ndarray) -> Jobs:
+    """The groups of what a head writes: of a model whose tokens are these, [look d_model], each read twice in a row."""
+    n, d = written.shape
+    config = ModelConfig(n_layers=1, n_heads=1, d_model=d, n_ctx=2, d_vocab=n, norm="none", positions="none")
+    model = Transformer(config).double().eval()
+    with torch.no_grad():
+        attn = model.blocks[0].attn
+        model.embed.W_E.copy_(torch.from_numpy(written))
+        for weight, value in ((attn.W_Q, 0), (attn.W_K, 0), (attn.W_V, 1), (attn.W_O, 1)):
+            assert weight is not None
+            weight.copy_(value * torch.eye(d)[None])
+    return head_jobs(model, survey(model, torch.arange(n)[:, None].expand(-1, 2)), 0, 0)
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_one_shape_is_one_job(kind: str) -> None:
+    """Directions are what is grouped, so a shape lies in the plane that all directions cross."""
+    rng = np.random.default_rng(3)
+    for n in (256, 256, 60):
+        shape = 0.2 * NOTHING[kind](rng, n)
+        found = jobs_of(np.concatenate([shape, np.ones((n, 1))], 1))
+        assert len(found.jobs) == 1 and np.isnan(found.silhouette)
+
+
+@pytest.mark.parametrize("few", [26, 64, 128])
+def test_two_clear_jobs_are_two(few: int) -> None:
+    z = np.random.default_rng(few).standard_normal((256, 12)) * 0.1
+    z[:few, 0] += 1
+    z[few:, 1] += 1
+    found = jobs_of(z)
+    assert len(found.jobs) == 2 and sorted(round(256 * job.share) for job in found.jobs) == sorted([few, 256 - few])
+
+
+@pytest.mark.parametrize("name", ["demo", "induction"])
+def test_an_untrained_model_has_no_jobs(name: str) -> None:
+    """Its heads attend evenly, so what they write changes smoothly with the place of the query."""
+    config = preset(name).config
+    tokens = torch.from_numpy(np.random.default_rng(0).zipf(1.4, (256, 64)) % 64)
+    for seed in (0, 1):
+        model = Transformer(replace(config.model, d_vocab=65), seed=seed).eval()
+        found = survey(model, tokens, tokens=2**14)
+        assert [len(head_jobs(model, found, *head).jobs) for head in np.ndindex(2, 4)] == [1] * 8

@@ -45,7 +45,8 @@ def test_costs_are_those_of_one_forward_pass_after_the_other(
     found = ablation.costs(setup)
     batches = ablation.batches(small_run)
     for name, tokens, where in batches.sequences():
-        reference = batches.wide[name] if mode == "mean" else None
+        given = mode == "mean" or (mode == "resample" and name == "repeat")
+        reference = batches.wide[name] if given else None
         slow = ablate.effect(small_run.model(), tokens, setup.off, mode, reference=reference, frozen=frozen)
         assert found[name].change.mean == pytest.approx(slow.over(where).mean, abs=2e-6)
         np.testing.assert_allclose(found[name].after_by_position, slow.ablated.mean(0).numpy(), atol=1e-5)
@@ -66,23 +67,42 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
     assert [c.split(" of ")[0] for c in counted] == [f"A dot for {int(one.sure.sum())}" for one in found.values()]
     (meaning,) = (c for c in captions if c.startswith("A dot: the 95 % interval of that head excludes 0."))
     assert "Of 8 heads without any effect, 0.4 would get one by chance" in meaning
+    few = [len(tokens) < 9 for _, tokens, _ in ablation.batches(small_run).sequences()]
+    assert ["It takes 9 sequences." in c for c in counted] == few
 
 
 @pytest.mark.parametrize(
     ("marked", "corrected", "said"),
     [
-        ([], [], "A dot for 0 of 8 heads."),
-        ([1], [], "A dot for 1 of 8 heads; after correction none is left."),
-        ([1], [1], "A dot for 1 of 8 heads; after correction 1 is left: L0H1."),
-        ([1, 6, 7], [1, 6], "A dot for 3 of 8 heads; after correction 2 are left: L0H1 L1H2."),
-        ([1, 6, 7], [1, 6, 7], "A dot for 3 of 8 heads; after correction all 3 are left."),
-        (range(8), range(8), "A dot for 8 of 8 heads; after correction all 8 are left."),
+        ([], [], "A dot for 0 of 8 heads. Significant: none of 8 (Holm-corrected)."),
+        ([1], [], "A dot for 1 of 8 heads. Significant: none of 8 (Holm-corrected)."),
+        ([1], [1], "A dot for 1 of 8 heads. Significant: 1 of 8 (Holm-corrected): L0H1."),
+        ([1, 6, 7], [1, 6], "A dot for 3 of 8 heads. Significant: 2 of 8 (Holm-corrected): L0H1 L1H2."),
     ],
 )
 def test_the_marks_in_words(marked: Sequence[int], corrected: Sequence[int], said: str) -> None:
     sure, kept = (np.isin(np.arange(8), list(heads)).reshape(2, 4) for heads in (marked, corrected))
     effect = np.where(sure, 1.0, 0.0)
     assert sweep._sure(Swept(effect, effect - 0.5, effect + 0.5, kept)) == said
+
+
+def test_what_two_sequences_cannot_say(copy_run: Callable[..., Run], open_page: Open, monkeypatch: Any) -> None:
+    """As many as a watched or opened run keeps of text: dots there may be, but none is called significant."""
+    run = copy_run("watched")
+    whole = ablation.batches(run)
+    assert whole.text is not None
+    few = replace(whole, text=whole.text[:2])
+    monkeypatch.setattr(ablation, "batches", lambda _: few)
+    ablation.sweep.clear()
+    swept = ablation.sweep(run, run.steps[-1], "zero", False)["text"]
+    assert np.isfinite(swept.low).all() and not swept.corrected.any()
+    assert sweep._sure(swept) == (
+        f"A dot for {int(swept.sure.sum())} of 8 heads. With 2 sequences no head can be significant: corrected for 8 "
+        "heads, p can't be below 1. It takes 9 sequences."
+    )
+    app = open_page("ablate", run="watched", section="heads")
+    assert "With 2 sequences no head can be significant" in written(app)
+    ablation.sweep.clear()
 
 
 def test_one_sequence_has_no_marks() -> None:

@@ -31,6 +31,8 @@ def test_a_corpus_is_read_and_shown(open_page: Open, copy_run: Callable[..., Run
     assert found.attrs["complete"] and len(list((run.dir / "surveys").iterdir())) == 1
     one = found.isel(layer=1, head=2)
     np.testing.assert_allclose(shown(app, "survey_means")["L1H2"], [one.entropy, one.sink, one.sharpest])
+    errors = [one.entropy_se, one.sink_se, one.sharpest_se]
+    np.testing.assert_allclose(shown(app, "survey_means")["standard error"], errors)
     np.testing.assert_allclose(shown(app, "survey_distance").data[0].y, one.mass)
     assert "16,384 tokens of held-out text, read at step 30" in written(app)
     header, _, _ = sent(app, "survey_passages")

@@ -4,6 +4,8 @@ An ablation replaces z (a head's output before W_O) at all or some query positio
     zero      z = 0
     mean      z = mean over the other sequences of a reference batch, at each position by itself
     resample  z = that of another sequence of the same batch (a seeded permutation without fixed points), mean of draws
+    On rows that all repeat themselves (Probe R) the other sequences must not: a head that only signals a repeat writes
+    the same in all of them, and stays on. Give `reference=probes.repeated(...).control`, as the card and the pages do.
     paired    z = that of the same row of a reference batch: clean and corrupted prompts (`patch` sweeps them)
 The same is done to whole layers (`Attention`, `MLP`), to the attention mass of single query -> key edges (`Edge`), and
 to what one head reads of an earlier one (`Path`).

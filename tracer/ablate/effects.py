@@ -60,8 +60,9 @@ def effect(
 
     `positions` are the query positions at which heads, layers' attention, MLPs and senders of paths are off (default:
     all). `reference` (default: `tokens` itself) is where mean and resample take replacements; it must be as long as
-    tokens. A row is never part of its own mean. A mean over n sequences has 1/n of their spread as noise, which does
-    harm of its own: give hundreds where it matters.
+    tokens; for Probe R give rows without a repeat, the `control` of a larger one. A row is never part of its own mean.
+    A mean over n sequences has 1/n of their spread as noise, which does harm of its own: give hundreds where it
+    matters.
     """
     parts = list(parts)
     ready(model, tokens)

@@ -160,12 +160,12 @@ def copying_by_weights(model: HeadModel, head: Head) -> Finding:
     )  # fmt: skip
 
 
-def ablation(rows: Repeats, effects: dict[str, Effect]) -> tuple[Finding, dict[str, Estimate]]:
+def ablation(rows: Repeats, effects: dict[str, Effect], repeating: bool = False) -> tuple[Finding, dict[str, Estimate]]:
     """The share of what repetition gains that goes with the head, and the change in loss on repeated tokens.
 
     Source: ours, after Olsson et al. 2022. Gain: loss of tokens that are new minus that of tokens that come again. The
     share is the harm to the latter, less any harm to the former, over the gain. Passed when all replacements say so;
-    the number is the middle one.
+    the number is the middle one. `repeating`: mean and resample came from rows that repeat, too.
     """
     clean = next(iter(effects.values())).clean
     gain = by_row(clean, rows.new) - by_row(clean, rows.again)
@@ -175,11 +175,14 @@ def ablation(rows: Repeats, effects: dict[str, Effect]) -> tuple[Finding, dict[s
         costs[mode], controls[mode] = estimate(again), estimate(new)
         shares[mode] = ratio(again - new if controls[mode].mean > 0 else again, gain)
     numbers = ", ".join(f"{mode} {_with_ends(one)}" for mode, one in costs.items())
+    source = " Mean and resample are of rows without a repeat."
+    if repeating:
+        source = " Mean and resample are of rows that repeat, too, so that a signal of a repeat stays in them."
     said = f"Repetition gains this model {_with_ends(gains)} nats a token. "
     if not (gains.mean >= GAINS and gains.low > 0):
         return without_number(
             "ablation", False, f"{said}Less than {GAINS} is nothing that a head could be needed for. Loss on repeated "
-            f"tokens without it, in nats: {numbers}.",
+            f"tokens without it, in nats: {numbers}.{source}",
         ), costs  # fmt: skip
     middle = sorted(shares.values(), key=lambda one: one.mean)[1]
     passed = all(one.mean >= COSTS and one.low > 0 for one in shares.values())
@@ -190,7 +193,7 @@ def ablation(rows: Repeats, effects: dict[str, Effect]) -> tuple[Finding, dict[s
         f"{said}Share of it that goes with the head: "
         f"{', '.join(f'{mode} {number(one.mean)}' for mode, one in shares.items())}; each must be {COSTS:.2f}. Loss on "
         f"repeated tokens without it, in nats: {numbers}; on the same tokens when they are new, which is taken off: "
-        f"{control}.{together}",
+        f"{control}.{source}{together}",
     ), costs  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations, product
-from math import comb, prod
+from math import ceil, comb, log2, prod
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.engine import metric_under_ablation
+from tracer.ablate.estimates import smallest_p
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import check_heads
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.replacements import Head, Mode
 from tracer.model.protocol import HeadModel
+
+LEVEL = 0.05
+"""Below it a corrected p-value says that a head has an effect."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,22 @@ def benjamini_hochberg(p: Float[np.ndarray, "*any"]) -> Float[np.ndarray, "*any"
     independent and positively dependent tests.
     """
     return _adjusted(p, lambda x: np.minimum.accumulate((x * len(x) / np.arange(1, len(x) + 1))[::-1])[::-1])
+
+
+def sequences_needed(tries: int) -> int:
+    """So many sequences that one of this many tries can be left after Holm's correction at all."""
+    return ceil(log2(tries / LEVEL)) + 1
+
+
+def too_few(n: int, tries: int) -> str:
+    """In words, why none of this many tries can be left after Holm's correction; empty where one can."""
+    if n >= (needed := sequences_needed(tries)):
+        return ""
+    least = min(1.0, tries * smallest_p(n))
+    return (
+        f"With {n} sequence{'s' * (n > 1)} no head can be significant: corrected for {tries} heads, p can't be below "
+        f"{least:.2g}. It takes {needed} sequences."
+    )
 
 
 def _adjusted(p: np.ndarray, of_sorted: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

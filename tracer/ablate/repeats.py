@@ -51,6 +51,21 @@ class Repeats:
         new[:, 0] = False
         return new
 
+    def without(self, d_vocab: int, times: int = 1, seed: int = 0) -> Tokens | None:
+        """The same rows, `times` each, with new tokens in place of those that were there before; None for lack of them.
+
+        What mean and resample put in a head's place: on rows that all repeat, a head that only says so writes the same.
+        """
+        rng, rows = np.random.default_rng(seed), []
+        for row, seen in zip(self.tokens.cpu().numpy(), self.seen.cpu().numpy(), strict=True):
+            new = np.setdiff1d(np.arange(d_vocab), row)
+            if len(new) < seen.sum():
+                return None
+            for _ in range(times):
+                rows.append(row.copy())
+                rows[-1][seen] = rng.permutation(new)[: seen.sum()]
+        return torch.from_numpy(np.stack(rows)).to(self.tokens)
+
     def chance(self) -> float:
         """Prefix matching of attention that is uniform over the keys up to the query."""
         keys = torch.arange(1, self.tokens.shape[1] + 1, device=self.tokens.device)

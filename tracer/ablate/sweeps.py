@@ -14,7 +14,7 @@ from tracer.ablate.engine import Progress, metric_under_ablation
 from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
-from tracer.ablate.nulls import holm
+from tracer.ablate.nulls import holm, too_few
 from tracer.ablate.parts import check_heads, every_head
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
@@ -51,7 +51,8 @@ def sweep(
     `layers`: only those, which a model of a billion parameters may ask for: each head is a pass from its layer on.
     `positions` picks the loss positions that are averaged (default: all), `metric` another thing to measure. With
     `interval` a Dataset: effect, low and high of its 95 % interval over sequences, and p_holm, the p-value of
-    no effect (`p_value`), corrected for as many heads as there are (`holm`). nan where a layer has fewer heads than
+    no effect (`p_value`), corrected for as many heads as there are (`holm`); where there are too few sequences for any
+    head to be below 0.05, its `attrs["note"]` says so, and how many it takes. nan where a layer has fewer heads than
     others. A small effect of one head does not mean that it is unused: others may do the same work, so switch off sets
     as well.
     """
@@ -78,8 +79,11 @@ def sweep(
         return effect.rename("effect")
     bounds = [estimate(row) for row in change]
     low, high = (table([getattr(found, side) for found in bounds]) for side in ("low", "high"))
-    sure = {"low": low, "high": high, "p_holm": holm(p_value(effect.values, low, high))}
-    return xr.Dataset({"effect": effect, **{name: (effect.dims, found) for name, found in sure.items()}}, attrs=attrs)
+    p = {"long_name": "p-value of no effect, corrected for all heads (Holm 1979)", "units": "",
+         "note": too_few(len(tokens), int(there.sum()))}  # fmt: skip
+    sure = {"low": (low, {}), "high": (high, {}), "p_holm": (table(holm(p_value(change))), p)}
+    sure = {name: (effect.dims, *found) for name, found in sure.items()}
+    return xr.Dataset({"effect": effect, **sure}, attrs=attrs)
 
 
 @any_model

@@ -100,7 +100,9 @@ def verdict(
     """Put one head to the tests, at one step of a run (or its name; default: its last snapshot) or in a model.
 
     `sequences` of Probe R carry the intervals, or `tokens`: rows of a start token and random tokens that come again,
-    with any periods, to which there is no control without a repeat. A run's clamps hold here. Errors: ValueError for a
+    with any periods, to which there is no control of prefix matching without a repeat. Mean and resample are taken from
+    rows without a repeat: those of Probe R, or `tokens` with new ones in place of those that come again, where the
+    vocabulary has as many. A run's clamps hold here. Errors: ValueError for a
     head or a step that does not exist.
     """
     if isinstance(run_or_model, str):
@@ -115,21 +117,24 @@ def verdict(
         model, called, opened = run_or_model, f"this {type(run_or_model).__name__}", "model"
     refuse_other_things(model)
     check_heads(model, [(layer, head)])
-    given, reference, without = "" if tokens is None else ", tokens=tokens", None, None
+    given, alike, reference, without = "" if tokens is None else ", tokens=tokens", None, None, None
     if tokens is None:
         there = device_of(cast("nn.Module", model))
         sizes = model.d_vocab, model.n_ctx, getattr(model, "bos", None) or 0
         probe = repeated(*sizes, batch=sequences)
         tokens, without = probe.tokens.to(there), probe.control.to(there)
-        if isinstance(model, Transformer):  # of others the z of so many rows may not fit
-            reference = repeated(*sizes, batch=MORE * sequences, seed=PROBE_SEED + 1).tokens.to(there)
+        many = MORE if isinstance(model, Transformer) else 2  # of others the z of so many rows may not fit
+        wide = repeated(*sizes, batch=many * sequences, seed=PROBE_SEED + 1)
+        alike, reference = wide.tokens.to(there), wide.control.to(there)
     rows, chosen = Repeats(tokens), (layer, head)
+    if reference is None:
+        reference = rows.without(model.d_vocab, times=2)
     matching, previous = rows.attention(model)
     control = math.nan if without is None else float(rows.attention(model, without)[0][:, layer, head].mean())
     ablations = {
-        mode: effect(model, tokens, [chosen], mode, reference=reference if mode == "mean" else None) for mode in MODES
+        mode: effect(model, tokens, [chosen], mode, reference=None if mode == "zero" else reference) for mode in MODES
     }
-    ablated, effects = tests.ablation(rows, ablations)
+    ablated, effects = tests.ablation(rows, ablations, repeating=reference is None)
     partner_test, partners = tests.previous_token_partners(model, rows, chosen, matching, previous)
     own = float(previous[:, layer, head].mean())
     asked = "" if step is None else f", step={step}"
@@ -138,7 +143,8 @@ def verdict(
         chosen, called,
         (
             tests.prefix_matching(rows, matching[:, layer, head], control),
-            tests.copying_by_behaviour(model, rows, chosen, reference),
+            # beside rows that repeat, too: what it writes in all of them raises no token above another
+            tests.copying_by_behaviour(model, rows, chosen, alike),
             tests.copying_by_weights(model, chosen), ablated, partner_test,
         ),
         effects, partners, own, _elsewhere(run_or_model, chosen, step, own), _repaired(model, rows, chosen),

@@ -42,11 +42,15 @@ class Batches:
     """Empty, or why it is not all of the run's held-out text."""
     title: str = "Held-out text"
     wide: dict[str, Tensor] = field(default_factory=dict)
-    """By name, MORE times as many sequences, from which means are taken; else those of the others in the batch."""
+    """By name, MORE times as many sequences, from which means are taken; else those of the others in the batch.
+
+    Those of `repeat` repeat nothing, and resample draws from them, too: where all sequences repeat, a head that only
+    says so writes the same in all, and to put one in place of another would not switch it off.
+    """
 
     def reference(self, name: str, mode: str) -> Tensor | None:
         """The reference batch of an ablation of `repeat` or `text`; None: the sequences themselves."""
-        return self.wide.get(name) if mode == "mean" else None
+        return self.wide.get(name) if mode == "mean" or (mode == "resample" and name == "repeat") else None
 
     def sequences(self, mode: str = "zero") -> list[Sequences]:
         """What is measured: text alone where so short a context or vocabulary repeats a single token, foretold by none.
@@ -78,8 +82,10 @@ class Batches:
             found.append(Sequences("repeat", self.repeat.tokens, self.repeat.predictable))
         if self.text is not None:
             found.append(Sequences("text", self.text, slice(None)))
-        wide = self.wide if mode == "mean" else {}
-        return [one for one in found if mode == "zero" or len(one.tokens) > 1 or one.name in wide]
+        return [
+            one for one in found
+            if mode == "zero" or len(one.tokens) > 1 or self.reference(one.name, mode) is not None
+        ]  # fmt: skip
 
 
 def batches(run: Run) -> Batches:
@@ -106,7 +112,7 @@ def batches(run: Run) -> Batches:
 
 def _repeated(d_vocab: int, n_ctx: int, bos: int, n: int) -> tuple[probes.Probe, dict[str, Tensor]]:
     wide = probes.repeated(d_vocab, n_ctx, bos, batch=MORE * n, seed=probes.PROBE_SEED + 1)
-    return probes.repeated(d_vocab, n_ctx, bos, batch=n), {"repeat": wide.tokens}
+    return probes.repeated(d_vocab, n_ctx, bos, batch=n), {"repeat": wide.control}
 
 
 def _kept_text(run: Run) -> Tensor | None:

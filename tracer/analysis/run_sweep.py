@@ -48,9 +48,10 @@ def sweep_run(
 ) -> xr.Dataset:
     """The change in mean next-token loss from switching off each head: `effect[step probe mode layer head]`, in nats.
 
-    Probe `repeat` is Probe R at its predictable positions, `text` the run's held-out text, as far as there are such
-    (`Batches.sequences`); nan where a mode finds no other sequence to take from, which `modes` leaves out where it is
-    so of both. Heads of a run that was trained with clamps are switched off with the clamps of that step in force.
+    Probe `repeat` is Probe R at its predictable positions, where mean and resample are taken from rows without a
+    repeat, `text` the run's held-out text, as far as there are such (`Batches.sequences`); nan where a mode finds no
+    other sequence to take from, which `modes` leaves out where it is so of both. Heads of a run that was trained with
+    clamps are switched off with the clamps of that step in force.
     Computed once: the numbers stay in the run as `run.effects`, which is what this returns. `progress` is given
     (ablations done, ablations to do): one is a head off on a probe with one replacement, of which resample draws
     several. A Ctrl-C stops after those at hand and raises KeyboardInterrupt; called again, this goes on after the last
@@ -174,6 +175,7 @@ def _attrs(draws: int, seed: int, found: Batches) -> dict[str, Any]:
         "long_name": "change in next-token loss when the head is off", "units": "nats",
         "formula": "mean loss with the head's z replaced - mean loss of the clean run, at the probe's loss positions",
         "source": "Olsson et al. 2022, ablations; metrics of tracer.ablate", "draws": draws, "seed": seed,
-        "mean_of": f"{MORE} times as many sequences",
+        "mean_of": f"{MORE} times as many sequences, for `repeat` without a repeat",
+        "drawn_from": "other sequences, for `repeat` without a repeat",
         "n_sequences": {name: len(tokens) for name, tokens, _ in found.sequences()},
     }  # fmt: skip

@@ -1,13 +1,15 @@
 """What every head does over a corpus: distances, entropy, sink, and looks drawn from all of them, in bounded memory.
 
 1. Pack the corpus into rows as long as the context; run the model over some rows at once, its kernels as they are.
-2. Of every layer's attention make one row of the pattern in SAMPLE, at another place in each batch, and keep: sums of
-   its entropy and sink share; its mass by distance; its sharpest look (not at itself nor at the first token).
+2. Of every layer's attention make one row of the pattern in SAMPLE, in each row of tokens from another place on: every
+   query is as likely as any other. Keep sums of its entropy and sink share; its mass by distance; its sharpest look
+   (not at itself nor at the first token).
 3. Of a head's looks keep the STRONGEST, and KEPT drawn uniformly from all: each look gets a random number, the smallest
    stay. Deciles and typical passages are of these.
 
 Source: ours; the uniform sample beside the maxima as Bricken et al. 2023 show features, the reservoir by random keys as
-Efraimidis and Spirakis 2006. Means over a sample: `n_looks` says of how many rows.
+Efraimidis and Spirakis 2006. Means over a sample: `n_looks` says of how many looks. Their standard errors are those of
+a ratio of two sums over rows (Cochran 1977, section 6.4): looks of one row are no independent draws, rows are.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ AT_ONCE = 2**12
 SAVE_EVERY = 32
 """Batches between two savings of a survey that is kept in a run."""
 FIELDS = ("row", "query", "key", "score", "first")
-SUMS = ("n_looks", "entropy", "sink", "sharpest", "mass")
+MEANS = ("entropy", "sink", "sharpest", "mass")
+SQUARES = ("looks_squared", *(f"{name}{sums}" for name in MEANS for sums in ("_squared", "_by_looks")))
+"""For standard errors, sums over rows: of the square of a row's looks; of that of its sum of each measure; and of both
+together."""
+SUMS = ("n_looks", *MEANS, *SQUARES)
 Progress = Callable[[int, int], None]
 Corpus = str | Path | Iterable[str] | Int[Tensor, "row pos"]
 
@@ -68,7 +74,8 @@ def survey(
     the rows, and all return the same. ValueError for a corpus that cannot be read, or that `budget_mb` cannot hold.
 
     On [layer, head]: `entropy` (nats), `sink` (share of the first token), `sharpest` (largest share of another token
-    than itself and the first), `n_looks`; [.., distance]: `mass`, share of attention 0, 1, 2, 3-4, 5-8, ... back;
+    than itself and the first), `n_looks`; [.., distance]: `mass`, share of attention 0, 1, 2, 3-4, 5-8, ... back; of
+    each of these means its standard error over rows, `entropy_se`, ... (nan of one row);
     [.., strongest] and [.., kept]: `row`, `query`, `key`, `score` of looks and the share of the `first` token there,
     row -1 where there is none; [row, pos]: `tokens`. `attrs`: `corpus`, `tokens_read` of `tokens_to_read`, ...
     """
@@ -200,17 +207,21 @@ def _empty(shape: tuple[int, int], rows: Int[np.ndarray, "row pos"]) -> dict[str
     """Nothing read yet: all arrays of [layer head], in their final size."""
     kept = {f"{field}_{kind}": np.full((*shape, size), -1, np.float32 if field in ("score", "first") else np.int32)
             for kind, size in (("kept", KEPT), ("strongest", STRONGEST)) for field in FIELDS}  # fmt: skip
-    sums = {name: np.zeros(shape) for name in SUMS if name != "mass"}
+    distances = (bin_of(rows.shape[1] - 1) + 1,)
+    sums = {name: np.zeros(shape + distances * name.startswith("mass")) for name in SUMS}
     return {
-        **sums, **kept, "mass": np.zeros((*shape, bin_of(rows.shape[1] - 1) + 1)),
+        **sums, **kept,
         "lot": np.full((*shape, KEPT), np.inf, np.float32), "tokens": rows.astype(np.int32, copy=False),
         "done": np.zeros(1, np.int64),
     }  # fmt: skip
 
 
 def _whole(kept: tuple[dict[str, np.ndarray], str] | None) -> tuple[dict[str, np.ndarray], str] | None:
-    """What a file held; ValueError where it is no survey of ours: files come from anywhere."""
-    if kept is None:
+    """What a file held; ValueError where it is no survey of ours: files come from anywhere.
+
+    None for one without sums of squares: older ones looked at the same few places of all rows of a batch.
+    """
+    if kept is None or "looks_squared" not in kept[0]:
         return None
     arrays = kept[0]
     tokens, heads = arrays.get("tokens", np.zeros(0)), arrays.get("entropy", np.zeros(0))
@@ -237,27 +248,40 @@ def _scan(model: Any, rows: Int[Tensor, "batch pos"], begin: int, found: dict[st
     """Read some rows, the first of which is number `begin`, into what was found."""
     n = rows.shape[1]
     rng = np.random.default_rng([begin, n])
-    at = torch.arange(1 + int(rng.integers(min(SAMPLE, n - 1))), n, SAMPLE)
-    back = at[:, None] - torch.arange(n)
-    buckets = torch.tensor([bin_of(d) for d in range(n)])[back.clamp(min=0)].flatten()
-    other = (torch.arange(n) > 0) & (back > 0)
+    starts = torch.from_numpy(1 + rng.integers(min(SAMPLE, n - 1), size=len(rows)))
+    """Each row has its own: one for a whole batch would say of a few places what is meant of all."""
+    groups = [(torch.arange(int(start), n, SAMPLE), torch.where(starts == start)[0]) for start in starts.unique()]
+    bins = torch.tensor([bin_of(d) for d in range(n)])
 
     def see(call: AttentionCall) -> None:
-        if call.shape[1] != call.positions:
-            return  # cross attention looks at something else
+        if call.shape[1] == call.positions:  # cross attention looks at something else
+            for at, some in groups:
+                look(call.sequences(some), at, some)
+
+    def look(call: AttentionCall, at: Tensor, some: Tensor) -> None:
+        """At these queries of some of the rows."""
+        back = at[:, None] - torch.arange(n)
+        other = (torch.arange(n) > 0) & (back > 0)
         pattern = call.pattern(at).float().cpu()
         weights = pattern[..., : call.positions]
         into = {name: found[name][call.layer, call.heads] for name in found if name not in ("tokens", "done")}
         looks = weights * other
         key = largest_key(looks)
         score = looks.gather(-1, key[..., None])[..., 0]
-        into["n_looks"] += weights.shape[0] * len(at)
-        into["entropy"] += torch.special.entr(pattern).sum((0, 2, 3)).double().numpy()
-        into["sink"] += weights[..., 0].sum((0, 2)).double().numpy()
-        into["sharpest"] += score.sum((0, 2)).double().numpy()
-        mass = torch.zeros(len(into["mass"]), into["mass"].shape[1]).index_add_(1, buckets, weights.sum(0).flatten(1))
-        into["mass"] += mass.double().numpy()
-        place = torch.arange(begin, begin + len(rows))[:, None, None].expand(score.shape)
+        mass = weights.new_zeros(*weights.shape[:2], into["mass"].shape[-1])
+        mass.index_add_(-1, bins[back.clamp(min=0)].flatten(), weights.flatten(2))
+        of_rows = {
+            "entropy": torch.special.entr(pattern).sum((2, 3)), "sink": weights[..., 0].sum(2),
+            "sharpest": score.sum(2), "mass": mass,
+        }  # fmt: skip
+        into["n_looks"] += len(some) * len(at)
+        into["looks_squared"] += len(some) * len(at) ** 2
+        for name, sums in of_rows.items():
+            sums = sums.double().numpy()
+            into[name] += sums.sum(0)
+            into[f"{name}_squared"] += (sums**2).sum(0)
+            into[f"{name}_by_looks"] += sums.sum(0) * len(at)
+        place = (begin + some)[:, None, None].expand(score.shape)
         new = {"row": place, "query": at.expand(score.shape), "key": key, "score": score, "first": weights[..., 0]}
         flat = {name: x.transpose(0, 1).flatten(1).numpy() for name, x in new.items()}
         lots = rng.random(flat["score"].shape, np.float32)
@@ -285,14 +309,19 @@ def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:
 
     heads = ("layer", "head")
     looks = np.where(found["n_looks"] > 0, found["n_looks"], np.nan)
+    means = {name: found[name] / (looks[..., None] if name == "mass" else looks) for name in MEANS}
+
+    def over(name: str) -> tuple[str, ...]:
+        return (*heads, "distance") if name == "mass" else heads
+
     ends = [0, 1, *(2**i for i in range(1, found["mass"].shape[-1] - 1))]
     names = [str(b) if a == b else f"{a}-{b}" for a, b in zip([0, *(e + 1 for e in ends[:-1])], ends, strict=True)]
     read, of = int(found["done"][0]) * found["tokens"].shape[1], found["tokens"].size
     return xr.Dataset(
         {
-            **{name: (heads, found[name] / looks) for name in ("entropy", "sink", "sharpest")},
+            **{name: (over(name), values) for name, values in means.items()},
+            **{f"{name}_se": (over(name), _standard_error(found, name, means[name])) for name in means},
             "n_looks": (heads, found["n_looks"].astype(np.int64)),
-            "mass": ((*heads, "distance"), found["mass"] / looks[..., None]),
             **{f"{field}_{kind}": ((*heads, kind), found[f"{field}_{kind}"])
                for kind in ("kept", "strongest") for field in FIELDS},
             "tokens": (("row", "pos"), found["tokens"]),
@@ -301,6 +330,16 @@ def _dataset(found: dict[str, np.ndarray], corpus: str) -> xr.Dataset:
         attrs={"tokens_read": read, "tokens_to_read": of, "complete": int(read == of), "one_query_in": SAMPLE,
                "corpus": corpus},
     )  # fmt: skip
+
+
+def _standard_error(found: dict[str, np.ndarray], name: str, mean: np.ndarray) -> np.ndarray:
+    """Of a sum over rows divided by their looks, from how the rows differ; nan of one row, and without looks."""
+    rows, looks, squared = int(found["done"][0]), found["n_looks"], found["looks_squared"]
+    if name == "mass":
+        looks, squared = looks[..., None], squared[..., None]
+    left = found[f"{name}_squared"] - 2 * mean * found[f"{name}_by_looks"] + mean**2 * squared
+    few = rows / (rows - 1) if rows > 1 else np.nan
+    return np.sqrt(np.maximum(left, 0) * few) / np.where(looks > 0, looks, np.nan)
 
 
 def deciles(found: xr.Dataset, layer: int, head: int, each: int = 1) -> list[tuple[int, list[int]]]:

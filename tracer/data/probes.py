@@ -34,7 +34,8 @@ class Probe:
     periods: Int[Tensor, " batch"]
     """How far the two copies are apart, by row."""
     control: Tokens
-    """The same rows with new tokens in place of the second copy: what is looked at all the same is a place."""
+    """The same rows with new tokens in place of the second copy: what is looked at all the same is a place, and what
+    heads write here is what mean and resample put in their place on `tokens`."""
 
     @property
     def second_copy(self) -> slice:

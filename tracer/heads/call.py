@@ -145,6 +145,17 @@ class AttentionCall:
             seen=None if self.seen is None else self.seen[:, one], first_head=self.first_head + index,
         )  # fmt: skip
 
+    def sequences(self, rows: Int[Tensor, " rows"]) -> AttentionCall:
+        """The same of some sequences of the batch; a mask that all of them share stays one."""
+
+        def of(x: Tensor | None) -> Tensor | None:
+            return x if x is None or len(x) == 1 < len(self.v) else x[rows.to(x.device)]
+
+        return replace(
+            self, q=of(self.q), k=of(self.k), v=self.v[rows.to(self.v.device)], weights=of(self.weights),
+            largest=of(self.largest), seen=of(self.seen), mask=of(self.mask),
+        )  # fmt: skip
+
     def first(self, n: int, values: bool = True) -> AttentionCall:
         """A detached copy of the first n sequences, which keeps nothing else alive; v is empty without `values`."""
 

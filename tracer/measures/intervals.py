@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from tracer.measures import SE, SEQUENCES
 
@@ -24,6 +25,23 @@ STUDENT = (
 def student(free: int) -> float:
     """The 97.5 % quantile of Student's t; beyond the table by the first term of Cornish and Fisher's expansion."""
     return STUDENT[free - 1] if free <= len(STUDENT) else NORMAL + (NORMAL**3 + NORMAL) / (4 * free)
+
+
+def student_tails(t: Float[np.ndarray, "*any"], free: int) -> Float[np.ndarray, "*any"]:
+    """The probability of Student's t, of so many degrees of freedom, beyond t or -t.
+
+    Source: Abramowitz and Stegun 26.7.3 and 26.7.4, exact; to 1e-15, so that what is smaller may come out as 0.
+    """
+    angle = np.arctan(np.abs(t) / free**0.5)
+    sin, cos = np.sin(angle), np.cos(angle)
+    odd = free % 2
+    term = cos * (free > 1) if odd else np.ones_like(sin)
+    total = term.copy()
+    for k in range(3 if odd else 2, free - 1, 2):
+        term = term * cos**2 * (k - 1) / k
+        total += term
+    within = 2 / np.pi * (angle + sin * total) if odd else sin * total
+    return np.asarray(np.clip(1 - within, 0, 1))
 
 
 def margins(trace: xr.Dataset, measure: str) -> np.ndarray | None:

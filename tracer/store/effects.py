@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 FROZEN = "_frozen"
 DRAWS = "resample"
 """The mode whose numbers depend on draws."""
-SAME = {"zero": ("n_sequences",), "mean": ("n_sequences", "mean_of"), DRAWS: ("seed", "draws", "n_sequences")}
+SAME = {
+    "zero": ("n_sequences",),
+    "mean": ("n_sequences", "mean_of"),
+    DRAWS: ("seed", "draws", "drawn_from", "n_sequences"),
+}
 """Attributes that must agree between the sweeps of one mode: they stand side by side."""
 
 

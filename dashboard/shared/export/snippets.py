@@ -116,8 +116,8 @@ def _ablate(view: View) -> str:
     off, rest = view.selection.off, f"{view.selection.mode!r}, frozen={view.selection.frozen}"
     if not view.runs:
         return _training(view)
-    if view.selection.mode == "mean":
-        rest += ", reference=batches(run).reference(on.name, 'mean')"
+    if view.selection.mode != "zero":
+        rest += f", reference=batches(run).reference(on.name, {view.selection.mode!r})"
     given = f"run.{rebuilt(view.run, view.step)}, on.tokens"
     if off:
         done = f"effect({given}, {list(off)}, {rest}).over(on.where)"

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 MODES = {
     "zero": "The head writes nothing at all.",
-    "mean": "The head writes its average over other sequences there: it knows where it is, but not what it saw.",
-    "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged.",
+    "mean": "The head writes its average over other sequences there: it knows where it is, but not what it saw. "
+    "For repeated tokens these are sequences without a repeat.",
+    "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged. "
+    "For repeated tokens it is one without a repeat.",
 }
 TABS = {"effect": "Effect", "text": "Your text", "heads": "Every head", "when": "When", "set": "Smallest set",
         "patch": "Patching"}  # fmt: skip

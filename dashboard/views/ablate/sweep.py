@@ -58,7 +58,7 @@ def draw_sweep(run: Run, setup: Setup) -> None:
         n = max(int(np.isfinite(swept.effect).sum()) for swept in found.values())
         st.caption(
             f"A dot: the 95 % interval of that head excludes 0. Of {n} heads without any effect, {n / 20:.1f} would "
-            f"get one by chance, so the dots are also corrected for {n} tries (Holm 1979)."
+            f"get one by chance. Significant: below 5 % after correction for {n} tries (Holm 1979)."
         )
 
 
@@ -74,17 +74,16 @@ def _notes(swept: Swept) -> list[list[str]]:
 
 
 def _sure(swept: Swept) -> str:
-    """How many heads are marked, and which of them hold."""
+    """How many heads are marked, and which of them hold; where none could, why, and how many sequences it takes."""
     if not np.isfinite(swept.low).any():
         return "1 sequence, so no intervals."
     n, marked = int(np.isfinite(swept.effect).sum()), int(swept.sure.sum())
+    dots = f"A dot for {marked} of {n} heads. "
+    if swept.too_few:
+        return dots + swept.too_few
     kept = [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
     names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= NAMED else ""
-    if marked > 1 and np.array_equal(swept.corrected, swept.sure):
-        left = f"all {marked} are left"
-    else:
-        left = f"{len(kept) or 'none'} {'is' if len(kept) < 2 else 'are'} left{names}"
-    return f"A dot for {marked} of {n} heads" + (f"; after correction {left}." if marked else ".")
+    return f"{dots}Significant: {len(kept) or 'none'} of {n} (Holm-corrected){names}."
 
 
 def draw_null(setup: Setup) -> None:

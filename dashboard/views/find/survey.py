@@ -89,17 +89,21 @@ def _draw_found(run: Run, step: int, found: xr.Dataset, head: Head) -> None:
     attrs, looks = found.attrs, int(one["n_looks"])
     part = "" if attrs["complete"] else f" of {attrs['tokens_to_read']:,}"
     with st.container(key="survey_said"):
-        st.text(f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
-                f"One token of every {attrs['one_query_in']} was a query: {looks:,} looks of {label}.")  # fmt: skip
+        st.text(
+            f"{attrs['tokens_read']:,}{part} tokens of {attrs['corpus']}, read at step {step:,}. "
+            f"In each row one token of every {attrs['one_query_in']} was a query: {looks:,} looks of {label}."
+        )
     if not looks:
         return
     left, right = st.columns([4, 5], gap="large")
     with left:
-        means = {words: float(one[name]) for name, words in MEANS.items()}
-        over = {words: float(found[name].mean()) for name, words in MEANS.items()}
-        table({"mean over its looks": list(means), label: list(means.values()), "all heads": list(over.values())},
+        numbers = {
+            label: [float(one[name]) for name in MEANS], "standard error": [float(one[f"{name}_se"]) for name in MEANS],
+            "all heads": [float(found[name].mean()) for name in MEANS],
+        }  # fmt: skip
+        table({"mean over its looks": list(MEANS.values()), **numbers},
               key="survey_means", alt=f"Means of {label} over the corpus",
-              config={name: st.column_config.NumberColumn(format="%.3f") for name in (label, "all heads")})  # fmt: skip
+              config={name: st.column_config.NumberColumn(format="%.3f") for name in numbers})  # fmt: skip
         st.markdown("**How far it looks**")
         names, mass = found["distance"].values.tolist(), one["mass"].values.tolist()
         plot(_bars(names, mass, found["mass"].mean(["layer", "head"]).values.tolist(), label),
@@ -129,14 +133,15 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
     n = len(made.kept)
     if len(made.jobs) == 1:
         st.caption(
-            f"One job: what it writes at {n} looks falls into no clear groups (a silhouette below 0.25, of at most 1)."
+            f"One job: what it writes at {n} looks falls into no groups with a gap between them, "
+            "as a line, a circle or a Gaussian would not."
         )
     else:
         st.caption(
             f"{len(made.jobs)} groups of {n} looks, by the direction of what the head writes; silhouette "
-            f"{made.silhouette:.2f} (1: far apart, 0: they touch). Writes: the group's share of all that the head "
-            "writes. First token: the attention that rests there. Cost: the rise of the next token's loss with the "
-            "head off, ± 1.96 standard errors."
+            f"{made.silhouette:.2f} (1: far apart, 0: they touch), with a gap between any two. Writes: the group's "
+            "share of all that the head writes. First token: the attention that rests there. Cost: the rise of the "
+            "next token's loss with the head off, ± 1.96 standard errors."
         )
     columns = {
         "job": [str(i + 1) for i in range(len(made.jobs))],

@@ -15,12 +15,14 @@ from transformers import FalconConfig, FalconForCausalLM, LlamaConfig, LlamaForC
 from tracer.ablate import Effect, Path, Verdict, effect, planner, reference_z, verdict
 from tracer.ablate.induction_tests import ablation
 from tracer.ablate.repeats import Repeats
+from tracer.ablate.verdict import SEQUENCES
 from tracer.config import ModelConfig
 from tracer.data import probes
 from tracer.export.to_huggingface import to_huggingface
 from tracer.huggingface.loading import load_hf
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import Edit, applied
+from tracer.interventions.replacements import MORE
 from tracer.model import Transformer
 from tracer.store import Run
 
@@ -153,12 +155,14 @@ def test_an_untrained_model_passes_nothing(run: Run) -> None:
 
 
 def test_effects_are_those_of_the_three_replacements(card: Verdict) -> None:
+    """Mean and resample come from rows that do not repeat."""
     model, probe = induction_circuit(), probes.repeated(VOCAB, CTX)
-    for mode in ("zero", "resample"):
-        expected = effect(model, probe.tokens, [(1, 0)], mode).over(probe.predictable)
+    others = probes.repeated(VOCAB, CTX, batch=MORE * SEQUENCES, seed=probes.PROBE_SEED + 1).control
+    for mode, reference in {"zero": None, "resample": others}.items():
+        expected = effect(model, probe.tokens, [(1, 0)], mode, reference=reference).over(probe.predictable)
         assert card.effects[mode].mean == pytest.approx(expected.mean)
         assert card.effects[mode].low == pytest.approx(expected.low)
-    z = reference_z(model, probes.repeated(VOCAB, CTX, batch=2000, seed=5).tokens)
+    z = reference_z(model, probes.repeated(VOCAB, CTX, batch=2000, seed=5).control)
     expected = effect_of_mean(model, probe.tokens, z["blocks.1.attn.hook_z"].mean(0)[:, 0])
     assert card.effects["mean"].mean == pytest.approx(expected, rel=0.03)
     assert list(card.effects) == ["zero", "mean", "resample"]

@@ -181,8 +181,8 @@ def _readings(x: Floats, y: Floats, tried: NDArray[np.int_], warmup: float | Non
             continue
         low, high = _widened(x, values, fit.before & kept, fit.after, fit.low, fit.high)
         half = fit.width / 2
-        ends = (round(float(at)) for at in (fit.middle - half, fit.middle, fit.middle + half, low, high))
-        found[row] = Reading(PhaseChange(*ends, *fit.levels))
+        onset, middle, end = (round(at) for at in (fit.middle - half, fit.middle, fit.middle + half))
+        found[row] = Reading(PhaseChange(onset, middle, end, round(low), round(high), *fit.levels))
     return found
 
 
@@ -311,7 +311,7 @@ def _widened(
         above = y[first : last + 1] > (levels[0].mean() + levels[1].mean()) / 2
         crossed = first + np.flatnonzero(np.diff(above))
         if len(crossed):
-            low, high = min(low, x[crossed[0]]), max(high, x[crossed[-1] + 1])
+            low, high = min(low, float(x[crossed[0]])), max(high, float(x[crossed[-1] + 1]))
     return low, high
 
 

@@ -36,7 +36,8 @@ FEW = 30
 """Moves below which a tail is not known."""
 ODDS = 1e-4
 """Scores nearer to 0 or 1 than this count as this."""
-ELSEWHERE = "it moves as much elsewhere"
+ELSEWHERE = "times its other moves"
+"""With how many before it."""
 BACK = "it goes back: an excursion"
 JUMPS = "one jump among others that are nearly as large"
 
@@ -51,11 +52,12 @@ def why_not(step: Floats, y: Floats, before: NDArray[np.bool_], after: NDArray[n
     ratio, size = _ratio(step, y, before, after, k)
     white = _is_white(y - size * step, before, after)
     if ratio < STANDS * more and not (white and _errors_apart(step, y, before, after) > APART * more):
-        return BACK if goes_back(y, before, after, k) else ELSEWHERE
+        return BACK if goes_back(y, before, after, k) else f"its step is only {ratio:.1f} {ELSEWHERE}"
     if y.min() >= 0 and y.max() <= 1:
         odds = np.clip(y, ODDS, 1 - ODDS)
-        if _ratio(step, np.log(odds / (1 - odds)), before, after, k)[0] < STANDS_ODDS * more:
-            return ELSEWHERE
+        in_odds, _ = _ratio(step, np.log(odds / (1 - odds)), before, after, k)
+        if in_odds < STANDS_ODDS * more:
+            return f"in log odds its step is only {in_odds:.1f} {ELSEWHERE}"
     return JUMPS if not white and _is_one_jump_of_many(y, before, after, size, tried) else ""
 
 

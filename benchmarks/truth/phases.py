@@ -22,7 +22,7 @@ Curves = np.ndarray
 DEMO = np.array(sorted({*range(0, 1301, 25), 1, 2, 4, 8, 16}), float)
 """The recorded steps of the demo."""
 DENSE = np.arange(0, 2001, 20.0)
-N = 200
+N, ROUNDS = 200, 3
 
 
 def red(rng: np.random.Generator, shape: tuple[int, int], keep: float) -> Curves:
@@ -98,9 +98,10 @@ def found() -> Iterator[Attack]:
     rng = np.random.default_rng(1)
     for width, shape in ((0.0, "a step at once"), (0.1, "a sigmoid over 10 % of the run"), (0.25, "over 25 %")):
         for noise in (0.02, 0.08, 0.15, 0.25):
-            curves, middles = change(rng, DENSE, width, noise)
+            drawn = [change(rng, DENSE, width, noise) for _ in range(ROUNDS)]
+            curves, middles = np.concatenate([one for one, _ in drawn]), np.concatenate([at for _, at in drawn])
             seen = [(one, at) for one, at in zip(phase_changes(DENSE, curves), middles, strict=True) if one]
-            power = 100 * len(seen) / N
+            power = 100 * len(seen) / (ROUNDS * N)
             held = 100 * float(np.mean([one.low <= at <= one.high for one, at in seen])) if seen else float("nan")
             early = float(np.median([one.onset - (at - width * 1000) for one, at in seen])) if seen else float("nan")
             width_of = float(np.median([one.high - one.low for one, _ in seen])) if seen else float("nan")

@@ -41,7 +41,77 @@ def curve(name: str, start: int, stop: int) -> Curve:
     ],
 )
 def test_an_order_is_known_where_the_intervals_of_the_dates_share_no_step(one, other, expected) -> None:
+    assert order(curve("induction", *one), curve("previous_token", *other)) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [((100, 200), (300, 400), "before"), ((300, 400), (100, 200), "after"), ((100, 300), (200, 400), "units"),
+     ((100, 200), (100, 200), "overlap")],
+)  # fmt: skip
+def test_curves_of_two_units_are_in_order_where_one_ends_before_the_other_begins(one, other, expected) -> None:
     assert order(curve("induction", *one), curve("entropy", *other)) == expected
+
+
+@pytest.mark.parametrize("width", [20, 40])
+@pytest.mark.parametrize("low", [0.02, 0.05])
+def test_one_event_seen_twice_is_one_event(low: float, width: int) -> None:
+    """A score p and a loss of -ln p, each with a little noise of its own: their own middles are far apart."""
+    rng, orders, apart = np.random.default_rng(3), [], []
+    for middle in rng.uniform(300, 600, 20):
+        p = low + (0.9 - low) / (1 + np.exp(-(STEPS - middle) / width))
+        scores = np.repeat(p[:, None, None], 2, axis=1) + 0.004 * rng.normal(size=(100, 2, 1))
+        trace = scalars(repeat_loss=-np.log(p) + 0.01 * rng.normal(size=100), learning_rate=np.ones(100))
+        trace["induction"] = ("step", "layer", "head"), scores
+        found = {one.name: one for one in training_curves.course(trace)}
+        score, loss = found["induction"], found["repeat_loss"]
+        if score.change and loss.change:
+            orders.append(order(score, loss))
+            apart.append(not score.change.overlaps(loss.change))
+    assert len(orders) >= 15 and np.mean(apart) > 0.9
+    assert not {"before", "after"} & {*orders}
+
+
+def test_two_events_in_two_units_are_in_order() -> None:
+    rise = 0.02 + 0.88 / (1 + np.exp(-(STEPS - 300) / 10))
+    later = 0.02 + 0.88 / (1 + np.exp(-(STEPS - 420) / 30))
+    trace = scalars(repeat_loss=-np.log(later), learning_rate=np.ones(100))
+    trace["induction"] = ("step", "layer", "head"), rise[:, None, None] * np.ones((1, 2, 1))
+    found = {one.name: one for one in training_curves.course(trace)}
+    assert order(found["induction"], found["repeat_loss"]) == "before"
+    assert order(found["repeat_loss"], found["induction"]) == "after"
+
+
+def test_the_end_of_the_warm_up_is_read_from_the_learning_rate() -> None:
+    warming = np.minimum((STEPS + 1) / 200, 1.0)
+    assert training_curves.warmed_up(scalars(learning_rate=warming)) == 200
+    assert training_curves.warmed_up(scalars(learning_rate=warming * np.exp(-np.maximum(STEPS - 300, 0) / 500))) == 200
+    assert training_curves.warmed_up(scalars(learning_rate=np.linspace(1, 0, 100))) == 0
+    assert training_curves.warmed_up(scalars(learning_rate=np.arange(100.0))) is None  # it still rises
+    assert training_curves.warmed_up(scalars(val_loss=np.zeros(100))) is None
+
+
+def test_what_changes_as_the_learning_rate_warms_up_is_not_dated() -> None:
+    rate = np.minimum((STEPS + 1) / 200, 1.0)
+    early, late = rises(120, 260, 5.0, 3.0), rises(500, 600, 5.0, 3.0)
+    (warming,) = training_curves.course(scalars(val_loss=early, learning_rate=rate))
+    assert warming.change is None and "warms up" in warming.undated
+    for loss, lr in ((early, np.ones(100)), (late, rate)):
+        (found,) = training_curves.course(scalars(val_loss=loss, learning_rate=lr))
+        assert found.change is not None and not found.undated
+
+
+def test_the_head_that_ends_highest_of_many_must_stand_out_more() -> None:
+    """A step of 8 times what the curve does on the way to it."""
+    step = np.where(STEPS >= 500, 0.7, 0.0) + np.interp(STEPS, [0, 490], [0.1, 0.2])
+    few, many = (np.zeros((100, 1, heads)) for heads in (1, 144))
+    for scores in (few, many):
+        scores[:, 0, 0] = step
+    one, best_of = (
+        training_curves.course(xr.Dataset({"induction": (("step", "layer", "head"), scores)}, {"step": STEPS}))[0]
+        for scores in (few, many)
+    )
+    assert one.change is not None and best_of.heads == ((0, 0),) and best_of.change is None and best_of.undated
 
 
 def test_a_curve_that_never_changed_has_no_order() -> None:

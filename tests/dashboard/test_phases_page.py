@@ -10,13 +10,14 @@ import pytest
 
 from dashboard.shared.mount import DRAWN
 from dashboard.views.phases import data as loading
-from dashboard.views.phases.order import agreement, basis, circuit, dated, sureness
+from dashboard.views.phases.order import basis, circuit, dated, no_events, sureness
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown, was_drawn
 from tracer.analysis.training_curves import Curve, events
 from tracer.measures.change_points import PhaseChange, phase_change
 from tracer.measures.change_points import path as principal
+from tracer.measures.plateaus import BACK
 from tracer.store import Run
 from tracer.store.layout import Lock
 
@@ -52,6 +53,8 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
          "to 140)."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),))],
          "**Cannot be said**: no change was found of induction head L1H0."),
+        ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),), undated="one jump among others")],
+         "**Cannot be said**: induction head L1H0 is not dated (one jump among others)."),
         ([previous(100), FLAT], ""),
     ],
 )  # fmt: skip
@@ -60,10 +63,12 @@ def test_what_came_first(curves: list[Curve], expected: str) -> None:
 
 
 def test_how_sure_each_change_is() -> None:
-    changed = events([induction(200), previous(100), rises("val_loss", 90, 150), FLAT])
-    assert [curve.name for curve in changed] == ["val_loss", "previous_token", "induction"]
-    assert [sureness(changed, i) for i in range(3)] == [
-        "Not separated from 2.", "Not separated from 1.", "Apart from all others.",
+    changed = events([induction(260), previous(100), rises("val_loss", 90, 150), rises("entropy", 130, 190), FLAT])
+    assert [curve.name for curve in changed] == ["val_loss", "previous_token", "entropy", "induction"]
+    assert [sureness(changed, i) for i in range(4)] == [
+        "Not separated from 2. Before or after 3 depends on the unit.",
+        "Not separated from 1. Before or after 3 depends on the unit.",
+        "Before or after 1 and 2 depends on the unit.", "Apart from all others.",
     ]  # fmt: skip
     assert sureness(changed[:2], 0) == "Not separated from any other."
     assert sureness(changed[:1], 0) == ""
@@ -74,18 +79,40 @@ def test_a_date_with_its_interval() -> None:
     assert dated(Curve("val_loss", STEPS, ZERO, change)) == "95 % interval 90 to 1,200"
 
 
-def test_agreement_counts_the_runs_in_which_the_order_is_known() -> None:
-    runs = [
-        [previous(100), induction(200)], [previous(100), induction(110)], [previous(200), induction(100)],
-        [previous(100), FLAT], [previous(100), induction(100)],
-    ]  # fmt: skip
-    assert agreement("previous_token", "induction", runs) == (1, 1, 4)
-    assert agreement("induction", "previous_token", runs) == (1, 1, 4)
-    assert said(runs).splitlines() == [
-        "- Previous-token head before induction head: in **1 of 4** runs, after it in 1, not known in 2.",
-        "",
-        "If either order were as likely, 2 runs would agree on it by chance in 1 of 2 cases.",
+def test_what_is_no_event_is_said_with_its_reason() -> None:
+    bump = Curve("val_loss", STEPS, ZERO, None, undated=BACK)
+    busy = Curve("entropy", STEPS, ZERO, None, undated="its step is only 2.3 times its other moves")
+    assert no_events([bump, FLAT, busy, previous(100)], 50) == [
+        "Warm-up ends: step 50.",
+        "Excursion: Held-out loss moved and went back, so it is no event.",
+        "Not dated: Mean normalised entropy, its step is only 2.3 times its other moves.",
     ]
+    assert no_events([FLAT], 0) == []
+
+
+def test_seeds_that_disagree_are_said_to_disagree() -> None:
+    """Two of four: an interval of 6.8 to 93.2 % by Clopper and Pearson's table, and no p below 1 for a coin."""
+    runs = [[previous(100), induction(200)], [previous(100), induction(210)], [previous(200), induction(100)],
+            [previous(230), induction(120)]]  # fmt: skip
+    assert said(runs).splitlines() == [
+        "- Previous-token head before induction head: in **2 of 4** runs (95 % interval of the share: 7 to 93 %; "
+        "p = 1).",
+        "",
+        "**4 runs can't show an order**: if all agreed, p would still be 0.5. It takes 8 that agree. p: exact sign "
+        "test over runs, times the 4 orders compared.",
+    ]
+
+
+def test_seeds_whose_order_is_not_known_are_said_and_left_out() -> None:
+    runs = [[previous(100), induction(200)]] * 9 + [[previous(100), induction(110)], [previous(100), FLAT]]
+    lines = said(runs).splitlines()
+    assert lines[0] == (
+        "- Previous-token head before induction head: in **9 of 9** runs (95 % interval of the share: 66 to 100 %; "
+        "p = 0.016). Not known in 1."
+    )
+    assert lines[2].startswith("If all 9 runs agreed, p would be 0.016.")
+    (unknown, *_) = said([[previous(100), induction(110)]]).splitlines()
+    assert unknown == "- Previous-token head before induction head: not known in any of 1 runs."
     assert said([[FLAT]]) == "None of these runs holds two changes of an induction circuit."
 
 

@@ -1,10 +1,15 @@
 """The course of a run: its curves on one axis of steps, when each changed, and in which order.
 
-1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Of
-   K-composition it is the induction head reading the best previous-token head of the layers before it.
+1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Having
+   looked at all heads asks more of its change. Of K-composition it is the induction head reading the best
+   previous-token head of the layers before it.
 2. A curve has changed where `tracer.measures.change_points` finds a change that is large enough to tell: by `LEAST`,
-   and by the interval that its probe's rows allow the difference of two levels.
-3. One change comes before another where the intervals of their dates part; else their order is not known.
+   and by the interval that its probe's rows allow the difference of two levels. What changes as the learning rate warms
+   up is not dated.
+3. One change comes before another where the intervals of their dates part, of curves in one unit. Half of the way in
+   one unit is not half in another: a probability p that rises is halfway later than -ln p that falls. Curves of two
+   units are in order where one has gone 90 % of its way before the other has gone 10 %; or where their dates part in
+   log odds as well, which a score has and exp of minus a loss. Else their order is not known.
 
 Source: ours; Olsson et al. 2022 read these curves side by side and marked one window by eye.
 """
@@ -19,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracer.measures.change_points import PhaseChange, phase_changes
+from tracer.measures.change_points import PhaseChange, Reading, readings
 from tracer.measures.intervals import margins
 
 if TYPE_CHECKING:
@@ -45,6 +50,14 @@ NAMES = {
 }
 """Every curve, in the order of a page."""
 UNITS = {"val_loss": "nats", "repeat_loss": "nats", "icl_score": "nats"}
+SCORES, LOSSES = ("induction", "previous_token"), ("val_loss", "repeat_loss")
+"""Shares of attention, and losses: the curves that have log odds."""
+SCALES = {"val_loss": "loss", "repeat_loss": "loss", "induction": "share", "previous_token": "share"}
+"""Curves of one scale are halfway at the same time if they are one event; every other curve has a scale of its own."""
+LEAST_ODDS = 1e-4
+"""Probabilities nearer to 0 or 1 count as this."""
+FULL = 0.999
+"""A learning rate that reaches this share of its highest has warmed up."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,8 @@ class Curve:
     """Half of the 95 % interval of each value, over the rows of its probe; None where that was not recorded."""
     undated: str = ""
     """Why nobody may say when it changed."""
+    odds: PhaseChange | None = None
+    """The change of its log odds, where it has them."""
 
     @property
     def label(self) -> str:
@@ -89,6 +104,7 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
     """Every curve that this trace holds, in the order of NAMES; K-composition from `reads`."""
     every = trace["step"].values
     found: dict[str, tuple[np.ndarray, np.ndarray, tuple[Head, ...], np.ndarray | None]] = {}
+    full = warmed_up(trace)
 
     def add(name: str, values: np.ndarray, heads: tuple[Head, ...] = (), at: np.ndarray = every, of: str = "") -> None:
         around = margins(trace, of) if of else None
@@ -118,11 +134,41 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
         measured = np.isfinite(squares).any(axis=1)
         add("gradient", np.where(measured, np.sqrt(np.nansum(squares, axis=1)), np.nan))
     on_trace = [name for name in found if name != "composition"]
-    changes = dict(zip(on_trace, phase_changes(every, [found[name][1] for name in on_trace]), strict=True))
+    tried = [_heads_in(trace[name].values) if name in SCORES else 1 for name in on_trace]
+    read = dict(zip(on_trace, readings(every, [found[n][1] for n in on_trace], tried=tried, warmup=full), strict=True))
+    with_odds = [name for name in on_trace if name in (*SCORES, *LOSSES)]
+    in_odds = readings(every, [log_odds(n, found[n][1]) for n in with_odds], known=True) if with_odds else []
+    odds = {name: one.change for name, one in zip(with_odds, in_odds, strict=True)}
     if "composition" in found:
         at, values, *_ = found["composition"]
-        changes["composition"] = phase_changes(at, values[None])[0]
-    return [_curve(name, *found[name], changes[name]) for name in NAMES if name in found]
+        read["composition"] = readings(at, values[None], warmup=full)[0]
+    return [_curve(name, *found[name], read[name], odds.get(name)) for name in NAMES if name in found]
+
+
+def log_odds(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """ln(p / (1 - p)) of a score p, or of p = exp(-loss): one event is one curve, whichever of the two was measured."""
+    p = np.asarray(values, float) if name in SCORES else np.exp(-np.asarray(values, float))
+    p = np.clip(p, LEAST_ODDS, 1 - LEAST_ODDS)
+    return np.log(p / (1 - p))
+
+
+def warmed_up(trace: xr.Dataset) -> float | None:
+    """The first recorded step at the highest learning rate, 0 if that is the first of all.
+
+    None where no learning rate was recorded, or it still rises where the record ends.
+    """
+    rate = trace["learning_rate"].values if "learning_rate" in trace else np.array([])
+    known = np.isfinite(rate)
+    if not known.any():
+        return None
+    at, rate = trace["step"].values[known], rate[known]
+    first = int(np.argmax(rate >= FULL * rate.max()))
+    return 0.0 if first == 0 else None if first == len(at) - 1 else float(at[first])
+
+
+def _heads_in(scores: np.ndarray) -> int:
+    """Heads of scores [step layer head] that were measured."""
+    return int(np.isfinite(scores).any(axis=0).sum())
 
 
 ONE_TOKEN = "read from one token of each row, as runs did that recorded no standard error"
@@ -130,19 +176,20 @@ ONE_TOKEN = "read from one token of each row, as runs did that recorded no stand
 
 def _curve(
     name: str, at: np.ndarray, values: np.ndarray, heads: tuple[Head, ...], around: np.ndarray | None,
-    change: PhaseChange | None,
+    reading: Reading, odds: PhaseChange | None,
 ) -> Curve:  # fmt: skip
     """What was measured of a curve, and its change unless that is too small to tell."""
     known = np.isfinite(values)
+    change = reading.change
     around = None if around is None else around[known]
-    undated = ONE_TOKEN if name == "icl_score" and around is None else ""
+    undated = ONE_TOKEN if name == "icl_score" and around is None else reading.undated
     apart = 0.0
     if change is not None and around is not None:
         ends = np.interp([change.onset, change.end], at[known], around)
         apart = float(np.hypot(*np.nan_to_num(ends)))
     if change is not None and (undated or abs(change.after - change.before) < max(LEAST[name], apart)):
         change = None
-    return Curve(name, at[known], values[known], change, heads, around, undated)
+    return Curve(name, at[known], values[known], change, heads, around, undated, odds if change else None)
 
 
 def best(scores: np.ndarray) -> Head | None:
@@ -174,11 +221,22 @@ def events(curves: Iterable[Curve]) -> list[Curve]:
 
 
 def order(one: Curve, other: Curve) -> str:
-    """When `one` changed: before or after `other`, or "overlap" where the intervals of their dates do; empty where one
-    never changed."""
+    """When `one` changed: before or after `other`; "overlap" where the intervals of their dates do, "units" where their
+    units differ and in others the order may be another; empty where one never changed."""
     a, b = one.change, other.change
     if a is None or b is None:
         return ""
+    known = _apart(a, b)
+    if known == "overlap" or SCALES.get(one.name, one.name) == SCALES.get(other.name, other.name):
+        return known
+    if (a.high + a.end - a.midpoint < b.low - b.midpoint + b.onset) or (
+        b.high + b.end - b.midpoint < a.low - a.midpoint + a.onset
+    ):
+        return known
+    return known if one.odds and other.odds and _apart(one.odds, other.odds) == known else "units"
+
+
+def _apart(a: PhaseChange, b: PhaseChange) -> str:
     return "overlap" if a.overlaps(b) else "before" if a.high < b.low else "after"
 
 

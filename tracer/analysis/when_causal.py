@@ -1,4 +1,7 @@
-"""Did a head's score rise before, with or after what it costs to switch it off? Arrays in, words out."""
+"""Did a head's score rise before, with or after what it costs to switch it off? Arrays in, words out.
+
+The two have different units, so only rises that do not overlap are in order.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,20 @@ COSTLY = 0.25
 """Nats from which an effect is one, as in `tracer.ablate.repair`."""
 
 
+BEGUN, DONE = 0.1, 0.9
+"""Shares of its final value between which a curve is rising."""
+
+
 @dataclass(frozen=True)
 class Rise:
-    """When a curve passed half of its final value; `step` is None when it did not rise."""
+    """When a curve passed half of its final value; the steps are None when it did not rise."""
 
     step: int | None
     final: float
+    start: int | None = None
+    """The last step before that at which it was below a tenth of it; the first of all if there is none."""
+    end: int | None = None
+    """The first from there on at nine tenths of it."""
 
 
 def rise(steps: ArrayLike, values: ArrayLike, least: float) -> Rise:
@@ -35,11 +46,18 @@ def rise(steps: ArrayLike, values: ArrayLike, least: float) -> Rise:
     if final < least or final - y[0] < least:
         return Rise(None, final)
     below = np.flatnonzero(y < final / 2)
-    return Rise(int(x[below[-1] + 1]) if len(below) else int(x[0]), final)
+    half = int(below[-1]) + 1 if len(below) else 0
+    low = np.flatnonzero(y[:half] < BEGUN * final)
+    end = half + int(np.argmax(y[half:] >= DONE * final))
+    return Rise(int(x[half]), final, int(x[low[-1]] if len(low) else x[0]), int(x[end]))
 
 
 def sentence(head: str, steps: ArrayLike, score: ArrayLike, effect: ArrayLike) -> str:
-    """Before, with or after; two curves that pass within one snapshot of each other pass together."""
+    """Before, after or with: an order is said where one has risen before the other begins to.
+
+    A score is a share and an effect is in nats, and half of the way in one unit is not half in another: seen as a
+    probability and as its logarithm, one event has two middles. A rise from 10 to 90 % of the way has room for both.
+    """
     x = np.asarray(steps)
     scored, costs = rise(x, score, LEAST_SCORE), rise(x, effect, LEAST_EFFECT)
     its_score, its_effect = f"{scored.final:.2f}", f"{costs.final:+.2f} nats".replace("-", "\u2212")
@@ -55,12 +73,15 @@ def sentence(head: str, steps: ArrayLike, score: ArrayLike, effect: ArrayLike) -
             f"{head}: its induction score passed half of its final {its_score} by step {scored.step}; switching it off "
             f"alone never came to cost much (it ends at {its_effect}). Others may do the same work."
         )
-    at = [int(np.searchsorted(x, step)) for step in (scored.step, costs.step)]
-    order = "with" if abs(at[0] - at[1]) <= 1 else "before" if at[0] < at[1] else "after"
-    return (
-        f"{head}: its induction score rose {order} its effect: half of its final {its_score} by step {scored.step}, "
-        f"half of its final {its_effect} by step {costs.step}."
+    assert scored.start is not None and scored.end is not None and costs.start is not None and costs.end is not None
+    order = "before" if scored.end <= costs.start else "after" if costs.end <= scored.start else ""
+    said = f"rose {order} its effect" if order else "and its effect rose together"
+    rises = (
+        f"the score from step {scored.start} to {scored.end} (final {its_score}), the effect from step {costs.start} "
+        f"to {costs.end} (final {its_effect})"
     )
+    why = "" if order else " Their units differ, so an order is said only where one rise ends before the other begins."
+    return f"{head}: its induction score {said}: {rises}.{why}"
 
 
 def lookalikes(score: ArrayLike, effect: ArrayLike) -> list[tuple[int, int]]:

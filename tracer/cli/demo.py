@@ -68,11 +68,10 @@ def verdict(run: Run) -> str:
 
     from tracer import ablate
     from tracer.analysis.prompt_attention import induction as induction_of
+    from tracer.analysis.training_curves import course
     from tracer.data import probes
-    from tracer.measures.change_points import phase_change
 
-    induction = run.trace["induction"]
-    formed = phase_change(induction["step"].values, induction.max(["layer", "head"]).values)
+    rise = next(curve for curve in course(run.trace) if curve.name == "induction")
     scores = run.trace["induction"].isel(step=-1).values
     previous = run.trace["previous_token"].isel(step=-1).values
     model = run.model()
@@ -90,9 +89,9 @@ def verdict(run: Run) -> str:
         f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention on text goes one token back",
     ]
 
-    if formed is not None:
+    if (formed := rise.change) is not None:
         lines.append(
-            f"the induction head formed between step {formed.onset} and step {formed.end}, "
+            f"L{rise.heads[0][0]}H{rise.heads[0][1]} formed between step {formed.onset} and step {formed.end}, "
             f"half of the way at {formed.midpoint} (95 % interval {formed.low} to {formed.high})"
         )
 

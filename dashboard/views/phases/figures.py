@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Window = tuple[int, int, int, int, int]
 """Onset, midpoint and end, and the interval of the midpoint."""
+WARM = "warm-up ends"
 LANE, FOOT = 76, 48
 """Pixels of a lane with its name, and below all of them."""
 CLOSE = 0.3
@@ -34,10 +35,12 @@ def timeline(
     margins: Sequence[np.ndarray | None] | None = None,
     step: int | None = None,
     log_x: bool = False,
+    warmup: float | None = None,
 ) -> go.Figure:
     """A lane each of (steps, values), top to bottom as given, with its range, window and interval of the date.
 
-    `numbers` are those of events; `margins` are drawn as bands; at the right stands each value at `step`, or the last.
+    `numbers` are those of events; `margins` are drawn as bands; at the right stands each value at `step`, or the last;
+    a dotted line marks the end of the warm-up.
     """
     import plotly.graph_objects as go
 
@@ -88,6 +91,20 @@ def timeline(
             dict(text=name, x=0, xanchor="left", **place),
             dict(text=now, x=1, xanchor="right", font={"size": 12}, **place),
         ]  # fmt: skip
+    if warmup and n:
+        at = places(np.concatenate([[warmup], *(x for x, _ in series)]), log_x)[0]
+        shapes.append(
+            dict(
+                type="line", x0=at, x1=at, y0=0, y1=1, yref="paper", layer="below", name=WARM,
+                line={"color": ink.text, "width": 1, "dash": "dot"},
+            )
+        )  # fmt: skip
+        texts.append(
+            dict(
+                text=WARM, x=np.log10(at) if log_x else at, xref="x", xanchor="left", y=0, yref="paper",
+                yanchor="bottom", showarrow=False, font={"size": 10},
+            )
+        )  # fmt: skip
     figure.update_layout(shapes=shapes, annotations=texts)
     if step is not None and n:
         every = np.concatenate([[step], *(x for x, _ in series)])

@@ -9,6 +9,7 @@ import streamlit as st
 
 from tracer.analysis.training_curves import NAMES, Curve, order
 from tracer.measures.change_points import FEWEST, PhaseChange
+from tracer.measures.plateaus import BACK
 
 STYLE = """<style>
 .events { list-style: none; margin: 0 !important; padding: 0 !important; font-size: .9rem;
@@ -23,8 +24,11 @@ STYLE = """<style>
 </style>"""
 
 
-def draw_order(found: list[Curve], changed: list[Curve]) -> None:
-    """The verdict on the two heads of an induction circuit, then every change in order."""
+def draw_order(found: list[Curve], changed: list[Curve], warmup: float | None = None) -> None:
+    """The verdict on the two heads of an induction circuit, then every change in order, then what is no event.
+
+    `warmup` is the step at which the learning rate was full.
+    """
     st.header("Order of events", anchor=False)
     if said := circuit(found):
         st.markdown(said)
@@ -37,11 +41,22 @@ def draw_order(found: list[Curve], changed: list[Curve]) -> None:
     for words, enough in (("No change beyond drift, decay and noise", True), ("Too few values for a change", False)):
         if labels := [c.label for c in still if (len(c.steps) >= FEWEST) == enough]:
             rows.append(f'<li class="none">{words}: {escape(", ".join(labels))}.</li>')
-    rows += [f'<li class="none">Not dated: {escape(c.label)}, {escape(c.undated)}.</li>' for c in found if c.undated]
+    rows += [f'<li class="none">{escape(words)}</li>' for words in no_events(found, warmup)]
     if not changed and (n := points(found)) >= FEWEST:
         st.markdown(f"**No event**: among {n} recorded steps the detector found no curve that changed.")
     st.html(f'{STYLE}<ol class="events">{"".join(rows)}</ol>')
     st.caption(basis(found))
+
+
+def no_events(found: list[Curve], warmup: float | None = None) -> list[str]:
+    """What moved without a date, and why; the end of the warm-up, which is a mark and no event."""
+    said = [f"Warm-up ends: step {warmup:,.0f}."] if warmup else []
+    for curve in found:
+        if curve.undated == BACK:
+            said.append(f"Excursion: {curve.label} moved and went back, so it is no event.")
+        elif curve.undated:
+            said.append(f"Not dated: {curve.label}, {curve.undated}.")
+    return said
 
 
 def points(found: list[Curve]) -> int:
@@ -67,9 +82,12 @@ def circuit(found: list[Curve]) -> str:
     one, two = by_name.get("previous_token"), by_name.get("induction")
     if one is None or two is None:
         return ""
-    never = [curve.label for curve in (one, two) if curve.change is None]
     if one.change is None or two.change is None:
-        return f"**Cannot be said**: no change was found of {' and '.join(map(lower, never))}."
+        whys = {one.label: one.undated, two.label: two.undated}
+        never = [lower(curve.label) for curve in (one, two) if curve.change is None and not curve.undated]
+        parts = [f"no change was found of {' and '.join(never)}"] * bool(never)
+        parts += [f"{lower(label)} is not dated ({why})" for label, why in whys.items() if why]
+        return f"**Cannot be said**: {'; '.join(parts)}."
     steps = f"at step {one.change.midpoint:,} against step {two.change.midpoint:,}"
     dates = f"{interval(one.change)} and {interval(two.change)}"
     known = order(one, two)
@@ -89,23 +107,20 @@ def dated(curve: Curve) -> str:
 
 
 def sureness(changed: list[Curve], i: int) -> str:
-    """Which changes this one is apart from, and which the interval of its date overlaps with, by their numbers."""
+    """Which changes this one is apart from, by their numbers: where not, their dates overlap or the unit decides."""
     here = changed[i]
     others = [j for j in range(len(changed)) if j != i]
-    unsure = [j for j in others if order(changed[j], here) == "overlap"]
+    found = {j: order(changed[j], here) for j in others}
+    unsure, units = ([j + 1 for j in others if found[j] == why] for why in ("overlap", "units"))
     if not others:
         return ""
-    if not unsure:
+    if not unsure and not units:
         return "Apart from all others."
-    nearby = _numbers([j + 1 for j in unsure])
-    return f"Not separated from {nearby}." if len(unsure) < len(others) else "Not separated from any other."
-
-
-def agreement(one: str, other: str, runs: list[list[Curve]]) -> tuple[int, int, int]:
-    """Runs in which `one` changed before `other`, by dates whose intervals part, after it, and in which both did."""
-    pairs = [({c.name: c for c in curves}.get(one), {c.name: c for c in curves}.get(other)) for curves in runs]
-    known = [order(a, b) for a, b in pairs if a is not None and b is not None and a.change and b.change]
-    return known.count("before"), known.count("after"), len(known)
+    if len(unsure) == len(others):
+        return "Not separated from any other."
+    said = [f"Not separated from {_numbers(unsure)}."] if unsure else []
+    said += [f"Before or after {_numbers(units)} depends on the unit."] if units else []
+    return " ".join(said)
 
 
 def window(curve: Curve) -> str:

@@ -20,6 +20,7 @@ from dashboard.views.phases.undoing import draw_undoing
 from tracer.analysis import training_curves
 from tracer.analysis.training_curves import Curve, events
 from tracer.measures.change_points import FEWEST
+from tracer.measures.plateaus import APART, STANDS
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -30,15 +31,22 @@ CLOSER = (
     "At which positions did the loss fall, did its path bend then, and which heads undo the change when they are "
     "switched off? Three pictures of Olsson et al. 2022."
 )
-HOW = """A change is found by this project's own detector, which reads one curve at a time:
+HOW = f"""A change is found by this project's own detector, which reads one curve at a time:
 
 - Without a change, a curve is a line plus one exponential decay or growth, under noise of any memory from none to a
-  random walk. There is a change when an S-shaped step on top of that fits better than chance allows.
-- The limit was set by simulation: of white noise, random walks, drifts and decays at most 5 % are called a change.
+  random walk. An S-shaped step on top of that must fit better than chance allows.
+- The step must stand out: it is {STANDS:.0f} times as large as anything that the curve does before and after it. White
+  noise may be larger, if the two levels are {APART:.0f} standard errors apart. A head that is the highest of many must
+  stand out more.
+- What goes back is an excursion. What changes as the learning rate warms up is not dated. Neither is an event.
+- Of curves without a change at most 5 % are dated, of each kind that was tried: walks with heavy or smooth steps,
+  cycles, scores that wander, noise that dies out, bumps, warm-ups. docs/truth.md lists the kinds and the rates.
 - The date is the middle of the step. Its 95 % interval holds all middles that fit nearly as well. Onset and end are
   10 % and 90 % of the way of the fitted step.
 - One change comes before another where their intervals part; otherwise their order is not known. What takes more than
   half of the run is a slope, and what still moves when it ends has no date yet.
+- Half of the way in one unit is not half in another: one event is dated earlier as a loss than as a probability. Curves
+  of different units are in order where one ends before the other begins, or where log odds of both say the same.
 - Bands are 95 % intervals over the texts that a value is a mean of. A move so small that two equal levels would fit
   into them is not called a change.
 
@@ -71,7 +79,7 @@ def _draw(run: Run) -> None:
     if not found:
         st.info("Nothing that this page reads was measured in this run.")
         return
-    changed = events(found)
+    changed, warmup = events(found), training_curves.warmed_up(trace)
     rows = trace.sizes["step"]
     if rows < FEWEST:
         more = "" if run.why_not("recipe") else " `--record.every` records more often."
@@ -86,12 +94,12 @@ def _draw(run: Run) -> None:
     left, right = st.columns([9, 5], gap="large")
     with left:
         st.header("Every curve on one axis", anchor=False)
-        _draw_timeline(found, changed)
+        _draw_timeline(found, changed, warmup)
         if training_curves.readable(run):
             asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
                   help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
     with right:
-        draw_order(found, changed)
+        draw_order(found, changed, warmup)
         with st.expander("How is a change found, and how sure is its date?"):
             st.markdown(HOW)
             st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
@@ -119,7 +127,7 @@ def _draw_closer(run: Run, trace: xr.Dataset, found: list[Curve], changed: list[
             draw_undoing(run, trace, phase)
 
 
-def _draw_timeline(found: list[Curve], changed: list[Curve]) -> None:
+def _draw_timeline(found: list[Curve], changed: list[Curve], warmup: float | None) -> None:
     """The curves in the order in which they changed; below them those that never did, unnumbered."""
     numbers = {curve.name: i + 1 for i, curve in enumerate(changed)}
     lanes = [*changed, *(curve for curve in found if curve.name not in numbers)]
@@ -128,7 +136,7 @@ def _draw_timeline(found: list[Curve], changed: list[Curve]) -> None:
     figure = figures.timeline(
         [(c.steps, c.values) for c in lanes], [c.label for c in lanes], units=[c.unit for c in lanes], windows=windows,
         numbers=[numbers.get(c.name) for c in lanes], margins=[c.margins for c in lanes],
-        step=state.read().step, log_x=state.read().log,
+        step=state.read().step, log_x=state.read().log, warmup=warmup,
     )  # fmt: skip
 
     def numbered() -> dict[str, list[Any]]:

@@ -9,7 +9,8 @@ import streamlit as st
 from dashboard import loading, state
 from dashboard.loading.run_summaries import settings_of
 from dashboard.views.phases import data
-from dashboard.views.phases.order import agreement, interval, lower
+from dashboard.views.phases.order import interval, lower
+from tracer.analysis.order_over_seeds import LEVEL, LINKS, least_p, precedence, seeds_needed
 from tracer.analysis.training_curves import NAMES, Curve, events
 from tracer.store import Run
 from tracer.store.choosing import differences
@@ -36,8 +37,8 @@ def draw_seeds(run: Run, found: list[Curve]) -> None:
         return
     st.header("Does the order repeat?", anchor=False)
     st.caption(
-        "The same changes in other runs, each with its own heads. Runs that differ in nothing but the seed say how far "
-        "the order belongs to the model rather than to chance."
+        "The same changes in other runs, each with its own heads. Compare other seeds to see whether this order always "
+        "happens."
     )
     box, beside = f"phases beside {run.name}", state.read().beside
     chosen = [name for name in (alike(run, others) if beside is None else beside) if name in others]
@@ -105,18 +106,32 @@ def _cell(curve: Curve | None) -> str:
 
 
 def said(runs: list[list[Curve]]) -> str:
-    """The links of an induction circuit, in how many runs their order is known; what a coin would have done."""
-    links = ["previous_token", "composition", "induction", "repeat_loss"]
+    """Each order of an induction circuit: in how many runs it holds, how sure that is, what so few runs can show."""
     words, most = [], 0
-    for one, other in [("previous_token", "induction"), *zip(links, links[1:], strict=False)]:
-        before, after, both = agreement(one, other, runs)
-        most = max(most, before + after)
-        if both:
-            rest = [f"after it in {after}"] * bool(after)
-            rest += [f"not known in {both - before - after}"] * (before + after < both)
-            more = f", {', '.join(rest)}" if rest else ""
-            words.append(f"- {NAMES[one]} before {lower(NAMES[other])}: in **{before} of {both}** runs{more}.")
-    if most > 1:
-        odds = f"{most} runs would agree on it by chance in 1 of {2 ** (most - 1)} cases"
-        words.append(f"\nIf either order were as likely, {odds}.")
-    return "\n".join(words) or "None of these runs holds two changes of an induction circuit."
+    for one, other in LINKS:
+        found = precedence(one, other, runs)
+        if not found.known + found.unknown:
+            continue
+        most = max(most, found.known)
+        link = f"- {NAMES[one]} before {lower(NAMES[other])}"
+        rest = f" Not known in {found.unknown}." if found.unknown else ""
+        if found.known:
+            low, high = (f"{share:.0%}".removesuffix("%") for share in found.interval)
+            chance = f"95 % interval of the share: {low} to {high} %; p = {found.p(len(LINKS)):.2g}"
+            words.append(f"{link}: in **{found.before} of {found.known}** runs ({chance}).{rest}")
+        else:
+            words.append(f"{link}: not known in any of {found.unknown} runs.")
+    if not words:
+        return "None of these runs holds two changes of an induction circuit."
+    if most:
+        least = least_p(most, len(LINKS))
+        runs_are = f"{most} run{'s' * (most > 1)}"
+        if least > LEVEL:
+            shows = (
+                f"**{runs_are} can't show an order**: if all agreed, p would still be {least:.2g}. It takes "
+                f"{seeds_needed(len(LINKS))} that agree."
+            )
+        else:
+            shows = f"If all {runs_are} agreed, p would be {least:.2g}."
+        words.append(f"\n{shows} p: exact sign test over runs, times the {len(LINKS)} orders compared.")
+    return "\n".join(words)

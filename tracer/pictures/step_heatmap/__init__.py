@@ -36,11 +36,12 @@ def picture(
 def midpoints(steps: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:
     """The step at which each line [line step] is halfway through its change, or NEVER.
 
-    Source: `tracer.measures.change_points`, whose midpoint it is.
+    Source: `tracer.measures.change_points`, whose midpoint it is; each line is one of as many as there are.
     """
     x, y = np.asarray(steps), np.asarray(values, np.float64)
     least = SEEN * float(np.nanmax(y) - np.nanmin(y)) if np.isfinite(y).any() else 0.0
-    return np.array([change.midpoint if change else NEVER for change in phase_changes(x, y, least)], np.int64)
+    found = phase_changes(x, y, least, tried=max(1, len(y)))
+    return np.array([change.midpoint if change else NEVER for change in found], np.int64)
 
 
 def by_change(changed: ArrayLike, values: ArrayLike) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import state
 from dashboard.loading import ablation, comparison, prompt_tokens
 from dashboard.loading.ablation import Setup, Swept
-from dashboard.views.ablate.beside import fitted, sentence
+from dashboard.views.ablate.beside import fitted, sentence, too_few_words
 from tests.dashboard.words import written
 from tracer.ablate import Estimate, effect, estimate
 from tracer.interventions.edits import recording
@@ -344,10 +344,12 @@ def test_which_is_larger_and_how_sure(
 
 def test_a_sweep_of_another_shape_keeps_its_labels() -> None:
     small = np.array([[1.0, 2.0, 3.0]])
-    found = fitted(Swept(small, small - 1, small + 1, small > 2), (2, 2))
+    found = fitted(Swept(small, small - 1, small + 1, small > 2, "With 2 sequences none can."), (2, 2))
     np.testing.assert_array_equal(found.effect, [[1, 2], [NAN, NAN]])
     np.testing.assert_array_equal(found.high, [[2, 3], [NAN, NAN]])
     assert not found.corrected.any()
+    assert too_few_words(found, found) == " With 2 sequences none can."
+    assert too_few_words(replace(found, too_few="")) == ""
 
 
 def test_partners() -> None:

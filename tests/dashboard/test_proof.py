@@ -78,6 +78,7 @@ def test_the_sweep_marks_heads_whose_interval_excludes_nothing(open_page: Open, 
         ([1], [], "A dot for 1 of 8 heads. Significant: none of 8 (Holm-corrected)."),
         ([1], [1], "A dot for 1 of 8 heads. Significant: 1 of 8 (Holm-corrected): L0H1."),
         ([1, 6, 7], [1, 6], "A dot for 3 of 8 heads. Significant: 2 of 8 (Holm-corrected): L0H1 L1H2."),
+        (range(8), range(8), "A dot for 8 of 8 heads. Significant: 8 of 8 (Holm-corrected)."),
     ],
 )
 def test_the_marks_in_words(marked: Sequence[int], corrected: Sequence[int], said: str) -> None:

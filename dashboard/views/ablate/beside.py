@@ -149,11 +149,11 @@ def _draw_sweeps(run: Run, setup: Setup, other: Run, beside: Setup) -> None:
     st.caption(
         "The change in loss when only that head is off. In A and B a dot says that the 95 % interval of that head "
         "excludes 0; in B − A that the two intervals of a head do not overlap. Colours of B − A have a scale of their "
-        f"own.{only}{_too_few(one, two)}"
+        f"own.{only}{too_few_words(one, two)}"
     )
 
 
-def _too_few(*swept: Swept) -> str:
+def too_few_words(*swept: Swept) -> str:
     """Why dots are all that these sequences can give, once for all that say the same."""
     return "".join(f" {words}" for words in dict.fromkeys(one.too_few for one in swept if one.too_few))
 

@@ -82,7 +82,7 @@ def _sure(swept: Swept) -> str:
     if swept.too_few:
         return dots + swept.too_few
     kept = [(int(a), int(b)) for a, b in np.argwhere(swept.corrected)]
-    names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= NAMED else ""
+    names = ": " + " ".join(theme.head_label(*h) for h in kept) if 0 < len(kept) <= min(NAMED, n - 1) else ""
     return f"{dots}Significant: {len(kept) or 'none'} of {n} (Holm-corrected){names}."
 
 

@@ -22,6 +22,7 @@ from tracer.config import InitConfig, ModelConfig
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import recording
 from tracer.model import Transformer
+from tracer.presets import preset
 from tracer.store import Run
 from tracer.store.surveys import read_survey, survey_path, write_survey
 
@@ -154,7 +155,7 @@ def test_standard_errors_are_how_surveys_differ() -> None:
 
 def test_an_older_survey_is_as_if_it_was_not_there(run: Run, tmp_path: Path) -> None:
     """Those before standard errors looked at the same few places of all rows of a batch."""
-    copy = Run(shutil.copytree(run.dir, tmp_path / "copy"))
+    copy = Run(shutil.copytree(run.dir, tmp_path / "copy", ignore=shutil.ignore_patterns("surveys")))
     whole = survey(copy, tokens=1024)
     (path,) = (copy.dir / "surveys").iterdir()
     kept = read_survey(copy.dir, path.stem)

@@ -21,7 +21,6 @@ from dashboard.shared import choosers
 from dashboard.views.ablate import sweep
 from tests.dashboard.words import written
 from tracer import ablate, data
-from tracer.ablate.estimates import p_value
 from tracer.analysis import head_sets
 from tracer.analysis.run_sweep import sweep_run
 from tracer.data import probes
@@ -129,17 +128,18 @@ def test_heads_are_named_that_hold_although_so_many_were_tried(workplace: Path, 
     """Of 8 heads at each step, some intervals exclude 0 only because 8 were tried."""
     found = [one for step in small_run.steps for one in ablation.sweep(small_run, step, "zero", False).values()]
     for one in found:
-        p = ablate.holm(p_value(one.effect, one.low, one.high))
-        np.testing.assert_array_equal(one.corrected, p < 0.05)
+        assert not (one.corrected & ~one.sure).any()
     assert any((one.sure & ~one.corrected).any() for one in found)
 
 
 def test_what_is_left_after_correction_is_said() -> None:
     effect, half = np.array([[0.5, 0.2], [0.0, -0.3]]), 0.1
     some = ablation.Swept(effect, effect - half, effect + half, np.array([[True, False], [False, False]]))
-    assert sweep._sure(some) == "A dot for 3 of 4 heads; after correction 1 is left: L0H0."
-    assert sweep._sure(replace(some, corrected=some.sure)) == "A dot for 3 of 4 heads; after correction all 3 are left."
-    assert sweep._sure(replace(some, corrected=np.zeros_like(some.sure))).endswith("after correction none is left.")
+    assert sweep._sure(some) == "A dot for 3 of 4 heads. Significant: 1 of 4 (Holm-corrected): L0H0."
+    whole, none = (sweep._sure(replace(some, corrected=one)) for one in (some.sure, np.zeros_like(some.sure)))
+    assert whole.endswith("Significant: 3 of 4 (Holm-corrected): L0H0 L0H1 L1H1.")
+    assert none.endswith("Significant: none of 4 (Holm-corrected).")
+    assert sweep._sure(replace(some, too_few="Too few.")) == "A dot for 3 of 4 heads. Too few."
 
 
 def test_the_first_step_can_be_ablated(open_page: Open) -> None:
@@ -237,8 +237,9 @@ def test_without_the_text_it_falls_back_on_what_the_run_kept(open_page: Open, co
     app = open_page("ablate", run="other", off=((0, 0),), mode="resample")
     assert "1 sequence: resample has no other to take what stands in from" in written(app) and not app.exception
     changes = [one.value for one in app.metric if one.label == "Change"]
-    repeat = ablation.batches(other).main("resample")
-    cost = ablate.effect(other.model(), repeat.tokens, [(0, 0)], "resample").over(repeat.where)
+    batches = ablation.batches(other)
+    repeat, reference = batches.main("resample"), batches.reference("repeat", "resample")
+    cost = ablate.effect(other.model(), repeat.tokens, [(0, 0)], "resample", reference=reference).over(repeat.where)
     assert changes == [theme.signed(cost.mean)]
 
     assert not open_page("ablate", run="other", off=((0, 0),), mode="resample", section="heads").exception
@@ -256,10 +257,8 @@ def test_one_row_of_everything_is_measured_as_far_as_it_goes(workplace: Path, sm
             for off in ((), ((0, 0),)):
                 app = open_page("ablate", run="alone", mode=mode, off=off, section="effect" if off else "heads")
                 assert not app.exception, (mode, off)
-        assert "1 sequence to measure on, and resample takes what stands in from others" in written(app)
-        assert sweep_run(run)["mode"].values.tolist() == ["zero", "mean"]
-        with pytest.raises(ValueError, match="resample takes what stands in from others"):
-            sweep_run(run, "resample")
+        found = sweep_run(run)["effect"].sel(mode="resample")
+        assert found.sel(probe="repeat").notnull().all() and found.sel(probe="text").isnull().all()
         assert ablation.swept(run) == len(run.steps) and ablation.repeats(run)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -277,8 +277,10 @@ def test_the_same_heads_are_off_on_both_sides(open_page: Open, small_run: Run, s
 @pytest.mark.parametrize("mode", ["zero", "resample"])
 def test_differences_are_paired_by_sequence(workplace: Path, small_run: Run, mode: str) -> None:
     one, two = (Setup.of(small_run, step, ((1, 0),), mode, False) for step in (30, 0))
-    tokens, where = ablation.batches(one.opened).sequences()[0][1:]
-    a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode) for s in (one, two))
+    batches = ablation.batches(one.opened)
+    tokens, where = batches.sequences()[0][1:]
+    how = {"reference": batches.reference("repeat", mode)}
+    a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode, **how) for s in (one, two))
     expected = estimate((b.delta - a.delta)[:, where].mean(1).numpy())
     found = comparison.differences(one, two)["repeat"]
     assert found is not None and found.n == expected.n

@@ -150,8 +150,8 @@ def test_a_folder_that_nobody_here_may_read_is_no_model(
 
 
 OPENED = [
-    ("~nobody-of-this-name", "does not exist"),
-    ("nowhere", "does not exist"),
+    ("~nobody-of-this-name", "is not here"),
+    ("nowhere", "is not here"),
     (".", "has no run.json, so it is not a run directory"),
     ("\0", ""),
 ]

@@ -81,11 +81,11 @@ def test_a_date_with_its_interval() -> None:
 
 def test_what_is_no_event_is_said_with_its_reason() -> None:
     bump = Curve("val_loss", STEPS, ZERO, None, undated=BACK)
-    busy = Curve("entropy", STEPS, ZERO, None, undated="its step is only 2.3 times its other moves")
+    busy = Curve("entropy", STEPS, ZERO, None, undated="its step is 2.3 times its other moves, not 6.0")
     assert no_events([bump, FLAT, busy, previous(100)], 50) == [
         "Warm-up ends: step 50.",
         "Excursion: Held-out loss moved and went back, so it is no event.",
-        "Not dated: Mean normalised entropy, its step is only 2.3 times its other moves.",
+        "Not dated: Mean normalised entropy, its step is 2.3 times its other moves, not 6.0.",
     ]
     assert no_events([FLAT], 0) == []
 

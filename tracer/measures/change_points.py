@@ -28,7 +28,7 @@ from tracer.measures.plateaus import goes_back, why_not, window
 
 Floats = NDArray[np.float64]
 
-SURE = 22.0
+SURE = 20.0
 """Of noise, walks, drifts and decays none passes it in more than 5 % of curves. Others do: see `plateaus`."""
 NEARLY = 4.0
 """Middles within it of the best are in the interval: of dated steps and sigmoids it then holds 95 % or more."""

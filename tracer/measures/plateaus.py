@@ -28,6 +28,8 @@ APART = 8.0
 """Standard errors between two levels in white noise."""
 WHITE = 1.5
 """Von Neumann's ratio of white noise is 2, that of a walk near 0."""
+MANY = 20
+"""The highest of e times as many heads must stand out by one in so many more."""
 MEANS = 12
 """A running mean takes this part of the record."""
 TAIL, RARE = 0.2, 0.05
@@ -37,7 +39,7 @@ FEW = 30
 ODDS = 1e-4
 """Scores nearer to 0 or 1 than this count as this."""
 ELSEWHERE = "times its other moves"
-"""With how many before it."""
+"""With how many before it, and how many are asked after it."""
 BACK = "it goes back: an excursion"
 JUMPS = "one jump among others that are nearly as large"
 
@@ -48,16 +50,18 @@ def why_not(step: Floats, y: Floats, before: NDArray[np.bool_], after: NDArray[n
     `before` and `after` are the records on either side of it. `tried` heads, of which this is the strongest, ask more.
     """
     k = window(len(y))
-    more = 1 + np.log(tried) / 10
+    more = 1 + np.log(tried) / MANY
     ratio, size = _ratio(step, y, before, after, k)
     white = _is_white(y - size * step, before, after)
     if ratio < STANDS * more and not (white and _errors_apart(step, y, before, after) > APART * more):
-        return BACK if goes_back(y, before, after, k) else f"its step is only {ratio:.1f} {ELSEWHERE}"
+        return (
+            BACK if goes_back(y, before, after, k) else f"its step is {ratio:.1f} {ELSEWHERE}, not {STANDS * more:.1f}"
+        )
     if y.min() >= 0 and y.max() <= 1:
         odds = np.clip(y, ODDS, 1 - ODDS)
         in_odds, _ = _ratio(step, np.log(odds / (1 - odds)), before, after, k)
         if in_odds < STANDS_ODDS * more:
-            return f"in log odds its step is only {in_odds:.1f} {ELSEWHERE}"
+            return f"in log odds its step is {in_odds:.1f} {ELSEWHERE}, not {STANDS_ODDS * more:.1f}"
     return JUMPS if not white and _is_one_jump_of_many(y, before, after, size, tried) else ""
 
 

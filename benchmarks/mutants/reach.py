@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -59,10 +59,13 @@ class Reach:
                 self._asking.setdefault(fixture, set()).add(name)
 
     def of(self, file: str, place: Place) -> set[str]:
-        """The tests that run this place; of what an import runs, those that run a function which uses what it binds."""
+        """The tests that run this place; of what an import runs, those that use what it binds.
+
+        They run a function that names it, or stand in a file that does.
+        """
         if not place.in_function:
-            found = self.running(self._users(file, place.names))
-            return found or self.running([(file, self._function_lines(file))])
+            lines, names = self._users(file, place.names)
+            return self.running(lines or [(file, self._function_lines(file))]) | self._naming(names)
         return self.running([(file, place.lines)]) or self.running([(file, place.around)])
 
     def running(self, where: Iterable[tuple[str, Iterable[int]]]) -> set[str]:
@@ -105,9 +108,10 @@ class Reach:
             for line in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
         }
 
-    def _users(self, file: str, names: Iterable[str]) -> Iterator[tuple[str, list[int]]]:
-        """Lines of functions that name any of these, here or where they are imported; and what is made of them."""
-        ahead, seen = [(file, name) for name in names], set()
+    def _users(self, file: str, names: Iterable[str]) -> tuple[list[tuple[str, list[int]]], set[tuple[str, str]]]:
+        """Lines of functions that name any of these, here or where they are imported, or what is made of them; and
+        the names that were looked for, each with the file that binds it."""
+        ahead, seen, found = [(file, name) for name in names], set(), []
         while ahead:
             home, name = ahead.pop()
             if (home, name) in seen:
@@ -120,8 +124,30 @@ class Reach:
                 near = other == home or _imports_from(tree, self.house.module(home))
                 lines, bound = _mentions(tree, called, name if near else None)
                 if lines:
-                    yield other, lines
+                    found.append((other, lines))
                 ahead += [(other, one) for one in bound if (other, one) not in seen]
+        return found, seen
+
+    def _naming(self, names: set[tuple[str, str]]) -> set[str]:
+        """The tests of files that import any of these names, or the module or a package around it."""
+        files = {
+            test
+            for test, text in self._test_texts.items()
+            for home, name in names
+            if name in text and (
+                _imported_as(self._test_trees[test], name)
+                or f".{name}" in text and _imports_from(self._test_trees[test], self.house.module(home), whole=True)
+            )
+        }  # fmt: skip
+        return {test for test in self.tests if test.split("::")[0] in files}
+
+    @cached_property
+    def _test_texts(self) -> dict[str, str]:
+        return {file: (self.house.root / file).read_text() for file in self.house.test_files()}
+
+    @cached_property
+    def _test_trees(self) -> dict[str, ast.Module]:
+        return {file: ast.parse(text) for file, text in self._test_texts.items()}
 
     @cached_property
     def _texts(self) -> dict[str, str]:
@@ -199,10 +225,11 @@ def _imported_as(tree: ast.Module, name: str) -> set[str]:
     }
 
 
-def _imports_from(tree: ast.Module, module: str) -> bool:
-    """Does it import from this module, or from a package that may hand on what the module holds?"""
+def _imports_from(tree: ast.Module, module: str, whole: bool = False) -> bool:
+    """Does it import from this module, or from a package that may hand on what the module holds? From the `whole`, too,
+    that is the package around all."""
     froms = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    return any(module == one or "." in one and module.startswith(f"{one}.") for one in froms)
+    return any(module == one or (whole or "." in one) and module.startswith(f"{one}.") for one in froms)
 
 
 def _mentions(tree: ast.Module, called: set[str], attribute: str | None) -> tuple[list[int], set[str]]:

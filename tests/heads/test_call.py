@@ -46,6 +46,8 @@ def test_what_it_says_is_the_same_whether_it_holds_scores_or_weights(call: Atten
     stats = call.stats(z=True)
     same(stats.max_logit, scores.amax((-1, -2)))
     same(stats["confidence"].nan_to_num(0.0), weights.amax(-1))
+    keys = scores.isfinite().sum(-1)
+    same(stats["entropy_normalised"], torch.special.entr(weights).sum(-1) / keys.where(keys > 1, torch.nan).log())
     if call.q is not None:
         same(stats.z, values(weights, V))
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.heads.fields import field
 from tracer.heads import HeadStats, definitions, head_means, pattern, stats, stats_from_pattern
+from tracer.heads.masks import visible
 from tracer.pictures.payload import max_pool
 
 SCALE = 0.25
@@ -297,3 +298,18 @@ def test_any_shape_mask_and_group(case: Case) -> None:
     assert got.rows.keys() == of_pattern.rows.keys()
     for name in got.rows.keys() - {"entropy_normalised"}:
         torch.testing.assert_close(got[name].double(), of_pattern[name], atol=2e-5, rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row", "expected"),
+    [
+        (torch.float32, [0.0, -4999.0, -5000.0], [True, True, False]),  # so far below the largest no score comes
+        (torch.float32, [-4e9, -4e9], [True, True]),
+        (torch.float32, [-5e29, -5e29], [False, False]),  # all of them hidden, by half of what hides a key
+        (torch.float32, [-1e30, -1e30], [False, False]),
+        (torch.float16, [-30000.0, -30000.0], [True, True]),
+        (torch.float16, [-40000.0, -40000.0], [False, False]),  # by the lowest number of its type, once halved
+    ],
+)
+def test_what_a_row_sees_is_read_from_its_scores(dtype: torch.dtype, row: list[float], expected: list[bool]) -> None:
+    assert visible(torch.tensor([row], dtype=dtype))[0].tolist() == expected

@@ -109,11 +109,14 @@ def test_where_a_test_would_have_to_come_by() -> None:
 
 SMALL = {
     "small/__init__.py": "",
-    "small/sums.py": "def twice(x):\n    return 2 * x\n\n\ndef unasked(x):\n    return not x\n\n\nLISTED = (5,)\n",
+    "small/sums.py": "def twice(x):\n    return 2 * x\n\n\ndef unasked(x):\n    return not x\n\n\nLISTED = 5,\nA = 7\n",
     "small/lists.py": "from small.sums import LISTED\n\n\ndef is_listed(x):\n    return x in LISTED\n",
     "tests/test_small.py": """
 import subprocess, sys
-from small.sums import twice
+from small.sums import A, twice
+
+def test_it_is_seven():
+    assert A == 7
 
 def test_twice():
     assert twice(3) == 6
@@ -148,6 +151,7 @@ VERDICTS = {
     "small/sums.py:2 constant 2 * x": TWICE,
     "small/sums.py:6 logic not x": "not reached",
     "small/sums.py:9 constant LISTED = (5,)": LISTED,
+    "small/sums.py:10 constant A = 7": "killed tests/test_small.py::test_it_is_seven",
     "small/lists.py:5 comparison x in LISTED": LISTED,
 }
 

@@ -279,8 +279,8 @@ def test_differences_are_paired_by_sequence(workplace: Path, small_run: Run, mod
     one, two = (Setup.of(small_run, step, ((1, 0),), mode, False) for step in (30, 0))
     batches = ablation.batches(one.opened)
     tokens, where = batches.sequences()[0][1:]
-    how = {"reference": batches.reference("repeat", mode)}
-    a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode, **how) for s in (one, two))
+    others = batches.reference("repeat", mode)
+    a, b = (effect(small_run.model(s.step), tokens, [(1, 0)], mode, reference=others) for s in (one, two))
     expected = estimate((b.delta - a.delta)[:, where].mean(1).numpy())
     found = comparison.differences(one, two)["repeat"]
     assert found is not None and found.n == expected.n

@@ -88,9 +88,10 @@ def composition(run: Run, step: int, kinds: Sequence[Kind], progress: Progress) 
         for i, into in enumerate(kinds):
             told = lambda done, of, i=i: progress(i * of + done, len(kinds) * of)  # noqa: E731
             scores[into] = composition.composition(into, *found, told).numpy()
-        n_layers, n_heads, *shape = found[0].shape
+        n_layers, n_heads, d_model, d_head = found[0].shape
         pairs = len(get_args(Kind)) * n_heads**2 * n_layers * (n_layers - 1) // 2
-        (mean, sd), edge = composition.random_composition(*shape), composition.stands_out(*shape, max(1, pairs))
+        mean, sd = composition.random_composition(d_model, d_head)
+        edge = composition.stands_out(d_model, d_head, max(1, pairs))
         return Composition(scores, mean, sd, edge, pairs, bipartite.pack(scores, mean, sd, edge))
 
     return kept("composition", (*of_run(run), step, *kinds), compare)

@@ -58,7 +58,7 @@ def test_the_six_steps(page, server, folder):
     settle(page)
     page.get_by_role("radio", name="7 9").click()
     done()
-    page.keyboard.press("n")
+    following.click()
     arrived(4)
     card.get_by_text("Nothing to speak of").click()
     settle(page)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +19,7 @@ from dashboard.views.specimens import data as reading
 from dashboard.views.specimens.data import Setting
 from dashboard.views.specimens.page import SERIES
 from tests.dashboard.words import labels, written
+from tests.waiting import wait
 from tracer.config import TrainConfig
 from tracer.presets import preset
 from tracer.specimens.claims import CLAIMS, NOISE, outcome
@@ -281,13 +279,20 @@ def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing
     series = jobs.reproducing()
     assert series is not None and arguments(series) == ["reproduce", *TRAINABLE]
     assert jobs.started() == [] and app.button(key="train single-head-small").disabled
-    for _ in range(4):  # an interrupt that meets Python while it loads a library may be lost: one presses again
-        app.button(key="stop_series").click().run()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            series.process.wait(30)
-            break
+    assert jobs.reproduce(["four-blocks"]) is series  # one at a time
+
+    def keeps() -> bool:
+        """The first snapshot is kept in the loop, which stops when asked."""
+        assert series.alive, series.tail()
+        return any(Path("checkpoints").glob("*/snapshots/[!.]*"))
+
+    wait(keeps)
+    (first,) = Path("checkpoints").glob("*/snapshots")
+    app.button(key="stop_series").click().run()
+    assert series.process.wait(300) == 130 and not series.failed
+    assert open_run(first.parent).status == "stopped" and list(Path("checkpoints").glob("*/snapshots")) == [first]
     app.run()
-    assert not series.alive and not app.button(key="train_all").disabled
+    assert not app.button(key="train_all").disabled
     assert "Its last words" not in written(app)  # it was told to, wherever it was
 
 
@@ -334,15 +339,3 @@ def test_a_corpus_named_by_others_is_text(open_page: Open, elsewhere: Path) -> N
     app = open_page("specimens")
     assert any(name in option for option in app.selectbox(key="setting_box").options)
     assert name not in written(app)
-
-
-def test_stopping_the_series_stops_all_of_it(nothing: Path) -> None:
-    series = jobs.reproduce(["single-head-scaled", "single-head-residual"])
-    first, until = Path("checkpoints/single-head-scaled-small"), time.monotonic() + 300
-    while not list((first / "snapshots").glob("[!.]*")):  # the first is kept in the loop, which stops when asked
-        assert series.alive and time.monotonic() < until, series.tail()
-        time.sleep(0.1)
-    assert jobs.reproduce(["four-blocks"]) is series  # one at a time
-    jobs.cancel(series)
-    assert series.process.wait(300) == 130 and not series.failed
-    assert open_run(first).status == "stopped" and not Path("checkpoints/single-head-residual-small").exists()

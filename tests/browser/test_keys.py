@@ -31,6 +31,8 @@ def test_keys_are_listed_and_do_what_they_say(page, server):
     page.keyboard.type("?/")
     expect(field).to_have_value("?/")
     expect(panel).to_be_hidden()
+    field.press("Enter")
+    settle(page)
     page.get_by_test_id("stTopNavLink").filter(has_text="Runs").click()
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     settle(page)

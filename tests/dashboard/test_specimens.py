@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -272,22 +270,6 @@ def test_training_one_starts_its_preset(open_page: Open, nothing: Path) -> None:
                                     "0", "--steps", "2000"]  # fmt: skip
     assert "Reading the text and building the model" in written(app)
     assert app.button(key="train_all").disabled and "train four-blocks-small" not in {b.key for b in app.button}
-
-
-def test_training_all_is_one_series_that_can_be_stopped(open_page: Open, nothing: Path) -> None:
-    app = open_page("specimens")
-    app.button(key="train_all").click().run()
-    series = jobs.reproducing()
-    assert series is not None and arguments(series) == ["reproduce", *TRAINABLE]
-    assert jobs.started() == [] and app.button(key="train single-head-small").disabled
-    for _ in range(4):  # an interrupt that meets Python while it loads a library may be lost: one presses again
-        app.button(key="stop_series").click().run()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            series.process.wait(30)
-            break
-    app.run()
-    assert not series.alive and not app.button(key="train_all").disabled
-    assert "Its last words" not in written(app)  # it was told to, wherever it was
 
 
 def test_a_name_that_is_taken_is_said(open_page: Open, nothing: Path, made: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import tracer
-from tests.browsing import SIZES, photograph, query, settle, sideways, visit
+from tests.browsing import SIZES, query, settle, sideways, visit
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,6 @@ def test_the_six_steps(page, server, folder):
             page.set_viewport_size({"width": width, "height": SIZES[width]})
             settle(page)
             assert sideways(page) == []
-        photograph(page, f"tour-{step}")
 
     def done():
         expect(card.get_by_text(re.compile("^✓"))).to_be_visible()
@@ -59,7 +58,7 @@ def test_the_six_steps(page, server, folder):
     settle(page)
     page.get_by_role("radio", name="7 9").click()
     done()
-    page.keyboard.press("n")
+    following.click()
     arrived(4)
     card.get_by_text("Nothing to speak of").click()
     settle(page)

@@ -344,6 +344,21 @@ def test_an_ablation_around_the_loop_is_not_that_of_the_probe(here: Path, gpt: C
     np.testing.assert_array_equal(*found)
 
 
+def test_the_cost_holds_the_threads_that_write(here: Path, gpt: Callable[..., Any]) -> None:
+    model: Any = gpt()
+    with tracer.watch(model, run="r", every=1) as recorder:
+        for batch in batches(3):
+            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+        assert recorder.probing is not None and recorder.probing.writer is not None
+        recorder.probing.writer.flush()
+        recorder.probing.writer.wait()
+        wrote = recorder.probing.writer.seconds
+        before, cost = recorder.pace.seconds - recorder.pace._setup, recorder.pace.cost()
+    assert 0 < wrote <= cost["writing_seconds"]
+    assert cost["recording_seconds"] == pytest.approx(before + cost["writing_seconds"])
+    assert open_run("r").meta["cost"]["writing_seconds"] >= wrote
+
+
 def test_a_dead_head_leaves_the_norms_of_its_layer(here: Path, gpt: Callable[..., Any]) -> None:
     model: Any = gpt(dropout=0.0)
     attn = model.h[1].attn.c_attn

@@ -5,6 +5,8 @@ Output goes to checkpoints/.logs/<run>.log, for the time before a run directory 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import re
 import signal
@@ -24,6 +26,8 @@ from tracer.store.housekeeping import why_no_name
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 4, 130)
 """Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
+NOT_STARTED = 127
+"""Exit status of what never ran, as a shell gives it."""
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
 
@@ -35,7 +39,17 @@ def processes(said: str) -> int:
     return int(said)
 
 
-PROCESSES = processes(os.environ.get("MANYEYES_PROCESSES", "4"))
+def allowed(said: str | None) -> int:
+    """The same, and 4 where nothing is said or something that is no number: then the server's output says so, since
+    pages must not fail for it."""
+    try:
+        return 4 if said is None else processes(said)
+    except ValueError as error:
+        logging.getLogger("manyeyes").warning("%s. Until then it is 4.", error)
+        return 4
+
+
+PROCESSES = allowed(os.environ.get("MANYEYES_PROCESSES"))
 """At work at a time; more wait for one of these to end."""
 
 
@@ -72,7 +86,12 @@ class Process:
         try:
             if not begun:
                 self.slots.acquire()
-                self._begin()
+                try:
+                    self._begin()
+                except OSError as error:  # with a place in the queue nobody is there to be told
+                    self._ended = NOT_STARTED
+                    with contextlib.suppress(OSError):
+                        self._log.write_text(f"It could not be started: {error}")
             if self._popen is not None:
                 self._popen.wait()
         finally:

@@ -207,6 +207,30 @@ def test_how_many_processes_is_a_number(said: str) -> None:
         jobs.processes(said)
 
 
+def test_a_number_of_processes_that_is_none_stops_no_page() -> None:
+    code = "from dashboard import jobs; print(jobs.PROCESSES)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "MANYEYES_PROCESSES": "x"}, cwd=APP.parents[1],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "4\n" and "MANYEYES_PROCESSES='x' must be a whole number" in done.stderr, done.stderr
+
+
+def test_a_queued_process_that_cannot_be_started_has_ended(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    held = [jobs.Process.slots.acquire(blocking=False) for _ in range(jobs.PROCESSES)]
+    try:
+        queued = jobs.Process([str(tmp_path / "no-such-program")], log, {})
+        assert all(held) and queued.poll() is None
+    finally:
+        for _ in held:
+            jobs.Process.slots.release()
+    wait(lambda: queued.poll() is not None)
+    one = jobs.Started("queued", tmp_path / "run", log, queued)
+    wait(lambda: "could not be started" in one.tail())
+    assert one.failed and not one.alive and queued.pid is None
+
+
 def test_more_than_so_many_wait(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     limit = jobs.PROCESSES

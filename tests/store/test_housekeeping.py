@@ -65,3 +65,12 @@ def test_what_was_removed_comes_back_or_goes_for_good(run: Run) -> None:
     assert gone.exists()
     housekeeping.empty_trash(0, root)
     assert not gone.exists() and run.dir.exists()
+
+
+def test_only_what_is_in_the_trash_is_deleted(tmp_path: Path) -> None:
+    kept = tmp_path / "one" / "run.json"
+    kept.parent.mkdir()
+    kept.touch()
+    with pytest.raises(ValueError, match="is not in .trash"):
+        housekeeping.discard(kept.parent)
+    assert kept.exists()

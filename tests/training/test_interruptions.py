@@ -20,6 +20,24 @@ from tracer.config import RecordConfig
 from tracer.store import RunWriter, open_run
 from tracer.store.trace import TraceWriter
 from tracer.training import loop
+from tracer.training.session import TrainingSession
+
+
+def test_a_step_that_is_gone_on_from_is_one_record(tmp_path, monkeypatch):
+    """Stopped after step 4, so that step 5 is recorded by the next session alone."""
+
+    def show(session: TrainingSession, step: int) -> None:
+        if step == 4 and session.start == 0:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(TrainingSession, "_show", show)
+    config = tiny(tmp_path / "run", steps=8)
+    run = loop.train(replace(config, record=replace(config.record, every=1)), quiet=True)
+    assert run.status == "stopped" and run.meta["step"] == 5 and run.meta["cost"]["records"] == 5
+    run = loop.resume(run.dir, quiet=True)
+    assert run.meta["cost"]["records"] == run.trace.sizes["step"] == 9
+    cost = run.meta["cost"]
+    assert 0 < cost["writing_seconds"] < cost["recording_seconds"]
 
 
 def test_kill_9_loses_nothing_committed(tmp_path):

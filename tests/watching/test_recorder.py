@@ -20,6 +20,7 @@ from tests.watching.loops import STEPS, batches
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.gradients import gradients, tensor_norms
 from tracer.store import open_run
+from tracer.watching.head_weights import stretches
 
 
 class Encoder(nn.Module):
@@ -306,7 +307,6 @@ def test_another_model_does_not_go_on_with_a_run(here: Path, gpt: Callable[..., 
     assert open_run("r").trace["step"].values.tolist() == before
 
 
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
 @pytest.mark.parametrize("run", ["s3://bucket/mine", Path("s3://bucket/mine"), "hf://datasets/me/mine"])
 def test_an_address_is_refused_and_no_folder_is_made(here: Path, gpt: Callable[..., Any], run: Any) -> None:
     with pytest.raises(ValueError, match="is an address: a training is recorded into a folder of this machine"):
@@ -344,6 +344,63 @@ def test_an_ablation_around_the_loop_is_not_that_of_the_probe(here: Path, gpt: C
     np.testing.assert_array_equal(*found)
 
 
+def test_the_cost_holds_the_threads_that_write(here: Path, gpt: Callable[..., Any]) -> None:
+    model: Any = gpt()
+    with tracer.watch(model, run="r", every=1) as recorder:
+        for batch in batches(3):
+            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+        assert recorder.probing is not None and recorder.probing.writer is not None
+        recorder.probing.writer.flush()
+        recorder.probing.writer.wait()
+        wrote = recorder.probing.writer.seconds
+        before, cost = recorder.pace.seconds - recorder.pace._setup, recorder.pace.cost()
+    assert 0 < wrote <= cost["writing_seconds"]
+    assert cost["recording_seconds"] == pytest.approx(before + cost["writing_seconds"])
+    assert open_run("r").meta["cost"]["writing_seconds"] >= wrote
+
+
+def test_a_dead_head_leaves_the_norms_of_its_layer(here: Path, gpt: Callable[..., Any]) -> None:
+    model: Any = gpt(dropout=0.0)
+    attn = model.h[1].attn.c_attn
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tracer.watch(model, run="r", every=1) as recorder:
+        for batch in batches(2):
+            with torch.no_grad():
+                attn.weight[48 + 6 : 48 + 12] = attn.bias[48 + 6 : 48 + 12] = 0  # W_V of L1H1
+            loss = model(batch[:, :-1], batch[:, 1:])[1]
+            optimizer.zero_grad()
+            loss.backward()
+            attn.weight.grad[48 + 6 : 48 + 12] = attn.bias.grad[48 + 6 : 48 + 12] = 0
+            optimizer.step()
+            recorder.step(loss)
+    norms = open_run("r").trace["head_weight_norm"].values
+    assert np.isfinite(norms).all() and (norms[:, 1, :, 2] == 0).tolist() == [[False, True, False, False]] * 3
+    np.testing.assert_allclose(norms[-1, 1, 2, 2], attn.weight[60:66].detach().norm(), rtol=1e-5)
+    dead = [found for found in tracer.diagnose(open_run("r")) if found.kind == "dead"]
+    assert [found.heads for found in dead] == [((1, 1),)]
+
+
+@pytest.mark.parametrize("dead", [(1,), (0, 1), (2, 3), (0, 3), (0, 1, 2)])
+@pytest.mark.parametrize("layout", ["one after the other", "q, k, v by head", "taken apart"])
+def test_a_head_that_gives_nothing_stands_in_line(layout: str, dead: tuple[int, ...]) -> None:
+    n, d = 4, 6
+    heads = torch.randn(3, n, d, generator=torch.Generator().manual_seed(0))
+    heads[:, list(dead)] = 0
+    others = torch.randn(3, n, 2 * d, generator=torch.Generator().manual_seed(1))
+    among = {
+        "one after the other": torch.cat([others.flatten(1), heads.flatten(1)], 1),
+        "q, k, v by head": torch.cat([others, heads], 2).flatten(1),
+        "taken apart": heads.transpose(1, 2).flatten(1),
+    }[layout]
+    found = stretches(heads, among)
+    if layout == "taken apart" and len(dead) == 3:  # of one head alone nobody can say how they lie
+        return
+    assert found is not None
+    torch.testing.assert_close(among[:, found], heads)
+    assert len({tuple(row) for row in found.tolist()}) == n
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
 @pytest.mark.parametrize("name", ["nanoGPT", "gpt2", "llama", "neox", "mha"])
 def test_gradients_of_each_head(here: Path, gpt: Callable[..., Any], build: Callable[..., Any], name: str) -> None:
     """Beside slices taken by the names that each family has for them."""

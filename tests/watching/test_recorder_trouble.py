@@ -118,6 +118,23 @@ def test_sharded_weights_without_attention_are_told(here: Path, alone: Any) -> N
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_that_sharded_weights_are_not_kept_is_said_once(here: Path, alone: Any, build: Callable[..., Any]) -> None:
+    model = build("gpt2")
+    fully_shard(model, mesh=alone)
+    recorder = tracer.watch(model, run="sharded", every=1)
+    ids = torch.randint(0, 50, (8, 17), generator=torch.Generator().manual_seed(1))
+    with pytest.warns(RuntimeWarning, match="keeps no snapshots in sharded") as said:
+        for _ in range(2):
+            loss = model(ids, labels=ids).loss
+            loss.backward()
+            recorder.step(loss)
+        recorder.close()
+    run = open_run("sharded")
+    assert len(said) == 1 and recorder.off is None and run.steps == [] and run.status == "finished"
+    assert run.trace.sizes["step"] == 3
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_weights_sharded_over_one_process_are_recorded(here: Path, alone: Any) -> None:
     found = []
     for name in ("plain", "sharded"):

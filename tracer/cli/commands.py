@@ -19,7 +19,7 @@ from tracer.cli.ls import ls
 from tracer.cli.output import say, say_json
 from tracer.cli.serving import HERE
 from tracer.cli.watch_run import watch_run
-from tracer.config import TrainConfig
+from tracer.config import DRAWS, TrainConfig
 from tracer.presets import PRESETS
 from tracer.store.descriptors import raise_descriptors, silence
 
@@ -193,7 +193,7 @@ def sweep(
     /,
     modes: tuple[Literal["zero", "mean", "resample"], ...] = ("zero", "mean", "resample"),
     steps: tuple[int, ...] | None = None,
-    draws: int = 5,
+    draws: int = DRAWS,
     frozen: bool = False,
     build: str | None = None,
     json: bool = False,

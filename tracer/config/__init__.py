@@ -15,6 +15,8 @@ Init = float | Literal["fan_in", "linear"]
 CORPORA = ("python-stdlib", "repeated-random", "markov")
 """Corpora that need no files; anything else is a path, or `hf:NAME` for a Hugging Face dataset."""
 
+DRAWS = 5
+"""Other sequences that resample ablation takes a replacement from, for a mean, unless told otherwise."""
 
 WIDEST = {
     "n_layers": 1000, "n_heads": 4096, "d_model": 1 << 17, "n_ctx": 1 << 20, "d_head": 1 << 17, "d_vocab": 1 << 24,

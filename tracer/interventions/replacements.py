@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tracer.config import DRAWS as DRAWS
 from tracer.interventions.edits import Edit
 
 Head = tuple[int, int]
@@ -17,7 +18,6 @@ Head = tuple[int, int]
 Mode = Literal["zero", "mean", "resample", "paired"]
 MODES: tuple[Mode, ...] = ("zero", "mean", "resample")
 """Those that need no second batch."""
-DRAWS = 5
 NO_OTHER = "the mean is that of the other sequences, and here is only one: give a reference= batch"
 MORE = 8
 """Times as many sequences are averaged where the mean stands for a head: a mean of few is noise that does harm."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,6 +11,10 @@ from typing import Any
 
 MOST_PENDING = 8
 """Beyond this many unfinished jobs the giver waits, so that a slow disk costs time and not memory."""
+
+
+HELPERS = ("zarr", "asyncio")
+"""Names, as they begin, of the threads in which zarr encodes chunks and waits for files."""
 
 
 class Background:
@@ -20,6 +26,8 @@ class Background:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="manyeyes-writer")
         self._pending: deque[Future[None]] = deque()
         self._failed = False
+        self.seconds = 0.0
+        """CPU time of the jobs so far, in this thread and in zarr's."""
 
     def later(self, job: Callable[..., None], *args: Any) -> None:
         while self._pending and (self._pending[0].done() or len(self._pending) >= MOST_PENDING):
@@ -29,12 +37,15 @@ class Background:
     def _run(self, job: Callable[..., None], args: tuple[Any, ...]) -> None:
         if self._failed:  # what comes after a failed write must not be committed before it
             return
+        began = _cpu_seconds()
         try:
             self._before()
             job(*args)
         except BaseException:
             self._failed = True
             raise
+        finally:
+            self.seconds += sum(spent - began.get(thread, 0.0) for thread, spent in _cpu_seconds().items())
 
     def wait(self) -> None:
         """Until every job is done."""
@@ -45,3 +56,15 @@ class Background:
         """End the thread after the jobs that it has; what they raise is dropped."""
         self._pending.clear()
         self._pool.shutdown()
+
+
+def _cpu_seconds() -> dict[int, float]:
+    """What this thread and zarr's have used of the processor, by thread; of this one alone where the system says no
+    more."""
+    found = {threading.get_ident(): time.thread_time()}
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return found
+    for one in threading.enumerate():
+        if one.name.startswith(HELPERS) and one.ident is not None and one.is_alive():
+            found[one.ident] = time.clock_gettime(time.pthread_getcpuclockid(one.ident))
+    return found

@@ -70,8 +70,9 @@ def restore(removed: Path) -> Run:
 
 
 def discard(removed: Path) -> None:
-    """For good."""
-    assert removed.parent.name == TRASH
+    """For good; ValueError for what is not in the trash."""
+    if removed.parent.name != TRASH:
+        raise ValueError(f"{removed} is not in {TRASH}: only what was removed is deleted for good")
     shutil.rmtree(removed, ignore_errors=True)
 
 

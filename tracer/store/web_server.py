@@ -68,6 +68,8 @@ class WebServer(HTTPFileSystem):
                 found = [one for one in found if one.removeprefix(f"{url}/").rstrip("/") in self.tops]
             files += [one for one in found if not one.endswith("/")]
             folders = [one for one in found if one.endswith("/") and one.removeprefix(f"{url}/") not in known]
+        if folders:
+            raise OSError(f"{url} has folders more than {DEEPEST} deep ({folders[0]}): deeper than a run has")
         kept = {
             f"{url}/{name}": {"type": "file", "size": size, "ETag": mark} for name, (size, mark) in (sure or {}).items()
         }

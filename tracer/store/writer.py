@@ -55,6 +55,11 @@ class RunWriter:
         self._sampled: set[Any] = set()
         self._background = Background(before=lock.check)
 
+    @property
+    def seconds(self) -> float:
+        """CPU time that writing took so far, in threads beside the training."""
+        return self._background.seconds
+
     @classmethod
     def create(
         cls, directory: Path, meta: dict[str, Any], tokenizer: Tokenizer | None, overwrite: bool = False

@@ -67,15 +67,19 @@ def train(
 
 
 def fork(
-    run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False
-) -> Run:
+    run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
+    track: str | Sequence[str] | None = None,
+) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
+    `track`: as in `train`; unless told, the trackers of the parent.
     """
     parent = run if isinstance(run, Run) else open_run(run)
     theirs = parent.config
+    chosen: str | Sequence[str] = parent.meta.get("track", ()) if track is None else track
+    check(names := (chosen,) if isinstance(chosen, str) else tuple(chosen))
     config = replace(theirs, run=None) if config is None else config
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
@@ -97,7 +101,7 @@ def fork(
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, names)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")

@@ -50,7 +50,7 @@ class TrainingSession:
         self.terminal = Terminal(config.steps, start, quiet=quiet)
         self.row: dict[str, Any] | None = None
         self.last: dict[str, Any] = {}
-        self.extra_seconds = 0.0
+        self.extra_seconds, self.recorded = 0.0, 0
         self.earlier: dict[str, float] = writer.meta.get("cost", {})
         self.began = self.checkpointed = time.perf_counter()
         self.checkpoint_seconds = 0.0
@@ -130,6 +130,7 @@ class TrainingSession:
             if self.tracking:
                 self.tracking.record(step, self.row)
         self.last, self.row = self.row, None
+        self.recorded += 1
         self._show(step)
         if step % self.config.record.log_every == 0 or step == self.config.steps:
             self._log(step)
@@ -164,14 +165,16 @@ class TrainingSession:
             return self.earlier.get(name, 0.0) + now
 
         total = so_far("seconds", time.perf_counter() - self.began)
-        recording = so_far("recording_seconds", self.recorder.clock.seconds)
+        recording = so_far("recording_seconds", self.recorder.clock.seconds + self.writer.seconds)
+        writing = so_far("writing_seconds", self.writer.seconds)  # beside the training, on its cores
         samples = so_far("samples_seconds", self.extra_seconds)
-        records = so_far("records", sum(self.start <= s <= self.step for s in self.records))
-        training = max(total - recording - samples, 1e-9)
+        records = so_far("records", self.recorded)
+        training = max(total - (recording - writing) - samples, 1e-9)
         return {
             "seconds": total,
             "training_seconds": training,
             "recording_seconds": recording,
+            "writing_seconds": writing,
             "samples_seconds": samples,
             "records": records,
             "recording_share": recording / training,

@@ -5,7 +5,9 @@
 2. A head's z is a stretch of the input of a linear map, whose columns there are its W_O. Read at the last position.
 3. nn.MultiheadAttention says by itself how its weights are laid out.
 
-A layer of which q, k or v is not found so is nan in all: half a head would be read as a head that learns nothing.
+A head that gives nothing at all (W_V = 0) is like no stretch: it stands in line with the others of its layer, where the
+output is 0 as well. A layer of which q, k or v is not found so is nan in all: half a head would be read as a head that
+learns nothing.
 """
 
 from __future__ import annotations
@@ -138,7 +140,8 @@ def _matched(
 def stretches(heads: Float[Tensor, "batch head d"], x: Float[Tensor, "batch feature"]) -> Tensor | None:
     """The features of x that every head is, up to a factor above 0; None when some head is not there."""
     (batch, n, d), size = heads.shape, x.shape[1]
-    if len(x) != batch:
+    live = heads.abs().amax((0, 2)) > 0
+    if len(x) != batch or not bool(live.any()):
         return None
     wanted = nn.functional.normalize(heads.permute(1, 0, 2).flatten(1), dim=1)
     for stride in dict.fromkeys((1, 2, 3, n)):
@@ -148,8 +151,26 @@ def stretches(heads: Float[Tensor, "batch head d"], x: Float[Tensor, "batch feat
         windows = x.unfold(1, reach, 1)[..., ::stride].permute(1, 0, 2).flatten(1)
         cosine = wanted @ nn.functional.normalize(windows, dim=1).T
         best, start = cosine.max(1)
-        if bool((best > SAME).all()) and n % len(start.unique()) == 0:  # keys may have been repeated for a group
-            return start[:, None] + stride * torch.arange(d, device=x.device)
+        if not bool((best[live] > SAME).all()):
+            continue
+        found = start.tolist() if bool(live.all()) else _in_line(start.tolist(), live.tolist(), windows, d)
+        if found is not None and n % len(set(found)) == 0:  # keys may have been repeated for a group
+            return torch.tensor(found, device=x.device)[:, None] + stride * torch.arange(d, device=x.device)
+    return None
+
+
+def _in_line(starts: list[int], live: list[bool], windows: Float[Tensor, "start feature"], d: int) -> list[int] | None:
+    """Where all heads begin, of which some give nothing: as far apart as the others are, and 0 there."""
+    n, silent = len(starts), (~windows.any(1)).tolist()
+    for group in (size for size in range(1, n + 1) if n % size == 0):
+        known = {(head // group, starts[head]) for head in range(n) if live[head]}
+        (first, low), (last, high) = min(known), max(known)
+        steps = [(high - low) / (last - first)] if last > first else [d, 3 * d]  # one alone: packed, or q, k, v by head
+        for step in steps:
+            line = [round(low + step * (head // group - first)) for head in range(n)]
+            inside = step == int(step) != 0 and all(0 <= at < len(silent) for at in line)
+            if inside and all(at == s if on else silent[at] for at, s, on in zip(line, starts, live, strict=True)):
+                return line
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -27,6 +27,8 @@ class Pace(Clock):
         self.checking = 0.0
         """And on whether the numbers of an update are finite."""
         self.records = 0
+        self.writing: Callable[[], float] = float
+        """CPU seconds of the threads that write files, 0 until there are any: beside the training, on its cores."""
         self.began = time.perf_counter()
         self._mark = (self.began, 0, 0.0)
         self._setup = self._last = self._pass = 0.0
@@ -97,7 +99,7 @@ class Pace(Clock):
     def _spent(self) -> float:
         """On measurements, with no more of the looks than their half."""
         looking = min(self.looking, self.share / 2 * self.training)
-        return self.seconds - self.looking - self._setup + looking
+        return self.seconds - self.looking - self._setup + looking + self.writing()
 
     def step_ms(self, steps: int) -> float:
         """Mean milliseconds of a step since this was last asked, without recording."""
@@ -109,9 +111,11 @@ class Pace(Clock):
     def cost(self) -> dict[str, float]:
         """In the words of our own runs: seconds in all, and recording as a share of the rest, setting up apart."""
         total = time.perf_counter() - self.began
-        training, measuring = max(total - self.seconds, 1e-9), self.seconds - self._setup
+        training, writing = max(total - self.seconds, 1e-9), self.writing()
+        measuring = self.seconds - self._setup + writing
         return {
             "seconds": total, "training_seconds": training, "recording_seconds": measuring,
             "recording_share": measuring / training, "records": self.records,
             "recording_ms": 1000 * measuring / max(1, self.records - 1), "setup_seconds": self._setup,
+            "writing_seconds": writing,
         }  # fmt: skip

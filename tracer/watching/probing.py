@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
@@ -30,6 +31,7 @@ from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout
+from tracer.tracking.tracking import say
 from tracer.watching import first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.ranks import Ranks, sharded, split_over
@@ -183,7 +185,13 @@ class Probing:
         self._began = True
         if self.ranks.rank:
             return
-        heads = len(self.ranks.split)
+        heads, parted = len(self.ranks.split), sharded(self.model)
+        if parted and (recipe(self.model) is not None or "build" in self.facts):
+            self.facts = {name: x for name, x in self.facts.items() if name not in ("build", "family")}
+            say(
+                f"manyeyes keeps no snapshots in {self.dir.name}: the weights lie in parts on several processes "
+                "(FSDP, ZeRO-3), so pages cannot run the model. Everything else is recorded"
+            )
         meta = {
             "format": FOREIGN_FORMAT, "class": type(self.model).__name__.removeprefix("FSDP"),
             "layers": [
@@ -192,7 +200,7 @@ class Probing:
             "n_params": sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters()), "d_vocab": d_vocab,
             "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
             "bos": self.words.bos, "step": step, "device": str(self.device),
-            "huggingface": None if sharded(self.model) else recipe(self.model), "processes": self.ranks.world,
+            "huggingface": None if parted else recipe(self.model), "processes": self.ranks.world,
             **provenance(), **process(), **self.facts,
         }  # fmt: skip
         if self.begun is not None:
@@ -346,12 +354,13 @@ def _copied(x: Any, copies: dict[int, Any]) -> Any:
 
 def recipe(model: nn.Module) -> dict[str, Any] | None:
     """What rebuilds a causal Hugging Face model around its weights: its config. None for every other model."""
-    if not type(model).__module__.startswith("transformers."):
+    own = next(kind for kind in type(model).__mro__ if not issubclass(kind, FSDPModule))  # which FSDP2 derives from it
+    if not own.__module__.startswith("transformers."):
         return None
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
     config: Any = getattr(model, "config", None)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or MODEL_FOR_CAUSAL_LM_MAPPING[type(config)] is not type(model):
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING or MODEL_FOR_CAUSAL_LM_MAPPING[type(config)] is not own:
         return None
     return {**config.to_diff_dict(), "model_type": config.model_type}
 

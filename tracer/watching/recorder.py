@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import math
 import sys
 import threading
@@ -262,6 +263,7 @@ class LoopRecorder:
         self._largest.watch(self.model, self.probing.watcher.map, self._looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         if self.probing.writer is not None:
+            self.pace.writing = functools.partial(getattr, self.probing.writer, "seconds")
             self._telling.begin(self.probing.writer)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -22,6 +22,7 @@ from dashboard.views.ablate.patching import draw_patching
 from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
+from tracer.config import DRAWS
 from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
 
@@ -32,7 +33,7 @@ MODES = {
     "zero": "The head writes nothing at all.",
     "mean": "The head writes its average over other sequences there: it knows where it is, but not what it saw. "
     "For repeated tokens these are sequences without a repeat.",
-    "resample": "The head writes what it wrote on another sequence: 5 seeded draws, averaged. "
+    "resample": f"The head writes what it wrote on another sequence: {DRAWS} seeded draws, averaged. "
     "For repeated tokens it is one without a repeat.",
 }
 TABS = {"effect": "Effect", "text": "Your text", "heads": "Every head", "when": "When", "set": "Smallest set",

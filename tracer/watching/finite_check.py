@@ -4,8 +4,8 @@
    (SAMPLED of them, of biases and gains, which feel every position). A loss that is not finite has no finite gradient,
    so this sees it also where the loop computes the loss by itself.
 2. On the CPU all gradients, and after the step all weights, are read where a quarter of `share` pays for that; of
-   models up to SMALL numbers always, since a sample costs as much. On an accelerator the sample is all, and reading it
-   waits once an update for the backward pass.
+   models up to SMALL numbers always, since a sample costs as much. On an accelerator the sample of gradients is all,
+   and reading it waits once an update for the backward pass.
 3. After the step torch's count of writes to each weight is kept: a weight that became bad between two updates was
    written to by something else than the optimiser.
 4. Where 1, 2 or a kept loss is not finite, `first_bad` looks at the weights, at the batch of this update and at the
@@ -109,6 +109,8 @@ class FiniteCheck:
         late = [p.grad for p in self._sampled if closure and p.grad is not None]
         self._versions = {name: p._version for name, p in model.params.items()}
         self._sound = False
+        if not self._cpu:  # to read weights is to wait for the optimiser: the next update will tell
+            return
         if self._suspicious([*self._sampled, *late], lambda: [*self._params, *late], "weights"):
             self._found = self._after_step(model, closure)
             self._alarms += self._found is None

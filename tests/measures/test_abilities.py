@@ -31,7 +31,7 @@ ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"
     ],
 )  # fmt: skip
 def test_what_a_model_of_ours_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
-    found = of_ours(ModelConfig(**{**PLAIN, **change}))
+    found: dict[str, str] = {**of_ours(ModelConfig(**{**PLAIN, **change}))}
     assert list(found) == ALL
     assert {name for name, reason in found.items() if reason} == set(expected)
     assert all(found[name].startswith(start) for name, start in expected.items())
@@ -64,6 +64,6 @@ ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_b
     ],
 )  # fmt: skip
 def test_what_the_model_of_others_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:
-    found = of_others(**{**OTHERS, **change})
+    found: dict[str, str] = {**of_others(**{**OTHERS, **change})}
     assert {name: reason for name, reason in found.items() if reason and name not in ALWAYS} == expected
     assert all(found[name] for name in ALWAYS)

@@ -18,11 +18,11 @@ from benchmarks.mutants import mutated
 from benchmarks.mutants.forks import Job, Outcome, Slot
 from benchmarks.mutants.house import House
 from benchmarks.mutants.places import Mutant, compiled, draw, places
-from benchmarks.mutants.reach import Reach
+from benchmarks.mutants.reach import LIMIT, Reach
 
 FIRST, ALL = 60.0, 300.0
 """Seconds of tests for every mutant, and for one that these leave alive."""
-SLOWER, SPARE = 5.0, 20.0
+SLOWER, SPARE = 5.0, 60.0
 """A mutant may take so many times as long as its tests, and so many seconds more, before it is one that hangs."""
 NEAR, SAME_ROOM, FAR = 1.0, 3.0, 10.0
 """A second of a test that is named after the file, of one of its room, and of another: the cheapest come first."""
@@ -135,8 +135,15 @@ class _Judge:
             files = tuple(sorted({test.split("::")[0] for test in order[:done]}))
             return Judged(mutant, "survived", "", done, len(order), round(spent, 1), files, alive)
 
-    def _try(self, tests: list[str], kept: str | None, slot: Slot) -> Outcome:
-        return slot.run(Job(tuple(tests), SLOWER * self.reach.seconds(tests) + SPARE, kept))
+    def _try(self, tests: list[str], kept: str, slot: Slot) -> Outcome:
+        """Of the mutant; where it takes too long, with as much time again as the machine needs now, however busy."""
+        limit = SLOWER * self.reach.seconds(tests) + SPARE
+        outcome = slot.run(Job(tuple(tests), limit, kept))
+        if outcome.timed_out:
+            patience = SLOWER * slot.run(Job(tuple(tests), LIMIT)).seconds + SPARE
+            if patience > limit:
+                outcome = slot.run(Job(tuple(tests), patience, kept))
+        return outcome
 
     def _confirmed(self, outcome: Outcome, tests: list[str], slot: Slot) -> str:
         """What killed it; nothing where the same tests fail, or take as long, in the same order and nothing changed."""
@@ -144,7 +151,7 @@ class _Judge:
         last = outcome.ran[-1] if outcome.ran else ""
         if by in self.sound:
             return by
-        clean = self._try(list(outcome.ran) or tests, None, slot)
+        clean = slot.run(Job(outcome.ran or tuple(tests), LIMIT))
         if clean.failed is None and not clean.timed_out:
             if by in self.reach.tests:
                 with self.lock:

@@ -41,4 +41,4 @@ def page(areas: dict[str, Iterable[dict[str, str | bool]]], mutants: dict[str, A
             for one in attacks
         ]
         parts += [f"\n## {area}\n\n| claim | where | attack | figure | holds |\n|---|---|---|---|---|", *rows]
-    return "\n".join(parts) + "\n" + section(mutants)
+    return "\n".join(parts) + "\n" + (section(mutants) if mutants["rooms"] else "")

@@ -195,7 +195,8 @@ SICK = (
     other("watched-clones", "another model, heads that begin as copies", "clones",
           watched.Case(watched.clone, lr=0.1, optimizer=torch.optim.SGD), "its own", remedy=True),
     other("watched-asleep", "another model, a learning rate of 0", "updates", watched.Case(lr=0.0), "learning rate"),
-    other("watched-nan", "another model, a weight becomes nan", "divergence", watched.Case(nan_at=20)),
+    other("watched-nan", "another model, a weight becomes nan", "divergence", watched.Case(nan_at=20),
+          "outside of the optimiser", remedy=True),
     other("watched-one-hot", "another model, scores 10,000 times too large", "one-hot", watched.Case(watched.loud)),
 )  # fmt: skip
 

@@ -159,11 +159,13 @@ def test_an_untrained_model_passes_nothing(run: Run) -> None:
 
 def test_effects_are_those_of_the_three_replacements(card: Verdict) -> None:
     model, probe = induction_circuit(), probes.repeated(VOCAB, CTX)
+    others = probes.repeated(VOCAB, CTX, batch=256, seed=probes.PROBE_SEED + 1).control  # without a repeat
     for mode in ("zero", "resample"):
-        expected = effect(model, probe.tokens, [(1, 0)], mode).over(probe.predictable)
+        reference = None if mode == "zero" else others
+        expected = effect(model, probe.tokens, [(1, 0)], mode, reference=reference).over(probe.predictable)
         assert card.effects[mode].mean == pytest.approx(expected.mean)
         assert card.effects[mode].low == pytest.approx(expected.low)
-    z = reference_z(model, probes.repeated(VOCAB, CTX, batch=2000, seed=5).tokens)
+    z = reference_z(model, probes.repeated(VOCAB, CTX, batch=2000, seed=5).control)
     expected = effect_of_mean(model, probe.tokens, z["blocks.1.attn.hook_z"].mean(0)[:, 0])
     assert card.effects["mean"].mean == pytest.approx(expected, rel=0.03)
     assert list(card.effects) == ["zero", "mean", "resample"]

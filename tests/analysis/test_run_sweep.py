@@ -77,10 +77,11 @@ def test_it_says_what_it_holds(swept):
 def test_each_number_is_that_of_one_ablation(swept, mode):
     config, step = swept.config, 4
     repeat, texts = probes.repeated(65, 24, batch=6), data.build(config.data, 24, config.seed)
-    more = probes.repeated(65, 24, batch=48, seed=probes.PROBE_SEED + 1).tokens  # means are of 8 times as many rows
+    more = probes.repeated(65, 24, batch=48, seed=probes.PROBE_SEED + 1).control  # 8 times as many, without a repeat
     parts = ("repeat", repeat.tokens, repeat.predictable, more), ("text", texts.val(4), slice(None), texts.val(32))
     for name, tokens, where, wide in parts:
-        how = {"draws": 2, "reference": wide if mode == "mean" else None}
+        given = mode == "mean" or (mode == "resample" and name == "repeat")
+        how = {"draws": 2, "reference": wide if given else None}
         expected = [
             [ablate.effect(swept.model(step), tokens, [(layer, head)], mode, **how).delta[:, where].mean()
              for head in range(4)] for layer in range(2)

@@ -1,0 +1,101 @@
+"""Trainings that are killed, stopped, doubled or out of disk, as real processes: nothing committed is lost."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import children
+from tests.trainings import start
+from tests.waiting import wait
+from tracer.store import open_run
+from tracer.training import loop
+
+
+def test_kill_9_loses_nothing_committed(tmp_path):
+    """A real training process is killed at random moments; what is left opens, and goes on to the same end."""
+    directory, rng = tmp_path / "killed", random.Random(7)
+    process = start(directory, "--steps", "100000")
+    wait(lambda: (directory / "trace.zarr" / "step" / "c").exists() and open_run(directory).resume_step() is not None)
+    committed: list[int] = []
+    for _ in range(3):
+        time.sleep(rng.uniform(0.5, 3.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        run = open_run(directory)
+        assert run.status == "interrupted" and not run.live
+        steps = run.trace["step"].values.tolist()
+        assert steps == sorted(set(steps)) and len(steps) >= len(committed)
+        assert np.isfinite(run.trace["train_loss"]).all() and np.isfinite(run.trace["induction"]).all()
+        for step in run.steps:
+            run.model(step)
+        committed = steps
+        resume = [sys.executable, "-m", "tracer", "resume", str(directory)]
+        process = children.start(resume, stdout=subprocess.DEVNULL, cwd=Path(__file__).parents[3])
+        wait(lambda: open_run(directory).live)
+    wait(lambda: open_run(directory).trace["step"].size > len(committed))
+    process.send_signal(signal.SIGINT)
+    process.wait(300)
+    run = open_run(directory)
+    assert run.status == "stopped" and run.trace["step"].values[: len(committed)].tolist() == committed
+    reference = loop.train(
+        replace(run.config, run=str(tmp_path / "whole"), steps=max(int(run.trace["step"][-1]), 1)), quiet=True
+    )
+    shared = np.intersect1d(run.trace["step"], reference.trace["step"])
+    assert len(shared) > 3
+    np.testing.assert_array_equal(
+        run.trace["train_loss"].sel(step=shared), reference.trace["train_loss"].sel(step=shared)
+    )
+
+
+def test_ctrl_c_stops_cleanly(tmp_path):
+    directory = tmp_path / "run"
+    process = start(directory, "--steps", "100000")
+    wait(lambda: (directory / "run.json").exists() and len(open_run(directory).steps) > 3)
+    assert open_run(directory).status == "training" and open_run(directory).live
+    process.send_signal(signal.SIGINT)
+    process.wait(300)
+    output = directory.with_suffix(".txt").read_text()
+    assert process.returncode == 130, output
+    assert "stopped at step" in output and "Traceback" not in output
+    run = open_run(directory)
+    assert run.status == "stopped" and run.resume_step() == run.meta["step"]
+
+
+def test_a_full_disk_keeps_what_was_committed(tmp_path):
+    """A file system of 3 MB that really fills up."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True)
+    command = [sys.executable, "-m", "tracer", "train", "induction", "--run", f"{mount}/run", "--steps", "400",
+               "--record.every", "5", "--record.snapshot-every", "5", "--optim.batch-size", "4"]  # fmt: skip
+    if done.returncode:  # not root: with a limit on the size of a file, a resume point does not fit
+        command = ["bash", "-c", f"ulimit -f 300; exec {' '.join(command)}"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+        assert run.returncode == 2, run.stdout + run.stderr
+        assert "disk is full" in run.stderr and "tracer resume" in run.stderr and "Traceback" not in run.stderr
+        kept = open_run(mount / "run")
+        assert len(kept.steps) >= 3 and kept.status == "interrupted"
+        for step in kept.steps:
+            kept.model(step)
+    finally:
+        subprocess.run(["umount", str(mount)], capture_output=True)
+
+
+def test_two_processes_cannot_train_one_run(tmp_path):
+    directory = tmp_path / "busy"
+    process = start(directory, "--steps", "100000")
+    try:
+        wait(lambda: (directory / "run.json").exists() and open_run(directory).resume_step() is not None)
+        with pytest.raises(ValueError, match="trained by another process"):
+            loop.resume(directory, quiet=True)
+    finally:
+        process.kill()
+        process.wait()

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
-import aiohttp
+import aiohttp  # pyright: ignore[reportMissingImports] of the extra `remote`
 from fsspec.asyn import sync_wrapper
 from fsspec.implementations.http import HTTPFileSystem
 

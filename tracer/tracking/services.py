@@ -76,7 +76,7 @@ class MLflow:
     """MLflow, wherever MLFLOW_TRACKING_URI says."""
 
     def __init__(self, directory: Path, name: str, key: str, project: str, config: dict[str, Any]) -> None:
-        import mlflow
+        import mlflow  # pyright: ignore[reportMissingImports]
 
         self.client, active = mlflow.MlflowClient(), mlflow.active_run()
         self.theirs = active is not None
@@ -97,7 +97,7 @@ class MLflow:
         return before[0].info.run_id
 
     def log(self, step: int, values: dict[str, float], images: Images) -> None:
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
 
         now = time.time_ns() // 1_000_000
         self.client.log_batch(self.id, [Metric(name, value, now, step) for name, value in values.items()])

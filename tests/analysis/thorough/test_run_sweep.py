@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from tests import children
-from tests.analysis.test_run_sweep import rows, run, swept, tiny  # noqa: F401
+from tests.analysis.test_run_sweep import rows, run, swept, tiny, trained  # noqa: F401
 from tests.ranks import ROOT, launch
 from tests.waiting import wait
 from tracer import ablate

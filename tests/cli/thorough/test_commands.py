@@ -69,3 +69,9 @@ def test_view_beside_a_dashboard_of_ones_own(tmp_path, free_port):
     started.wait()
     with socket.socket() as s:
         assert s.connect_ex(("127.0.0.1", free_port)) != 0  # the server ended with it
+
+
+def test_an_address_that_does_not_answer_ends_in_words(tmp_path):
+    done = tracer("view", "http://127.0.0.1:9/run", cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+    assert "http://127.0.0.1:9/run cannot be read: Cannot connect to host" in done.stdout + done.stderr

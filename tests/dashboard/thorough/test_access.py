@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import tracer
 from tests.dashboard.test_access import APP
 
 ASKS = """
@@ -38,7 +38,7 @@ def test_a_run_is_no_reason_to_ask_the_network(elsewhere: Path, tmp_path: Path) 
 
         def log_message(self, *_: object) -> None: ...
 
-    shutil.copytree(elsewhere / "checkpoints" / "opened", tmp_path / "run")
+    tracer.open_hf(elsewhere / "saved", str(tmp_path / "run"), rows=2)
     path = tmp_path / "run" / "run.json"
     meta = json.loads(path.read_text())
     meta["sources"] = {step: {"path": "somebody/model", "revision": None} for step in meta["sources"]}

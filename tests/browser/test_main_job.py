@@ -58,7 +58,7 @@ def test_train_watch_stop_and_resume(page, server, folder):
     first, handle = line.inner_text(), line.element_handle()
     stop = bar.get_by_role("button", name="Stop", exact=True).element_handle()
     frames: list[bytes] = []
-    opened.value.on("framereceived", frames.append)
+    opened.value.on("framereceived", lambda frame: frames.append(frame))  # playwright wraps no builtin
     for letters in (" 11", " 5", " 7"):
         page.keyboard.type(letters)
         opened.value.wait_for_event("framereceived", is_tick)

@@ -34,7 +34,8 @@ def test_a_run_is_swept_and_a_head_is_put_to_the_tests(page, server, swept):
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     settle(page)
     assert tracer.open_run(swept).effects.sizes["mode"] == 3
-    expect(page.get_by_text(re.compile(r"^L1H\d: its induction score (rose (before|after)|and its effect rose together)"))).to_be_visible()
+    order = r"^L1H\d: its induction score (rose (before|after)|and its effect rose together)"
+    expect(page.get_by_text(re.compile(order))).to_be_visible()
 
     # A point takes its head into focus, and the card says what it is.
     points.nth(1).scroll_into_view_if_needed()

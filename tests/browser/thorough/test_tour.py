@@ -62,7 +62,7 @@ def test_the_six_steps(page, server, folder):
     arrived(4)
     card.get_by_text("Nothing to speak of").click()
     settle(page)
-    page.keyboard.press("n")
+    following.click()
     arrived(5, "Ablate")
     page.get_by_role("button", name=re.compile(f"^Switch off {best}")).click()
     done()

@@ -262,3 +262,18 @@ def test_the_jobs_of_a_head_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> N
         attn.W_O.fill_(torch.nan)
     with pytest.raises(ValueError, match="what L0H0 writes is not finite"):
         head_jobs(model, looks, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "expected"),
+    [
+        (None, "held-out text"),
+        ("texts/a.txt", "texts/a.txt"),
+        (Path("a"), "a"),
+        (torch.zeros(1, 2), "rows of tokens"),
+        (np.zeros((1, 2)), "rows of tokens"),
+        (["one", "two"], "texts"),
+    ],
+)
+def test_a_corpus_in_words(corpus: Any, expected: str) -> None:
+    assert surveying._in_words(corpus) == expected

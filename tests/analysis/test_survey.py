@@ -201,6 +201,12 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
         assert found.tokens.shape == (10, 12) and (found.tokens[:, 0] == 0).all()
         assert words.decode(found.tokens.values[0, 1:].tolist()).startswith("def f(self")
     assert survey(model, [text], tokens=60, length=6).tokens.shape == (10, 6)
+    model.bos = 7
+    assert (survey(model, [text], tokens=60).tokens[:, 0] == 7).all()
+    model.bos = None
+    bare = survey(model, [text], tokens=60).tokens
+    assert bare.shape == (5, 12) and words.decode(bare.values[0].tolist()).startswith("def f(self")
+    del model.bos
 
     def stream() -> Iterator[str]:
         yield text

@@ -186,7 +186,7 @@ def test_two_processes_share_the_rows(run: Run, tmp_path: Path, free_port: int) 
         np.testing.assert_array_equal(here, there)
 
 
-def test_corpora_of_any_kind(tmp_path: Path) -> None:
+def test_corpora_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tracer.data.tokenizer import train_bpe
 
     text = "def f(self):\n    return self.value\n\n" * 40
@@ -201,12 +201,12 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
         assert found.tokens.shape == (10, 12) and (found.tokens[:, 0] == 0).all()
         assert words.decode(found.tokens.values[0, 1:].tolist()).startswith("def f(self")
     assert survey(model, [text], tokens=60, length=6).tokens.shape == (10, 6)
-    model.bos = 7
+    monkeypatch.setattr(model, "bos", 7, raising=False)
     assert (survey(model, [text], tokens=60).tokens[:, 0] == 7).all()
-    model.bos = None
+    monkeypatch.setattr(model, "bos", None)
     bare = survey(model, [text], tokens=60).tokens
     assert bare.shape == (5, 12) and words.decode(bare.values[0].tolist()).startswith("def f(self")
-    del model.bos
+    monkeypatch.undo()
 
     def stream() -> Iterator[str]:
         yield text

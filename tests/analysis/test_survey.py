@@ -213,6 +213,8 @@ def test_corpora_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("more was read than was asked for")
 
     assert survey(model, stream(), tokens=120).tokens.shape == (10, 12)
+    enough = len(words.encode(text).ids)
+    assert survey(model, stream(), tokens=enough, length=6).tokens.shape == (enough // 6, 6)
 
 
 def test_a_module_of_transformers_is_asked_as_it_is() -> None:

@@ -44,6 +44,7 @@ def test_the_formula_is_the_printed_one(s: float, T: int) -> None:
 def test_known_ends() -> None:
     assert float(lowest_entropy(torch.tensor(0.0), torch.tensor(8))) == pytest.approx(math.log(8))
     assert float(lowest_entropy(torch.tensor(1e5), torch.tensor(8))) == 0.0  # e^-1e5 is below every float
+    assert float(lowest_entropy(torch.tensor(math.inf), torch.tensor(8))) == 0.0
     large, T = 30.0, 64  # T s e^-s, to leading order
     assert float(lowest_entropy(torch.tensor(large), torch.tensor(T))) == pytest.approx(
         (T - 1) * math.exp(-large * math.sqrt(T / (T - 1))) * (1 + large * math.sqrt(T / (T - 1))), rel=1e-6

@@ -219,3 +219,10 @@ def test_a_head_that_looks_ahead() -> None:
 
 def test_an_empty_quantile_is_zero() -> None:
     assert max_activating.strongest(by_hand([[NAN, NAN, 0.5]]), "sharpest", (0, 0)) == [Hit(0, 2, 1, 0.5, 0.0)]
+
+
+def test_a_token_said_twice_in_a_row_is_followed_by_itself_which_is_no_look() -> None:
+    pattern = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.2, 0.3, 0.5, 0], [0.1, 0.2, 0.3, 0.4]])[None, None]
+    scores, keys = max_activating.looks(pattern, torch.tensor([[1, 5, 5, 5]]), 0)["induction"]
+    assert scores[0, 0, :3].isnan().all()
+    assert float(scores[0, 0, 3]) == pytest.approx(0.3) and int(keys[0, 0, 3]) == 2

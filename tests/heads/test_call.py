@@ -117,3 +117,25 @@ def test_mask_and_causality_as_one_mask(rows: slice | Tensor, mask: Tensor | Non
         assert found is None
     else:
         assert found is not None and bool((found.expand(3, 4, -1, 5) == expected[:, :, rows]).all())
+
+
+def test_the_weight_of_one_key_where_there_are_fewer_queries_than_keys() -> None:
+    """A hidden key has none; others have that of the pattern."""
+    hidden = torch.tensor([True, True, False, True, True])[None, None, None]
+    call = replace(SCORED, q=Q[:, :3], causal=False, mask=hidden)
+    scores = torch.einsum("bqhd,bkhd->bhqk", Q[:, :3], K.repeat_interleave(2, 2)) * 0.5
+    scores = scores.masked_fill(~hidden, -torch.inf)
+    found = call.weight(torch.tensor([4, 2, 0]), scores.logsumexp(-1))
+    same(found, torch.stack([scores.softmax(-1)[batch, :, :, key] for batch, key in enumerate([4, 2, 0])]))
+    assert (found[1] == 0).all()
+
+
+@pytest.mark.parametrize("extra", [(), ("zero",)])
+def test_numbers_are_as_exact_where_the_model_runs_in_half_precision(extra: tuple[str, ...]) -> None:
+    call = replace(SCORED, extra=extra)
+    with torch.autocast("cpu", torch.bfloat16):
+        maxima, weights, stats = call.row_maxima(), call.pattern(), call.stats()
+    same(maxima, call.row_maxima())
+    same(weights, call.pattern())
+    same(stats.lse, call.stats().lse)
+    assert (maxima.dtype, weights.dtype, stats.lse.dtype) == (torch.float32,) * 3

@@ -66,10 +66,13 @@ def nothing_runs_on() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+def made_once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str, Callable[[Path], object]], Path]]:
     """made_once("toy", make): a folder that `make` filled, once for all workers; to be copied, not changed."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    used: dict[Path, list[tuple[str, int]]] = {}
 
     def folder(name: str, make: Callable[[Path], object]) -> Path:
         found = shared / f"made-once-{name}"
@@ -78,9 +81,17 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
                 making = found.with_suffix(".making")
                 make(making)
                 making.rename(found)
+        used.setdefault(found, files(found))
         return found
 
-    return folder
+    yield folder
+    for found, before in used.items():
+        assert files(found) == before, f"a test changed {found}, which all share: it should change a copy"
+
+
+def files(folder: Path) -> list[tuple[str, int]]:
+    """Path and size of every file below a folder."""
+    return sorted((str(path), path.stat().st_size) for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.fixture(scope="session")

@@ -39,8 +39,8 @@ def every_query(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def run(short_toy: Path) -> Run:
-    return Run(short_toy)
+def run(short_toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(shutil.copytree(short_toy, tmp_path_factory.mktemp("surveyed") / "tiny"))
 
 
 def test_all_batches_share_the_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,14 +50,6 @@ def test_it_begins_where_the_parent_was(parent, tmp_path):
     assert parent.steps == [0, 4, 8, 12] and parent.status == "finished" and parent.meta["parent"] is None
 
 
-def test_a_fork_tells_the_trackers_of_its_parent(tmp_path):
-    parent = loop.train(tiny(tmp_path / "told", steps=2), quiet=True, track="tensorboard")
-    child = loop.fork(parent, 0, replace(parent.config, run=str(tmp_path / "child")), quiet=True)
-    alone = loop.fork(parent, 0, replace(parent.config, run=str(tmp_path / "alone")), quiet=True, track=())
-    assert child.meta["track"] == ["tensorboard"] and alone.meta["track"] == []
-    assert list(child.dir.rglob("events.out.tfevents*")) and not list(alone.dir.rglob("events.out.tfevents*"))
-
-
 def test_without_optimiser_state_it_is_the_parent_to_the_bit(tmp_path):
     """SGD without momentum remembers nothing, so a fork with the parent's settings repeats the parent."""
     optim = OptimConfig(name="sgd", momentum=0.0, lr=0.1, batch_size=4, warmup=6)

@@ -86,19 +86,6 @@ def test_a_command_hears_of_each_finding(
     assert subprocess.run([sys.executable, "-m", "tracer", "watch-run", "--help"], capture_output=True).returncode == 0
 
 
-def test_a_tracker_that_does_not_let_us_in_costs_no_record(
-    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://here")
-    model = gpt()
-    recorder = tracer.watch(model, run="r", every=1, track=["mlflow"])
-    with pytest.warns(RuntimeWarning, match="mlflow cannot be started"):
-        for batch in batches(2):
-            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
-    recorder.close()
-    assert recorder.off is None and open_run("r").trace["step"].values.tolist() == [0, 1, 2]
-
-
 def test_an_error_of_on_finding_leaves_no_run_open(here: Path, gpt: Callable[..., Any]) -> None:
     def then(finding: Any) -> None:
         raise KeyError(finding.kind)

@@ -33,3 +33,16 @@ def test_trackers_and_loggers_of_a_team_are_told(here: Path, gpt: Callable[..., 
     losses = {one.step: one.value for one in events.Scalars("loss/train")}
     assert losses == {step: pytest.approx(row["loss/train"]) for step, row in told[:-1]}
     assert any(tag.startswith("findings/") for tag in events.Tags()["tensors"])
+
+
+def test_a_tracker_that_does_not_let_us_in_costs_no_record(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://here")
+    model = gpt()
+    recorder = tracer.watch(model, run="r", every=1, track=["mlflow"])
+    with pytest.warns(RuntimeWarning, match="mlflow cannot be started"):
+        for batch in batches(2):
+            recorder.step(model(batch[:, :-1], batch[:, 1:])[1])
+    recorder.close()
+    assert recorder.off is None and open_run("r").trace["step"].values.tolist() == [0, 1, 2]

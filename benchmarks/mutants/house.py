@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tiers import SECOND
+
 ROOT = Path(__file__).parents[2]
 ROOMS = {
     **{room: (f"tracer/{room}/**/*.py",) for room in (
@@ -27,8 +29,8 @@ class House:
     rooms: tuple[tuple[str, tuple[str, ...]], ...] = tuple(ROOMS.items())
     sources: tuple[str, ...] = ("tracer", "dashboard")
     tests: str = "tests"
-    without: tuple[str, ...] = ("tests/browser", "tests/thorough", "tests/attacks")
-    """Tests that need a browser, hours, or this tool; of the others those of the first tier are asked."""
+    without: tuple[str, ...] = ("tests/browser",)
+    """Tests that need a browser; of the others those of the first tier are asked."""
     warm: tuple[str, ...] = WARM
 
     @property
@@ -45,7 +47,7 @@ class House:
     def test_files(self) -> list[str]:
         """By their paths from the root, those of one folder together."""
         found = (path.relative_to(self.root).as_posix() for path in (self.root / self.tests).rglob("test_*.py"))
-        return sorted(one for one in found if not one.startswith(self.without))
+        return sorted(one for one in found if not one.startswith(self.without) and not SECOND & set(one.split("/")))
 
     def module(self, file: str) -> str:
         """tracer/heads/__init__.py -> tracer.heads"""

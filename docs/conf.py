@@ -56,7 +56,8 @@ def read(app: Any, name: str, source: list[str]) -> None:
     """A page before it is parsed: links to what lies elsewhere in the repository, and what is made from the code."""
     for path, page in MOVED.items():
         source[0] = source[0].replace(f"]({path}", f"]({page}")
-    source[0] = measures.filled(source[0], HERE / "measures.json")
+    kept = HERE / "measures.json"
+    source[0] = measures.drawn(measures.written(source[0], kept), kept)
 
 
 def docstring(app: Any, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:

@@ -1,13 +1,14 @@
-"""What pages say in {{words, with a remark}}: the rules of diagnosis, and every row of `tracer.measures`.
+"""The lists in docs/*.md that are written from the code, and the pictures that only the site shows.
 
-The curves are of one run; `scripts/measures` keeps them in docs/measures.json.
+A list stands between `<!-- word -->` and `<!-- /word -->`, and in the repository as it was last written by
+`scripts/pages`; a test says when it is not what the code says. The curves are of one run; `scripts/measures` keeps them
+in docs/measures.json.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,27 @@ from tracer.measures.scalars import SCALARS
 from tracer.measures.weights import WEIGHTS
 
 PARTS = {"attention": ATTENTION, "weights": WEIGHTS, "scalars": SCALARS}
-MARK = re.compile(r"\{\{(\w+)[^{}]*\}\}")
+LIST = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->", re.DOTALL)
+PICTURE = re.compile(r"<!-- picture of (\w+) -->")
 LOOKS = ("looks at the token before: a line beside the diagonal", "looks at what came next, the last time: a stripe")
 
 
-def filled(page: str, kept: Path) -> str:
-    """The page with each {{word, and a remark}} written out; ValueError for a word that means nothing."""
-    return MARK.sub(lambda found: _said(found[1], kept), page)
+def written(page: str, kept: Path) -> str:
+    """The page with every list as the code has it now; ValueError for a word that means no list."""
+    return LIST.sub(lambda found: f"<!-- {found[1]} -->\n{_said(found[1], kept)}\n<!-- /{found[1]} -->", page)
+
+
+def drawn(page: str, kept: Path) -> str:
+    """The page with the pictures of its measures."""
+    return PICTURE.sub(lambda found: f"```{{raw}} html\n{_picture(MEASURES[found[1]], kept)}\n```", page)
 
 
 def _said(word: str, kept: Path) -> str:
     if word == "rules":
         return "\n\n".join(map(_rule, RULES.values()))
-    figures = _figures(kept)
-    if word == "run":
-        return figures["run"]
     if word not in PARTS:
-        raise ValueError(f"{{{{{word}}}}} means nothing; pages may say {', '.join(['rules', 'run', *PARTS])}")
-    return "\n\n".join(_entries(PARTS[word], figures))
+        raise ValueError(f"<!-- {word} --> means no list; pages may have {', '.join(['rules', *PARTS])}")
+    return "\n\n".join(_entry(measure, kept) for measure in PARTS[word])
 
 
 @cache
@@ -46,30 +50,28 @@ def _figures(kept: Path) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> str:
-    read = ", ".join(f"{{ref}}`{MEASURES[name].label.lower()} <measure-{name}>`" for name in rule.needs)
+    read = ", ".join(f"[{MEASURES[name].label.lower()}](measures.md#{_anchor(name)})" for name in rule.needs)
     return f"## {rule.name[0].upper()}{rule.name[1:]}\n\n{rule.text}" + (f"\n\nRead from: {read}." if read else "")
 
 
-def _entries(part: Iterable[Measure], figures: dict[str, Any]) -> Iterable[str]:
-    setting = Setting.of(figures["d_vocab"], figures["n_ctx"])
-    return (_entry(measure, setting, figures) for measure in part)
+def _anchor(name: str) -> str:
+    """Of a heading that is a measure's label, as forges and the site make it."""
+    return re.sub(r"[^\w\- ]", "", MEASURES[name].label.lower()).replace(" ", "-")
 
 
-def _entry(measure: Measure, setting: Setting, figures: dict[str, Any]) -> str:
+def _entry(measure: Measure, kept: Path) -> str:
     facts = {
         "In the trace": f"`{measure.name}[{' '.join(measure.dims)}]`",
         "Formula": f"`{measure.formula}`",
         "Range": _range(measure),
-        "At chance": _chance(measure, setting),
+        "At chance": _chance(measure, kept),
         "Measured on": PROBES[measure.probe],
         "Source": measure.source,
     }
-    listed = "\n".join(f":{name}: {fact}" for name, fact in facts.items() if fact)
-    picture = _picture(measure, setting, figures)
-    drawn = (
-        f"```{{raw}} html\n{picture}\n```" if picture else "*Recorded of watched trainings only; the demo has none.*"
-    )
-    return f"(measure-{measure.name})=\n### {measure.label}\n\n{measure.note}\n\n{listed}\n\n{drawn}"
+    listed = "\n".join(f"- **{name}:** {fact}" for name, fact in facts.items() if fact)
+    shown = f"<!-- picture of {measure.name} -->"
+    last = shown if _picture(measure, kept) else "*Recorded of watched trainings only; the demo has none.*"
+    return f"### {measure.label}\n\n{measure.note}\n\n{listed}\n\n{last}"
 
 
 def _range(measure: Measure) -> str:
@@ -81,18 +83,24 @@ def _range(measure: Measure) -> str:
     return f"{said}, in {measure.unit}" if measure.unit else said
 
 
-def _chance(measure: Measure, setting: Setting) -> str:
-    value = measure.at_chance(setting)
+def _chance(measure: Measure, kept: Path) -> str:
+    value = measure.at_chance(_setting(kept))
     return "" if value is None else f"{drawing.number(value)} in this run: {measure.chance_text}"
 
 
-def _picture(measure: Measure, setting: Setting, figures: dict[str, Any]) -> str:
+def _setting(kept: Path) -> Setting:
+    figures = _figures(kept)
+    return Setting.of(figures["d_vocab"], figures["n_ctx"])
+
+
+def _picture(measure: Measure, kept: Path) -> str:
+    figures = _figures(kept)
     if measure.name == "pattern":
         return drawing.patterns(figures["patterns"], LOOKS)
-    chance, bounded = measure.at_chance(setting), measure.high is not None
+    chance, bounded = measure.at_chance(_setting(kept)), measure.high is not None
     if measure.name == "loss_by_position":
         groups = figures["by_position"]
-        return drawing.curves(groups, range(setting.n_ctx), measure.label, chance, along="position")
+        return drawing.curves(groups, range(figures["n_ctx"]), measure.label, chance, along="position")
     if measure.name not in figures["curves"]:
         return ""
     return drawing.curves(figures["curves"][measure.name], figures["steps"], measure.label, chance, bounded=bounded)

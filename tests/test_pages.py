@@ -1,0 +1,25 @@
+"""The lists of docs/*.md that are written from the code are what the code says, for people who read the repository."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+from tracer.diagnosis import RULES
+from tracer.measures import MEASURES
+
+DOCS = ROOT / "docs"
+
+
+def test_lists_of_pages_are_what_the_code_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    from building.measures import written
+
+    pages = {path: path.read_text("utf-8") for path in DOCS.glob("*.md")}
+    kept = DOCS / "measures.json"
+    stale = [path.name for path, page in pages.items() if written(page, kept) != page]
+    assert stale == [], "PYTHONPATH=. scripts/pages writes them"
+    assert all(f"### {measure.label}\n\n{measure.note}" in pages[DOCS / "measures.md"] for measure in MEASURES.values())
+    assert all(rule.text in pages[DOCS / "diagnosis.md"] for rule in RULES.values())
+    with pytest.raises(ValueError, match="nothing -->.* means no list; pages may have rules, attention"):
+        written("<!-- nothing -->x<!-- /nothing -->", Path())

@@ -41,6 +41,8 @@ def draw_run_bar(run: Run) -> None:
     else:
         line()
     draw_health(run)
+    if numbering := run.about.numbering:
+        st.text(numbering)  # paths of others are never Markdown
     if run.why_not("resume"):
         return
     if run.steps and not read_only():

@@ -131,6 +131,19 @@ def test_other_peoples_programs_are_left_alone(elsewhere: Path, open_page: Open)
     assert not {"Stop", "Resume", "Fork"} & set(labels(app))
 
 
+def test_layers_that_their_author_numbers_otherwise_are_named(elsewhere: Path, open_page: Open) -> None:
+    """A path is text, whatever it holds; where the numbers are the same, nothing is said."""
+    assert not [text.value for text in open_page("training", run="gpt").text if "L0 is" in text.value]
+    other = shutil.copytree(elsewhere / "checkpoints" / "gpt", elsewhere / "checkpoints" / "odd")
+    meta = json.loads((other / "run.json").read_text())
+    for number, layer in enumerate(meta["layers"]):
+        layer["name"] = f"*h*.{2 * number + 1}.attn"
+    (other / "run.json").write_text(json.dumps(meta))
+    said = [text.value for text in open_page("training", run="odd").text]
+    shutil.rmtree(other)
+    assert any(text.startswith("L0 is *h*.1, L1 is *h*.3") for text in said)
+
+
 def test_fork_opens_the_form_with_run_and_step(workplace: Path, small_run: Run) -> None:
     app, where = AppTest.from_file(str(APP), default_timeout=300).run(), str(small_run.dir.resolve())
     app.button(key="open tiny").click().run()

@@ -99,6 +99,22 @@ def test_about_a_run_of_another_model(tmp_path):
     assert setting is not None and (setting.n_ctx, setting.period, setting.causal) == (12, 7, False)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("model.layers.0.self_attn", "model.layers.1.self_attn"), ""),
+        (("first", "second"), ""),
+        (("layers.3.attn", "layers.7.attn"), "L0 is layers.3, L1 is layers.7"),
+        (("h.0.attn", "h.0.attn"), "L0 is h.0, L1 is h.0"),
+        (("h2.1.0.attn", "h2.1.1.attn"), "L0 is h2.1, L1 is h2.1"),
+        (tuple(f"b.{n}.a" for n in (1, 3, 5, 7, 9)), "L0 is b.1, L1 is b.3, L2 is b.5, …, L4 is b.9"),
+    ],
+)
+def test_numbers_of_layers_that_are_not_their_authors_are_said(tmp_path, names, said):
+    layers = [{"name": name, "kind": "self", "causal": True, "n_heads": 2} for name in names]
+    assert foreign(tmp_path / "a", layers=layers).about.numbering == said
+
+
 def test_why_not(run, tmp_path):
     """Empty where it can be had; a model that cannot be made again, or whose weights are not kept, reads no prompt."""
     assert [run.why_not(what) for what in ("prompts", "recipe", "resume", "entropy_bound", "attribution")] == [""] * 5

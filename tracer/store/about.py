@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -52,6 +53,19 @@ class About:
     def why_not(self, what: Asked) -> str:
         """In words, why this cannot be had; empty where it can."""
         return self.reasons.get(what, "")
+
+    @property
+    def numbering(self) -> str:
+        """Which block of a model each layer is, in words with its author's names; empty where their numbers agree.
+
+        Only modules with attention are counted, so that L1 may be `model.layers.7`.
+        """
+        found = [re.match(r"(?:.*?\.)?(\d+)(?=\.|$)", path) for path in self.layers]
+        blocks = [block for block in found if block]
+        if len(blocks) < len(found) or [int(block[1]) for block in blocks] == list(range(len(blocks))):
+            return ""
+        named = [f"L{number} is {block[0]}" for number, block in enumerate(blocks)]
+        return ", ".join(named if len(named) <= 4 else [*named[:3], "…", named[-1]])
 
     @property
     def probes(self) -> Mapping[str, str]:

@@ -96,8 +96,9 @@ class Selection:
     """A second step that this one is compared with, of the run or of `compare`."""
     other_prompt: str = ""
     """A second prompt that this one is compared with."""
-    match: str = "label"
-    """Which head of the compared run: the one of the same label, or the most "alike" one."""
+    match: str = ""
+    """Which head of the compared run: the one of the same "label", or the most "alike" one; empty means that of the
+    same label where both runs began with the same weights."""
     tour: int = 0
     """The step of the tour that is shown, 1 to 6; 0 when nobody takes it."""
     off: tuple[Head, ...] = ()

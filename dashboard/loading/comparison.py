@@ -21,11 +21,26 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from tracer.ablate import Estimate
+    from tracer.store import Run
 
 Partners = dict[Head, Head]
 """The head of the other model that each head is laid beside; heads that have none are not in it."""
 ROWS = 256
 """Query rows of a pattern in memory at a time."""
+
+
+def began_alike(one: Run, other: Run) -> bool:
+    """Did both begin with the same weights, so that a label is the same head in both? Else labels mean nothing.
+
+    A run and its fork did, and so did two runs of one seed and one model; of models of others nobody knows.
+    """
+    origins = [{run.name, (run.meta.get("parent") or {}).get("run", run.name)} for run in (one, other)]
+    if origins[0] & origins[1]:
+        return True
+    if one.why_not("recipe") or other.why_not("recipe"):
+        return False
+    a, b = one.config, other.config
+    return (a.seed, a.model) == (b.seed, b.model)
 
 
 def unlikeness(one: xr.Dataset, step: int, other: xr.Dataset, other_step: int) -> np.ndarray:

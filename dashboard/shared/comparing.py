@@ -178,7 +178,7 @@ def draw_comparison(run: Run, shown: PromptPatterns, see: See, focus: Head) -> N
         return
     apart = _unlikeness(run, shown, other)
     with matching:
-        alike = apart is not None and _match() == "alike"
+        alike = apart is not None and _match(run, other.run) == "alike"
     beside = comparison.partners(_exists(other.shown), apart if alike else None)
     partner = beside.get(focus)
     label = theme.head_label(*focus)
@@ -236,12 +236,13 @@ def _unlikeness(run: Run, shown: PromptPatterns, other: Other) -> np.ndarray | N
     return apart if np.isfinite(apart).any() else None
 
 
-def _match() -> str:
+def _match(run: Run, other: Run) -> str:
+    chosen = state.read().match or ("label" if comparison.began_alike(run, other) else "alike")
     return st.segmented_control(
         "The head of B", list(MATCHES), required=True, format_func=lambda one: MATCHES[one],
         label_visibility="collapsed",
-        **state.control("match_box", state.read().match, lambda one: state.update(match=one)),
-    ) or "label"  # fmt: skip
+        **state.control("match_box", chosen, lambda one: state.update(match=one)),
+    ) or chosen  # fmt: skip
 
 
 def _striking(other: Other) -> Head:

@@ -170,7 +170,7 @@ def test_a_removed_run_in_a_link_is_said_and_the_page_goes_on(open_page: Open, s
 
 
 def test_a_head_that_the_other_lacks_is_replaced_and_said(open_page: Open, narrow: Run, sent: Any) -> None:
-    app = open_page("heads", run="tiny", compare="narrow", prompt=PROMPT, layer=1, head=3)
+    app = open_page("heads", run="tiny", compare="narrow", prompt=PROMPT, layer=1, head=3, match="label")
     assert "B has no L1H3: shown is its most striking head" in written(app)
     title = sent(app, "versus")[0]["sides"][1]["title"]
     assert title.startswith("L0H") and title.endswith("of narrow, step 2")
@@ -183,6 +183,32 @@ def test_a_head_that_the_other_lacks_is_replaced_and_said(open_page: Open, narro
     layer, head = np.unravel_index(apart[1, 3].argmin(), apart[1, 3].shape)
     assert f"L{layer}H{head} of B behaves {apart[1, 3].min():.2f} away from L1H3 of A" in written(app)
     assert sent(app, "versus")[0]["sides"][1]["title"].startswith(f"L{layer}H{head} of narrow")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({}, "label"),
+        ({"steps": 99}, "label"),
+        ({"seed": 7}, "alike"),
+        ({"model": {"positions": "rotary"}}, "alike"),
+    ],
+)
+def test_heads_of_two_seeds_are_laid_beside_the_most_alike(
+    open_page: Open, copy_run: Any, changes: dict[str, Any], match: str
+) -> None:
+    """A label is the same head only where both runs began with the same weights."""
+    meta = json.loads((copy_run("twin").dir / "run.json").read_text())
+    config = {
+        name: {**was, **changes[name]} if isinstance(was, dict) and name in changes else changes.get(name, was)
+        for name, was in meta["config"].items()
+    }
+    (Path("checkpoints") / "twin" / "run.json").write_text(json.dumps({**meta, "config": config}))
+    app = open_page("heads", run="tiny", compare="twin", prompt=PROMPT)
+    assert app.segmented_control(key="match_box").value == match
+    parent = {"run": "tiny", "step": 10, "optimizer": "fresh"}
+    (Path("checkpoints") / "twin" / "run.json").write_text(json.dumps({**meta, "config": config, "parent": parent}))
+    assert comparison.began_alike(Run(Path("checkpoints/twin")), Run(Path("checkpoints/tiny")))
 
 
 def open_trace(name: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from dashboard import loading, state, theme
+from dashboard.loading import comparison, head_scores
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw
@@ -47,6 +48,15 @@ def choose_view(key: str) -> None:
     )  # fmt: skip
 
 
+def _partner(run: Run, trace: xr.Dataset, beside: Run | None, focus: Head, step: int | None) -> str | None:
+    """The line of the second run whose head is most like the one in focus, where labels mean nothing."""
+    if beside is None or comparison.began_alike(run, beside):
+        return None
+    at = int(trace["step"].values[-1]) if step is None else step
+    alike = head_scores.top_head(-comparison.unlikeness(trace, at, loading.trace(beside), at)[focus])
+    return alike and f"{theme.head_label(*alike)} · {beside.name}"
+
+
 def draw_measure(
     run: Run, trace: xr.Dataset, measure: str, focus: Head, step: int | None, *, key: str, height: int,
     log_x: bool = False, beside: Run | None = None,
@@ -64,7 +74,8 @@ def draw_measure(
         if beside is not None:
             blob = loading.head_curves_of((run, beside), measure)
         picture = curves.picture(
-            blob, selected=label, step=step, log_x=log_x, scale=scale, height=height,
+            blob, selected=label, partner=_partner(run, trace, beside, focus, step), step=step,
+            log_x=log_x, scale=scale, height=height,
             n_groups=None if beside else trace.sizes["layer"],
         )  # fmt: skip
         draw(picture, key=key, on_change=lambda picked: state.focus_on(picked and picked.partition(" · ")[0]))

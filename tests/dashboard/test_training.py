@@ -93,6 +93,7 @@ def test_a_second_run_is_laid_over(open_page, copy_run, sent):
     app.session_state["entropy_curves"] = {"pick": "L1H2 · other"}
     app.run()
     assert app.session_state["selection"].focus == (1, 2)
+    assert sent(app, "entropy_curves")[2]["partner"] is None  # it began with the same weights: every namesake
 
 
 def test_a_fork_finds_its_parent_first(open_page, copy_run):
@@ -125,6 +126,9 @@ def test_three_seeds_have_a_mean(open_page, copy_run, sent, small_run):
         copy_run(f"s{seed}", config=config | {"seed": seed})
     app = open_page("training", run="tiny", compare="s1", over=("s2",))
     assert len(sent(app, "loss")[0]["labels"]) == 6
+    app.session_state["entropy_curves"] = {"pick": "L1H2"}
+    app.run()
+    assert sent(app, "entropy_curves")[2]["partner"] == "L1H2 · s1"  # the most alike, in this copy its namesake
     app.toggle[0].set_value(True).run()
     assert app.session_state["selection"].mean and not app.exception
     header, arrays, _ = sent(app, "loss")

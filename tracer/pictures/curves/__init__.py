@@ -18,6 +18,7 @@ def picture(
     blob: bytes,
     *,
     selected: str | None = None,
+    partner: str | None = None,
     step: float | None = None,
     log_x: bool = False,
     scale: Scale | None = None,
@@ -29,9 +30,11 @@ def picture(
     """`pack(...)`, drawn; picks a label, or None.
 
     A vertical line marks `step`, a dashed one the scale's chance; `n_groups` (default 8) sizes the layer palette.
+    With the `selected` line its `partner` of another run lights up, by default every "selected · run".
     """
     cue = {
         "step": step,
+        "partner": partner,
         "log_x": log_x,
         "scale": (scale or Scale("Value", digits=3)).payload(),
         "colours": layer_colours(n_groups or 8),

@@ -32,11 +32,13 @@ function makeCurves(part) {
   let shown = "";
 
   const chosen = () => chart.head.labels.indexOf(part.cue.value);
-  /** The chosen line, and its namesakes of other runs. */
+  /** The chosen line, and those of other runs that belong to it: its namesakes, where nobody says which. */
   const chosenLines = () => {
+    const { value, partner } = part.cue;
     const own = chosen();
-    const namesakes = chart.head.labels.map((label, line) => (label.startsWith(`${part.cue.value} · `) ? line : -1));
-    return own < 0 ? [] : [own, ...namesakes.filter((line) => line >= 0)];
+    const belongs = (label) => (partner ? label === partner : label.startsWith(`${value} · `));
+    const others = chart.head.labels.map((label, line) => (belongs(label) ? line : -1));
+    return own < 0 ? [] : [own, ...others.filter((line) => line >= 0)];
   };
   const text = (value) => numberOf(value, { digits: Math.abs(value) >= 100 ? 1 : 3 });
   /** @returns {[number, number]} */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -18,7 +19,7 @@ from dashboard import state, theme
 from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup
 from dashboard.shared import choosers
-from dashboard.views.ablate import sweep
+from dashboard.views.ablate import answer, sweep
 from tests.dashboard.words import written
 from tracer import ablate, data
 from tracer.analysis import head_sets
@@ -202,6 +203,22 @@ def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> 
     on = open_page("ablate", run="tiny")
     assert "when only that head is off" in written(on)  # until one is, what there is to choose from
     assert state.from_query({"section": "when"}).section == "when" and state.from_query({"section": "x"}).section == ""
+
+
+def test_losses_and_their_intervals_are_drawn_where_they_are() -> None:
+    """Nats from 0 over the width of the image: 0 to 4.2, 5 % more than the highest."""
+    found = {"zero": ablate.Estimate(1.0, 0.5, 2.0, 8), "mean": ablate.Estimate(0.2, np.nan, np.nan, 1)}
+    markup = answer.strip(2.0, found, 3.5, "zero")
+    images = [base64.b64decode(one).decode() for one in re.findall(r"base64,([^\"]+)", markup)]
+    assert len(images) == 5 and 'x="83.33%"' in images[0] and "uniform guess 3.500 nats" in images[0]
+    clean, zero, mean = images[1:4]
+    assert [re.findall(r'cx="([\d.]+)%', one) for one in (clean, zero, mean)] == [["47.62"], ["71.43"], ["52.38"]]
+    lines = [re.findall(r'x1="([\d.]+)%" x2="([\d.]+)%', one) for one in (clean, zero, mean)]
+    bare = [("0", "100"), ("83.33", "83.33")]
+    assert lines[0] == lines[2] == bare
+    assert lines[1] == [*bare, ("59.52", "95.24"), ("59.52", "59.52"), ("95.24", "95.24")]
+    assert re.findall(r'x="([\d.]+)%"[^>]*>([\d.]+)<', images[4])[:2] == [("0.0", "0"), ("23.81", "1")]
+    assert "+1.000 nats" in markup and markup.count('class="chosen"') == 1
 
 
 @pytest.mark.parametrize(("guess", "worse"), [(0.1, True), (99.0, False)])

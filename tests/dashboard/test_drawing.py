@@ -25,6 +25,8 @@ def page() -> None:
             st.text("not seen")
         with st.expander("A *card*", key="card_x"):
             st.code("x = 1")
+        with st.expander("The numbers", key="verdict_numbers"):
+            st.html("<table></table>")
         with st.popover("More"):
             st.text("not asked for")
         place = st.empty()
@@ -57,6 +59,8 @@ def test_what_a_page_drew() -> None:
         {"kind": "choice", "label": "Axis", "value": "log", **rest},
         {"kind": "markdown", "text": "A *card*", **rest},
         {"kind": "code", "text": "x = 1", **rest},
+        {"kind": "markdown", "text": "The numbers", **rest},
+        {"kind": "markup", "text": "<table></table>", **rest},
         {"kind": "markdown", "text": "then", **rest},
         {"kind": "markup", "text": "<p>h</p>", **rest},
         {"kind": "markdown", "text": "e", **rest},

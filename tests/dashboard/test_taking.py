@@ -17,9 +17,11 @@ from streamlit.testing.v1 import AppTest
 from dashboard import loading
 from dashboard.loading import head_scores, prompt_attention, recorded_prompts
 from dashboard.shared.export import data as taking
+from dashboard.shared.export import page_file
 from dashboard.shared.export.snippets import as_notebook
 from dashboard.shared.mount import DRAWN
 from tests.dashboard.conftest import opener
+from tests.dashboard.words import written
 from tracer.pictures import payload
 from tracer.store import Run, open_run
 
@@ -47,6 +49,12 @@ def test_link_and_code_of_a_text(open_page: Callable[..., AppTest]) -> None:
     }  # fmt: skip
     call = "tracer.show('checkpoints/tiny', '5 7 9 5', step=10, head=(1, 2), measure='previous_token')"
     assert code == f"import tracer\n\n{call}"
+    assert "It opens on this computer only" not in written(app)  # an AppTest has no address
+
+
+def test_a_link_that_opens_nowhere_else_says_so(open_page: Callable[..., AppTest], monkeypatch: Any) -> None:
+    monkeypatch.setattr(page_file, "_link", lambda selection: "http://localhost:8501/heads?run=tiny")
+    assert "It opens on this computer only" in written(open_page("heads", run="tiny"))
 
 
 def test_a_link_names_what_nobody_chose(open_page: Callable[..., AppTest], small_run: Run) -> None:

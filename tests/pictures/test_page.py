@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracer.pictures import payload, portable, sources, token_view
+from tracer.pictures import page, payload, portable, sources, token_view
 from tracer.pictures.colours import FONTS, SURFACES
+from tracer.pictures.page import Note
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import Scale
 
@@ -158,6 +159,16 @@ def test_nothing_breaks_out(text: str) -> None:
 def test_only_addresses_are_links(link: str, anchors: int) -> None:
     read = Read(made(seen(1, 1, 4), portable.Told("demo", "1.0", 400, link=link)))
     assert read.count("a") == anchors and link in "".join(read.words)
+
+
+@pytest.mark.parametrize(
+    ("link", "local"),
+    [("http://127.0.0.1:8501/x", True), ("http://localhost/", True), ("http://[::1]:1/", True),
+     ("https://runs.org/127.0.0.1", False), ("", False)],
+)  # fmt: skip
+def test_a_link_that_others_cannot_follow_says_so(link: str, local: bool) -> None:
+    assert page.is_local(link) == local
+    assert ("only there)" in page.notes_html([Note("x", link=link)])) == local
 
 
 def test_the_cells_are_the_patterns() -> None:

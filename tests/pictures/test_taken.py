@@ -13,6 +13,8 @@ from tracer.pictures import taken
 from tracer.pictures.page import Note
 from tracer.pictures.picture import Picture
 
+IMAGE = "data:image/svg+xml;base64,PHN2Zy8+"
+
 ABOUT = {"run": "demo", "step": 3, "head": [0, 1]}
 DRAWN = {
     "loss": Picture("curves", {"value": "L0H1"}, b"bytes"),
@@ -59,6 +61,10 @@ def test_a_picture_goes_in_as_it_was_drawn() -> None:
         ({"kind": "markup", "text": "<style>a{}</style><ol class=x><li onclick=y><span>1</span><b>c</b></ol>"},
          "<ol><li> 1 <b>c</b></ol>"),
         ({"kind": "markup", "text": "<table><tr><td>a<br><img src=x></table>"}, "<table><tr><td>a<br> </table></div>"),
+        ({"kind": "markup", "text": f'<td class=x><img onload=x src="{IMAGE}" style=y>'},
+         f'<td><img class="drawing" alt="" src="{IMAGE}">'),
+        ({"kind": "markup", "text": '<b><img src="https://x.y/z.svg">a'}, "<b> a"),
+        ({"kind": "markup", "text": '<b><img src="data:text/html;base64,PHN2Zy8+">a'}, "<b> a"),
         ({"kind": "code", "text": "\nx"}, '<pre tabindex="0">\n<code>\nx</code></pre>'),
         ({"kind": "fact", "label": "Loss", "text": "2.1", "note": ""},
          '<dl class="facts"><div><dt>Loss</dt><dd>2.1</dd></div></dl>'),

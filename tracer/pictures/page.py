@@ -14,11 +14,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from tracer.pictures.colours import FONTS, SURFACES
 from tracer.pictures.picture import Picture
 from tracer.pictures.sources import bundle, style, styles, text
 
+LOCAL = {"localhost", "127.0.0.1", "::1"}
 HEAD = '<span class="head-label">{}</span>'
 """The head in focus inside a title; the script keeps it up to date."""
 
@@ -55,6 +57,11 @@ def page(
     """The whole file. `about`: run, step and head in focus, for names of saved files and for the first pattern."""
     sections = "\n".join([*(_section(mount, about) for mount in mounts), notes_html(notes)])
     return document(title, line, sections, mounts, about=about, foot=foot)
+
+
+def is_local(link: str) -> bool:
+    """Does it lead to the computer that it is opened on?"""
+    return urlsplit(link).hostname in LOCAL
 
 
 def document(
@@ -119,7 +126,8 @@ def _note(note: Note) -> str:
     link = html.escape(note.link)
     if note.link.startswith(("http://", "https://")):
         link = f'<a href="{link}" rel="noreferrer">{link}</a>'
-    link = f"<p>In the dashboard: {link}</p>" if link else ""
+    here = " (of the computer that made this file, and only there)" if is_local(note.link) else ""
+    link = f"<p>In the dashboard{here}: {link}</p>" if link else ""
     wide = ' class="wide"' if note.wide else ""
     return (
         f"<section{wide}><h2>{html.escape(note.title)}</h2>{code if note.code else ''}{link}"

@@ -4,7 +4,8 @@
    in, and which of them; None is the whole width.
 2. A picture goes in as its own bytes and its own cue; a chart that is not ours goes in as it stood.
 3. What a picture asks of the model only the page can answer: there it says so.
-4. Markdown and markup go in as the plain tags of text: no attribute, no link, no style, no script.
+4. Markdown and markup go in as the plain tags of text: no attribute, no link, no style, no script. A drawing goes in
+   as an image that holds all of itself: an image runs nothing and loads nothing.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ DIRECTIVE = re.compile(r":material/\w+:|:[a-z]+(?:-[a-z]+)*\[([^\]]*)\]")
 """Streamlit's own in Markdown: an icon, or coloured words."""
 TAGS = {"p", "b", "strong", "i", "em", "small", "br", "code", "pre", "ul", "ol", "li", "h3", "h4"}
 TAGS |= {"table", "thead", "tbody", "tr", "th", "td"}
+DRAWING = re.compile(r"data:image/svg\+xml;base64,[A-Za-z0-9+/=]+")
 ONLY_THERE = "A chart that only the page can draw: the camera in its corner there saves it."
 
 
@@ -153,8 +155,10 @@ class _Plain(HTMLParser):
         self.out: list[str] = []
         self.silent = 0
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.silent += tag in ("style", "script")
+        if tag == "img" and DRAWING.fullmatch(source := dict(attrs).get("src") or ""):
+            self.out.append(f'<img class="drawing" alt="" src="{source}">')
         open_table = '<div class="scroll" tabindex="0" role="region" aria-label="Table">' if tag == "table" else ""
         self.out.append(f"{open_table}<{tag}>" if tag in TAGS else " ")
 

@@ -22,8 +22,8 @@ LEFT_OUT = ("heading", "health_look", "specimen-contents", "all_cards", "runs_ov
 """Keys, by how they begin, of what a file says elsewhere or what works on the page only."""
 PLACES = ("health_step", "health_head")
 """Of buttons that say when and where."""
-FOLDED = "card_"
-"""Of cards whose line says what is in them."""
+FOLDED = ("card_", "verdict_")
+"""Of what a file unfolds, though nothing in it can be hovered; its line says what is in it."""
 Path = tuple[int, ...]
 
 

@@ -21,6 +21,7 @@ from dashboard.shared.mount import DRAWN, serve
 from dashboard.shared.patterns import is_long
 from tracer.analysis import notebook
 from tracer.measures import Setting
+from tracer.pictures.page import is_local
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.taken import Block
 from tracer.store import Run
@@ -182,6 +183,8 @@ def _link(selection: state.Selection) -> str:
 def _draw_link(link: str) -> None:
     st.markdown("**As a link**")
     st.code(link, language=None, wrap_lines=True)
+    if is_local(link):
+        st.caption("It opens on this computer only: others take the file below.")
 
 
 def _draw_file(what: str, more: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -24,17 +25,7 @@ STYLE = """<style>
 .strip th, .strip td { padding: .3rem 0; font-weight: 400; text-align: left; white-space: nowrap; }
 .strip thead th { opacity: .7; font-size: .8rem; }
 .strip .x { width: 60%; padding: 0 1rem; }
-.strip .x div { position: relative; height: 1.5rem; border-bottom: 1px solid rgb(127 127 127 / .2); }
-.strip thead .x div { border: 0; }
-.strip .x i { position: absolute; top: 0; bottom: 0; }
-.strip .dot { width: 8px; height: 8px; margin: 8px 0 0 -4px; border-radius: 50%; background: #3b6be0; }
-.strip .on .dot { background: rgb(127 127 127 / .9); }
-.strip .whisker { height: 10px; margin: 7px 0 0; border: solid #3b6be0; border-width: 0 1.5px;
-  background: linear-gradient(#3b6be0, #3b6be0) center / 100% 1.5px no-repeat; }
-.strip .guess { border-left: 1.5px dashed rgb(127 127 127 / .9); }
-.strip .guess b, .strip .tick { font-size: .8rem; font-style: normal; font-weight: 400; line-height: 1.5rem; }
-.strip .guess b { position: absolute; right: .4rem; white-space: nowrap; }
-.strip .tick { transform: translateX(-50%); opacity: .7; }
+.strip img { display: block; width: 100%; height: 25px; }
 .strip .chosen th { font-weight: 600; }
 .strip td small { opacity: .7; font-size: .8rem; }
 @media (max-width: 640px) {
@@ -43,6 +34,10 @@ STYLE = """<style>
   .strip thead th { white-space: normal; }
 }
 </style>"""
+BLUE, GREY = "#3b6be0", "#808080"
+"""Seen on a light page and on a dark one."""
+HEIGHT = 25
+"""Pixels of a row's drawing."""
 
 
 def draw_costs(run: Run, setup: Setup) -> None:
@@ -123,37 +118,53 @@ def draw_replacements(run: Run, setup: Setup) -> None:
 
 
 def strip(before: float, found: dict[str, Estimate], guess: float | None, chosen: str) -> str:
-    """A row for every head on and one for each replacement, on one axis of nats from 0."""
+    """A row for every head on and one for each replacement, on one axis of nats from 0.
+
+    The drawings are images, which a file of the page keeps (`tracer.pictures.taken`).
+    """
     ends = [before, *(before + e.mean for e in found.values()), *(before + e.high for e in found.values())]
     top = 1.05 * max(value for value in (*ends, guess or 0.0, 1e-9) if np.isfinite(value))
 
-    def at(loss: float) -> str:
-        return f"{100 * min(max(loss, 0.0), top) / top:.2f}%"
+    def at(loss: float) -> float:
+        return round(100 * min(max(loss, 0.0), top) / top, 2)
 
-    line = "" if guess is None else f'<i class="guess" style="left:{at(guess)}"></i>'
-    label = "" if guess is None else (
-        f'<div><i class="guess" style="left:{at(guess)};border:0"><b>uniform guess {theme.fmt(guess, "loss")} nats</b>'
-        "</i></div>"
+    def upright(x: float, half: float, look: str) -> str:
+        middle = HEIGHT / 2
+        return f'<line x1="{x}%" x2="{x}%" y1="{middle - half}" y2="{middle + half}" {look}/>'
+
+    def cell(marks: str) -> str:
+        drawing = f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{HEIGHT}">{marks}</svg>'
+        source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}"
+        return f'<td class="x"><img alt="" src="{source}"></td>'
+
+    def words(x: float, text: str, anchor: str = "middle", dx: int = 0) -> str:
+        look = f'text-anchor="{anchor}" font-family="sans-serif" font-size="12.5" fill="{GREY}"'
+        return f'<text x="{x}%" y="17" dx="{dx}" {look}>{text}</text>'
+
+    line = "" if guess is None else upright(at(guess), HEIGHT / 2, f'stroke="{GREY}" stroke-dasharray="3"')
+    label = "" if guess is None else words(
+        at(guess), f"uniform guess {theme.fmt(guess, 'loss')} nats", *(("end", -6) if at(guess) > 50 else ("start", 6))
     )  # fmt: skip
+    floor = f'<line x1="0%" x2="100%" y1="{HEIGHT}" y2="{HEIGHT}" stroke="{GREY}" stroke-opacity="0.4"/>'
 
-    def row(name: str, kind: str, loss: float, marks: str, words: str) -> str:
-        dot = f'<i class="dot" style="left:{at(loss)}"></i>' if np.isfinite(loss) else ""
-        plot = f'<td class="x" aria-hidden="true"><div>{line}{marks}{dot}</div></td>'
-        return f'<tr class="{kind}"><th scope="row">{escape(name)}</th>{plot}<td>{words}</td></tr>'
+    def row(name: str, kind: str, loss: float, whisker: str, colour: str, told: str) -> str:
+        dot = f'<circle cx="{at(loss)}%" cy="{HEIGHT / 2}" r="4" fill="{colour}"/>' if np.isfinite(loss) else ""
+        plot = cell(floor + line + whisker + dot)
+        return f'<tr class="{kind}"><th scope="row">{escape(name)}</th>{plot}<td>{told}</td></tr>'
 
     stride = next(one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 1e9) if top / one <= 6)
     ticks = "".join(
-        f'<i class="tick" style="left:{at(i * stride)}">{i * stride:g}</i>' for i in range(7) if i * stride <= top
+        words(at(i * stride), f"{i * stride:g}", "middle" if i else "start") for i in range(7) if i * stride <= top
     )
-    foot = f'<tr><td></td><td class="x" aria-hidden="true"><div style="border:0">{ticks}</div></td><td></td></tr>'
-    rows = [row("Every head on", "on", before, "", f"{theme.fmt(before, 'loss')} nats")]
+    rows = [row("Every head on", "on", before, "", GREY, f"{theme.fmt(before, 'loss')} nats")]
     for mode, e in found.items():
-        low, high = before + e.low, before + e.high
-        known = np.isfinite(low)
-        left, wide = (at(low), f"{100 * (min(high, top) - max(low, 0.0)) / top:.2f}%") if known else ("0", "0")
-        whisker = f'<i class="whisker" style="left:{left};width:{wide}"></i>' if known else ""
-        words = f"{theme.signed(e.mean)} nats <small>{theme.interval(e.low, e.high)}</small>"
-        rows.append(row(mode.capitalize(), "chosen" if mode == chosen else "", before + e.mean, whisker, words))
-    plot = f'<td class="x" aria-hidden="true">{label}</td>'
-    head = f"<th>put in their place</th>{plot}<th>change in nats a token, 95 % interval</th>"
+        low, high = at(before + e.low), at(before + e.high)
+        look = f'stroke="{BLUE}" stroke-width="1.5"'
+        along = f'<line x1="{low}%" x2="{high}%" y1="{HEIGHT / 2}" y2="{HEIGHT / 2}" {look}/>'
+        whisker = along + upright(low, 5, look) + upright(high, 5, look) if np.isfinite(e.low) else ""
+        told = f"{theme.signed(e.mean)} nats <small>{theme.interval(e.low, e.high)}</small>"
+        kind = "chosen" if mode == chosen else ""
+        rows.append(row(mode.capitalize(), kind, before + e.mean, whisker, BLUE, told))
+    head = f"<th>put in their place</th>{cell(label)}<th>change in nats a token, 95 % interval</th>"
+    foot = f"<tr><td></td>{cell(ticks)}<td></td></tr>"
     return f'{STYLE}<table class="strip"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}{foot}</tbody></table>'

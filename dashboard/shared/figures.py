@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 Head = tuple[int, int]
 NAMED = 64
-"""Heads whose names have room beside their points."""
+"""Heads of which each gets a name where there is room for it."""
+WIDE, HIGH = 34 / 420, 14 / 280
+"""A name, as a share of the narrowest plot and of its height."""
+BESIDE = {
+    "top center": (0.0, 1.0),
+    "bottom center": (0.0, -1.0),
+    "middle right": (0.7, 0.0),
+    "middle left": (-0.7, 0.0),
+}
+"""Where a name may stand, in its own widths and heights away from the point."""
 
 
 def plain(text: str) -> str:
@@ -67,14 +76,15 @@ def scatter(
     """A point a head of x and y [layer head], left out where either is nan, a colour a layer, or that of `shade`.
 
     Layers of one ramp of colours are told by a bar, as a list of 32 would take the picture's place.
-    Dashed lines stand at `edges`; `corners` name what lies beyond them below right, and above left. Of more than NAMED
-    heads the names would cover each other: then only the pointer tells them. Heads that are not in `lit` are dimmed.
+    Dashed lines stand at `edges`; `corners` name what lies beyond them below right, and above left. A name that would
+    cover another, and all of more than NAMED heads, only the pointer tells. Heads that are not in `lit` are dimmed.
     """
     import plotly.graph_objects as go
 
     if x.shape != y.shape or x.ndim != 2:
         raise ValueError(f"x {x.shape} and y {y.shape} must both be [layer head]")
     ink, n_layers, across, up = theme.ink(), len(x), plain(x_label), plain(y_label)
+    names = _names(x, y, selected) if x.size <= NAMED else {}
     colours = theme.layer_colours(n_layers)[theme.mode()]
     figure, hues, told, bar = go.Figure(), np.zeros(x.shape), "", None
     if shade is not None:
@@ -89,15 +99,17 @@ def scatter(
         chosen = [(layer, head) == selected for head in heads.tolist()]
         figure.add_scatter(
             x=x[layer, heads], y=y[layer, heads], customdata=[[layer, head] for head in heads.tolist()],
-            mode="markers+text" if x.size <= NAMED else "markers", name=f"layer {layer}",
-            text=[theme.head_label(layer, head) for head in heads.tolist()],
-            textposition="top center", textfont={"size": 11}, cliponaxis=False,
+            mode="markers+text" if names else "markers", name=f"layer {layer}",
+            text=[theme.head_label(layer, head) * ((layer, head) in names) for head in heads.tolist()],
+            textposition=[names.get((layer, head), "top center") for head in heads.tolist()],
+            textfont={"size": 11}, cliponaxis=False,
             unselected={"marker": {"opacity": 0.85}} if lit is None else {},
             marker={"size": [14 if one else 9 for one in chosen],
                     **({"color": colour} if bar is None else {"color": hues[layer, heads], "coloraxis": "coloraxis"}),
                     "opacity": [0.85 if lit is None or (layer, head) in lit else 0.2 for head in heads.tolist()],
                     "line": {"width": [2.5 if one else 0 for one in chosen], "color": ink.text}},
-            hovertemplate=f"<b>%{{text}}</b><br>{across} %{{x:.3f}}<br>{up} %{{y:.3f}}{told}<extra></extra>",
+            hovertemplate=f"<b>L%{{customdata[0]}}H%{{customdata[1]}}</b><br>{across} %{{x:.3f}}<br>"
+                          f"{up} %{{y:.3f}}{told}<extra></extra>",
         )  # fmt: skip
     if bar is not None:
         figure.update_layout(coloraxis=bar)
@@ -115,6 +127,28 @@ def scatter(
     figure.update_xaxes(title={"text": across, "font": {"size": 12}})
     figure.update_yaxes(title={"text": up, "font": {"size": 12}})
     return figure
+
+
+def _names(x: np.ndarray, y: np.ndarray, selected: Head | None) -> dict[Head, str]:
+    """Where the name of each head stands, beside its point; heads whose names have no room are not in it."""
+    heads: list[Head] = [(layer, head) for layer, head in np.argwhere(np.isfinite(x) & np.isfinite(y)).tolist()]
+    points = {head: np.array([_share(x, head) / WIDE, _share(y, head) / HIGH]) for head in heads}
+    found: dict[Head, str] = {}
+    taken: list[np.ndarray] = []
+    for head in sorted(heads, key=lambda head: (head != selected, head)):
+        for name, away in BESIDE.items():
+            at = points[head] + away
+            if all((abs(at - other) >= 1).any() for other in taken):
+                found[head] = name
+                taken.append(at)
+                break
+    return found
+
+
+def _share(values: np.ndarray, head: Head) -> float:
+    """How far across the picture a head stands, from 0 to 1."""
+    low, high = np.nanmin(values), np.nanmax(values)
+    return float((values[head] - low) / (high - low)) if high > low else 0.5
 
 
 def by_head(columns: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:

@@ -296,6 +296,12 @@ def test_only_heads_with_both_numbers_are_points() -> None:
     assert second.marker.size[0] > first.marker.size[0]
     shaded = scatter(x, x, x_label="", y_label="", shade=(y, theme.Scale("effect", palette="change")))
     assert [list(layer.marker.color) for layer in traces(shaded)] == [[1], [3]] and not layout(shaded).showlegend
+    spread, pile = np.array([[0.0, 1.0, 0.5]]), np.array([[0.5] * 6 + [0.0, 1.0]])
+    (apart,) = traces(scatter(spread, spread, x_label="", y_label=""))
+    assert apart.text == ("L0H0", "L0H1", "L0H2") and set(apart.textposition) == {"top center"}
+    (piled,) = traces(scatter(pile, 0 * pile, x_label="", y_label="", selected=(0, 5)))
+    assert piled.text == ("L0H0", "L0H1", "L0H2", "", "", "L0H5", "L0H6", "L0H7")  # four fit around one place
+    assert len({piled.textposition[i] for i in (0, 1, 2, 5)}) == 4 and piled.textposition[5] == "top center"
     many = scatter(x := np.ones((9, 2)), x, x_label="", y_label="")
     assert [list(layer.marker.color) for layer in traces(many)] == [[layer] * 2 for layer in range(9)]
     assert layout(many).coloraxis.cmax == 8 and not layout(many).showlegend

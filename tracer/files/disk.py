@@ -8,6 +8,7 @@ Several files are written together in a `Batch`, whose flushes run side by side.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import math
@@ -58,6 +59,34 @@ def regular(path: Path, root: Path | None, most: int) -> int:
     if found.st_size > most:
         raise Damaged(f"{path} has {found.st_size:,} bytes, more than the {most:,} that such a file may have")
     return found.st_size
+
+
+def refuse_links(directory: Path) -> None:
+    """Damaged where something below a folder is a link, or has another name besides: writing would change what it leads
+    to. tar, git and rsync carry such links; the folder itself may be one."""
+    ahead = [os.fspath(directory)]
+    while ahead:
+        folder = ahead.pop()
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:  # another process clears up
+            for entry in entries:
+                refuse_link(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    ahead.append(entry.path)
+
+
+def refuse_link(path: str | Path) -> None:
+    """Damaged where this is a link, or a file that has another name besides."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode):
+        what = f"is a link to {os.readlink(path)}, and nothing is written through a link"
+    elif stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        what = "has another name elsewhere (a hard link), where writing would change it too"
+    else:
+        return
+    raise Damaged(f"{path} {what}: put a copy of it in its place, or remove it")
 
 
 def read_bytes(path: Path, root: Path | None, most: int) -> bytes:

@@ -89,5 +89,5 @@ def _move(directory: Path, there: Path) -> Path:
     read_meta(directory)  # locks make a folder where there is none
     with ExitStack() as held:
         for what in (("lock",), ("effects.lock", "swept")):
-            held.callback(Lock(directory, *what).release)
+            held.callback(Lock(directory, *what, moves=True).release)
         return directory.resolve().rename(there)

@@ -21,6 +21,7 @@ import re
 import time
 from pathlib import Path
 
+from tracer.files.disk import refuse_link, refuse_links
 from tracer.store.remote import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
@@ -69,13 +70,17 @@ def steps_in(folder: Path) -> list[int]:
 
 
 class Lock:
-    """An exclusive flock on `<run>/lock`: it vanishes with its process, however that dies."""
+    """An exclusive flock on `<run>/lock`: it vanishes with its process, however that dies.
 
-    def __init__(self, directory: Path, name: str = LOCK, busy: str = "trained") -> None:
+    Whoever holds it may write below the directory, so that no link may be there; `moves`: only move it as a whole.
+    """
+
+    def __init__(self, directory: Path, name: str = LOCK, busy: str = "trained", *, moves: bool = False) -> None:
         refuse_writing(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / name
-        self._file = self._path.open("a+")
+        refuse_link(self._path) if moves else refuse_links(directory)
+        self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+")
         self._alive: SignOfLife | None = None
         if not self._take():
             self._file.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
-from tracer.files.disk import regular, write_bytes
+from tracer.files.disk import refuse_links, regular, write_bytes
 from tracer.files.sealed import sealed, verify
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corp
     """A reader sees the survey as it was, or as it is. `corpus`: what was read, in words."""
     from safetensors.numpy import save
 
+    refuse_links(directory)
     write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus})))
 
 

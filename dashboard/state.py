@@ -167,7 +167,7 @@ def from_query(query: dict[str, str]) -> Selection:
             continue
         try:
             if field.name == "off":
-                found["off"] = tuple(parse_head(part) for part in text.split())
+                found["off"] = tuple(dict.fromkeys(parse_head(part) for part in text.split()))
             elif field.name in ("beside", "over"):
                 found[field.name] = tuple(dict.fromkeys(name for name in text.split("/") if name))
             elif field.name == "cards":

@@ -202,6 +202,7 @@ def test_only_what_is_open_is_drawn_and_the_link_says_which(open_page: Open) -> 
     assert [e.key for e in app.text_area] == ["prompt_box"] and not app.exception
     on = open_page("ablate", run="tiny")
     assert "when only that head is off" in written(on)  # until one is, what there is to choose from
+    assert state.from_query({"off": "L0H0 L0H0 L1H1"}).off == ((0, 0), (1, 1))  # a set is a set
     assert state.from_query({"section": "when"}).section == "when" and state.from_query({"section": "x"}).section == ""
 
 

@@ -392,6 +392,35 @@ def test_a_run_that_cannot_be_written_can_be_read(run):
         run.dir.chmod(0o755)
 
 
+DOUBLE = {"type": "Replace", "pattern": {"String": "1"}, "content": "11"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"padding": {"strategy": {"Fixed": 200_000_000_000}, "direction": "Right", "pad_to_multiple_of": None,
+                      "pad_id": 0, "pad_type_id": 0, "pad_token": "<|bos|>"}}, False),
+        ({"truncation": {"max_length": 1, "stride": 0, "strategy": "LongestFirst", "direction": "Right"}}, False),
+        ({"normalizer": {"type": "Sequence", "normalizers": [DOUBLE] * 7}}, True),
+        ({"normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Sequence", "normalizers": [{**DOUBLE, "pattern": {"Regex": ""}, "content": "a"}] * 7}]}}, True),
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "1" * 16}] * 7}}, True),
+        ({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}}, False),
+    ],
+)  # fmt: skip
+def test_a_strangers_tokenizer_neither_fills_memory_nor_cuts_a_prompt(run, changes, refused):
+    path = run.dir / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    meta = json.loads((run.dir / "run.json").read_text())
+    meta.pop("digests")
+    (run.dir / "run.json").write_text(json.dumps(meta))
+    if refused:
+        with pytest.raises(NotARun, match="over 64 times as long"):
+            run.tokenizer.encode("1 2 3 1")
+    else:
+        assert run.tokenizer.encode("1 2 3 1").ids == [1, 2, 3, 1]
+
+
 @pytest.mark.parametrize(
     ("part", "name", "words"),
     [

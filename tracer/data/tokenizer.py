@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import SupportsInt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, SupportsInt
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -13,6 +13,7 @@ BOS = "<|bos|>"
 BOS_ID = 0
 SMALLEST_BPE = 257
 """256 bytes and the start token."""
+MOST_GROWTH = 64
 PIECE = 1 << 20
 """Characters encoded at once: the library needs about 100 bytes a token while it works."""
 
@@ -40,6 +41,40 @@ def words(d_vocab: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([BOS])
     return tokenizer
+
+
+def refuse_growth(said: dict[str, Any]) -> None:
+    """ValueError for a stranger's tokenizer.json whose rules could make a prompt over MOST_GROWTH times as long."""
+    growth = 1.0
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        for rule in _rules(said.get(part)):
+            growth *= _growth(rule)
+    if growth > MOST_GROWTH:
+        raise ValueError(f"its rules could make a text over {MOST_GROWTH} times as long: it is not read")
+
+
+def _growth(rule: dict[str, Any]) -> float:
+    """How many times as long a rule could make a text of 16 characters and more."""
+    if rule.get("type") == "Prepend":
+        return 1 + len(str(rule.get("prepend"))) / 16
+    if rule.get("type") != "Replace":
+        return 1.0
+    pattern, new = rule.get("pattern"), len(str(rule.get("content")))
+    if isinstance(pattern, dict) and (old := pattern.get("String")):
+        return max(1.0, new / len(str(old)))
+    return 1.0 + new  # an expression may match each character, and the nothing between two
+
+
+def _rules(part: Any) -> Iterator[dict[str, Any]]:
+    """A rule, and those that it is a sequence of."""
+    ahead = [part]
+    while ahead:
+        match ahead.pop():
+            case list() as several:
+                ahead += several
+            case dict() as rule:
+                yield rule
+                ahead += [inner for inner in rule.values() if isinstance(inner, (list, dict))]
 
 
 def is_words(tokenizer: Tokenizer) -> bool:

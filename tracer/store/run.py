@@ -291,6 +291,8 @@ def _tokenizer(content: bytes, digest: str | None) -> Tokenizer:
     from pydantic_core import from_json
     from tokenizers import Tokenizer
 
+    from tracer.data.tokenizer import refuse_growth
+
     if digest is not None and checksum(content) != digest:
         raise ValueError("its checksum is not the one in run.json")
     told = from_json(content)
@@ -299,12 +301,16 @@ def _tokenizer(content: bytes, digest: str | None) -> Tokenizer:
         raise ValueError("it is no tokenizer")
     if len(added) > MOST_ADDED:
         raise ValueError(f"it adds {len(added):,} tokens, more than the {MOST_ADDED:,} that are read")
+    refuse_growth(told)
     try:
-        return Tokenizer.from_buffer(content)
+        found = Tokenizer.from_buffer(content)
     except BaseException as error:  # tokenizers raises nothing narrower, and panics are no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
             raise
         raise ValueError(str(error)[:300]) from error
+    found.no_padding()  # to 2e11 tokens, say, which ends the process
+    found.no_truncation()  # which would cut a prompt in silence
+    return found
 
 
 def resolve(name: str | Path, root: Path | None = None) -> Path:

@@ -55,6 +55,8 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
          "**Cannot be said**: no change was found of induction head L1H0."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),), undated="one jump among others")],
          "**Cannot be said**: induction head L1H0 is not dated (one jump among others)."),
+        ([rises("previous_token", 100, 150, (1, 1)), induction(200)], "**No circuit**: induction head L1H2 is in no "
+         "later layer than previous-token head L1H1, so it cannot read it."),
         ([previous(100), FLAT], ""),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tracer.ablate.effects import Effect
+from tracer.ablate.estimates import Estimate, within
 from tracer.ablate.induction_tests import ablation, copying_by_behaviour, copying_by_weights, prefix_matching
 from tracer.ablate.repeats import Repeats
 from tracer.config import ModelConfig
@@ -64,6 +65,13 @@ def test_the_interval_of_a_score_stays_where_the_score_can_be() -> None:
         prefix_matching(ROWS, values, 0.0) for values in (np.array([1.0, 1, 1, 0.7]), np.array([0, 0, 0, 0.3]))
     )
     assert high.high == 1.0 and 0.5 < high.low < high.value and low.low == 0.0 and low.value < low.high < 0.5
+
+
+def test_an_interval_is_cut_where_its_number_ends() -> None:
+    assert within(Estimate(0.97, 0.9, 1.04, 8), -math.inf) == Estimate(0.97, 0.9, 1.0, 8)
+    assert within(Estimate(0.02, -0.1, 0.1, 8)) == Estimate(0.02, 0.0, 0.1, 8)
+    one = within(Estimate(0.5, math.nan, math.nan, 1))
+    assert math.isnan(one.low) and math.isnan(one.high)  # one sequence has none
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 from dashboard import theme
 from tracer.analysis import head_query
 from tracer.analysis.head_query import Found
-from tracer.measures import HEAD_MEASURES
+from tracer.measures import HEAD_MEASURES, strongest
 from tracer.store import nearest_row
 
 if TYPE_CHECKING:
@@ -64,11 +64,22 @@ def induction_words(trace: xr.Dataset, head: Head, step: int | None) -> str:
     return f"Induction score of {label}: {score}. Control, where nothing repeats: {beside}."
 
 
+def above_control(trace: xr.Dataset, step: int | None = None) -> np.ndarray:
+    """Induction scores minus what the same places get without a repeat, [layer head]: what heads are ranked by."""
+    scores, control = (head_means(trace, name, step) for name in ("induction", "induction_control"))
+    return strongest.above_control(np.where(head_exists(trace), scores, np.nan), control)
+
+
+def induction_head(trace: xr.Dataset, step: int | None = None) -> Head | None:
+    """The strongest induction head; None where none stands out: no head's score is above its control."""
+    scores, control = (head_means(trace, name, step) for name in ("induction", "induction_control"))
+    return strongest.induction_head(np.where(head_exists(trace), scores, np.nan), control)
+
+
 def default_head(trace: xr.Dataset, step: int | None = None) -> Head:
-    """The strongest induction head; without that score, the head that looks most sharply."""
+    """The strongest induction head, or what is nearest to one; without that score, the head that looks most sharply."""
     exist = head_exists(trace)
-    for name, sign in (("induction", 1), ("entropy_normalised", -1)):
-        found = np.where(exist, sign * head_means(trace, name, step), np.nan)
+    for found in (above_control(trace, step), np.where(exist, -head_means(trace, "entropy_normalised", step), np.nan)):
         if (best := top_head(found)) is not None:
             return best
     layer, head = np.argwhere(exist)[0]

@@ -38,7 +38,9 @@ class Summary:
     steps: int | None
     losses: tuple[float, ...]
     best: tuple[int, int] | None
-    """The strongest induction head, or where that is not measured the sharpest one."""
+    """The strongest induction head, or what is nearest to one; where that is not measured the sharpest one."""
+    stands_out: bool
+    """Is its induction score above its control, where both were measured?"""
     induction: bool
     score: float
     """Its induction score, or its normalised entropy."""
@@ -75,7 +77,7 @@ def summary(run: Run) -> Summary:
 def _summary(run: Run) -> Summary:
     meta, about = run.meta, run.about
     step, losses, best, score, step_ms, induction = int(meta["step"]), (), None, float("nan"), float("nan"), True
-    control, damaged = float("nan"), False
+    control, damaged, stands_out = float("nan"), False, False
     try:
         trace = loading.trace(run)
     except NothingRecorded:
@@ -90,8 +92,10 @@ def _summary(run: Run) -> Summary:
             best = head_scores.default_head(trace)
             score = float(head_scores.head_means(trace, "induction" if induction else "entropy_normalised")[best])
             control = float(head_scores.head_means(trace, "induction_control")[best])
+            stands_out = head_scores.induction_head(trace) is not None
     return Summary(
-        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, induction, score, control,
+        about.kind, meta.get("preset"), about.author, step, about.steps, losses, best, stands_out, induction, score,
+        control,
         int(meta["n_params"]), loading.size_mb(run), when(meta["created"]), step_ms, damaged,
     )  # fmt: skip
 

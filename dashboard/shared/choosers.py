@@ -65,7 +65,7 @@ def choose_run() -> Run:
         names.insert(0, selection.run)
     if not names:
         st.info(
-            "There is no run yet. Train the demo from the Runs page: it takes about two minutes.",
+            "There is no run yet. Train the demo from the Runs page: it takes some minutes.",
             icon=":material/school:",
         )
         st.page_link(navigation.page("runs"), label="Go to Runs", icon=":material/arrow_forward:")

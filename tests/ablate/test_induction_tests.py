@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tracer.ablate.effects import Effect
+from tracer.ablate.estimates import Estimate, within
 from tracer.ablate.induction_tests import ablation, copying_by_behaviour, copying_by_weights, prefix_matching
 from tracer.ablate.repeats import Repeats
 from tracer.config import ModelConfig
@@ -58,6 +59,36 @@ def test_prefix_matching_is_high_and_beyond_doubt_above_its_control(mean: float,
     assert found.value == pytest.approx(mean) and mean - 0.1 < found.low < mean - 0.02 and found.passed is passed
 
 
+def test_the_interval_of_a_score_stays_where_the_score_can_be() -> None:
+    """Values near an end, whose mean give or take its error goes beyond it."""
+    high, low = (
+        prefix_matching(ROWS, values, 0.0) for values in (np.array([1.0, 1, 1, 0.7]), np.array([0, 0, 0, 0.3]))
+    )
+    assert high.high == 1.0 and 0.5 < high.low < high.value and low.low == 0.0 and low.value < low.high < 0.5
+
+
+def test_an_interval_is_cut_where_its_number_ends() -> None:
+    assert within(Estimate(0.97, 0.9, 1.04, 8), -math.inf) == Estimate(0.97, 0.9, 1.0, 8)
+    assert within(Estimate(0.02, -0.1, 0.1, 8)) == Estimate(0.02, 0.0, 0.1, 8)
+    one = within(Estimate(0.5, math.nan, math.nan, 1))
+    assert math.isnan(one.low) and math.isnan(one.high)  # one sequence has none
+
+
+@pytest.mark.parametrize(
+    ("spaces", "said"),
+    [
+        ((9, 9), "and all tokens come again after 9: always looking 8 back would score as high."),
+        ((9, 8), "repeat here."),
+    ],
+)
+def test_a_control_that_is_missing_is_said(spaces: tuple[int, int], said: str) -> None:
+    rows = [torch.tensor([0, *range(1, space + 1), *range(1, 19 - space)]) for space in spaces]
+    found = prefix_matching(Repeats(torch.stack(rows)), np.linspace(0.5, 0.7, 8), math.nan)
+    assert "There is no control without a repeat here" in found.sentence and found.sentence.endswith(said)
+    assert "nothing repeats" not in found.sentence and found.passed is True
+    assert "no control" not in prefix_matching(ROWS, np.linspace(0.5, 0.7, 8), 0.1).sentence
+
+
 @pytest.mark.parametrize("rests", [False, True])
 @pytest.mark.parametrize(("higher", "passed"), [(0, True), (2, True), (3, False)])
 def test_copying_by_hand(higher: int, passed: bool, rests: bool) -> None:
@@ -91,6 +122,22 @@ def head_of_rank(d_head: int, negative: int = 0) -> Transformer:
 def test_copying_by_weights_by_hand(d_head: int, negative: int, value: float, passed: bool) -> None:
     found = copying_by_weights(head_of_rank(d_head, negative), (0, 0))
     assert found.value == pytest.approx(value, abs=1e-5) and abs(found.chance) < 0.2 and found.passed is passed
+
+
+@pytest.mark.parametrize("silent", ["W_V", "W_O"])
+def test_a_head_that_writes_nothing_has_no_copying_score(silent: str) -> None:
+    model = copier()
+    getattr(model.blocks[0].attn, silent).zero_()
+    for found in (copying_by_behaviour(model, ROWS, (0, 0)), copying_by_weights(model, (0, 0))):
+        assert found.passed is None and math.isnan(found.value) and found.sentence.startswith("Not measured: ")
+        assert str(found).startswith("  -   copying") and "nan" not in str(found) and "%" not in str(found)
+
+
+def test_a_chance_is_at_most_100_percent() -> None:
+    """Four tokens, of which the five that rise most are all."""
+    model = Transformer(ModelConfig(n_layers=1, n_heads=1, d_model=4, n_ctx=4, d_vocab=4, norm="none"), seed=1)
+    said = copying_by_weights(model.requires_grad_(False), (0, 0)).sentence
+    assert "100% of the tokens are among the 4 that" in said and "(at chance 100.0%)" in said
 
 
 def lost(again: float, new: float = 0.0, gain: float = 4.0, spread: float = 0.01) -> Effect:

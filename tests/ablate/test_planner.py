@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,11 @@ from tracer import ablate
 from tracer.ablate import MLP, MODES, Attention, Edge, Estimate, Path, derangement, effect, estimate, planner, sweep
 from tracer.ablate.estimates import ratio
 from tracer.ablate.parts import name
+from tracer.ablate.planner import reference_z
 from tracer.analysis.prompt_attention import induction, next_token
 from tracer.config import ModelConfig
 from tracer.data import probes
-from tracer.interventions.edits import Edit, applied, recording
+from tracer.interventions.edits import Edit, applied, recording, visiting
 from tracer.model import Transformer
 
 FIRST, LAST, BOTH = [(0, 1)], [(1, 0), (1, 2)], [(0, 1), (1, 2)]
@@ -53,6 +56,20 @@ def test_a_head_that_writes_nothing_changes_nothing(mode: ablate.Mode, frozen: b
         w_o(silent, 1)[2] = 0
     close(effect(silent, tokens, BOTH, mode, frozen=frozen).delta, torch.zeros(6, 15).double())
     assert abs(effect(silent, tokens, [(0, 0)], mode, frozen=frozen).mean) > 1e-6
+
+
+def test_replacements_of_many_rows_are_those_of_one_pass(
+    model: Transformer, tokens: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are read a few at a time where the logits of all are many; of layers that nobody asks for z is not kept."""
+    whole, rows = reference_z(model, tokens), []
+    monkeypatch.setattr(
+        import_module("tracer.ablate.planner"), "AT_ONCE", 2 * 16 * 40
+    )  # the package has a function planner
+    with visiting(lambda call: rows.append(len(call.pattern()))):
+        parts = reference_z(model, tokens, layers=[1])
+    assert rows == [2, 2] * 3 and list(parts) == ["blocks.1.attn.hook_z"] and len(whole) == 2
+    close(parts["blocks.1.attn.hook_z"], whole["blocks.1.attn.hook_z"])
 
 
 @pytest.mark.parametrize("mode", MODES)

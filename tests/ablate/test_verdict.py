@@ -193,24 +193,50 @@ def test_a_head_that_looks_a_fixed_distance_back_is_none() -> None:
     second.W_Q[0], second.W_K[0] = 0, 0
     second.W_Q[0, 27:78], second.W_K[0, 27:78] = 200 * torch.eye(CTX).double().roll(-7, 1), torch.eye(CTX).double()
     one_period = probes.repeated(VOCAB, CTX, at=8).tokens
-    assert verdict(model, 1, 0, tokens=one_period).tests[0].passed
+    on_one = verdict(model, 1, 0, tokens=one_period).tests[0]
+    assert on_one.passed and "no control" in on_one.sentence and "always looking 7 back" in on_one.sentence
     prefix = verdict(model, 1, 0).tests[0]
     assert not prefix.passed and prefix.value < 0.3 and "where nothing repeats" in prefix.sentence
 
 
 def test_its_previous_token_head() -> None:
     found = verdict(induction_circuit(), 0, 1)
-    assert [test.passed for test in found.tests] == [False, False, False, True, None]
+    assert [test.passed for test in found.tests] == [False, False, None, True, None]  # what it writes is in no logit
     assert "is a previous-token head (1.00 of its attention here), not an induction head: 1" in found.headline
     assert found.partners == () and "no layer before the first" in found.tests[-1].sentence
     assert "  -   previous-token partners\n" in str(found)
 
 
 def test_a_head_that_does_nothing_passes_nothing() -> None:
+    """It writes nothing, so neither of the two tests of copying is one that it failed."""
     found = verdict(induction_circuit(), 1, 1)
-    assert not any(test.passed for test in found.tests) and found.passed == 0
-    assert found.tests[1].value == 0.5  # every comparison is a tie
+    assert [test.passed for test in found.tests] == [False, None, None, False, False]
+    assert found.headline.endswith("is not an induction head: 0 of 3 tests passed") and "nan" not in str(found)
     assert all(e.mean == pytest.approx(0, abs=1e-9) for e in found.effects.values())
+
+
+def needs_two_back(model: Transformer) -> Transformer:
+    """L0H1 looks one and two tokens back, L0H0 one back with a fifth of the weight, and L1H0 asks for its own token and
+    for the last ones, less than half of which the start token is as good as.
+
+    A whole match is 0.77. The keys lose 0.3 of it without what L0H1 brings from one token back, and 0.35 without what
+    it brings from two; 0.52 is what the start token has.
+    """
+    first, second = (block.attn for block in model.blocks)
+    words, places = torch.eye(VOCAB).double(), torch.eye(CTX).double()
+    first.W_Q[1, 27:78] = 200 * (places.roll(-1, 1) + places.roll(-2, 1))
+    assert first.W_O is not None
+    first.W_O[0, :VOCAB, 78:105], first.W_O[1, :VOCAB, 78:105] = 0.2 * words, words
+    second.W_Q[0, :VOCAB, :VOCAB], second.W_Q[0, 78:105, :VOCAB] = 480 * words, 800 * words
+    second.W_K[0, 27, :VOCAB] = 0.52 / 1.8  # the column of position 0
+    return model
+
+
+def test_partners_are_none_where_the_control_breaks_as_much() -> None:
+    """A set is found, and without what it brings from two tokens back even more of the prefix matching goes."""
+    partners = verdict(needs_two_back(induction_circuit(partners=2)), 1, 0).tests[4]
+    assert 0.5 < partners.low < partners.value < partners.chance <= 1 and "No set of" not in partners.sentence
+    assert partners.passed is False
 
 
 def test_one_of_two_that_do_the_same_work() -> None:
@@ -324,6 +350,8 @@ def test_a_model_that_others_wrote_is_judged_by_what_it_does(partners: int) -> N
     assert found.partners == own.partners and "kept from all that comes after" in found.tests[4].sentence
     for one, other in zip(found.tests, own.tests, strict=True):
         assert math.isnan(one.value) or one.value == pytest.approx(other.value, abs=0.05)
+    for mode, ours_says in own.effects.items():  # of as many rows, the same
+        assert found.effects[mode].mean == pytest.approx(ours_says.mean, rel=1e-9, abs=1e-9), mode
     assert not verdict(theirs, 0, 1).is_induction_head
 
 
@@ -356,4 +384,4 @@ def test_a_trained_model_of_transformers_gets_the_card_of_its_run(
         assert [test.passed for test in ours.tests] == [test.passed for test in other.tests]
         assert ours.partners == other.partners
         for mine, same in zip(ours.tests, other.tests, strict=True):
-            assert same.value == pytest.approx(mine.value, abs=0.05, nan_ok=True), mine.name  # other rows
+            assert same.value == pytest.approx(mine.value, abs=1e-3, nan_ok=True), mine.name

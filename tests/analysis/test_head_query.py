@@ -17,6 +17,28 @@ VALUES = {
 THERE = np.ones((2, 2), bool)
 EVERY = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
+CONTROLLED = {**VALUES, "induction_control": np.array([[0.0, 0.15], [0.95, 0.2]])}
+"""The head of the highest score, L1H0, has it from a place."""
+
+
+@pytest.mark.parametrize(
+    ("line", "heads"),
+    [
+        ("top 1 induction", [(1, 1)]),
+        ("top 9 induction", [(1, 1), (0, 0), (0, 1)]),
+        ("bottom 1 induction", [(1, 0)]),
+        ("induction > .15", [(1, 1), (0, 1), (1, 0)]),
+    ],
+)
+def test_induction_heads_are_ranked_by_the_score_above_its_control(line: str, heads: list[tuple[int, int]]) -> None:
+    found = find(line, CONTROLLED, THERE)
+    assert found.heads == tuple(heads) and not found.note
+
+
+def test_where_no_score_is_above_its_control_none_stands_out() -> None:
+    found = find("top 2 induction", {**VALUES, "induction_control": VALUES["induction"]}, THERE)
+    assert found.heads == () and found.note.startswith("None stands out")
+
 
 @pytest.mark.parametrize(
     "line, heads",

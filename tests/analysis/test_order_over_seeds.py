@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -23,6 +24,16 @@ def test_only_orders_that_are_known_count() -> None:
     runs = [run(100, 200), run(300, 400), run(200, 100), run(100, 100), run(100, None)]
     assert precedence("previous_token", "induction", runs) == Precedence(2, 1, 1)
     assert precedence("induction", "previous_token", runs) == Precedence(1, 2, 1)
+
+
+def test_heads_that_are_no_circuit_have_no_order() -> None:
+    def run(layer: int) -> list[Curve]:
+        return [
+            replace(curve("previous_token", 100), heads=((layer, 1),)),
+            replace(curve("induction", 200), heads=((1, 0),)),
+        ]
+
+    assert precedence("previous_token", "induction", [run(0), run(1)]) == Precedence(1, 0, 0)
 
 
 @pytest.mark.parametrize(

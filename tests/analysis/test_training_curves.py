@@ -212,8 +212,39 @@ def test_only_heads_of_earlier_layers_are_read() -> None:
     trace["previous_token"][:, 1, 1] = 1.0  # the best of all, beside the induction head
     reads = Reads([0, 990], np.random.default_rng(0).random((2, 2, 2, 2, 2)).astype(np.float32), 0.0)
     found = {c.name: c for c in training_curves.course(trace, reads)}
-    assert found["previous_token"].heads == ((1, 1),)
+    assert found["previous_token"].heads == ((0, 1),)
     assert found["composition"].heads == ((0, 1), (1, 0))
+
+
+def a_place(trace: xr.Dataset) -> xr.Dataset:
+    """L0H0 has the highest score of all, and its control is as high: it looks at a place."""
+    trace["induction"][:, 0, 0] = rises(300, 400, 0.0, 1.1)
+    trace["induction_control"] = trace["induction"] * 0
+    trace["induction_control"][:, 0, 0] = rises(300, 400, 0.0, 1.12)
+    return trace
+
+
+def test_the_induction_head_is_the_one_that_ends_farthest_above_its_control() -> None:
+    found = {c.name: c for c in training_curves.course(a_place(a_trace()))}
+    assert found["induction"].heads == ((1, 0),) and found["previous_token"].heads == ((0, 1),)
+
+
+def test_where_no_head_is_above_its_control_none_is_the_induction_head() -> None:
+    trace = a_place(a_trace())
+    trace["induction_control"][:, 1, 0] = trace["induction"][:, 1, 0]
+    reads = Reads([0, 990], np.ones((2, 2, 2, 2, 2), np.float32), 0.0)
+    names = [curve.name for curve in training_curves.course(trace, reads)]
+    assert training_curves.strongest(trace) is None and "previous_token" in names
+    assert "induction" not in names and "composition" not in names
+
+
+def test_a_head_is_never_both_parts_of_a_circuit() -> None:
+    """Of one layer: the head that does both is the induction head, and the previous-token head is another."""
+    trace = a_trace().isel(layer=[1])
+    trace["previous_token"][:, 0, 0], trace["previous_token"][:, 0, 1] = rises(200, 300), 0.1
+    found = {c.name: c for c in training_curves.course(trace)}
+    assert found["induction"].heads == ((0, 0),) and found["previous_token"].heads == ((0, 1),)
+    assert not training_curves.may_feed(found["previous_token"], found["induction"])
 
 
 def test_without_weights_there_is_no_composition() -> None:

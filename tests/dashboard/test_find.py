@@ -178,7 +178,8 @@ def test_models_of_others(run: str, said: str, open_page: Open, sent: Any) -> No
 
 def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, small_run: Run) -> None:
     app = open_page("find", run="tiny", layer=9, head=1)
-    best = np.unravel_index(int(small_run.trace["induction"].values[-1].argmax()), (2, 4))
+    above = (small_run.trace["induction"] - small_run.trace["induction_control"]).values[-1]
+    best = np.unravel_index(int(above.argmax()), (2, 4))
     assert "Where L{}H{} looks".format(*best) in [header.value for header in app.header]
 
 

@@ -186,7 +186,8 @@ def test_what_a_trace_holds() -> None:
 
 def test_a_link_with_a_head_that_does_not_exist_falls_back(open_page: Open, sent: Any, small_run: Run) -> None:
     app = open_page("heads", run="tiny", layer=9, head=1)
-    best = np.unravel_index(int(small_run.trace["induction"].values[-1].argmax()), (2, 4))
+    above = (small_run.trace["induction"] - small_run.trace["induction_control"]).values[-1]
+    best = np.unravel_index(int(above.argmax()), (2, 4))
     assert sent(app, "atlas")[2]["value"] == [int(i) for i in best]
 
 

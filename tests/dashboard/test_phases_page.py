@@ -14,7 +14,7 @@ from dashboard.views.phases.order import basis, circuit, dated, no_events, suren
 from dashboard.views.phases.seeds import alike, said, table
 from tests.dashboard.test_links import parts, reopened
 from tests.dashboard.words import shown, was_drawn
-from tracer.analysis.training_curves import Curve, events
+from tracer.analysis.training_curves import Curve, events, strongest
 from tracer.measures.change_points import PhaseChange, phase_change
 from tracer.measures.change_points import path as principal
 from tracer.measures.plateaus import BACK
@@ -55,6 +55,8 @@ FLAT = Curve("icl_score", STEPS, ZERO, None)
          "**Cannot be said**: no change was found of induction head L1H0."),
         ([previous(100), Curve("induction", STEPS, ZERO, None, ((1, 0),), undated="one jump among others")],
          "**Cannot be said**: induction head L1H0 is not dated (one jump among others)."),
+        ([rises("previous_token", 100, 150, (1, 1)), induction(200)], "**No circuit**: induction head L1H2 is in no "
+         "later layer than previous-token head L1H1, so it cannot read it."),
         ([previous(100), FLAT], ""),
     ],
 )  # fmt: skip
@@ -205,8 +207,8 @@ def test_the_page_of_a_short_run(open_page, small_run) -> None:
     np.testing.assert_allclose(found["Held-out loss"].y, small_run.trace.val_loss.values, rtol=1e-6)
     assert verticals(shown(app, "timeline")) == verticals(shown(app, "surface_loss"))[-1:] == [10]
     assert {"Held-out loss", "Mean normalised entropy", "Gradient norm"} <= set(found)
-    strongest = small_run.trace.induction[-1].values
-    in_layer_0 = int(strongest.argmax()) < strongest.shape[1]  # before which no head writes what it could read
+    reader = strongest(small_run.trace)
+    in_layer_0 = reader is None or reader[0] == 0  # before which no head writes what it could read
     assert sum(label.startswith("K-composition") for label in found) == (not in_layer_0)
 
 

@@ -17,11 +17,12 @@ from dashboard.loading import ablation
 from dashboard.loading.ablation import Setup, Swept
 from dashboard.shared import sweeping
 from dashboard.theme import signed
-from dashboard.views.ablate import circuit, sweep
+from dashboard.views.ablate import card, circuit, sweep
 from dashboard.views.ablate import data as proving
 from tests.dashboard.words import shown, written
 from tracer import ablate
 from tracer.analysis.run_sweep import sweep_run
+from tracer.model import Transformer
 from tracer.store import Run
 from tracer.training.loop import train
 
@@ -161,18 +162,28 @@ def test_the_verdict_is_drawn_up_when_asked(open_page: Open, small_run: Run) -> 
     app = open_page("ablate", run="tiny", layer=1, head=2, off=((1, 2),), mode="mean")
     assert not app.code
     app.button(key="verdict").click().run()
-    card = ablate.verdict(small_run, 1, 2, 30)
+    found = ablate.verdict(small_run, 1, 2, 30)
     snippet, link = (code.value for code in app.code)
-    assert snippet == card.snippet
+    assert snippet == found.snippet
     assert link.endswith("/ablate?run=tiny&layer=1&head=2&off=L1H2&mode=mean&cards=verdict-L1H2-30&step=30")
-    ticks = next(e.proto.body for e in app.get("html") if f"{card.headline}." in e.proto.body)
-    assert ticks.count("<li") == 5 and ticks.count("✓ ") == card.passed
+    ticks = next(e.proto.body for e in app.get("html") if f"{found.headline}." in e.proto.body)
+    assert ticks.count("<li") == 5 and ticks.count("✓ ") == found.passed
     html = next(e.proto.body for e in app.get("html") if '<table class="verdict">' in e.proto.body)
     assert html.count("<tr>") == 6
-    assert card.elsewhere in [caption.value for caption in app.caption]
-    for test in card.tests:
+    assert found.elsewhere in [caption.value for caption in app.caption]
+    for test in found.tests:
         assert test.name.capitalize() in html
-    assert html.count("passed</td>") == card.passed
+    assert html.count("passed</td>") == found.passed
+
+
+def test_what_a_head_that_writes_nothing_cannot_show_is_not_measured_on_the_card(small_run: Run) -> None:
+    model = small_run.model()
+    assert isinstance(model, Transformer)
+    model.blocks[1].attn.W_V.requires_grad_(False)[2] = 0
+    found = ablate.verdict(model, 1, 2)
+    ticks, table = card._ticks(found), card._table(found)
+    assert ticks.count("(not measured)") == table.count("– not measured</td>") == 2
+    assert "copying (not measured)" in ticks and "nan" not in ticks + table
 
 
 def test_what_a_run_holds_while_it_trains_is_held_on_the_page(

@@ -18,6 +18,8 @@ from tracer.data import probes
 from tracer.model import Transformer
 from tracer.store import NotARun, Run, list_runs, open_run
 from tracer.training import loop
+from tracer.training.progress import _strongest
+from tracer.training.session import strongest
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,18 @@ def test_logs_and_samples(finished):
     assert log[-1]["train_perplexity"] == pytest.approx(np.exp(log[-1]["train_loss"]))
     assert set(log[-1]["gradients"]) == set(finished.trace["param"].values)
     assert {(s["step"], s["temperature"]) for s in finished.samples()} == {(0, 0.5), (0, 0.0), (20, 0.5), (20, 0.0)}
+
+
+def test_the_log_names_the_head_that_is_farthest_above_its_control(finished):
+    for row in finished.log():
+        at = finished.trace.sel(step=row["step"])
+        above = at["induction"].values - at["induction_control"].values
+        layer, head = np.unravel_index(int(above.argmax()), above.shape)
+        assert row["best_head"] == f"L{layer}H{head}"
+        assert row["best_control"] == pytest.approx(float(at["induction_control"][layer, head]))
+    scores, control = np.array([[0.42, 0.3]]), np.array([[0.44, 0.1]])
+    assert _strongest(strongest(scores, control)) == "best induction head L0H1 0.300  (no repeat 0.100)"
+    assert _strongest(strongest(scores, scores)) == "induction head: none stands out"
 
 
 def test_same_seed_same_run_other_seed_another(finished, tmp_path):

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.ablate.estimates import Estimate, estimate
-from tracer.ablate.parts import Part
+from tracer.ablate.parts import Part, check_heads
 from tracer.ablate.planner import averaged, inputs, planner, ready
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
@@ -69,9 +69,12 @@ def effect(
     if tokens.shape[1] < 2:
         raise ValueError("one token has no next one to be predicted: give sequences of two or more")
     _check_some_stay(model, parts)
+    heads = [part for part in parts if isinstance(part, tuple)]
+    layers = None if not heads or len(heads) < len(parts) else {layer for layer, _ in check_heads(model, heads)}
     plans = planner(
-        model, tokens, mode, positions=positions, reference=reference, frozen=frozen, draws=draws, seed=seed
-    )(parts)
+        model, tokens, mode, positions=positions, reference=reference, frozen=frozen, draws=draws, seed=seed,
+        layers=layers,
+    )(parts)  # fmt: skip
 
     def losses() -> Tensor:
         return per_token_loss(model(inputs(model, tokens)), tokens)

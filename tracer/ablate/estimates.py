@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import sqrt
 
@@ -54,6 +54,12 @@ def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"]) -> Est
     above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
     found = above.mean() / below.mean()
     return estimate(found + (above - found * below) / below.mean())
+
+
+def within(found: Estimate, least: float = 0.0, most: float = 1.0) -> Estimate:
+    """The same, of a number that is never outside of these bounds: cut to them, an interval holds it as often."""
+    low, high = (float(np.clip(end, least, most)) for end in (found.low, found.high))
+    return replace(found, low=low, high=high)
 
 
 @cache

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tracer.ablate import partners as earlier
 from tracer.ablate.effects import Effect
-from tracer.ablate.estimates import Estimate, estimate, ratio
+from tracer.ablate.estimates import Estimate, estimate, ratio, within
 from tracer.ablate.outcomes import agree
 from tracer.ablate.parts import name
 from tracer.ablate.planner import averaged, planner
@@ -37,6 +37,8 @@ GAINS = 0.1
 """Nats that repetition must gain a model before shares of it say anything. Ours."""
 TOP, MOST_TOKENS = 5, 2048
 """ARENA's k, and the tokens of a large vocabulary that are tried."""
+ROUNDING = 64
+"""Times the precision of a logit: what stays below is no change of it. Ours."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,28 @@ def without_number(test: str, passed: bool | None, sentence: str, defines: bool 
 
 
 def prefix_matching(rows: Repeats, per_sequence: Float[np.ndarray, " batch"], control: float) -> Finding:
-    """Passed when it is high, and beyond doubt higher than `control`: what the same keys get without a repeat."""
-    found, chance = estimate(per_sequence), rows.chance()
-    beaten = found.low > chance and not found.low <= control  # a control that is not there, nan, is not asked for
-    beside = "" if math.isnan(control) else f" The same places get {control:.2f} where nothing repeats."
+    """Passed when it is high, and beyond doubt higher than `control`: what the same keys get without a repeat.
+
+    Where there is no control, nan, it is not asked for, and the sentence says so.
+    """
+    found, chance = within(estimate(per_sequence)), rows.chance()
+    beaten = found.low > chance and not found.low <= control
+    beside = _no_control(rows) if math.isnan(control) else f"The same places get {control:.2f} where nothing repeats."
     return Finding(
         "prefix matching", found.mean, found.low, found.high, chance, found.mean >= STRONG and beaten,
         f"Where random tokens repeat, {found.mean:.2f} of its attention goes to the token that came next last time; "
-        f"{STRONG} is needed.{beside}",
+        f"{STRONG} is needed. {beside}",
         defines=True,
     )  # fmt: skip
+
+
+def _no_control(rows: Repeats) -> str:
+    """What it means that there are no rows without a repeat to compare with."""
+    missing = "There is no control without a repeat here"
+    if len(rows.periods) != 1:
+        return f"{missing}."
+    period = rows.periods[0]
+    return f"{missing}, and all tokens come again after {period}: always looking {period - 1} back would score as high."
 
 
 def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference: Tensor | None = None) -> Finding:
@@ -98,7 +112,7 @@ def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference:
 
     Source: Olsson et al. 2022 compare the rise of the attended token with that of the others in the sample, of the
     head's output through the unembedding; here the rise is that of the model's logits, against the head at its mean,
-    so that any model can be asked. Ties count half: chance is 0.5.
+    so that any model can be asked. Ties count half: chance is 0.5. Not measured where no logit changes without it.
     """
     layer, index = head
     tokens = rows.tokens
@@ -116,10 +130,15 @@ def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference:
 
     with visiting(visit):
         clean = logits()
-    rise = clean - averaged(planner(model, tokens, "mean", reference=reference)([head]), logits)
+    rise = clean - averaged(planner(model, tokens, "mean", reference=reference, layers=[layer])([head]), logits)
+    if rise.abs().max() <= ROUNDING * torch.finfo(clean.dtype).eps * clean.abs().max():
+        return without_number(
+            "copying", None, "Not measured: with its mean in its place no logit of these rows changes, so it writes "
+            "nothing of its own that could be a copy.", defines=True,
+        )  # fmt: skip
     its, others = rise.gather(-1, attended[..., None]), tokens[:, None] != tokens.gather(1, attended)[..., None]
     more = ((its > rise) + 0.5 * (its == rise)) * others
-    wins = estimate(by_row(more.sum(-1) / others.sum(-1), rows.seen))
+    wins = within(estimate(by_row(more.sum(-1) / others.sum(-1), rows.seen)))
     height = estimate(by_row(its.squeeze(-1), rows.seen))
     return Finding(
         "copying", wins.mean, wins.low, wins.high, 0.5, wins.mean >= RISES and wins.low > 0.5,
@@ -147,16 +166,22 @@ def copying_by_weights(model: HeadModel, head: Head) -> Finding:
     layer, index = head
     one = slice(index, index + 1)
     value = float(copying(W_V[layer, one][None], W_O[layer, one][None], W_E, W_U))
+    if math.isnan(value):
+        return without_number(
+            test, None, "Not measured: no eigenvalue of W_E OV W_U is a number other than 0. The head writes nothing, "
+            "nothing that a token's own logit reads, or its weights are not finite.",
+        )  # fmt: skip
     mean, sd = random_copying(W_E, W_U, W_V.shape[-1])
     some = torch.arange(0, len(W_E), -(-len(W_E) // MOST_TOKENS), device=W_E.device)
-    best = (W_E[some] @ W_V[layer, index] @ W_O[layer, index] @ W_U).topk(min(TOP, len(W_E)), -1).indices
+    most = min(TOP, len(W_E))
+    best = (W_E[some] @ W_V[layer, index] @ W_O[layer, index] @ W_U).topk(most, -1).indices
     top = float((best == some[:, None]).any(-1).double().mean())
     return Finding(
         test, value, math.nan, math.nan, mean, value >= COPIES and value > mean + SIGMAS * sd,
         f"From −1 to 1: near 1, a token that it looks at becomes likelier to come next. Random heads have "
         f"{number(mean)}, give or take {sd:.2f}; {COPIES} is needed. It is the sum of the eigenvalues of W_E OV W_U "
-        f"over the sum of their sizes, norms left out. {top:.0%} of the tokens are among the {TOP} that W_E OV W_U "
-        f"raises most for them (at chance {TOP / len(W_E):.1%}).",
+        f"over the sum of their sizes, norms left out. {top:.0%} of the tokens are among the {most} that W_E OV W_U "
+        f"raises most for them (at chance {most / len(W_E):.1%}).",
     )  # fmt: skip
 
 
@@ -213,7 +238,7 @@ def previous_token_partners(
         ), ()
     back = previous.mean(0)
     found = earlier.partners(model, rows, head, whole, back)
-    share, control = ratio(whole - found.cut, whole), ratio(whole - found.control, whole)
+    share, control = (within(ratio(whole - less, whole), -math.inf) for less in (found.cut, found.control))
     who = " ".join(f"{name(one)} ({back[one]:.2f} of its attention is on the token before)" for one in found.heads)
     where = "all that comes after" if model.why_no_stream else "its keys alone"
     return Finding(

@@ -17,13 +17,21 @@ from tracer.interventions.replacements import DRAWS, NO_OTHER, Mode, check_mode,
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
+AT_ONCE = 2**26
+"""Logits that a pass over reference rows may hold at once: 256 MB in float32. Only z is kept of them."""
+
 
 @torch.no_grad()
-def reference_z(model: HeadModel, tokens: Int[Tensor, "batch pos"]) -> dict[str, Tensor]:
-    """Every block's z on a batch, by tap name: what mean and resample take their replacements from."""
-    with recording("hook_z") as seen:
-        model(tokens)
-    return dict(seen)
+def reference_z(
+    model: HeadModel, tokens: Int[Tensor, "batch pos"], layers: Iterable[int] | None = None
+) -> dict[str, Tensor]:
+    """z of these layers (default: all) on a batch, by tap name: what mean and resample take their replacements from."""
+    taps, parts = ["hook_z"] if layers is None else [z_tap(layer) for layer in layers], []
+    for rows in tokens.split(max(1, AT_ONCE // (tokens.shape[1] * model.d_vocab))):
+        with recording(*taps) as seen:
+            model(rows)
+        parts.append(dict(seen))
+    return parts[0] if len(parts) == 1 else {tap: torch.cat([part[tap] for part in parts]) for tap in parts[0]}
 
 
 @torch.no_grad()
@@ -95,17 +103,17 @@ def checked(
 def planner(
     model: HeadModel, tokens: Int[Tensor, "batch pos"], mode: Mode | str = "zero", *,
     positions: Iterable[int] | None = None, reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
-    frozen: bool = False, draws: int = DRAWS, seed: int = 0,
+    frozen: bool = False, draws: int = DRAWS, seed: int = 0, layers: Iterable[int] | None = None,
 ) -> Plans:  # fmt: skip
     """From parts to the edits that switch them off on these tokens: one list, or with resample one a draw.
 
     What the replacements of heads need (clean z, clean patterns) is computed once, here; `positions` and `reference` as
-    in `effect`.
+    in `effect`. `layers`: of no other layers are parts asked for, so that z of no other is kept (default: all).
     """
     ready(model, tokens)
     tokens = inputs(model, tokens)
     source = checked(tokens, mode, reference, draws)
-    seen, own = (None, None) if mode == "zero" else (reference_z(model, source), own_rows(tokens, source))
+    seen, own = (None, None) if mode == "zero" else (reference_z(model, source, layers), own_rows(tokens, source))
     held = freeze(model, tokens) if frozen else []
     where = None if positions is None else _positions(positions, tokens.shape[1])
 

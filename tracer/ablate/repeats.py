@@ -51,6 +51,13 @@ class Repeats:
         new[:, 0] = False
         return new
 
+    @cached_property
+    def periods(self) -> tuple[int, ...]:
+        """How far back the latest copies of tokens that come again are: each distance that occurs, in order."""
+        places = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        back = places - torch.where(self._equal, places, -1).amax(-1)
+        return tuple(int(period) for period in back[self.seen].unique())
+
     def without(self, d_vocab: int, times: int = 1, seed: int = 0) -> Tokens | None:
         """The same rows, `times` each, with new tokens in place of those that were there before; None for lack of them.
 

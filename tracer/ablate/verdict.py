@@ -100,10 +100,10 @@ def verdict(
     """Put one head to the tests, at one step of a run (or its name; default: its last snapshot) or in a model.
 
     `sequences` of Probe R carry the intervals, or `tokens`: rows of a start token and random tokens that come again,
-    with any periods, to which there is no control of prefix matching without a repeat. Mean and resample are taken from
-    rows without a repeat: those of Probe R, or `tokens` with new ones in place of those that come again, where the
-    vocabulary has as many. A run's clamps hold here. Errors: ValueError for a
-    head or a step that does not exist.
+    with any periods, to which there is no control of prefix matching without a repeat: the card says so. Mean
+    and resample are taken from rows without a repeat: those of Probe R, or `tokens` with new ones in place of those
+    that come again, where the vocabulary has as many. A run's clamps hold here. Errors: ValueError for a head or a
+    step that does not exist.
     """
     if isinstance(run_or_model, str):
         run_or_model = open_run(run_or_model)
@@ -123,8 +123,7 @@ def verdict(
         sizes = model.d_vocab, model.n_ctx, getattr(model, "bos", None) or 0
         probe = repeated(*sizes, batch=sequences)
         tokens, without = probe.tokens.to(there), probe.control.to(there)
-        many = MORE if isinstance(model, Transformer) else 2  # of others the z of so many rows may not fit
-        wide = repeated(*sizes, batch=many * sequences, seed=PROBE_SEED + 1)
+        wide = repeated(*sizes, batch=MORE * sequences, seed=PROBE_SEED + 1)
         alike, reference = wide.tokens.to(there), wide.control.to(there)
     rows, chosen = Repeats(tokens), (layer, head)
     if reference is None:

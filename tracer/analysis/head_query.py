@@ -6,6 +6,8 @@
     names      = name { [","] name }           any of them: L1H2, L0, layer 1
     comparison = ">" | ">=" | "<" | "<="
 
+The top and bottom of the induction score are by what it is above its control, where that is known, and the top names
+none whose score is not above it: what positions alone give a head makes it no induction head.
 A measure is its name, its label, its abbreviation, or what only one of them begins with. Case does not matter.
 Source: ours.
 """
@@ -20,6 +22,7 @@ from difflib import get_close_matches
 import numpy as np
 
 from tracer.measures import MEASURES
+from tracer.measures.strongest import above_control
 from tracer.pictures.scales import parse_head
 
 Head = tuple[int, int]
@@ -50,6 +53,8 @@ class Found:
     """The first measure of the line."""
     nearest: Head | None
     """Where none fits, the head that misses by least; None where nothing is near."""
+    note: str = ""
+    """Why there may be fewer than were asked for."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def find(line: str, values: Line, there: np.ndarray) -> Found:
     if not heads and np.isfinite(miss).any():
         layer, head = np.unravel_index(int(miss.argmin()), miss.shape)
         nearest = int(layer), int(head)
-    return Found(tuple(heads), reader.measure, nearest)
+    return Found(tuple(heads), reader.measure, nearest, reader.note)
 
 
 class _Reader:
@@ -89,6 +94,7 @@ class _Reader:
         self.tokens = [(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(text)]
         self.at, self.values, self.there = 0, values, there
         self.measure: str | None = None
+        self.note = ""
         self.rank = np.zeros(there.shape)
 
     @property
@@ -196,7 +202,11 @@ class _Reader:
             raise ValueError(f"{end} {text} of what? {_offered(self.values)}")
         name = self.named()
         self.ranked(name, way)
-        given = np.where(self.there, way * self.values[name], np.nan)
+        given = np.where(self.there, way * self.ranks(name), np.nan)
+        if name == "induction" and way > 0 and "induction_control" in self.values:
+            given[~(given > 0)] = np.nan
+            if not np.isfinite(given).any():
+                self.note = "None stands out: no head's induction score is above its control."
         order = [int(i) for i in np.argsort(-given, axis=None, kind="stable") if np.isfinite(given.flat[i])]
         fits = np.zeros_like(self.there)
         fits.flat[order[: int(text)]] = True
@@ -205,7 +215,13 @@ class _Reader:
     def ranked(self, name: str, way: int) -> None:
         """The first measure of a line says in which order heads are named."""
         if self.measure is None:
-            self.measure, self.rank = name, np.where(np.isnan(self.values[name]), -np.inf, way * self.values[name])
+            by = self.ranks(name)
+            self.measure, self.rank = name, np.where(np.isnan(by), -np.inf, way * by)
+
+    def ranks(self, name: str) -> np.ndarray:
+        """By what the heads are ranked: the measure, of the induction score what is above its control."""
+        values = self.values[name]
+        return above_control(values, self.values.get("induction_control")) if name == "induction" else values
 
     def named(self) -> str:
         """The measure that the next words name."""

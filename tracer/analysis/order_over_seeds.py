@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
 
-from tracer.analysis.training_curves import Curve, order
+from tracer.analysis.training_curves import Curve, may_feed, order
 
+PAIR = ("previous_token", "induction")
 LINKS = (
-    ("previous_token", "induction"),
+    PAIR,
     ("previous_token", "composition"),
     ("composition", "induction"),
     ("induction", "repeat_loss"),
@@ -49,8 +50,13 @@ class Precedence:
 
 
 def precedence(one: str, other: str, runs: Sequence[Sequence[Curve]]) -> Precedence:
-    """Of the curves of each run: how often the change of `one` came before that of `other`."""
+    """Of the curves of each run: how often the change of `one` came before that of `other`.
+
+    Runs whose two heads are no circuit, as the one is not in a layer before the other, are left out.
+    """
     named = [{curve.name: curve for curve in curves} for curves in runs]
+    if {one, other} == {*PAIR}:
+        named = [run for run in named if all(name in run for name in PAIR) and may_feed(*(run[name] for name in PAIR))]
     orders = [order(curves[one], curves[other]) for curves in named if one in curves and other in curves]
     known = orders.count("before"), orders.count("after")
     return Precedence(*known, sum(found != "" for found in orders) - sum(known))

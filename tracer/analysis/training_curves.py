@@ -1,8 +1,9 @@
 """The course of a run: its curves on one axis of steps, when each changed, and in which order.
 
 1. A curve of a head is that of the head which ends highest; a maximum over heads would hide which one it is. Having
-   looked at all heads asks more of its change. Of K-composition it is the induction head reading the best
-   previous-token head of the layers before it.
+   looked at all heads asks more of its change. Of induction it is the head that ends farthest above its control, and
+   there is no curve where no head does. The previous-token head is the best of the layers before that one, which alone
+   it can read from, and never the same head. K-composition is that of these two.
 2. A curve has changed where `tracer.measures.change_points` finds a change that is large enough to tell: by `LEAST`,
    and by the interval that its probe's rows allow the difference of two levels. What changes as the learning rate warms
    up is not dated.
@@ -26,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracer.measures.change_points import PhaseChange, Reading, readings
 from tracer.measures.intervals import margins
+from tracer.measures.strongest import induction_head
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -118,15 +120,14 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
     for name in ("val_loss", "repeat_loss", "icl_score"):
         if name in trace:
             add(name, trace[name].values, of=name)
-    for name in ("induction", "previous_token"):
-        if name in trace and (head := best(trace[name].values)) is not None:
+    reader = strongest(trace)
+    behind = None if "previous_token" not in trace else best(_others(trace["previous_token"].values, reader))
+    for name, head in (("induction", reader), ("previous_token", behind)):
+        if head is not None:
             add(name, trace[name].values[(slice(None), *head)], (head,), of=name)
-    if reads is not None and "induction" in found and "previous_token" in trace:
-        reader = found["induction"][2][0]
-        earlier = np.where(np.arange(trace.sizes["layer"])[:, None] < reader[0], trace["previous_token"].values, np.nan)
-        if (read := best(earlier)) is not None:
-            scores = reads.scores[(slice(None), *read, *reader)] - reads.chance
-            add("composition", scores, (read, reader), np.asarray(reads.steps))
+    if reads is not None and reader is not None and behind is not None and behind[0] < reader[0]:
+        scores = reads.scores[(slice(None), *behind, *reader)] - reads.chance
+        add("composition", scores, (behind, reader), np.asarray(reads.steps))
     if "entropy_normalised" in trace:
         add("entropy", _mean_of_heads(trace["entropy_normalised"].values), of="entropy_normalised")
     if "grad_norm" in trace:
@@ -192,8 +193,37 @@ def _curve(
     return Curve(name, at[known], values[known], change, heads, around, undated, odds if change else None)
 
 
+def strongest(trace: xr.Dataset) -> Head | None:
+    """The strongest induction head over the last tenth of the measured steps; None where none stands out."""
+    if "induction" not in trace or (scores := _at_the_end(trace["induction"].values)) is None:
+        return None
+    control = _at_the_end(trace["induction_control"].values) if "induction_control" in trace else None
+    return induction_head(scores, control)
+
+
+def _others(scores: np.ndarray, reader: Head | None) -> np.ndarray:
+    """Scores [step layer head] of the heads that `reader` can read from, nan for the rest: those of earlier layers.
+
+    Of one in the first layer, which can read none, those of all heads but itself; without a reader all.
+    """
+    others = np.ones(scores.shape[1:], bool)
+    if reader is not None:
+        others[reader[0] :] = reader[0] == 0
+        others[reader] = False
+    return np.where(others, scores, np.nan)
+
+
 def best(scores: np.ndarray) -> Head | None:
     """The head of scores [step layer head] that is highest over the last tenth of the measured steps, by its median."""
+    last = _at_the_end(scores)
+    if last is None:
+        return None
+    layer, head = np.unravel_index(int(np.nanargmax(last)), last.shape)
+    return int(layer), int(head)
+
+
+def _at_the_end(scores: np.ndarray) -> np.ndarray | None:
+    """Medians [layer head] over the last tenth of the measured steps; None where nothing was measured."""
     known = scores[np.isfinite(scores).any(axis=(1, 2))]
     if not len(known):
         return None
@@ -201,10 +231,7 @@ def best(scores: np.ndarray) -> Head | None:
     end = known[-size:].astype(float)
     last, there = np.full(end.shape[1:], np.nan), np.isfinite(end).any(0)
     last[there] = np.nanmedian(end[:, there], axis=0)  # a record may lack a head, and a layer may have fewer
-    if not there.any():
-        return None
-    layer, head = np.unravel_index(int(np.nanargmax(last)), last.shape)
-    return int(layer), int(head)
+    return last if there.any() else None
 
 
 def _mean_of_heads(values: np.ndarray) -> np.ndarray:
@@ -218,6 +245,11 @@ def events(curves: Iterable[Curve]) -> list[Curve]:
     """The curves that changed, by their midpoints; of those at one step the one whose interval begins earlier first."""
     changed = [(c.change.midpoint, c.change.low, c.change.high, i, c) for i, c in enumerate(curves) if c.change]
     return [curve for *_, curve in sorted(changed, key=lambda one: one[:4])]
+
+
+def may_feed(previous: Curve, induction: Curve) -> bool:
+    """Is the one head in a layer before that of the other, as in an induction circuit? True where one is not known."""
+    return not (previous.heads and induction.heads) or previous.heads[0][0] < induction.heads[0][0]
 
 
 def order(one: Curve, other: Curve) -> str:

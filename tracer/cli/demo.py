@@ -70,17 +70,21 @@ def verdict(run: Run) -> str:
     from tracer.analysis.prompt_attention import induction as induction_of
     from tracer.analysis.training_curves import course
     from tracer.data import probes
+    from tracer.measures.strongest import induction_head
 
-    rise = next(curve for curve in course(run.trace) if curve.name == "induction")
-    scores = run.trace["induction"].isel(step=-1).values
-    previous = run.trace["previous_token"].isel(step=-1).values
+    rise = next((curve for curve in course(run.trace) if curve.name == "induction"), None)
+    last_row = run.trace.isel(step=-1)
+    scores, recorded, previous = (last_row[x].values for x in ("induction", "induction_control", "previous_token"))
+    best = induction_head(scores, recorded)
+    if best is None:
+        return "strongest induction head        none stands out: no head's score is above its control, without a repeat"
     model = run.model()
     probe = probes.repeated(model.d_vocab, model.n_ctx)
     control = induction_of(model, probe.control, probe.second_copy, repeats=probe.tokens)
     last = model.n_layers - 1
     ranked = sorted(range(model.n_heads), key=lambda head: -scores[last, head])
     strong = [head for head in ranked if scores[last, head] > 0.4]
-    layer, head = (int(i) for i in np.unravel_index(scores.argmax(), scores.shape))
+    layer, head = best
     p_layer, p_head = (int(i) for i in np.unravel_index(previous.argmax(), previous.shape))
     ahead, back, without = scores[layer, head], previous[p_layer, p_head], float(control[layer, head])
     lines = [
@@ -89,7 +93,7 @@ def verdict(run: Run) -> str:
         f"strongest previous-token head   L{p_layer}H{p_head}  {back:.2f} of its attention on text goes one token back",
     ]
 
-    if (formed := rise.change) is not None:
+    if rise is not None and (formed := rise.change) is not None:
         lines.append(
             f"L{rise.heads[0][0]}H{rise.heads[0][1]} formed between step {formed.onset} and step {formed.end}, "
             f"half of the way at {formed.midpoint} (95 % interval {formed.low} to {formed.high})"

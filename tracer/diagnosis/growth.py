@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GREW = 100.0
 """The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
 growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
-grows by a third, the toy's fivefold."""
+ends 6 % larger."""
 CLIPPED = 0.1
 """The clip factor below which clipping takes most of a step."""
 ADVICE = {

@@ -67,8 +67,7 @@ class Terminal(Shown):
             f"train loss {row['train_loss']:.3f} (ppl {row['train_perplexity']:.1f})  "
             f"held-out {row['val_loss']:.3f} (ppl {row['val_perplexity']:.1f})\n"
             f"  entropy by block  {entropy}\n"
-            f"  best induction head {row['best_head']} {row['best_induction']:.3f}  "
-            f"(no repeat {row['best_control']:.3f})  repeated-token loss {row['repeat_loss']:.3f}"
+            f"  {_strongest(row)}  repeated-token loss {row['repeat_loss']:.3f}"
         )
         if with_gradients and row["gradients"]:
             table = Table("tensor", "g", "w", "u", box=None, pad_edge=False, header_style="dim")
@@ -99,6 +98,13 @@ class Bar(Shown):
 def perplexity(loss: float) -> float:
     """exp(loss in nats), infinite instead of an overflow."""
     return math.exp(loss) if loss < 700 else math.inf
+
+
+def _strongest(row: dict[str, Any]) -> str:
+    """The induction head of a log line with its control; in words where every score is at or below its control."""
+    if row["best_head"] is None:
+        return "induction head: none stands out"
+    return f"best induction head {row['best_head']} {row['best_induction']:.3f}  (no repeat {row['best_control']:.3f})"
 
 
 def _row(values: list[float]) -> str:

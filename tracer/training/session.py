@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from tracer.config import TrainConfig
 from tracer.data import Data
 from tracer.diagnosis import diagnose
 from tracer.measures.gradients import fetch
+from tracer.measures.strongest import induction_head
 from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
@@ -191,8 +193,9 @@ class TrainingSession:
     def _show(self, step: int) -> None:
         tokens, ms = self.config.optim.batch_size * self.config.model.n_ctx, self.last["step_ms"]
         rate = f"{1000 * tokens / ms:,.0f}" if ms == ms and ms > 0 else "-"
-        best = float(self.last["induction"].max())
-        self.terminal.update(step, loss=f"{self.last['train_loss']:.3f}", best=f"{best:.2f}", rate=rate)
+        best = induction_head(self.last["induction"], self.last["induction_control"])
+        said = "none" if best is None else f"{self.last['induction'][best]:.2f}"
+        self.terminal.update(step, loss=f"{self.last['train_loss']:.3f}", best=said, rate=rate)
 
     def _log(self, step: int) -> None:
         began = time.perf_counter()
@@ -203,9 +206,8 @@ class TrainingSession:
         self.extra_seconds += time.perf_counter() - began
 
     def _log_row(self, step: int) -> dict[str, Any]:
-        """Everything a log line of the tutorials carries, and the best induction head."""
-        last, induction = self.last, self.last["induction"]
-        layer, head = divmod(int(induction.argmax()), induction.shape[1])
+        """Everything a log line of the tutorials carries, and the strongest induction head, where one stands out."""
+        last = self.last
         ratios = last.get("update_ratio", [float("nan")] * len(last["grad_norm"]))
         from_corpus = self.config.optim.batch_size * self.config.model.n_ctx * (1 - self.config.data.mix_share)
         epochs_a_step = from_corpus / self.data.n_train_tokens if self.data.n_train_tokens else None
@@ -221,8 +223,7 @@ class TrainingSession:
             "val_loss": val_loss, "val_perplexity": perplexity(val_loss),
             "icl_score": float(last["icl_score"]) if "icl_score" in last else None,
             "repeat_loss": float(last["repeat_loss"]),
-            "best_head": f"L{layer}H{head}", "best_induction": float(induction.max()),
-            "best_control": float(last["induction_control"][layer, head]),
+            **strongest(last["induction"], last["induction_control"]),
             "gradients": {
                 name: [float(g), float(w), float(u)]
                 for name, g, w, u in zip(
@@ -246,3 +247,12 @@ class TrainingSession:
             start = self.data.tokenizer.decode(prompt[1:])
             self.writer.sample({"step": step, "temperature": temperature, "prompt": start, "text": text})
             self.terminal.say(f"  sample at temperature {temperature}: {text[:100]!r}")
+
+
+def strongest(induction: np.ndarray, control: np.ndarray) -> dict[str, str | float | None]:
+    """What a log line says of the strongest induction head, from scores [layer head]; None where none stands out."""
+    best = induction_head(induction, control)
+    if best is None:
+        return dict.fromkeys(("best_head", "best_induction", "best_control"))
+    return {"best_head": f"L{best[0]}H{best[1]}", "best_induction": float(induction[best]),
+            "best_control": float(control[best])}  # fmt: skip

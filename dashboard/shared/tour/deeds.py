@@ -177,19 +177,20 @@ class Story:
         facts = summary(again)
         if again.live or facts.best is None:
             at = f"step {facts.step:,} of {facts.steps:,}" if facts.steps else f"step {facts.step:,}"
-            so_far = "" if facts.best is None else f": its strongest induction head scores {_score(facts.score)} so far"
+            so_far = f": its strongest induction head scores {_score(facts.score)} so far" if facts.stands_out else ""
             return Done(
                 False, [f"{again.name} is at {at}{so_far}. Here {self.label} was born by step {self.born.step:,}."]
             )
         if again.status != "finished":
             return Done(False, [f"{again.name} ended at step {facts.step:,}, before it was done."])
-        return Done(True, prevented(self.label, float(self.curve[-1]), facts.score))
+        return Done(True, prevented(self.label, float(self.curve[-1]), facts.score if facts.stands_out else None))
 
 
-def prevented(label: str, here: float, there: float) -> list[str]:
-    """What came of training without a look at the token before."""
-    numbers = f"its strongest induction head scores {_score(there)}, {label} here {_score(here)}"
-    if there < START * here:
+def prevented(label: str, here: float, there: float | None) -> list[str]:
+    """What came of training without a look at the token before; `there` None: no head there is above its control."""
+    strongest = "no head there stands out" if there is None else f"its strongest induction head scores {_score(there)}"
+    numbers = f"{strongest}, {label} here {_score(here)}"
+    if there is None or there < START * here:
         return [
             f"None formed: {numbers}.",
             "Same weights at the start, same batches, one look forbidden. That the head below is needed is no longer a "
@@ -222,7 +223,9 @@ def story(run: Run) -> Story | None:
         return None
     if not trace.sizes["step"] or not head_scores.holds(trace, "induction"):
         return None
-    head, values = head_scores.default_head(trace), trace["induction"].values
+    head, values = head_scores.induction_head(trace), trace["induction"].values
+    if head is None:
+        return None
     seen = np.isfinite(values[:, *head])
     steps, curve = trace["step"].values[seen], values[seen][:, *head]
     born = rise(steps, curve, LEAST_SCORE)

@@ -123,7 +123,12 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
     chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, MEASURES[measure])}."
     st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}.{chance} "
                "Click a head to read its passages, a column to sort by it.")  # fmt: skip
-    heads = ranked(values[measure], head_scores.head_exists(trace))
+    by = values[measure]
+    if measure == "induction":
+        by = head_scores.above_control(trace, step)
+        none = head_scores.induction_head(trace, step) is None
+        st.caption(f"Ranked by the score minus its control.{' None stands out: no score is above it.' if none else ''}")
+    heads = ranked(by, head_scores.head_exists(trace))
     labels = {name: "Control" if name == "induction_control" else MEASURES[name].label for name in values}
     if measure == "induction_control":
         labels[measure] = MEASURES[measure].label  # no control of what stands beside it

@@ -46,7 +46,7 @@ def draw_found(trace: xr.Dataset) -> set[Head] | None:
         st.text(str(error))
         return None
     if not found.heads:
-        st.text(f"No head fits.{_nearest(found, trace)}")
+        st.text(found.note or f"No head fits.{_nearest(found, trace)}")
         return set()
     _draw_chips(found, trace)
     return set(found.heads)

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 import streamlit as st
 
-from tracer.analysis.training_curves import NAMES, Curve, order
+from tracer.analysis.training_curves import NAMES, Curve, may_feed, order
 from tracer.measures.change_points import FEWEST, PhaseChange
 from tracer.measures.plateaus import BACK
 
@@ -24,13 +24,18 @@ STYLE = """<style>
 </style>"""
 
 
-def draw_order(found: list[Curve], changed: list[Curve], warmup: float | None = None) -> None:
+NONE = "**No induction head stands out**: no head's induction score is above its control, which does without a repeat."
+
+
+def draw_order(
+    found: list[Curve], changed: list[Curve], warmup: float | None = None, none_stands_out: bool = False
+) -> None:
     """The verdict on the two heads of an induction circuit, then every change in order, then what is no event.
 
-    `warmup` is the step at which the learning rate was full.
+    `warmup` is the step at which the learning rate was full. `none_stands_out`: induction was measured, and is none.
     """
     st.header("Order of events", anchor=False)
-    if said := circuit(found):
+    if said := NONE if none_stands_out else circuit(found):
         st.markdown(said)
     rows = [
         f'<li><span class="n">{i + 1}</span><span class="when">step {_mid(curve):,}</span><b>{escape(curve.label)}</b>'
@@ -82,6 +87,8 @@ def circuit(found: list[Curve]) -> str:
     one, two = by_name.get("previous_token"), by_name.get("induction")
     if one is None or two is None:
         return ""
+    if not may_feed(one, two):
+        return f"**No circuit**: {lower(two.label)} is in no later layer than {lower(one.label)}, so it cannot read it."
     if one.change is None or two.change is None:
         whys = {one.label: one.undated, two.label: two.undated}
         never = [lower(curve.label) for curve in (one, two) if curve.change is None and not curve.undated]

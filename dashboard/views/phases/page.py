@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from dashboard import state
+from dashboard.loading import head_scores
 from dashboard.shared import choosers
 from dashboard.shared.asking import asked
 from dashboard.shared.glossary import terms
@@ -54,8 +55,9 @@ Source: a likelihood ratio that holds for stationary and integrated noise (Perro
 interval (Eo and Morley 2015); its shapes and limits are ours. Olsson et al. 2022 marked one window by eye, from loss,
 in-context learning, prefix matching and the path of the losses together: look at all of them.
 
-The head of a curve is the one that ends highest. K-composition says how much the induction head reads of the best
-previous-token head in an earlier layer, minus what random heads read (Elhage et al. 2021). The gradient norm is that of
+The induction head is the one whose score ends farthest above its control. Where no score does, none stands out and
+there is no such curve. The previous-token head is the one that ends highest in a layer before it. K-composition says
+how much the one reads of the other, minus what random heads read (Elhage et al. 2021). The gradient norm is that of
 all parameters, before clipping."""
 
 
@@ -99,7 +101,8 @@ def _draw(run: Run) -> None:
             asked(data.wish(run), "Measure K-composition", key="ask_composition", at_once=data.may_read(run),
                   help="Reads the weights of every snapshot, of which there are many in this run.")  # fmt: skip
     with right:
-        draw_order(found, changed, warmup)
+        none = head_scores.holds(trace, "induction") and training_curves.strongest(trace) is None
+        draw_order(found, changed, warmup, none_stands_out=none)
         with st.expander("How is a change found, and how sure is its date?"):
             st.markdown(HOW)
             st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")

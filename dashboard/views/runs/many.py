@@ -142,13 +142,13 @@ def _column(values: list[Any]) -> list[Any]:
 
 
 def _read(run: Run) -> tuple[float | None, str | None, float | None]:
-    """Last training loss, strongest induction head and its score; None for what is not recorded."""
+    """Last training loss, strongest induction head and its score; None for what is not recorded, or stands out."""
     try:
         facts = summary(run)
     except ValueError:
         return None, None, None
     loss = facts.losses[-1] if facts.losses else None
-    if facts.best is None or not facts.induction:
+    if facts.best is None or not facts.stands_out:
         return loss, None, None
     return loss, theme.head_label(*facts.best), facts.score
 

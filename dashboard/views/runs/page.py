@@ -85,7 +85,7 @@ def _has_tour(run: Run) -> bool:
         facts = summary(run)
     except ValueError:
         return False
-    formed = facts.induction and facts.best is not None and facts.score > THRESHOLD
+    formed = facts.induction and facts.stands_out and facts.score > THRESHOLD
     return formed and bool(run.steps) and not run.live and not run.why_not("prompts")
 
 
@@ -233,9 +233,13 @@ def _draw_best(facts: Summary) -> None:
     if not facts.induction:
         st.caption("Sharpest head")
         st.markdown(f"**{head}** entropy {score}")
+        return
+    beside = "" if math.isnan(facts.control) else f", control {theme.fmt(facts.control, 'induction')}"
+    if not facts.stands_out:
+        st.caption("No induction head stands out")
+        st.markdown(f"nearest {head}, {score}{beside}")
     elif facts.score > THRESHOLD:
         st.caption("Strongest induction head")
-        beside = "" if math.isnan(facts.control) else f", control {theme.fmt(facts.control, 'induction')}"
         st.markdown(f"**{head}** scores {score}{beside}")
     else:
         st.caption("No induction head")

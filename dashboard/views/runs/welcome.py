@@ -65,7 +65,7 @@ def draw_welcome(runs: Sequence[Run], toured: Run | None, draw_ways: Callable[[]
                     draw_start(toured, key="welcome_tour", primary=True)
                 elif not read_only():
                     st.button(
-                        "Train the demo (2 minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
+                        "Train the demo (some minutes)", type="primary", icon=":material/play_arrow:", key="train_demo",
                         on_click=_train_demo,
                     )  # fmt: skip
                 draw_ways()

@@ -84,7 +84,10 @@ def _draw_striking(trace: xr.Dataset, row: int, of: str = "") -> None:
             if name == "induction" and head_scores.holds(trace, "induction_control"):
                 control = float(trace["induction_control"].values[row][best])
                 said = f"{value}, control {theme.fmt(control, 'induction')}"
-            _fact(("Nearest to induction" if weak else label) + of, theme.head_label(*best), said)
+            if name == "induction" and head_scores.induction_head(trace, step) is None:
+                _fact(label + of, "none stands out", f"nearest {theme.head_label(*best)}: {said}", width=260)
+            else:
+                _fact(("Nearest to induction" if weak else label) + of, theme.head_label(*best), said)
             return
 
 
@@ -108,8 +111,8 @@ def _draw_pace(run: Run, trace: xr.Dataset, about: About) -> None:
         _fact("Took", _duration(float(seconds)), None if share is None else f"+{share:.1%} for recording")
 
 
-def _fact(label: str, value: str, detail: str | None) -> None:
-    st.metric(label, value, detail, delta_color="off", delta_arrow="off", width=168)
+def _fact(label: str, value: str, detail: str | None, width: int = 168) -> None:
+    st.metric(label, value, detail, delta_color="off", delta_arrow="off", width=width)
 
 
 def _loss(value: float, digits: int = 3) -> str:

@@ -11,6 +11,7 @@ from tracer.store import NotARun, NothingRecorded, Run
 from tracer.store.check import check
 from tracer.store.layout import Lock
 from tracer.store.surveys import read_survey, survey_path, write_survey
+from tracer.training.loop import resume
 
 
 def test_another_size_in_run_json_is_named(run: Run) -> None:
@@ -20,6 +21,23 @@ def test_another_size_in_run_json_is_named(run: Run) -> None:
     path.write_text(path.read_text().replace('"n_heads": 4', '"n_heads": 2'))
     assert run.config.model.n_heads == 2
     assert check(run.dir).damaged == {"run.json": "it was changed after manyeyes wrote it"}
+
+
+def test_a_run_that_went_on_from_an_edited_file_never_counts_as_whole(run: Run) -> None:
+    path = run.dir / "run.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    step = run.resume_step()
+    for _ in range(2):  # once more, of what is its own file by then
+        resume(run.dir, steps=int(run.meta["config"]["steps"]) + 1, quiet=True)
+        said = check(run.dir).damaged["run.json"]
+        assert said == f"it had been changed by hand when the run went on from step {step}"
+
+
+def test_a_run_that_says_it_diverged_and_not_when_is_refused(run: Run) -> None:
+    path = run.dir / "run.json"
+    path.write_text(path.read_text().replace('"finished"', '"diverged"'))
+    with pytest.raises(ValueError, match=f"diverged at step {run.meta['step']}; going on"):
+        resume(run.dir)
 
 
 def test_a_damaged_trace_is_not_an_empty_one(run: Run) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from tracer.files.disk import MOST_LINES, checksum, read_bytes, read_json
 from tracer.files.sealed import shapes, verify
 from tracer.store.layout import NotARun, resume_path, snapshot_path, steps_in
-from tracer.store.meta import own_digest
+from tracer.store.meta import is_edited
 from tracer.store.remote import bring
 from tracer.store.run import Run
 from tracer.store.trace import read_trace
@@ -72,8 +72,10 @@ def check(directory: Path) -> Report:
 def _meta(run: Run) -> bool:
     meta = run.meta
     noted = meta.get("digests", {}).get("run.json")
-    if noted is not None and noted != own_digest(meta):
+    if is_edited(meta):
         raise ValueError("it was changed after manyeyes wrote it")
+    if steps := meta.get("edited"):
+        raise ValueError(f"it had been changed by hand when the run went on from step {', '.join(map(str, steps))}")
     _ = run.about
     if missing := sorted({step for step in meta.get("snapshot_steps", []) if step <= _last(run)} - set(run.steps)):
         raise ValueError(f"it names snapshots that are not there: {', '.join(map(str, missing[:5]))}")

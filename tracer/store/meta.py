@@ -76,6 +76,12 @@ def write_meta(directory: Path, meta: dict[str, Any]) -> None:
     write_bytes(directory / "run.json", _text({**meta, "digests": {**digests, "run.json": own_digest(meta)}}))
 
 
+def is_edited(meta: dict[str, Any]) -> bool:
+    """Was run.json changed by another hand since manyeyes wrote it?"""
+    noted = meta.get("digests", {}).get("run.json")
+    return noted is not None and noted != own_digest(meta)
+
+
 def own_digest(meta: dict[str, Any]) -> str:
     """The checksum of run.json as it would be without its own."""
     others = {name: digest for name, digest in meta.get("digests", {}).items() if name != "run.json"}

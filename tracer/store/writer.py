@@ -23,7 +23,7 @@ from tracer.files.sealed import pack
 from tracer.store.background import Background
 from tracer.store.effects import take_back_effects
 from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
-from tracer.store.meta import read_meta, write_meta
+from tracer.store.meta import is_edited, read_meta, write_meta
 from tracer.store.run import Run
 from tracer.store.surveys import take_back_surveys
 from tracer.store.trace import TraceWriter, Variable, rows_in
@@ -94,7 +94,10 @@ class RunWriter:
     @classmethod
     def reopen(cls, run: Run) -> RunWriter:
         """Go on with an existing run."""
-        writer = cls(run.dir, run.meta, Lock(run.dir))
+        meta, lock = run.meta, Lock(run.dir)
+        if is_edited(meta):  # `check` goes on saying so, when run.json has a new checksum of itself
+            meta = {**meta, "edited": [*meta.get("edited", []), run.resume_step() or meta.get("step", 0)]}
+        writer = cls(run.dir, meta, lock)
         with writer.abandoned_on_error():
             clear_partial(run.dir, but="effects.zarr")
             writer.trace = TraceWriter(run.dir / "trace.zarr")

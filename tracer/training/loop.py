@@ -153,9 +153,8 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
     config = run.config if steps is None else replace(run.config, steps=steps)
     start = run.resume_step()
     if run.status == "diverged":
-        raise ValueError(
-            f"{run.name} diverged at step {run.meta['divergence']['step']}; going on would repeat that exactly"
-        )
+        at = (run.meta.get("divergence") or run.meta)["step"]
+        raise ValueError(f"{run.name} diverged at step {at}; going on would repeat that exactly")
     if run.status == "finished" and config.steps <= run.config.steps:
         raise ValueError(f"{run.name} is finished at step {run.config.steps}; `--steps N` with a larger N goes on")
     if start is not None and config.steps < start:

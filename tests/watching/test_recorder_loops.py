@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import tracer
 from tests.watching.loops import batches
@@ -108,6 +109,19 @@ def test_ids_that_no_token_has_are_shown_as_numbers(here: Path, gpt: Callable[..
     assert recorder.off is None
     strings = open_run("r").trace["prompt_tokens"].attrs["strings"][0]
     assert strings[:20] == [*"abcdefghijklmnopq", "17", "18", "19"]
+
+
+def test_kinds_of_tokens_are_no_tokens(here: Path, gpt: Callable[..., Any]) -> None:
+    """A model that sorts 20 tokens into 2 kinds gives logits of every position, but none of the next token."""
+    model = gpt()
+    model.lm_head = nn.Linear(24, 2)
+    ids = torch.arange(20).expand(4, 20)
+    recorder = tracer.watch(model, run="r", every=1)
+    for _ in range(2):
+        recorder.step(F.cross_entropy(model(ids)[0].flatten(0, 1), (ids % 2).flatten()))
+    recorder.close()
+    trace = open_run("r").trace
+    assert recorder.off is None and np.isnan(trace["repeat_loss"]).all() and np.isfinite(trace["entropy"]).all()
 
 
 def test_steps_that_are_not_counted_one_by_one(here: Path, gpt: Callable[..., Any]) -> None:

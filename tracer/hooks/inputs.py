@@ -105,14 +105,18 @@ def _ids(leaves: Iterable[Any]) -> Tensor | None:
 
 
 def logits_of(output: Any, tokens: Int[Tensor, "batch pos"]) -> Tensor | None:
-    """The logits in a model's output: a float tensor [batch pos d_vocab] with a row for every token."""
+    """The logits in a model's output: a float tensor [batch pos d_vocab] with a row for every token.
+
+    None for a model that sorts tokens into fewer kinds than there are: it foretells none.
+    """
+    most = int(tokens.max()) if tokens.numel() else 0
     if getattr(output, "logits", None) is not None:
         leaves = [output.logits]
     else:
         leaves, _ = tree_flatten(tuple(output.values()) if isinstance(output, dict) else output)
     for x in leaves:
         if isinstance(x, Tensor) and x.is_floating_point() and x.ndim == 3 and x.shape[:2] == tokens.shape:
-            return x
+            return x if x.shape[2] > most else None
     return None
 
 

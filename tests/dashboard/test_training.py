@@ -9,6 +9,7 @@ import pytest
 
 from dashboard import loading, state
 from dashboard.views.training.facts import _duration, printable
+from tests.dashboard.words import written
 from tracer.store.layout import Lock
 
 BROKEN = {
@@ -200,6 +201,18 @@ def test_texts_are_those_of_the_chosen_step_as_plain_code(open_page, small_run):
     texts = [s["text"] for s in small_run.samples() if s["step"] == 10]
     assert texts and [code.value for code in app.code][1:] == [printable(text) for text in texts]
     assert all(code.language in (None, "plaintext") for code in app.code)
+
+
+@pytest.mark.parametrize(("n", "length"), [(1000, 10), (2, 100_000), (400_000, 20)])
+def test_a_strangers_samples_cost_no_more_than_is_drawn(open_page, copy_run, n, length):
+    """A thousand at one step, long ones, and a file of more bytes than are read."""
+    run = copy_run("odd")
+    row = {"step": 30, "temperature": 0.5, "prompt": "p" * length, "text": "t" * length}
+    (run.dir / "samples.jsonl").write_text(f"{json.dumps(row)}\n" * n)
+    app = open_page("training", run="odd")
+    texts = [code.value for code in app.code]
+    assert len(texts) <= 5 and max(map(len, texts), default=0) <= 20_000
+    assert ("more than the 16,777,216" in written(app)) == (n == 400_000)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ MOST_JSON = 4 << 20
 """Bytes of run.json: a run of 100 layers and 10,000 snapshots takes a tenth of it."""
 MOST_LINES = 256 << 20
 """Bytes of log.jsonl and of samples.jsonl."""
+MOST_SAMPLES = 16 << 20
+"""Bytes of a samples.jsonl that a page reads, which reads it whole: 10,000 samples of 500 tokens."""
 MOST_TOKENIZER = 48 << 20
 """Bytes of tokenizer.json; Gemma's, of 262,144 tokens, takes 33 MB."""
 FLUSHING = 16
@@ -229,10 +231,10 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_lines(path: Path, kinds: dict[str, Any]) -> list[dict[str, Any]]:
+def read_lines(path: Path, kinds: dict[str, Any], most: int = MOST_LINES) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file that hold these fields; a torn line (the writer was killed) is left out."""
     try:
-        content = read_bytes(path, path.parent, MOST_LINES)
+        content = read_bytes(path, path.parent, most)
     except FileNotFoundError:
         return []
     rows = [row for row in map(_line, content.split(b"\n")) if isinstance(row, dict)]

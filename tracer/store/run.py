@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.config import ModelConfig, TrainConfig
 from tracer.config.fields import from_dict
-from tracer.files.disk import MOST_TOKENIZER, BrokenSnapshot, checksum, read_bytes, read_lines
+from tracer.files.disk import MOST_SAMPLES, MOST_TOKENIZER, BrokenSnapshot, checksum, read_bytes, read_lines
 from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.measures.abilities import Asked
@@ -265,10 +265,10 @@ class Run:
         """One row an interval: what the terminal showed."""
         return read_lines(self.dir / "log.jsonl", {"step": int})
 
-    def samples(self) -> list[dict[str, Any]]:
-        """Generated text: step, temperature, prompt, text."""
+    def samples(self, most: int = MOST_SAMPLES) -> list[dict[str, Any]]:
+        """Generated text: step, temperature, prompt, text; of a file of at most so many bytes."""
         kinds = {"step": int, "temperature": int | float, "prompt": str, "text": str}
-        return read_lines(self.dir / "samples.jsonl", kinds)
+        return read_lines(self.dir / "samples.jsonl", kinds, most)
 
     def resume_step(self) -> int | None:
         """The step from which training can go on, or None."""

@@ -104,7 +104,7 @@ class RunWriter:
             if (run.dir / "updates.zarr").exists():
                 writer.updates = TraceWriter(run.dir / "updates.zarr")
             writer._logged = {row.get("step") for row in run.log()}
-            writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples()}
+            writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples(MOST_LINES)}
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:

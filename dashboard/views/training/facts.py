@@ -187,6 +187,10 @@ def _place(finding: dict[str, Any]) -> str:
     return f"{name} in head {theme.head_label(int(finding['layer']), int(finding['head']))}"
 
 
+MOST_SAMPLES, LONGEST = 4, 20_000
+"""Samples of a step, and characters of each, that are drawn: a stranger's file may hold a million."""
+
+
 def draw_samples(run: Run, step: int | None) -> None:
     """What the model wrote at the last sampled step up to the chosen one, a column for each temperature."""
     try:
@@ -199,10 +203,10 @@ def draw_samples(run: Run, step: int | None) -> None:
     newest = max(s["step"] for s in samples)
     st.header("What it writes", anchor=False)
     st.caption(f"Continuations of a held-out text, sampled at step {newest:,}. Move the step to read earlier ones.")
-    shown = [s for s in samples if s["step"] == newest]
+    shown = [s for s in samples if s["step"] == newest][:MOST_SAMPLES]
     with st.container(gap="xxsmall"):
         st.caption("It is given")
-        st.code(printable(shown[0]["prompt"]), language=None, wrap_lines=True)
+        st.code(printable(shown[0]["prompt"][:LONGEST]), language=None, wrap_lines=True)
     for column, sample in zip(st.columns(len(shown), gap="large"), shown, strict=True):
         temperature = sample["temperature"]
         with column, st.container(gap="xxsmall"):
@@ -211,7 +215,7 @@ def draw_samples(run: Run, step: int | None) -> None:
                 if temperature == 0
                 else f"It goes on, drawn at temperature {temperature:g}"
             )
-            st.code(printable(sample["text"]), language=None, wrap_lines=True)
+            st.code(printable(sample["text"][:LONGEST]), language=None, wrap_lines=True)
 
 
 def printable(text: str) -> str:

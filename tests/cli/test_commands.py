@@ -83,6 +83,16 @@ def test_help_lists_the_commands_and_the_options(tmp_path):
         assert option in done.stdout
 
 
+def test_nothing_to_write_to_and_no_room_to_write_in(tmp_path):
+    """`tracer ls >&-`, and a terminal of one column, in which setting the help never ended."""
+    closed = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-m', 'tracer', 'ls'])"
+    done = subprocess.run([sys.executable, "-c", closed], stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    done = tracer("--help", cwd=tmp_path, COLUMNS="1")
+    assert done.returncode == 0 and "diagnose" in done.stdout
+
+
 def test_version(tmp_path):
     assert tracer("--version", cwd=tmp_path).stdout == f"manyeyes {version('manyeyes')}\n"
 

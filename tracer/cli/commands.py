@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +27,8 @@ from tracer.presets import PRESETS
 from tracer.store.descriptors import raise_descriptors, silence
 
 EXIT_USAGE, EXIT_DIVERGED, EXIT_CLAIM, EXIT_SICK, EXIT_DAMAGED, EXIT_STOPPED = 2, 3, 4, 5, 6, 130
+NARROWEST = 40
+"""Columns in which help can be set; of 1 it never ends."""
 EXIT_OF_RUN = {"diverged": EXIT_DIVERGED, "stopped": EXIT_STOPPED}
 
 Tracker = Literal["wandb", "tensorboard", "mlflow", "trackio"]
@@ -45,6 +50,9 @@ def manyeyes(args: list[str] | None = None) -> None:
 def _run(args: list[str]) -> None:
     """Read the words of a command line, do what they say, and end the program with its status."""
     raise_descriptors()
+    sys.stdout, sys.stderr = (stream or io.StringIO() for stream in (sys.stdout, sys.stderr))  # `>&-`
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if args == ["--version"]:

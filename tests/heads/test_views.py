@@ -115,6 +115,13 @@ def test_a_mask_of_each_head() -> None:
     torch.testing.assert_close(window, got[:, 3:9, 2:7], atol=1e-6, rtol=0)
 
 
+def test_a_mask_of_keys_alone() -> None:
+    q, k = heads(20, 20)
+    mask = torch.arange(20) >= 4
+    got = crop(q, k, lse(q, k, scale=SCALE, mask=mask), slice(5, 9), slice(2, 7), scale=SCALE, mask=mask)
+    torch.testing.assert_close(got.double(), whole(q, k, True, mask)[:, 5:9, 2:7], atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_lse_is_that_of_the_statistics(masked: bool) -> None:
     q, k = heads(150, 150)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tracer.measures.plateaus import APART, BACK, ELSEWHERE, JUMPS, STANDS, why_not
+from tracer.measures import plateaus
+from tracer.measures.plateaus import APART, BACK, ELSEWHERE, JUMPS, RARE, STANDS, why_not
 
 N = 40
 STEP = np.repeat([0.0, 1.0], N // 2)
@@ -66,3 +67,18 @@ def test_one_jump_of_many_is_not_dated(jump: float, why: str) -> None:
     signs = np.resize([1, 1, 1, -1, -1, -1], N - 2)
     moves = np.insert(signs * 1.2 ** -np.arange(N - 2.0), N // 2 - 1, jump)
     assert said(np.concatenate([[0], np.cumsum(moves)])) == why
+
+
+def test_the_odds_of_a_jump_among_others_with_a_tail() -> None:
+    """Of the largest 13 of 59 others a Pareto tail (Renyi's spacings): one so far beyond comes in (1 + x) ** -12."""
+    others = [8.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2]
+    moves = np.array([*others, *np.linspace(0.1, 1, 16), 20.0, *np.linspace(0.1, 1, 30)])
+    moves[::2] *= -1
+    y = np.concatenate([[0], np.cumsum(moves)])
+    before, after = np.arange(61) <= 29, np.arange(61) >= 30
+    spacings = sum(n * np.log(a / b) for n, (a, b) in enumerate(zip(others, others[1:], strict=False), 2))
+    odds = (1 + np.log(20 / 8) / spacings) ** -12
+    for tried, is_one in (RARE / odds * 1.02, True), (RARE / odds * 0.98, False):
+        assert plateaus._is_one_jump_of_many(y, before, after, -20.0, tried) is is_one
+    assert not plateaus._is_one_jump_of_many(y, before, after, 41.0, 1000)  # it is not half of the step
+    assert plateaus._is_one_jump_of_many(y, before, after, 39.0, 1000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +55,15 @@ def test_estimates_say_so_and_the_largest_are_verified() -> None:
     np.testing.assert_allclose(exact[checked], truth[checked], atol=1e-12)
     assert np.abs(estimate - np.abs(truth)).max() > 1e-3
     assert np.isnan(attribution(model, TOKENS)["exact"]).all()
+
+
+@pytest.mark.parametrize("how", [{"draws": 2}, {"draws": 5, "seed": 3}, {"draws": 1}])
+def test_what_is_verified_is_replaced_as_what_is_estimated(how: dict[str, Any]) -> None:
+    """By the same draws from the same reference."""
+    model, reference = build(), torch.randint(0, 11, (6, 9), generator=torch.Generator().manual_seed(5))
+    found = attribution(model, TOKENS, "resample", reference=reference, verify=2, **how)["exact"].values
+    truth = sweep(model, TOKENS, "resample", reference=reference, **how).values
+    np.testing.assert_allclose(found[~np.isnan(found)], truth[~np.isnan(found)], atol=1e-12)
 
 
 def test_the_same_in_a_model_that_others_wrote() -> None:

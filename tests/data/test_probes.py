@@ -63,6 +63,12 @@ def test_one_period_where_it_is_asked_for() -> None:
             probes.repeated(d_vocab, n_ctx, at=25)
 
 
+@pytest.mark.parametrize("bos", [-1, 20])
+def test_a_start_token_that_there_is_not(bos: int) -> None:
+    with pytest.raises(ValueError, match=f"bos={bos} is no token of a vocabulary of d_vocab=20"):
+        probes.repeated(20, 24, bos)
+
+
 def test_predictable_losses_have_a_target_that_followed_before() -> None:
     probe = probes.repeated(100, 64)
     positions = range(*probe.predictable.indices(48))

@@ -10,10 +10,10 @@ import torch
 from tests import children
 from tracer import data
 from tracer.config import DataConfig
-from tracer.data import corpora, text
+from tracer.data import cache, corpora, text
 from tracer.data.sources import Text
-from tracer.data.split import split
-from tracer.data.tokenizer import train_bpe
+from tracer.data.split import digest, split
+from tracer.data.tokenizer import token_strings, train_bpe
 
 N_CTX = 16
 
@@ -100,6 +100,14 @@ def test_one_document_is_cut_at_a_line():
     assert int(held[0].split()[1]) == train[0].count("\n")
 
 
+def test_documents_are_held_out_until_the_share_is_reached():
+    """By the order of their sha256: ten characters of a hundred, then no other; less than half of the share is none."""
+    one = "x"
+    ten = next(c * 10 for c in "abcdefghijkl" if digest(c * 10) < digest(one))
+    assert split([one, ten, "y" * 89], 0.1) == ([one, "y" * 89], [ten])
+    assert split(["z" * 4, "y" * 96], 0.1) == (["z" * 3, "y" * 86], ["z", "y" * 10])
+
+
 def test_adding_a_document_moves_few_others():
     documents = [f"document number {i} says {i * i}" for i in range(1000)]
     held = set(split(documents, 0.1)[1])
@@ -173,6 +181,18 @@ def test_damaged_cache_is_made_again(folder, own_cache, name, damage):
     assert snapshot(data.build(config(folder), N_CTX, seed=0)) == expected
     assert {file: (entry(own_cache) / file).read_bytes() for file in FILES} == kept
     assert len(list(entry(own_cache).iterdir())) == len(FILES)
+
+
+def test_an_entry_that_lists_nothing_is_none(own_cache):
+    (own_cache / "e").mkdir()
+    (own_cache / "e" / "manifest.json").write_text("{}")
+    assert cache.load("e") is None
+
+
+def test_a_token_beside_the_alphabet_of_bytes_is_what_it_says(folder):
+    tokenizer = train_bpe(["def f(x):"] * 9, 257)
+    tokenizer.add_tokens(["字", " q"])
+    assert token_strings(tokenizer, [257, 258]) == ["字", " q"]
 
 
 def test_other_text_or_settings_are_other_entries(folder):

@@ -127,7 +127,7 @@ def first_copy_loss(loss: Loss, period: int) -> Float[Tensor, ""]:
 
 def standard_error(per_row: Float[Tensor, "batch *any"]) -> Float[Tensor, "*any"]:
     """Of the mean over rows, from how the rows differ: sd / sqrt(batch); nan for one row."""
-    return (per_row.var(0, correction=0) / (len(per_row) - 1 or float("nan"))).sqrt()
+    return (per_row.var(0, correction=0) / (len(per_row) - 1)).sqrt()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def in_context(rows: Int[Tensor, "batch pos"], bos: int) -> ContextProbe:
     """
     n_ctx = rows.shape[1] - 1
     width, before = max(1, n_ctx // 8), max(1, round(0.1 * n_ctx))
-    short = rows[:, max(0, n_ctx + 1 - width - before) :].clone()
+    short = rows[:, -width - before :].clone()
     short[rows[:, 0] == bos, 0] = bos
     return ContextProbe(rows, short, width)
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.ablate.parts import check_heads
@@ -114,7 +114,7 @@ def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, mo
     weight = length / length.sum() if length.any() else torch.full_like(length, 1 / len(length))
     x, explained = _components(out / length.clamp(min=1e-12)[:, None], weight)
     best, labels = float("nan"), np.zeros(len(kept), int)
-    places = len(np.unique(x.round(9), axis=0))
+    places = len(np.unique(x[weight.numpy() > 0].round(9), axis=0))  # k-means begins at none that weighs nothing
     for n in range(2, min(most, places, len(kept) - 1) + 1):
         found = KMeans(n, n_init=TRIES, random_state=0).fit_predict(x, sample_weight=weight.numpy())
         if len(sizes := np.unique(found, return_counts=True)[1]) < n or sizes.min() < FEW:
@@ -174,7 +174,7 @@ def groups_apart(
     """
     looks, weight = weight.sum() ** 2 / np.square(weight).sum(), weight / weight.sum()
     mine = [labels == group for group in np.unique(labels)]
-    middles = [np.average(x[one], axis=0, weights=weight[one] + 1e-12) for one in mine]
+    middles = [_middle(x, weight, one) for one in mine]
     for (a, one), (b, other) in combinations(list(zip(middles, mine, strict=True)), 2):
         both = one | other
         along = (x[both] - a) @ (b - a) / max(float((b - a) @ (b - a)), 1e-300)
@@ -182,6 +182,13 @@ def groups_apart(
         if fewer_by_chance(math.ceil(near[1] - 1e-9), math.floor(min(near[0], near[2]) + 1e-9)) >= LEVEL:
             return False
     return True
+
+
+def _middle(
+    x: Float[np.ndarray, "look component"], weight: Float[np.ndarray, " look"], mine: Bool[np.ndarray, " look"]
+) -> Float[np.ndarray, " component"]:
+    """The weighted mean of some looks; the plain one where all of them weigh nothing."""
+    return np.average(x[mine], axis=0, weights=weight[mine] + 1e-12)
 
 
 def fewer_by_chance(half_way: int, around: int) -> float:
@@ -195,8 +202,7 @@ def _job(
     first: np.ndarray, kept: np.ndarray,
 ) -> Job:  # fmt: skip
     there = costs[mine][np.isfinite(costs[mine])]
-    middle = np.average(x[mine], axis=0, weights=weight[mine]) if weight[mine].any() else x[mine].mean(0)
-    near = np.argsort(np.square(x[mine] - middle).sum(1), kind="stable")
+    near = np.argsort(np.square(x[mine] - _middle(x, weight, mine)).sum(1), kind="stable")
     return Job(
         float(mine.mean()), float(weight[mine].sum()), float(there.mean()) if len(there) else float("nan"),
         float(there.std(ddof=1) / len(there) ** 0.5) if len(there) > 1 else float("nan"),

@@ -1,5 +1,6 @@
 """Training as a person meets it: a run directory that is true, complete, and the same again from the same seed."""
 
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -146,11 +147,28 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(tmp_path):
     for parts in (1, 4):
         config = tiny(tmp_path / "r", optim=replace(TOY.optim, batch_size=8, accumulate=parts))
         job = loop.prepare(config)
+        state = torch.get_rng_state()
         found.append((float(loop.forward_backward(job, 3)), [p.grad for p in job.raw.parameters()]))
+        assert torch.equal(torch.get_rng_state(), state)  # without dropout nothing is random
     (loss, whole), (again, parts) = found
     assert again == pytest.approx(loss, rel=1e-6)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-7)
+
+
+def test_dropout_is_a_function_of_seed_and_step(tmp_path):
+    """Beside a pass by hand from the same random numbers, of batch 3 of seed 5; each seed and step has its own."""
+    job = loop.prepare(tiny(tmp_path / "r", seed=5, model=replace(tiny(tmp_path).model, dropout=0.5)))
+    loss, batch = float(loop.forward_backward(job, 3)), job.data.train(3, 8)
+    torch.manual_seed(loop.dropout_seed(5, 3, 0))
+    logits = job.raw(batch[:, :-1])
+    by_hand = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+    assert loss == pytest.approx(by_hand.item(), rel=1e-6)
+    drawn = set()
+    for place in itertools.product(range(3), repeat=3):
+        torch.manual_seed(loop.dropout_seed(*place))
+        drawn.add(float(torch.rand(())))
+    assert len(drawn) == 27
 
 
 def test_a_run_is_never_overwritten(finished):
@@ -250,3 +268,18 @@ def test_gradient_norms_are_there_before_and_after_clipping(tmp_path: Path) -> N
             norm = trace["grad_norm_clipped"][0][names.index(f"blocks.{layer}.attn.W_{matrix}")]
             assert float(of_heads[layer].sel(matrix=matrix)) == pytest.approx(float(norm), rel=1e-4)
     assert np.isnan(trace["grad_norm_clipped"][-1]).all() and np.isfinite(trace["head_grad_norm_clipped"][:-1]).all()
+
+
+def test_the_factor_of_clipping_is_torchs(tmp_path: Path) -> None:
+    """Of a gradient so small that what torch adds to its norm counts: 1e-6 / (1e-6 + 1e-6)."""
+    config = tiny(tmp_path / "r")
+    job = loop.prepare(replace(config, optim=replace(config.optim, clip=1e-6)))
+    for size, expected in ((1e-6, 0.5), (1e-7, 10 / 11), (0.0, 1.0)):
+        for parameter in job.raw.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        alone = torch.nn.Parameter(torch.zeros(1))
+        job.raw.get_parameter("blocks.0.attn.W_Q").grad[0, 0, 0] = size  # type: ignore[index]
+        alone.grad = torch.tensor([size])
+        factor = float(loop.update(job, 0)[1])
+        torch.nn.utils.clip_grad_norm_([alone], 1e-6)
+        assert float(alone.grad) == pytest.approx(size * factor, rel=1e-5) and factor == pytest.approx(expected)

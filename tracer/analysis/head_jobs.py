@@ -3,7 +3,7 @@
 1. Take a survey's uniform sample of looks, and run the model once more over their rows: z W_O at every query.
 2. Principal components of their directions, each weighted by its norm: where a head writes little it does little.
 3. k-means on them (scikit-learn), weighted alike, for 2 to `most` groups; the number whose silhouette is best, of
-   those whose groups are FEW looks or more each and all apart (4); one group where none is.
+   those whose groups are all apart (4), which takes some 20 looks each; one group where none is.
 4. k-means cuts anything into groups, and silhouettes call them clear: 0.6 for a line, 0.5 for a circle. The null is one
    group: half way from one middle to another there is then at least about as much as at the sparser of the two (of a
    circle 0.7 times, of a line as much, of a Gaussian more). Two groups are apart where it is less than HOLLOW times as
@@ -42,8 +42,6 @@ TRIES: Any = 4
 """Beginnings of k-means, of which the best counts."""
 CLEAR = 0.25
 """A silhouette below it is no structure that one should speak of."""
-FEW = 6
-"""Looks below which a group is an exception, not a job."""
 HOLLOW, LEVEL = 0.25, 0.01
 """Of looks half way between two groups beside those around a middle; and the error of saying that there are fewer."""
 WINDOW = 1 / 6
@@ -113,15 +111,13 @@ def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, mo
     length = out.norm(dim=-1)
     weight = length / length.sum() if length.any() else torch.full_like(length, 1 / len(length))
     x, explained = _components(out / length.clamp(min=1e-12)[:, None], weight)
-    best, labels = float("nan"), np.zeros(len(kept), int)
+    groupings = [(float("nan"), np.zeros(len(kept), int))]
     places = len(np.unique(x[weight.numpy() > 0].round(9), axis=0))  # k-means begins at none that weighs nothing
     for n in range(2, min(most, places, len(kept) - 1) + 1):
         found = KMeans(n, n_init=TRIES, random_state=0).fit_predict(x, sample_weight=weight.numpy())
-        if len(sizes := np.unique(found, return_counts=True)[1]) < n or sizes.min() < FEW:
-            continue
-        score = float(silhouette_score(x, found))
-        if score >= CLEAR and not score <= best and groups_apart(x, found, weight.numpy()):
-            best, labels = score, found
+        if groups_apart(x, found, weight.numpy()) and (score := float(silhouette_score(x, found))) >= CLEAR:
+            groupings.append((score, found))
+    best, labels = max(groupings[1:] or groupings, key=lambda one: one[0])
     tokens = survey["tokens"].values
     ends = tokens[row, query], tokens[row, key]
     groups = sorted(set(labels.tolist()), key=lambda group: -float(weight[labels == group].sum()))

@@ -31,6 +31,11 @@ def test_a_step_that_is_gone_on_from_is_one_record(tmp_path, monkeypatch):
     assert run.meta["cost"]["records"] == run.trace.sizes["step"] == 9
     cost = run.meta["cost"]
     assert 0 < cost["writing_seconds"] < cost["recording_seconds"]
+    training = cost["seconds"] + cost["writing_seconds"] - cost["recording_seconds"] - cost["samples_seconds"]
+    assert 0 < cost["samples_seconds"] < cost["seconds"] and cost["training_seconds"] == pytest.approx(training)
+    assert cost["recording_ms"] == pytest.approx(1000 * cost["recording_seconds"] / 9)
+    for share in ("recording", "samples"):
+        assert cost[f"{share}_share"] == pytest.approx(cost[f"{share}_seconds"] / training)
 
 
 def test_a_failed_write_leaves_no_gap(tmp_path, monkeypatch):

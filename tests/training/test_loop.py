@@ -116,8 +116,22 @@ def test_logs_and_samples(finished):
     ):
         assert key in log[-1]
     assert log[0]["step_ms"] is None, "no step was taken yet"
-    assert log[-1]["train_perplexity"] == pytest.approx(np.exp(log[-1]["train_loss"]))
-    assert set(log[-1]["gradients"]) == set(finished.trace["param"].values)
+    last, trace = log[-1], finished.trace.sel(step=20)
+    assert (last["steps"], last["tokens_seen"], last["epoch"], last["epochs"]) == (20, 20 * 8 * 40, None, None)
+    for name in ("train_loss", "val_loss", "repeat_loss"):
+        assert last[name] == pytest.approx(float(trace[name]))
+    for loss in ("train", "val"):
+        assert last[f"{loss}_perplexity"] == pytest.approx(np.exp(last[f"{loss}_loss"]))
+    best = trace["induction"].stack(head_of=("layer", "head")).idxmax().item()
+    assert last["best_head"] == "L{}H{}".format(*best)
+    assert last["best_induction"] == pytest.approx(float(trace["induction"].max()))
+    assert last["best_control"] == pytest.approx(float(trace["induction_control"].sel(layer=best[0], head=best[1])))
+    np.testing.assert_allclose([*last["entropy"].values()], trace["entropy"], atol=6e-5)
+    assert list(last["gradients"]) == finished.trace["param"].values.tolist()
+    for row in log:
+        at = finished.trace.sel(step=row["step"])
+        sizes = [at[name].values for name in ("grad_norm", "weight_norm", "update_ratio")]
+        np.testing.assert_allclose(np.array([*row["gradients"].values()], float), np.transpose(sizes), rtol=1e-6)
     assert {(s["step"], s["temperature"]) for s in finished.samples()} == {(0, 0.5), (0, 0.0), (20, 0.5), (20, 0.0)}
 
 

@@ -166,7 +166,9 @@ def test_what_is_read_again_and_again_for_nothing_is_read_no_more() -> None:
     looks = []
     module.register_forward_hook(lambda *_: looks.append(1))
     check, optimizer = FiniteCheck(Pace(0.05, None)), torch.optim.SGD(module.parameters())
-    check.watch(Model(module, dict(module.named_parameters()), Watcher(module), None, ()), contextlib.nullcontext)
+    check.watch(
+        Model(module, dict(module.named_parameters()), Watcher(module, keep=0), None, ()), contextlib.nullcontext
+    )
     for step in range(12):
         check.called((torch.ones(2, 3),), {})
         for parameter in module.parameters():

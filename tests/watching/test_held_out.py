@@ -104,7 +104,7 @@ BLANK = torch.where(torch.arange(16) < 3, -100, ROWS[:, 1:])
     [
         ([ROWS[:, :-1], ROWS[:, 1:]], True), ([ROWS[:, :-1], BLANK], True), ([ROWS[:11, :-1], ROWS[11:, :-1]], False),
         ([ROWS[:, :-1], ROWS[:, 1:], BLANK], False), ([ROWS[:, :-1]], True), ((ROWS[:, :-1], ROWS[:, 1:]), False),
-        ([], False), ([ROWS[:, :-1], 7], False),
+        ([], False), ([ROWS[:, :-1], 7], False), ([ROWS[:, :-1] % 2 + 2, ROWS[:, 1:]], False),
     ],
 )  # fmt: skip
 def test_a_list_of_what_the_model_is_called_with_is_one_batch(given: Any, is_call: bool) -> None:
@@ -121,7 +121,7 @@ def test_a_list_of_what_the_model_is_called_with_is_one_batch(given: Any, is_cal
     ],
 )  # fmt: skip
 def test_what_a_trace_says_of_a_measure(name: str, kind: str, changed: set[str]) -> None:
-    """As the registry has it, but for the text of a watched model, and the unit of a loss that only its author knows."""
+    """As the registry has it, but for the text of a watched model, and the unit of its own loss."""
     found, known = attrs(name, kind), MEASURES[name].attrs
     assert found.keys() == known.keys() and {key for key in found if found[key] != known[key]} == changed
     assert (found["units"] == "") == (known["units"] == "" or "units" in changed)

@@ -56,8 +56,8 @@ def test_curves_of_two_units_are_in_order_where_one_ends_before_the_other_begins
 @pytest.mark.parametrize(("onset", "expected"), [(219, "units"), (220, "units"), (221, "before")])
 def test_one_has_gone_most_of_its_way_before_the_other_has_gone_a_little_of_its_own(onset: int, expected: str) -> None:
     """At their latest and earliest: the first ends at 220 if it was halfway at 170, the other begins at its onset."""
-    first = Curve("induction", STEPS, STEPS * 1.0, PhaseChange(100, 150, 200, 130, 170, 0.0, 1.0))
-    other = Curve("entropy", STEPS, STEPS * 1.0, PhaseChange(onset + 20, 300, 350, 280, 320, 0.0, 1.0))
+    first = Curve("induction", STEPS, STEPS.astype(float), PhaseChange(100, 150, 200, 130, 170, 0.0, 1.0))
+    other = Curve("entropy", STEPS, STEPS.astype(float), PhaseChange(onset + 20, 300, 350, 280, 320, 0.0, 1.0))
     assert order(first, other) == expected
     assert order(other, first) == {"before": "after"}.get(expected, expected)
 

@@ -39,7 +39,7 @@ from tracer.model import Attention, Transformer
 from tracer.presets import preset
 from tracer.training import loop
 from tracer.training.malloc import keep_freed_memory
-from tracer.training.session import CHECKPOINT_SECONDS, TrainingSession
+from tracer.training.session import TrainingSession, between_points
 
 Device = Literal["cpu", "cuda"]
 PRESET = preset("four-blocks-rms").config
@@ -136,7 +136,7 @@ def ours(pipe: Connection, n_ctx: int, precision: str) -> None:
 
         def keep(self, *args: Any, **options: Any) -> None:
             super().keep(*args, **options)
-            self.checkpoint_seconds = math.inf
+            self.checkpoint_every = math.inf
 
     def gated(job: loop.Job, step: int) -> Tensor:
         if step:
@@ -261,7 +261,7 @@ def flops(n_ctx: int) -> float:
 def shares(recorded: dict[str, list[Cost]], step: Cost) -> dict[str, float]:
     """What each kind of recording adds to a step at the preset's cadence, in CPU time."""
     resume = min(recorded["resume point"], key=lambda cost: cost.wall)
-    seldom = max(CHECKPOINT_SECONDS, 100 * resume.wall) / step.wall  # what `TrainingSession.keep` does
+    seldom = between_points(resume.wall) / step.wall  # what `TrainingSession.keep` does
     return {
         kind: median(cost.cpu for cost in costs) / (KINDS[kind] or seldom) / step.cpu
         for kind, costs in recorded.items()

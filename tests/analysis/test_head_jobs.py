@@ -9,7 +9,7 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
-from tracer.analysis.head_jobs import head_jobs
+from tracer.analysis.head_jobs import _frequent, fewer_by_chance, groups_apart, head_jobs
 from tracer.config import ModelConfig
 from tracer.model import Transformer
 
@@ -76,6 +76,49 @@ def test_numbers_of_a_job_by_hand() -> None:
 def test_a_few_looks_are_no_group(n: int, jobs: int) -> None:
     """Nothing lies half way; of ten looks that may be chance."""
     assert len(head_jobs(writer(torch.eye(2).double()), looks(120, n), 0, 0).jobs) == jobs
+
+
+def test_the_grouping_whose_silhouette_is_best_is_taken() -> None:
+    """Three directions: two of them as one group would be apart from the third, too."""
+    found = head_jobs(writer(torch.eye(3).double()), looks(60, 60, 60), 0, 0)
+    assert len(found.jobs) == 3 and found.silhouette == pytest.approx(1)
+
+
+def test_looks_that_write_nothing_are_no_group() -> None:
+    """Nor is there one where all write nothing."""
+    for vectors, explained in ((torch.tensor([[1.0, 0.0], [0.0, 0.0]]), 1.0), (torch.zeros(2, 2), 1.0)):
+        found = head_jobs(writer(vectors.double()), looks(40, 40), 0, 0)
+        assert [(job.share, job.written) for job in found.jobs] == [
+            (1.0, pytest.approx(1))
+        ] and found.explained == explained
+
+
+def test_a_group_that_weighs_nothing_is_not_apart() -> None:
+    x, labels = np.repeat([[0.0], [1.0]], 40, axis=0), np.repeat([0, 1], 40)
+    assert groups_apart(x, labels, np.ones(80))
+    assert not groups_apart(x, labels, 1.0 - labels)
+
+
+def test_a_heavy_look_draws_the_middle_of_its_group() -> None:
+    """Weighted, the middles are at 0 and 2, and nothing is half way; not weighted at 1 and 2, where half way is 1.5."""
+    x, labels = np.repeat([[0.0], [1.5], [2.0]], [30, 60, 60], axis=0), np.repeat([0, 0, 1], [30, 60, 60])
+    assert groups_apart(x, labels, np.repeat([1.0, 1e-6, 1.0], [30, 60, 60]))
+
+
+@pytest.mark.parametrize(
+    ("half_way", "around", "p"),
+    [(0, 0, 1.0), (0, 20, 0.8**20), (1, 9, 0.8**10 + 10 * 0.2 * 0.8**9), (2, 0, 1.0)],
+)
+def test_two_counts_are_one_draw_of_a_fifth(half_way: int, around: int, p: float) -> None:
+    """Expected is a quarter as many half way as around a middle: one in five of both."""
+    assert fewer_by_chance(half_way, around) == pytest.approx(p)
+
+
+def test_the_most_frequent_tokens_come_first() -> None:
+    """Beside how many times their share of the sample they have here."""
+    tokens = np.array([1, 2, 2, 3, 3, 3])
+    assert _frequent(tokens, tokens < np.array([9, 9, 9, 9, 0, 0])) == [(2, 1.5), (1, 1.5), (3, 0.5)]
+    assert [token for token, _ in _frequent(np.arange(9), np.ones(9, bool))] == [0, 1, 2, 3, 4, 5]
 
 
 def test_directions_without_groups_are_one_job() -> None:

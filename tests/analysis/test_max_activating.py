@@ -41,6 +41,13 @@ def theirs(kernel: str) -> Any:
     return tracer.load_hf(model.requires_grad_(False))
 
 
+@pytest.mark.parametrize(
+    ("n_ctx", "rows"), [(16, 64), (256, 64), (257, 63), (2**13, 2), (2**14, 1), (2**14 + 1, 1), (2**16, 1)]
+)
+def test_rows_of_text_are_64_and_at_most_16384_tokens(n_ctx: int, rows: int) -> None:
+    assert max_activating.rows_of_text(n_ctx) == rows
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "ours": ours, "fused": lambda: theirs("sdpa"), "by hand": lambda: theirs("eager"),
 }  # fmt: skip

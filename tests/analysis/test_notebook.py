@@ -12,9 +12,10 @@ import pytest
 import torch
 
 import tracer
-from tracer.analysis.notebook import View, strongest
+from tracer.analysis.notebook import View, explained, strongest
 from tracer.analysis.prompt_attention import look
-from tracer.measures import HEAD_MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
+from tracer.measures.chance import UNIFORM
 from tracer.pictures import payload
 
 PROMPT = "5 7 9 11 5 7 9"
@@ -131,6 +132,22 @@ def test_token_ids_need_no_tokenizer(foreign: Path) -> None:
 def test_what_cannot_be_shown_says_why(run: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         tracer.show(run, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "said"),
+    [
+        ("confidence", Setting(3, 0, 50), f" At chance 0.417 ({UNIFORM})."),  # (1/2 + 1/3) / 2
+        ("confidence", None, ""),
+        ("induction", Setting(3, 0, 50), ""),
+    ],
+)
+def test_a_value_at_chance_is_said_where_it_is_known(name: str, setting: Setting | None, said: str) -> None:
+    ((label, text),) = explained([name], setting)
+    one = MEASURES[name]
+    assert label == one.label
+    note = f" {one.note}" if one.note else ""
+    assert text == f"{one.formula}. Measured on {PROBES[one.probe]}.{said}{note} Source: {one.source}."
 
 
 def test_a_model_has_no_steps(run: Any) -> None:

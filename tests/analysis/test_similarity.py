@@ -44,6 +44,7 @@ def test_total_variation_is_the_float64_sum_over_sets_of_keys() -> None:
         ([[0.0, 5.0], [2.0, NAN]], [[2.0, 1.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]]),
         # nothing tells these heads apart, or nothing was measured
         ([[3.0]], [[3.0]], [[0.0]]),
+        ([[3.0], [NAN]], [[3.0], [NAN]], [[0.0, NAN], [NAN, NAN]]),
         ([[NAN]], [[NAN]], [[NAN]]),
     ],
 )

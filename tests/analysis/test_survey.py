@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 import tracer
@@ -166,6 +167,47 @@ def test_an_older_survey_is_as_if_it_was_not_there(run: Run, tmp_path: Path) -> 
     assert survey(copy, tokens=1024).identical(whole)
 
 
+def kept_arrays() -> dict[str, np.ndarray]:
+    """An empty survey of 3 rows of 5 tokens, 2 layers of 1 head."""
+    return surveying._empty((2, 1), np.zeros((3, 5), np.int32))
+
+
+@pytest.mark.parametrize("kind", ["kept", "strongest"])
+@pytest.mark.parametrize(("field", "end"), [("row", 3), ("query", 5), ("key", 5)])
+def test_places_that_a_survey_cannot_have_are_damage(field: str, end: int, kind: str) -> None:
+    for place, whole in ((-2, False), (-1, True), (0, True), (end - 1, True), (end, False)):
+        arrays = kept_arrays()
+        arrays[f"{field}_{kind}"][1, 0, -1] = place
+        if whole:
+            assert surveying._whole((arrays, "texts")) == (arrays, "texts")
+        else:
+            with pytest.raises(ValueError, match="is damaged"):
+                surveying._whole((arrays, "texts"))
+
+
+@pytest.mark.parametrize(("done", "whole"), [(-1, False), (0, True), (3, True), (4, False)])
+def test_a_survey_has_read_no_more_rows_than_there_are(done: int, whole: bool) -> None:
+    arrays = kept_arrays()
+    arrays["done"][0] = done
+    if whole:
+        assert surveying._whole((arrays, "")) is not None
+    else:
+        with pytest.raises(ValueError, match="is damaged"):
+            surveying._whole((arrays, ""))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"entropy": np.zeros((3, 1))}, {"entropy": np.zeros((2, 1), np.float32)}, {"entropy": np.zeros(2)},
+        {"tokens": np.zeros((3, 6), np.int32)}, {"tokens": np.zeros(3, np.int32)}, {"more": np.zeros(1)},
+    ],
+)  # fmt: skip
+def test_arrays_of_other_shapes_are_damage(change: dict[str, np.ndarray]) -> None:
+    with pytest.raises(ValueError, match="is damaged"):
+        surveying._whole((kept_arrays() | change, ""))
+
+
 @pytest.mark.parametrize(
     ("distance", "bin_"), [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (8, 4), (9, 5), (16, 5)]
 )
@@ -222,6 +264,7 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
     text = "def f(self):\n    return self.value\n\n" * 40
     (tmp_path / "one.py").write_text(text)
     words = train_bpe([text], 300)
+    words.post_processor = TemplateProcessing(single="<|bos|> $A", special_tokens=[("<|bos|>", 0)])
     model = Transformer(replace(TINY, d_vocab=words.get_vocab_size())).eval()
     with pytest.raises(ValueError, match="no tokenizer"):
         survey(model, [text])
@@ -229,6 +272,7 @@ def test_corpora_of_any_kind(tmp_path: Path) -> None:
     for corpus in (str(tmp_path), tmp_path / "one.py", [text, text]):
         found = survey(model, corpus, tokens=120)
         assert found.tokens.shape == (10, 12) and (found.tokens[:, 0] == 0).all()
+        assert (found.tokens[:, 1:] != 0).all()
         assert words.decode(found.tokens.values[0, 1:].tolist()).startswith("def f(self")
     assert survey(model, [text], tokens=60, length=6).tokens.shape == (10, 6)
 

@@ -12,7 +12,7 @@ import xarray as xr
 from tracer.analysis import training_curves
 from tracer.analysis.training_curves import Curve, Reads, best, events, order
 from tracer.measures import change_points
-from tracer.measures.change_points import phase_change
+from tracer.measures.change_points import PhaseChange, phase_change
 from tracer.measures.intervals import NORMAL
 from tracer.model import Transformer
 from tracer.store import Run
@@ -51,6 +51,15 @@ def test_an_order_is_known_where_the_intervals_of_the_dates_share_no_step(one, o
 )  # fmt: skip
 def test_curves_of_two_units_are_in_order_where_one_ends_before_the_other_begins(one, other, expected) -> None:
     assert order(curve("induction", *one), curve("entropy", *other)) == expected
+
+
+@pytest.mark.parametrize(("onset", "expected"), [(219, "units"), (220, "units"), (221, "before")])
+def test_one_has_gone_most_of_its_way_before_the_other_has_gone_a_little_of_its_own(onset: int, expected: str) -> None:
+    """At their latest and earliest: the first ends at 220 if it was halfway at 170, the other begins at its onset."""
+    first = Curve("induction", STEPS, STEPS.astype(float), PhaseChange(100, 150, 200, 130, 170, 0.0, 1.0))
+    other = Curve("entropy", STEPS, STEPS.astype(float), PhaseChange(onset + 20, 300, 350, 280, 320, 0.0, 1.0))
+    assert order(first, other) == expected
+    assert order(other, first) == {"before": "after"}.get(expected, expected)
 
 
 @pytest.mark.parametrize("width", [20, 40])

@@ -15,3 +15,10 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(found.without, [[0, 3, 4], [7, 4, -3]])
     np.testing.assert_allclose(found.dots, [-5, 0], atol=1e-12)
     assert found.distance == pytest.approx(5)
+
+
+def test_means_are_summed_in_float64() -> None:
+    """Of 2^24 and two ones, which float32 cannot add."""
+    losses = np.array([[2**24], [1], [1]], np.float32)
+    found = undoing(losses, np.stack([losses, losses + np.array([[0], [3], [3]], np.float32)]))
+    assert found.moved.tolist() == [0] and found.without.tolist() == [[2]]

@@ -77,7 +77,7 @@ def test_a_part_that_takes_no_hooks_is_named_and_the_model_stays_as_it_was() -> 
     plain = model(x)
     scripted: Any = torch.jit.script(nn.Linear(16, 16))
     model.add_module("gate", nn.Sequential(nn.Linear(16, 16), scripted))
-    watcher = Watcher(model)
+    watcher = Watcher(model, keep=1)
     wrapped = partial(WrappedModel, model, n_ctx=T, d_vocab=20)
     for begin in (watcher.__enter__, watcher.__enter__, wrapped):  # the second time, it is not in use already
         with pytest.raises(ValueError, match="gate.1 is a torch.jit ScriptModule, which cannot be hooked"):
@@ -92,7 +92,7 @@ def test_a_part_that_takes_no_hooks_is_named_and_the_model_stays_as_it_was() -> 
 
 def test_heads_that_change_their_number_are_refused() -> None:
     model, x = ByHand(einsum_bhqk).eval(), torch.randn(BATCH, T, 16)
-    with torch.no_grad(), Watcher(model) as watcher:
+    with torch.no_grad(), Watcher(model, keep=1) as watcher:
         model(x)
         model.heads = 2
         model(x)

@@ -47,7 +47,9 @@ def test_a_gradient_that_is_not_finite_is_that_of_a_head():
     [
         ("blocks.0.attn.b_O (weight)", [0.0, 1e-3, 1.0], None),  # a bias starts at 0 and grows, in every healthy run
         ("blocks.0.hook_attn_out", [0.0, 1.0, 50.0], None),
+        ("blocks.0.hook_attn_out", [1.0, 50.0, 100.0], None),
         ("blocks.0.hook_attn_out", [1.0, 50.0, 101.0], 2),
+        ("blocks.0.hook_attn_out", [1e-9, 9e-5, 2e-4], 2),  # less than 1e-6 counts as that
         ("blocks.0.attn.W_V (gradient)", [0.1, 11.0, 50.0], 1),
     ],
 )
@@ -56,6 +58,22 @@ def test_what_counts_as_exploding(name, values, step):
     for i, value in enumerate(values):
         assert watch.look(i, {name: torch.full((4, 2), value)})
     assert (watch.exploding.step if watch.exploding else None) == step
+
+
+def test_of_gradients_that_break_together_the_last_layer_is_named(tmp_path, monkeypatch):
+    """They are computed from the end of the model to its beginning."""
+    run = loop.train(tiny(tmp_path / "r", steps=1), quiet=True)
+    job = loop.prepare(run.config)
+
+    def breaking(job, step, alone):
+        assert alone
+        for parameter in job.raw.parameters():
+            parameter.grad = torch.full_like(parameter, float("inf") if step else 1.0)
+        return torch.zeros(())
+
+    monkeypatch.setattr(loop, "forward_backward", breaking)
+    found = loop._watched_again(job, run.dir, 0, 2, []).non_finite
+    assert found is not None and (found.step, found.where) == (1, "unembed.W_U (gradient)")
 
 
 def test_a_resume_point_never_holds_broken_weights(tmp_path, monkeypatch):

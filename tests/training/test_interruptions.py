@@ -13,7 +13,7 @@ from tracer.config import RecordConfig
 from tracer.store import RunWriter, open_run
 from tracer.store.trace import TraceWriter
 from tracer.training import loop
-from tracer.training.session import TrainingSession
+from tracer.training.session import TrainingSession, between_points
 
 
 def test_a_step_that_is_gone_on_from_is_one_record(tmp_path, monkeypatch):
@@ -31,6 +31,11 @@ def test_a_step_that_is_gone_on_from_is_one_record(tmp_path, monkeypatch):
     assert run.meta["cost"]["records"] == run.trace.sizes["step"] == 9
     cost = run.meta["cost"]
     assert 0 < cost["writing_seconds"] < cost["recording_seconds"]
+    training = cost["seconds"] + cost["writing_seconds"] - cost["recording_seconds"] - cost["samples_seconds"]
+    assert 0 < cost["samples_seconds"] < cost["seconds"] and cost["training_seconds"] == pytest.approx(training)
+    assert cost["recording_ms"] == pytest.approx(1000 * cost["recording_seconds"] / 9)
+    for share in ("recording", "samples"):
+        assert cost[f"{share}_share"] == pytest.approx(cost[f"{share}_seconds"] / training)
 
 
 def test_a_failed_write_leaves_no_gap(tmp_path, monkeypatch):
@@ -81,6 +86,11 @@ def test_what_fails_before_the_first_step_lets_go_of_the_run(tmp_path, monkeypat
         asked()
     assert not open_run(directory).live
     assert asked().status == "finished"
+
+
+@pytest.mark.parametrize(("cost", "pause"), [(0.0, 10.0), (0.1, 10.0), (0.25, 25.0)])
+def test_resume_points_take_a_hundredth_of_the_time_at_most(cost, pause):
+    assert between_points(cost) == pause
 
 
 def test_resume_points_do_not_wait_for_snapshots(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Training as a person meets it: a run directory that is true, complete, and the same again from the same seed."""
 
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -117,8 +118,22 @@ def test_logs_and_samples(finished):
     ):
         assert key in log[-1]
     assert log[0]["step_ms"] is None, "no step was taken yet"
-    assert log[-1]["train_perplexity"] == pytest.approx(np.exp(log[-1]["train_loss"]))
-    assert set(log[-1]["gradients"]) == set(finished.trace["param"].values)
+    last, trace = log[-1], finished.trace.sel(step=20)
+    assert (last["steps"], last["tokens_seen"], last["epoch"], last["epochs"]) == (20, 20 * 8 * 40, None, None)
+    for name in ("train_loss", "val_loss", "repeat_loss"):
+        assert last[name] == pytest.approx(float(trace[name]))
+    for loss in ("train", "val"):
+        assert last[f"{loss}_perplexity"] == pytest.approx(np.exp(last[f"{loss}_loss"]))
+    best = trace["induction"].stack(head_of=("layer", "head")).idxmax().item()
+    assert last["best_head"] == "L{}H{}".format(*best)
+    assert last["best_induction"] == pytest.approx(float(trace["induction"].max()))
+    assert last["best_control"] == pytest.approx(float(trace["induction_control"].sel(layer=best[0], head=best[1])))
+    np.testing.assert_allclose([*last["entropy"].values()], trace["entropy"], atol=6e-5)
+    assert list(last["gradients"]) == finished.trace["param"].values.tolist()
+    for row in log:
+        at = finished.trace.sel(step=row["step"])
+        sizes = [at[name].values for name in ("grad_norm", "weight_norm", "update_ratio")]
+        np.testing.assert_allclose(np.array([*row["gradients"].values()], float), np.transpose(sizes), rtol=1e-6)
     assert {(s["step"], s["temperature"]) for s in finished.samples()} == {(0, 0.5), (0, 0.0), (20, 0.5), (20, 0.0)}
 
 
@@ -160,11 +175,28 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(tmp_path):
     for parts in (1, 4):
         config = tiny(tmp_path / "r", optim=replace(TOY.optim, batch_size=8, accumulate=parts))
         job = loop.prepare(config)
+        state = torch.get_rng_state()
         found.append((float(loop.forward_backward(job, 3)), [p.grad for p in job.raw.parameters()]))
+        assert torch.equal(torch.get_rng_state(), state)  # without dropout nothing is random
     (loss, whole), (again, parts) = found
     assert again == pytest.approx(loss, rel=1e-6)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-7)
+
+
+def test_dropout_is_a_function_of_seed_and_step(tmp_path):
+    """Beside a pass by hand from the same random numbers, of batch 3 of seed 5; each seed and step has its own."""
+    job = loop.prepare(tiny(tmp_path / "r", seed=5, model=replace(tiny(tmp_path).model, dropout=0.5)))
+    loss, batch = float(loop.forward_backward(job, 3)), job.data.train(3, 8)
+    torch.manual_seed(loop.dropout_seed(5, 3, 0))
+    logits = job.raw(batch[:, :-1])
+    by_hand = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+    assert loss == pytest.approx(by_hand.item(), rel=1e-6)
+    drawn = set()
+    for place in itertools.product(range(3), repeat=3):
+        torch.manual_seed(loop.dropout_seed(*place))
+        drawn.add(float(torch.rand(())))
+    assert len(drawn) == 27
 
 
 def test_a_run_is_never_overwritten(finished):
@@ -264,3 +296,18 @@ def test_gradient_norms_are_there_before_and_after_clipping(tmp_path: Path) -> N
             norm = trace["grad_norm_clipped"][0][names.index(f"blocks.{layer}.attn.W_{matrix}")]
             assert float(of_heads[layer].sel(matrix=matrix)) == pytest.approx(float(norm), rel=1e-4)
     assert np.isnan(trace["grad_norm_clipped"][-1]).all() and np.isfinite(trace["head_grad_norm_clipped"][:-1]).all()
+
+
+def test_the_factor_of_clipping_is_torchs(tmp_path: Path) -> None:
+    """Of a gradient so small that what torch adds to its norm counts: 1e-6 / (1e-6 + 1e-6)."""
+    config = tiny(tmp_path / "r")
+    job = loop.prepare(replace(config, optim=replace(config.optim, clip=1e-6)))
+    for size, expected in ((1e-6, 0.5), (1e-7, 10 / 11), (0.0, 1.0)):
+        for parameter in job.raw.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        alone = torch.nn.Parameter(torch.zeros(1))
+        job.raw.get_parameter("blocks.0.attn.W_Q").grad[0, 0, 0] = size  # type: ignore[index]
+        alone.grad = torch.tensor([size])
+        factor = float(loop.update(job, 0)[1])
+        torch.nn.utils.clip_grad_norm_([alone], 1e-6)
+        assert float(alone.grad) == pytest.approx(size * factor, rel=1e-5) and factor == pytest.approx(expected)

@@ -209,10 +209,12 @@ def test_state_goes_on_in_a_copy_to_the_bit(name: Any) -> None:
 def test_zero_grad_reaches_the_heads() -> None:
     model = Transformer(MODEL)
     optimizers = optim.build(model, OptimConfig(name="muon"))
-    gradients(model)
+    step(model, optimizers)
     for optimizer in optimizers:
         optimizer.zero_grad()
     assert [n for n, p in model.named_parameters() if p.grad is not None] == []
+    (muon,) = (one for one in optimizers if isinstance(one, optim.HeadMuon))
+    assert all(matrix.grad is None for _, matrix, _ in muon.pairs)  # nor is there a second copy of them
 
 
 def test_muon_takes_a_closure() -> None:

@@ -27,7 +27,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     config = replace(
         toy, run=str(tmp_path_factory.mktemp("runs") / "toy"), steps=8, device="cpu",
         model=replace(toy.model, d_model=32, n_ctx=24), data=replace(toy.data, period_min=4, period_max=10),
-        optim=replace(toy.optim, batch_size=8), record=replace(toy.record, every=4, snapshot_every=4, val_rows=4),
+        optim=replace(toy.optim, batch_size=8), 
+        record=replace(toy.record, every=4, snapshot_every=4, val_rows=4, pattern_ctx=9),
     )  # fmt: skip
     return train(config, quiet=True)
 
@@ -101,6 +102,31 @@ def test_snapshots_fit_their_budget(mb: float, snapshots: list[int]) -> None:
     assert snapshot_steps(config, 10**6) == snapshots
     early = [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert record_steps(config, snapshots) == sorted({*early, 0, 300, 600, 900, *snapshots})
+
+
+def test_the_beginnings_of_patterns_are_kept(run: Run) -> None:
+    """Of the first rows of both probes, those of the model itself."""
+    config, trace = run.config, run.trace
+    text = data.build(config.data, config.model.n_ctx, config.seed).val(4)
+    repeat = probes.repeated(run.meta["d_vocab"], config.model.n_ctx, batch=config.record.repeat_rows).tokens
+    model: Any = run.model(4)
+    for kind, rows, count in (
+        ("text", text, config.record.text_prompts), ("repeat", repeat, config.record.repeat_prompts),
+    ):  # fmt: skip
+        names = [f"{kind} {i}" for i in range(count)]
+        assert [name for name in trace["prompt"].values if str(name).startswith(kind)] == names
+        np.testing.assert_array_equal(trace["prompt_tokens"].sel(prompt=names), rows[:count, :9])
+        _, cache = model.run_with_cache(rows[:count, : config.model.n_ctx])
+        for layer in range(2):
+            kept = trace["pattern"].sel(step=4, prompt=names, layer=layer)
+            np.testing.assert_allclose(kept, cache["pattern", layer][..., :9, :9], atol=1e-3)
+
+
+def test_half_of_the_context_is_the_prompt_of_samples(run: Run) -> None:
+    """12 tokens, the start token among them."""
+    config = run.config
+    words = data.build(config.data, config.model.n_ctx, config.seed).prompt.split()
+    assert len(words) == 12 and {one["prompt"] for one in run.samples()} == {" ".join(words[:11])}
 
 
 def test_the_context_score_is_recorded_less_often(run: Run) -> None:

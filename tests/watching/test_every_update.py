@@ -59,3 +59,17 @@ def test_losses_may_be_on_several_devices() -> None:
     for step, given in enumerate((here, there, [here, there], [1.5, there, here])):
         every.made(step, given)
     assert every.take()["train_loss"].tolist() == [0.5, 2.5, 1.5, 1.5]
+
+
+def test_tokens_are_those_of_the_first_matrix_of_whole_numbers_in_training() -> None:
+    every, ids = EveryUpdate(Pace(0.01, None)), torch.zeros(2, 3, dtype=torch.int64)
+    given: list[tuple[Any, ...]] = [(None, torch.zeros(5, 7), ids, ids[:1]), (ids[0], "text"), (torch.zeros(2, 2),)]
+    for step, args in enumerate(given):
+        every.called(args, {"use_cache": True, "more": ids[:, :1]})
+        with torch.no_grad():
+            every.called(args, {})
+        every.made(step, 1.0)
+    every.called(given[0], {})
+    every.called(given[0], {})
+    every.made(3, 1.0)
+    assert every.take()["tokens"].tolist() == [6, 2, 2, 12]

@@ -1,5 +1,7 @@
 """A watched loop says which value was the first that was not finite, at which update, and says it before the next."""
 
+import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,10 +9,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import tracer
 from tests.watching.loops import batches
 from tracer.store import Run, open_run
+from tracer.watching.finite_check import FiniteCheck, _norm, _spread, _sum
+from tracer.watching.first_bad import Model
+from tracer.watching.pace import Pace
+from tracer.watching.watcher import Watcher
 
 AT = 12
 """The update at which something is put in."""
@@ -151,3 +158,43 @@ def test_weights_that_were_overwritten_are_no_layer_0(here: Path, gpt: Callable[
     found = run.meta["divergence"]
     assert (found["step"], found["non_finite"]["layer"], found["cause"]) == (3, None, "unknown")
     assert "layer unknown" in tracer.diagnose(run)[0].evidence
+
+
+def test_what_is_read_again_and_again_for_nothing_is_read_no_more() -> None:
+    """Gradients whose squares overflow, and which are finite: each look is a pass of the model, 8 in all."""
+    module = nn.Linear(3, 3)
+    looks = []
+    module.register_forward_hook(lambda *_: looks.append(1))
+    check, optimizer = FiniteCheck(Pace(0.05, None)), torch.optim.SGD(module.parameters())
+    check.watch(
+        Model(module, dict(module.named_parameters()), Watcher(module, keep=0), None, ()), contextlib.nullcontext
+    )
+    for step in range(12):
+        check.called((torch.ones(2, 3),), {})
+        for parameter in module.parameters():
+            parameter.grad = torch.full_like(parameter, 3e38)
+        check.before(optimizer, step, None)
+        assert check.of_update(step, lambda _: None) is None
+        assert len(looks) == min(step + 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "n", "kept"),
+    [(10, 4, [0, 3, 6, 9]), (10, 8, [0, 1, 3, 4, 5, 6, 8, 9]), (3, 8, [0, 1, 2]), (5, 1, [0]), (1, 8, [0]), (0, 8, [])],
+)
+def test_a_sample_has_the_first_and_the_last(given: int, n: int, kept: list[int]) -> None:
+    assert [int(x) for x in _spread([torch.tensor(i) for i in range(given)], n)] == kept
+
+
+def test_a_sum_of_a_sample_is_not_finite_where_one_of_its_numbers_is_not() -> None:
+    """Of tensors of other shapes, strides and precisions, 4,096 numbers of each."""
+    many = torch.zeros(5000)
+    many[4096] = torch.inf
+    square = torch.arange(6.0).view(2, 3)
+    assert float(_sum([many, square])) == 15 and float(_sum([square.T, many])) == 0 + 3  # its first row alone
+    assert _sum([square, square.double()]) == 30
+    many[4095] = torch.nan
+    assert math.isnan(float(_sum([many, square])))
+    sparse = torch.eye(3).to_sparse()
+    assert float(_sum([sparse])) == 3
+    assert _norm([square, many[:3]]) == pytest.approx(55**0.5) and _norm([]) == 0

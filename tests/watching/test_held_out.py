@@ -13,7 +13,11 @@ from torch.utils.data import DataLoader
 
 import tracer
 from tests.watching.loops import batches
+from tracer.hooks.inputs import Inputs
+from tracer.measures import MEASURES
 from tracer.store import open_run
+from tracer.watching.held_out import _is_call
+from tracer.watching.probing import attrs
 
 ROWS = torch.randint(2, 20, (22, 17), generator=torch.Generator().manual_seed(9))
 GIVEN: dict[str, Any] = {
@@ -90,6 +94,38 @@ class Masked(nn.Module):
     def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.gpt(idx)[0]
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0)
+
+
+BLANK = torch.where(torch.arange(16) < 3, -100, ROWS[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("given", "is_call"),
+    [
+        ([ROWS[:, :-1], ROWS[:, 1:]], True), ([ROWS[:, :-1], BLANK], True), ([ROWS[:11, :-1], ROWS[11:, :-1]], False),
+        ([ROWS[:, :-1], ROWS[:, 1:], BLANK], False), ([ROWS[:, :-1]], True), ((ROWS[:, :-1], ROWS[:, 1:]), False),
+        ([], False), ([ROWS[:, :-1], 7], False), ([ROWS[:, :-1] % 2 + 2, ROWS[:, 1:]], False),
+    ],
+)  # fmt: skip
+def test_a_list_of_what_the_model_is_called_with_is_one_batch(given: Any, is_call: bool) -> None:
+    """In training it is called with ids and the next ones."""
+    assert _is_call(given, Inputs.of((ROWS[:4, :-1], ROWS[:4, 1:]), {})) is is_call
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "changed"),
+    [
+        ("val_loss", "watched", {"units", "formula"}),
+        ("val_loss", "opened", set()), ("train_loss", "watched", set()), ("entropy", "watched", {"probe"}),
+        ("entropy", "opened", set()), ("induction", "watched", set()),
+    ],
+)  # fmt: skip
+def test_what_a_trace_says_of_a_measure(name: str, kind: str, changed: set[str]) -> None:
+    """As the registry has it, but for the text of a watched model, and the unit of its own loss."""
+    found, known = attrs(name, kind), MEASURES[name].attrs
+    assert found.keys() == known.keys() and {key for key in found if found[key] != known[key]} == changed
+    assert (found["units"] == "") == (known["units"] == "" or "units" in changed)
+    assert "probe" not in changed or found["probe"] == "train"
 
 
 MASKED = torch.cat([torch.zeros_like(ROWS[:, 1:6]), ROWS[:, 6:]], 1)

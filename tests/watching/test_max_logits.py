@@ -89,11 +89,12 @@ def test_each_pass_counts_and_nothing_else(here: Path, gpt: Callable[..., Any], 
 
 
 def test_only_rows_of_words_count(here: Path, build: Callable[..., Any]) -> None:
-    """Padding in front, whose rows would have the largest logits of all."""
+    """Padding in front, whose rows see nothing, and behind, where they would have the largest logits of some heads."""
     model = build("llama").train()
     ids = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)
     mask[0, :4], ids[0, :4] = 0, 0
+    mask[1:, 3:], ids[1:, 3:] = 0, 0
     with torch.no_grad():
         model.model.embed_tokens.weight[0] *= 30
     with tracer.watch(model) as watcher:

@@ -307,6 +307,25 @@ def test_another_model_does_not_go_on_with_a_run(here: Path, gpt: Callable[..., 
     assert open_run("r").trace["step"].values.tolist() == before
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"share": 0.0}, "share=0.0 must be over 0 and at most 1"), ({"share": 1.5}, "share=1.5 must be over 0"),
+        ({"every": 0}, "every=0 must be at least 1"), ({"rows": 0}, "rows=0 must be at least 1"),
+        ({"start_step": -1}, "start_step=-1 must be at least 0"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(here: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        tracer.watch(torch.nn.Linear(2, 2), run="r", **options)
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("options", [{"share": 1.0}, {"every": 1}, {"rows": 1}, {"start_step": 0}])
+def test_the_least_and_the_most_are_taken(here: Path, options: dict[str, Any]) -> None:
+    tracer.watch(torch.nn.Linear(2, 2), run="r", **options).close()
+
+
 @pytest.mark.parametrize("run", ["s3://bucket/mine", Path("s3://bucket/mine"), "hf://datasets/me/mine"])
 def test_an_address_is_refused_and_no_folder_is_made(here: Path, gpt: Callable[..., Any], run: Any) -> None:
     with pytest.raises(ValueError, match="is an address: a training is recorded into a folder of this machine"):

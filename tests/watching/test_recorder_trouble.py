@@ -152,3 +152,23 @@ def test_weights_sharded_over_one_process_are_recorded(here: Path, alone: Any) -
         found.append(open_run(name).trace[["entropy", "induction", "grad_norm", "weight_norm", "train_loss"]])
     assert found[0]["entropy"].notnull().any()
     xr.testing.assert_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("world", "next_step", "gathering", "off"),
+    [(1, 5, False, True), (2, 5, False, False), (2, 5, True, True), (2, 0, False, True)],
+)
+def test_of_several_processes_one_in_trouble_goes_on_to_the_next_record(
+    here: Path, world: int, next_step: int, gathering: bool, off: bool
+) -> None:
+    """There the others are told, who would wait for it for ever: unless it is there, or none was agreed upon."""
+    recorder = tracer.watch(nn.Linear(2, 2), run="r")
+    recorder.ranks.world, recorder._next, recorder._gathering = world, next_step, gathering
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for why in ("first", "second"):
+            with recorder._safely():
+                raise ValueError(why)
+    assert (recorder.off, recorder._trouble) == (("first", "") if off else (None, "first")) and len(said) == off
+    recorder.ranks.world = 1
+    recorder.close()

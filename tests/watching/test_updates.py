@@ -132,6 +132,18 @@ def test_gradients_that_no_backward_pass_left_are_not_made_up(here: Path, gpt: C
     np.testing.assert_allclose(trace["grad_norm_clipped"][0], whole(model), rtol=1e-5)
 
 
+def test_a_linear_map_that_is_never_called_is_no_part_of_a_head(here: Path, gpt: Callable[..., Any]) -> None:
+    """Beside those that are, and before them."""
+    model = gpt(dropout=0.0)
+    attn = model.h[0].attn
+    attn._modules = {"unused": nn.Linear(24, 72), **attn._modules}
+    batch = next(batches(1))
+    with tracer.watch(model, run="r", every=1) as recorder:
+        model(batch[:, :-1], batch[:, 1:])[1].backward()
+        recorder.step()
+    assert recorder.off is None and np.isfinite(open_run("r").trace["head_weight_norm"]).all()
+
+
 def test_weights_may_be_frozen_on_the_way(here: Path, gpt: Callable[..., Any]) -> None:
     """Gradual freezing: the backward pass is the loop's own, and a frozen weight has no gradient."""
     model = gpt(dropout=0.0)

@@ -3,7 +3,7 @@
 1. Take a survey's uniform sample of looks, and run the model once more over their rows: z W_O at every query.
 2. Principal components of their directions, each weighted by its norm: where a head writes little it does little.
 3. k-means on them (scikit-learn), weighted alike, for 2 to `most` groups; the number whose silhouette is best, of
-   those whose groups are FEW looks or more each and all apart (4); one group where none is.
+   those whose groups are all apart (4), which takes some 20 looks each; one group where none is.
 4. k-means cuts anything into groups, and silhouettes call them clear: 0.6 for a line, 0.5 for a circle. The null is one
    group: half way from one middle to another there is then at least about as much as at the sparser of the two (of a
    circle 0.7 times, of a line as much, of a Gaussian more). Two groups are apart where it is less than HOLLOW times as
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tracer.ablate.parts import check_heads
@@ -42,8 +42,6 @@ TRIES: Any = 4
 """Beginnings of k-means, of which the best counts."""
 CLEAR = 0.25
 """A silhouette below it is no structure that one should speak of."""
-FEW = 6
-"""Looks below which a group is an exception, not a job."""
 HOLLOW, LEVEL = 0.25, 0.01
 """Of looks half way between two groups beside those around a middle; and the error of saying that there are fewer."""
 WINDOW = 1 / 6
@@ -113,15 +111,13 @@ def head_jobs(model: HeadModel, survey: xr.Dataset, layer: int, head: int, *, mo
     length = out.norm(dim=-1)
     weight = length / length.sum() if length.any() else torch.full_like(length, 1 / len(length))
     x, explained = _components(out / length.clamp(min=1e-12)[:, None], weight)
-    best, labels = float("nan"), np.zeros(len(kept), int)
-    places = len(np.unique(x.round(9), axis=0))
+    groupings = [(float("nan"), np.zeros(len(kept), int))]
+    places = len(np.unique(x[weight.numpy() > 0].round(9), axis=0))  # k-means begins at none that weighs nothing
     for n in range(2, min(most, places, len(kept) - 1) + 1):
         found = KMeans(n, n_init=TRIES, random_state=0).fit_predict(x, sample_weight=weight.numpy())
-        if len(sizes := np.unique(found, return_counts=True)[1]) < n or sizes.min() < FEW:
-            continue
-        score = float(silhouette_score(x, found))
-        if score >= CLEAR and not score <= best and groups_apart(x, found, weight.numpy()):
-            best, labels = score, found
+        if groups_apart(x, found, weight.numpy()) and (score := float(silhouette_score(x, found))) >= CLEAR:
+            groupings.append((score, found))
+    best, labels = max(groupings[1:] or groupings, key=lambda one: one[0])
     tokens = survey["tokens"].values
     ends = tokens[row, query], tokens[row, key]
     groups = sorted(set(labels.tolist()), key=lambda group: -float(weight[labels == group].sum()))
@@ -174,7 +170,7 @@ def groups_apart(
     """
     looks, weight = weight.sum() ** 2 / np.square(weight).sum(), weight / weight.sum()
     mine = [labels == group for group in np.unique(labels)]
-    middles = [np.average(x[one], axis=0, weights=weight[one] + 1e-12) for one in mine]
+    middles = [_middle(x, weight, one) for one in mine]
     for (a, one), (b, other) in combinations(list(zip(middles, mine, strict=True)), 2):
         both = one | other
         along = (x[both] - a) @ (b - a) / max(float((b - a) @ (b - a)), 1e-300)
@@ -182,6 +178,13 @@ def groups_apart(
         if fewer_by_chance(math.ceil(near[1] - 1e-9), math.floor(min(near[0], near[2]) + 1e-9)) >= LEVEL:
             return False
     return True
+
+
+def _middle(
+    x: Float[np.ndarray, "look component"], weight: Float[np.ndarray, " look"], mine: Bool[np.ndarray, " look"]
+) -> Float[np.ndarray, " component"]:
+    """The weighted mean of some looks; the plain one where all of them weigh nothing."""
+    return np.average(x[mine], axis=0, weights=weight[mine] + 1e-12)
 
 
 def fewer_by_chance(half_way: int, around: int) -> float:
@@ -195,8 +198,7 @@ def _job(
     first: np.ndarray, kept: np.ndarray,
 ) -> Job:  # fmt: skip
     there = costs[mine][np.isfinite(costs[mine])]
-    middle = np.average(x[mine], axis=0, weights=weight[mine]) if weight[mine].any() else x[mine].mean(0)
-    near = np.argsort(np.square(x[mine] - middle).sum(1), kind="stable")
+    near = np.argsort(np.square(x[mine] - _middle(x, weight, mine)).sum(1), kind="stable")
     return Job(
         float(mine.mean()), float(weight[mine].sum()), float(there.mean()) if len(there) else float("nan"),
         float(there.std(ddof=1) / len(there) ** 0.5) if len(there) > 1 else float("nan"),

@@ -8,7 +8,6 @@ tracer.show(tracer.load_hf("gpt2"), "The cat sat on the mat. The cat")
 from __future__ import annotations
 
 import html as markup
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -95,10 +94,9 @@ def _of_run(
     from tracer.analysis.prompt_attention import look, read_norms
     from tracer.model import Transformer
 
-    about, steps = run.about, run.steps
-    step = steps[-1] if step is None and steps else step
     model = run.model(step)
-    assert step is not None
+    about, steps = run.about, run.steps
+    step = steps[-1] if step is None else step
     try:
         tokenizer = run.tokenizer
     except NotARun:
@@ -213,7 +211,7 @@ def explained(
     lines = []
     for measure in (MEASURES[name] for name in names):
         chance = measure.at_chance(setting)
-        at = "" if chance is None or not math.isfinite(chance) else f" At chance {chance:.3g} ({measure.chance_text})."
+        at = "" if chance is None else f" At chance {chance:.3g} ({measure.chance_text})."
         note = f" {measure.note}" if measure.note else ""
         on = probes[measure.probe]
         lines.append((measure.label, f"{measure.formula}. Measured on {on}.{at}{note} Source: {measure.source}."))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
@@ -25,6 +26,7 @@ from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
+from tracer.measures.gradients import gradients
 from tracer.model import Transformer
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
@@ -227,7 +229,7 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
     model = job.raw if alone else job.model
     batch = job.data.train(step, config.optim.batch_size)[rank::world]
     if config.model.dropout:
-        torch.manual_seed((config.seed << 32) + step * world + rank)
+        torch.manual_seed(dropout_seed(config.seed, step, rank))
     total = torch.zeros((), device=accelerator.device)
     micros = batch.to(accelerator.device).chunk(config.optim.accumulate)
     for i, micro in enumerate(micros):
@@ -242,6 +244,11 @@ def forward_backward(job: Job, step: int, alone: bool = False) -> Tensor:
             accelerator.backward(loss)
         total += loss.detach()
     return total if world == 1 else accelerator.reduce(total, "mean")  # type: ignore[return-value]
+
+
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """32 bits that hang on all three: of a longer number, torch's generator on a CPU takes the last 32 bits alone."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
 
 
 def _hold(job: Job, step: int) -> None:
@@ -371,9 +378,8 @@ def _watched_again(job: Job, directory: Path, start: int, noticed: int, taps: li
             loss = forward_backward(job, step, alone=True)
         if not watch.look(step, {**seen, "loss": loss}):
             break
-        backwards = reversed(list(job.raw.named_parameters()))  # the order in which gradients are computed
-        gradients = {n + GRADIENT: p.grad for n, p in backwards if p.grad is not None}
-        if not watch.look(step, gradients):
+        backwards = dict(reversed(list(job.raw.named_parameters())))  # the order in which gradients are computed
+        if not watch.look(step, {n + GRADIENT: gradient for n, gradient in gradients(backwards).items()}):
             break
         update(job, step)
         if not watch.look(step, {n + WEIGHT: p for n, p in job.raw.named_parameters()}):

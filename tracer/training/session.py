@@ -35,6 +35,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, or a quota or a limit on file sizes has been reached."""
 
 
+def between_points(seconds: float) -> float:
+    """Seconds from one resume point to the next, where leaving one takes so many."""
+    return max(CHECKPOINT_SECONDS, 100 * seconds)
+
+
 class DiskFull(OSError):
     """The run could not be written on; everything committed before is kept."""
 
@@ -55,7 +60,7 @@ class TrainingSession:
         self.extra_seconds, self.recorded = 0.0, 0
         self.earlier: dict[str, float] = writer.meta.get("cost", {})
         self.began = self.checkpointed = time.perf_counter()
-        self.checkpoint_seconds = 0.0
+        self.checkpoint_every = CHECKPOINT_SECONDS
         self.start, self.step, self.mark = start, start, (start, self.began)
         names = tuple(writer.meta.get("track", ()))  # where a run was begun with trackers, it goes on with them
         self.tracking = Tracking(names, writer.dir, writer.meta) if names else None
@@ -91,7 +96,7 @@ class TrainingSession:
         self.step = step
         self.terminal.update(step)
         age = time.perf_counter() - self.checkpointed
-        due = force or age > max(CHECKPOINT_SECONDS, 100 * self.checkpoint_seconds)
+        due = force or age > self.checkpoint_every
         if not due and step not in self.snapshots:
             return
         with self.recorder.clock.timed():
@@ -100,7 +105,7 @@ class TrainingSession:
                 if step == self.start or self._healthy():
                     self.writer.checkpoint(step, state(), cost=self._cost())
                 self.checkpointed = self.recorder.clock.now()
-                self.checkpoint_seconds = self.checkpointed - began
+                self.checkpoint_every = between_points(self.checkpointed - began)
             if step in self.snapshots:
                 self.writer.snapshot(step, self.model.state_dict())
 
@@ -235,7 +240,7 @@ class TrainingSession:
     def _sample(self, step: int) -> None:
         """Continue the held-out prompt at each temperature."""
         n_ctx = self.model.config.n_ctx
-        prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: max(1, n_ctx // 2)]
+        prompt = [self.data.bos, *self.data.tokenizer.encode(self.data.prompt).ids][: n_ctx // 2]
         device = self.model.embed.W_E.device
         tokens = torch.tensor([prompt] * len(TEMPERATURES), device=device)
         try:

@@ -255,7 +255,8 @@ def _of_loss(found: Found, loss: float | None) -> Found:
 
 def _spread(given: list[Tensor], n: int) -> list[Tensor]:
     """At most n of them, evenly, with the first and the last."""
-    at = sorted({round(i * (len(given) - 1) / max(1, n - 1)) for i in range(min(n, len(given)))})
+    n = min(n, len(given))
+    at = sorted({round(i * (len(given) - 1) / max(1, n - 1)) for i in range(n)})
     return [given[i] for i in at]
 
 

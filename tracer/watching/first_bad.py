@@ -134,9 +134,9 @@ class Model:
         blocks = [paths.get(id(block), "") for block in self.blocks]
         sites = [layer.name.partition("#")[0] for layer in self.watcher.layers]
         for prefixes in (blocks, sites):
-            found = [i for i, prefix in enumerate(prefixes) if prefix and f"{path}.".startswith(f"{prefix}.")]
-            if found:
-                return found[0]
+            for i, prefix in enumerate(prefixes):
+                if prefix and f"{path}.".startswith(f"{prefix}."):
+                    return i
         return None
 
     def _row(self, name: str, tensor: Tensor) -> str:

@@ -50,7 +50,7 @@ class Watcher:
     Afterwards the model is as it was: nothing of it is replaced, hooks are removed, compiled parts are compiled again.
     """
 
-    def __init__(self, model: nn.Module, keep: int = 1) -> None:
+    def __init__(self, model: nn.Module, keep: int) -> None:
         self.model = bare(model)
         self.keep = keep
         self.map, self.sites = DiscoveredAttention(), Sites(self.model)

@@ -1,6 +1,5 @@
 """Loops that are a library's, recorded by one argument: the training is the same to the bit."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,12 +217,3 @@ def test_the_best_checkpoint_is_not_taken_for_the_last_step(here: Path, build: C
     for step in set(run.steps) - {0}:  # with the record of step 12, which came in time, no weights were kept
         model: Any = run.model(step)
         assert torch.equal(model.model.lm_head.weight, weights[step]), step
-
-
-def test_without_lightning_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tracer.watching import callbacks
-
-    monkeypatch.setattr(importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    monkeypatch.delitem(vars(callbacks), "LightningCallback", raising=False)
-    with pytest.raises(ImportError, match="pip install lightning"):
-        callbacks.__getattr__("LightningCallback")

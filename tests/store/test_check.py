@@ -40,6 +40,21 @@ def test_a_run_that_says_it_diverged_and_not_when_is_refused(run: Run) -> None:
         resume(run.dir)
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", "tokenizer.json", "trace.zarr/zarr.json"])
+def test_a_text_that_grew_is_named(run: Run, name: str) -> None:
+    with (run.dir / name).open("a") as f:
+        f.write(" ")
+    assert check(run.dir).damaged[name].startswith("its checksum is not the one in run.json")
+
+
+def test_json_knows_no_infinity(run: Run) -> None:
+    """Python's own would read it, and others would not."""
+    path = run.dir / "run.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": Infinity'))
+    with pytest.raises(NotARun, match="not readable JSON"):
+        run.meta  # noqa: B018 - the property raises
+
+
 def test_a_damaged_trace_is_not_an_empty_one(run: Run) -> None:
     (run.dir / "trace.zarr" / "zarr.json").write_text("{")
     assert "trace.zarr" in check(run.dir).damaged

@@ -74,3 +74,10 @@ def test_only_what_is_in_the_trash_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not in .trash"):
         housekeeping.discard(kept.parent)
     assert kept.exists()
+
+
+def test_two_may_empty_the_trash_at_once(run: Run) -> None:
+    removed = housekeeping.remove(run)
+    for _ in range(2):
+        housekeeping.discard(removed)
+    assert not removed.exists()

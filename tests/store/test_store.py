@@ -123,6 +123,10 @@ def test_why_not(run, tmp_path):
     bare = foreign(tmp_path / "b", kind="opened", huggingface={"model_type": "gpt2"})
     assert bare.why_not("prompts") == "This run keeps no weights"
     assert "nothing was trained here" in bare.why_not("training")
+    lock = Lock(bare.dir)
+    assert bare.why_not("prompts") == ""  # a training that goes on will have some
+    lock.release()
+    assert bare.why_not("prompts") == "This run keeps no weights"
     (bare.dir / "snapshots").mkdir()
     (bare.dir / "snapshots" / "000003.safetensors").touch()
     assert bare.why_not("prompts") == "" and bare.why_not("composition") == "" and bare.why_not("recipe")

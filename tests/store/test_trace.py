@@ -90,6 +90,16 @@ def test_extending_takes_back_the_rows_from_a_step_on(writer, tmp_path):
     assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0, 1, 2, 3, 40]
 
 
+@pytest.mark.parametrize(("asked", "rows"), [(2, 3), (3, 3), (9, 9)])
+def test_room_for_fewer_rows_than_there_are_takes_none_away(writer, tmp_path, asked, rows):
+    for step in range(3):
+        writer.append(step, row(step))
+    writer.flush()
+    writer.extend(asked)
+    assert read_trace(tmp_path / "t.zarr")["a"].values.tolist() == [0, 1, 2]
+    assert writer._step.shape == (rows,)
+
+
 def test_a_trace_of_unknown_length_doubles(tmp_path):
     """Nobody says how long somebody else's training will be."""
     writer = TraceWriter.create(tmp_path / "t.zarr", 2, VARIABLES, {})

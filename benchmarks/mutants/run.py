@@ -20,7 +20,7 @@ from benchmarks.mutants.house import House
 from benchmarks.mutants.places import Mutant, compiled, draw, places
 from benchmarks.mutants.reach import LIMIT, Reach
 
-FIRST, ALL = 60.0, 300.0
+FIRST, ALL = 45.0, 120.0
 """Seconds of tests for every mutant, and for one that these leave alive."""
 SLOWER, SPARE = 5.0, 60.0
 """A mutant may take so many times as long as its tests, and so many seconds more, before it is one that hangs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
+from tracer.diagnosis.generalising import WORSE, trained_below
+from tracer.diagnosis.objective import NEXT, target
+from tracer.diagnosis.still import blocks
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,7 +46,9 @@ ABOVE = Advice(
 
 
 def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """Tensors, or parts of them that belong to a head, whose update is exactly 0 while others move."""
+    """Blocks that ask for no gradient; tensors, or parts of them that belong to a head, whose update is exactly 0 while
+    others move."""
+    yield from blocks(meta, trace)
     trace = trace.isel(step=(trace["update_ratio"].values > ROUNDING).any(axis=1))
     ratios, by_head = trace["update_ratio"].values, values(trace, "head_update_ratio")
     last, names = len(ratios) - SHOWN, [str(name) for name in trace["param"].values]
@@ -92,7 +98,15 @@ def _why_frozen(has_gradient: bool | None) -> Advice:
 
 
 def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """A held-out loss that ends no better than the frequencies of the tokens alone would do, and falls no more."""
+    """A loss that ends no better than the frequencies of the tokens alone would do, and falls no more.
+
+    The held-out one of our runs, and the training loss of watched ones beside that of counting on the same batches.
+    """
+    if not meta.get("unigram_loss"):
+        yield from _counting(meta, trace)
+        return
+    if trained_below(trace, (1 - GAIN) * float(meta["unigram_loss"])):  # more than that was learned, by heart
+        return
     trace, level = finite_rows(trace, "val_loss"), float(meta["unigram_loss"])
     loss = trace["val_loss"].values
     if len(loss) < ENOUGH or loss[len(loss) // 2] - loss[-1] > GAIN * level:  # it still falls
@@ -106,4 +120,29 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         f"token is gets {number(level)}",
         AT_LEVEL if loss[-1] < NEAR * level else ABOVE,
         "the cross-entropy of token frequencies in the training rows on the held-out ones; the share is ours",
+    )  # fmt: skip
+
+
+def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """Of a watched loop, batch by batch, so that what differs between batches is in both losses."""
+    rows = np.isfinite(trace["train_loss"].values) & np.isfinite(trace["unigram_loss"].values)
+    steps, loss, count = (trace[name].values[rows] for name in ("step", "train_loss", "unigram_loss"))
+    if len(loss) < ENOUGH or target(trace) not in (None, NEXT):
+        return
+    level = float(count.mean())
+    if meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"]):  # said as such, or
+        return  # the loss is no mean over tokens
+    above = loss - count
+    middle, last = above[len(above) // 3 : 2 * len(above) // 3], above[2 * len(above) // 3 :]
+    unsure = 2 * float(last.std(ddof=1)) / len(last) ** 0.5
+    if float(last.mean()) - unsure <= -GAIN * level or float(middle.mean() - last.mean()) > GAIN * level:
+        return
+    first = min(int(since(above > -GAIN * level)), 2 * len(above) // 3)
+    ends = float(loss[-len(last) :].mean())
+    yield Finding(
+        "unigram", "watch", "No better than counting tokens", int(steps[first]), (),
+        f"the training loss ends at {number(ends)} nats and falls no more; whoever knows only how frequent each token "
+        f"is gets {number(level)} on the same batches",
+        AT_LEVEL if ends < NEAR * level else ABOVE,
+        "the cross-entropy of each batch under the frequencies in those before it; the share is ours",
     )  # fmt: skip

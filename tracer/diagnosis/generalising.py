@@ -24,6 +24,8 @@ MUCH = 0.5
 LEARNED, KEPT = 0.1, 0.2
 """Share of the training loss that has to be gained, and of that what the held-out loss gains at least where both are of
 one kind. A model that only learns how frequent tokens are gains the same on both."""
+FALLS = 0.01
+"""Share of a loss by which it falls from its second third to its last, where it still falls."""
 WORSE = 1.05
 """Of ln(d_vocab), the loss of a guess among all tokens."""
 
@@ -95,7 +97,7 @@ def mismatch(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 def in_nats(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     """Is the training loss known to be a cross-entropy of tokens? That of a watched loop may be anything."""
-    return "config" in meta or target(trace) == NEXT
+    return "config" in meta or target(meta, trace) == NEXT
 
 
 def chance(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
@@ -105,11 +107,13 @@ def chance(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if len(loss) < RECORDS:
         return
     _, middle, ends = _ends(loss)
-    if ends <= WORSE * guess or middle - ends >= (ends - guess) / 2:  # as fast as that it will be below soon
+    rose = ends > WORSE * loss[0]
+    fell = loss[0] > WORSE * ends and middle - ends <= FALLS * ends  # and does so no more
+    if ends <= WORSE * guess or not (rose or fell):  # a loss that stays where it began is another finding
         return
     row = int(since(loss > guess))
     if row > len(loss) - 3:
-        row = len(loss) - len(loss) // 3
+        row = len(loss) - 1 - len(loss) // 3
     yield Finding(
         "chance", "bad", "Worse than guessing", int(trace["step"].values[row]), (),
         f"the training loss ends at {number(ends)} nats; a guess among all {int(meta['d_vocab']):,} tokens has "

@@ -37,9 +37,10 @@ LATELY = 0.25
 """Update ratios are judged by their median over the last quarter of the records, after any warm-up."""
 
 
-ASLEEP = 1e-5
-"""An update ratio that no schedule of ours or others asks for: fine-tuning at 1e-5 moves weights of 0.1 by 1e-4 of their
-size. Above it, a loss that fell speaks for small steps that were meant, or for a schedule that is over."""
+ASLEEP = 2e-5
+"""Fine-tuning with Adam at a learning rate of 1e-5 moves weights of 0.1 by 1e-4 of their size and those of 1, as gains,
+by 1e-5; a learning rate of 1e-7 stays below. A loss that fell speaks for small steps that were meant, or for a schedule
+that is over."""
 FELL = 0.005
 """Share of a loss that is a fall."""
 
@@ -171,10 +172,10 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         )  # fmt: skip
     moving = [m for n, m in zip(names, medians, strict=True) if np.isfinite(m) and not is_bias(str(n))]
     still = moving or [m for m in medians if np.isfinite(m)]
-    if still and max(still) < UPDATE_BANDS[0].high and not (max(still) >= ASLEEP and falls(trace)):
+    if still and max(still) < ASLEEP and not falls(trace):
         yield Finding(
             "updates", "watch", "Nothing moves", step, (),
-            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than 1e-4 "
+            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than {ASLEEP:.0e} "
             f"of its norm each step; the fastest by {max(still):.2g}",
             _stuck(trace, float(max(still))), source,
         )  # fmt: skip

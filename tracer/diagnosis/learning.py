@@ -12,7 +12,7 @@ from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
 from tracer.diagnosis.generalising import WORSE, trained_below
 from tracer.diagnosis.objective import NEXT, target
-from tracer.diagnosis.still import blocks
+from tracer.diagnosis.still import LOW, blocks
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -56,6 +56,8 @@ def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         return
     first = since(ratios == 0)
     still = {name: int(row) for name, row in zip(names, first, strict=True) if row <= last}
+    if meta.get("dtype") in LOW:  # what rounds away there is another finding, and a gain of 1 in bfloat16 is none
+        still = {name: row for name, row in still.items() if not trace["grad_norm"].values[-SHOWN:, names.index(name)].any()}
     parts: dict[Head, int] = {}
     if by_head is not None:
         known = _excused(meta, trace)
@@ -127,11 +129,12 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Of a watched loop, batch by batch, so that what differs between batches is in both losses."""
     rows = np.isfinite(trace["train_loss"].values) & np.isfinite(trace["unigram_loss"].values)
     steps, loss, count = (trace[name].values[rows] for name in ("step", "train_loss", "unigram_loss"))
-    if len(loss) < ENOUGH or target(trace) not in (None, NEXT):
+    if len(loss) < ENOUGH or target(meta, trace) not in (None, NEXT):
         return
     level = float(count.mean())
-    if meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"]):  # said as such, or
-        return  # the loss is no mean over tokens
+    high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
+    if high and target(meta, trace) is None:  # it may be no mean over tokens
+        return
     above = loss - count
     middle, last = above[len(above) // 3 : 2 * len(above) // 3], above[2 * len(above) // 3 :]
     unsure = 2 * float(last.std(ddof=1)) / len(last) ** 0.5

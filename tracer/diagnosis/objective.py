@@ -5,6 +5,7 @@ Of what the recorder saw of the batches (`tracer.watching.signs`) and asked the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ SAME, NEXT = TARGETS.index("the token itself"), TARGETS.index("the next token")
 CLOSE, APART = 0.05, 3.0
 """The loss is that of a target where the two differ by a twentieth or less, the median of the records, and by a third
 or less of what the loss of any other target does. A loop that cuts the last position off differs by one of a row."""
+EXACT = 1e-3
+"""The same, where no place is cut off: then two losses are one number, whatever the others are."""
+LAST = 2.0
 SMALL = 0.1
 """nats: of smaller losses, differences are taken as shares of this."""
 UPDATES = 20
@@ -33,8 +37,12 @@ LEAKS = 0.01
 runs are computed alike, so that a causal model's is 0."""
 
 
-def target(trace: xr.Dataset) -> int | None:
-    """Which of TARGETS the training loss is about; None where that cannot be told, as before anything is learned."""
+def target(meta: dict[str, Any], trace: xr.Dataset) -> int | None:
+    """Which of TARGETS the training loss is about; None where that cannot be told.
+
+    A loop that gives the model all but the last token of a row has one target more than can be seen here, of which the
+    loss is not known: between 0 and LAST times that of the others, or of a guess.
+    """
     if values(trace, "shifted_loss") is None or values(trace, "train_loss") is None:
         return None
     loss, others = trace["train_loss"].values.astype(float), trace["shifted_loss"].values.astype(float)
@@ -42,8 +50,17 @@ def target(trace: xr.Dataset) -> int | None:
     if rows.sum() < 3:
         return None
     loss, others = loss[rows][len(loss[rows]) // 2 :], others[rows][len(loss[rows]) // 2 :]
-    away = np.median(np.abs(others - loss[:, None]) / np.maximum(loss, SMALL)[:, None], axis=0)
-    best, second = np.argsort(np.where(np.isnan(away), np.inf, away))[:2]
+    size, places = np.maximum(loss, SMALL), int(meta.get("row") or 0)
+    away = np.median(np.abs(others - loss[:, None]) / size[:, None], axis=0)
+    ranked = np.argsort(np.where(np.isnan(away), np.inf, away))
+    if away[ranked[0]] <= EXACT < EXACT * 10 < away[ranked[1]]:
+        return int(ranked[0])
+    if places:
+        seen = others[:, NEXT] * (places - 1) / places
+        most = LAST * np.maximum(others[:, NEXT], math.log(meta.get("d_vocab") or 2)) / places
+        away[NEXT] = np.median(np.maximum(np.maximum(seen - loss, loss - seen - most), 0) / size)
+        ranked = np.argsort(np.where(np.isnan(away), np.inf, away))
+    best, second = ranked[:2]
     near = away[best] <= CLOSE and away[second] > APART * max(float(away[best]), CLOSE / APART)
     return int(best) if near else None
 
@@ -78,7 +95,7 @@ def repeated(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 def leak(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """A model that is trained to predict the next token, and is shown it."""
-    if target(trace) != NEXT or not sees_the_future(trace):
+    if target(meta, trace) != NEXT or not sees_the_future(trace):
         return
     effect = trace["future_effect"].values
     row = int(np.flatnonzero(effect > LEAKS)[0])
@@ -97,7 +114,7 @@ def leak(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 def targets(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """A causal model that is trained to predict something else than the next token."""
-    found = target(trace)
+    found = target(meta, trace)
     if found is None or found == NEXT or sees_the_future(trace) is not False:
         return
     trace = finite_rows(trace, "shifted_loss")

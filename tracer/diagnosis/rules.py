@@ -59,7 +59,7 @@ def _counted(meta: dict[str, Any], trace: xr.Dataset) -> bool:
     if values(trace, "unigram_loss") is None or values(trace, "train_loss") is None:
         return False
     both = np.isfinite(trace["unigram_loss"].values) & np.isfinite(trace["train_loss"].values)
-    return int(both.sum()) >= ENOUGH and objective.target(trace) in (None, objective.NEXT)
+    return int(both.sum()) >= ENOUGH and objective.target(meta, trace) in (None, objective.NEXT)
 
 
 RULES: dict[Kind, Rule] = {
@@ -76,13 +76,13 @@ RULES: dict[Kind, Rule] = {
         f"Found when the training loss is that of the next token, and the logits of a position change by more than "
         f"{LEAKS:.0%} of their spread as the tokens behind it are exchanged. A causal model's do not change; an "
         "encoder, which sees everything on purpose, is trained on other targets.",
-        records=1, asks=lambda meta, trace: objective.target(trace) is not None,
+        records=1, asks=lambda meta, trace: objective.target(meta, trace) is not None,
     ),
     "targets": Rule(
         "targets other than the next token", ("shifted_loss", "train_loss", "future_effect"), objective.targets,
         f"Found when the loss of a causal model is, to {CLOSE:.0%}, the cross-entropy of its logits against the token "
         "itself, the one before, the one after the next, or the row read backwards, and not against the next token.",
-        asks=lambda meta, trace: objective.target(trace) is not None,
+        asks=lambda meta, trace: objective.target(meta, trace) is not None,
     ),
     "repeated": Rule(
         "the same batch at every update", ("same_batch",), objective.repeated,
@@ -110,7 +110,7 @@ RULES: dict[Kind, Rule] = {
     "chance": Rule(
         "a loss worse than guessing", ("train_loss",), generalising.chance,
         f"Found when the training loss, a cross-entropy of tokens, ends more than {WORSE - 1:.0%} above ln(d_vocab), "
-        "that of a guess among all tokens, and does not fall fast enough to be below it soon.",
+        "that of a guess among all tokens, and higher than it began, or lower and falling no more.",
         records=RECORDS, asks=lambda meta, trace: bool(meta.get("d_vocab")) and generalising.in_nats(meta, trace),
     ),
     "rounding": Rule(
@@ -165,7 +165,7 @@ RULES: dict[Kind, Rule] = {
     "updates": Rule(
         "update ratios out of band", ("update_ratio",), growth.updates,
         "Found when the median of a weight's update ratio over the last quarter of the records is 0.1 or more, or when "
-        "that of every tensor (no bias) is below 1e-4 and the loss did not fall. About 1e-3 is the rule of thumb of "
+        "that of every tensor (no bias) is below 2e-5 and the loss did not fall. About 1e-3 is the rule of thumb of "
         "CS231n and Karpathy.",
         records=growth.RECORDS,
     ),

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracer.diagnosis.causes import bare, growth_advice, is_bias, lasting_causes, smaller_steps, too_large
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
+from tracer.diagnosis.generalising import GAIN, trained_below
 from tracer.measures import UPDATE_BANDS, update_band
 
 if TYPE_CHECKING:
@@ -172,10 +173,12 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         )  # fmt: skip
     moving = [m for n, m in zip(names, medians, strict=True) if np.isfinite(m) and not is_bias(str(n))]
     still = moving or [m for m in medians if np.isfinite(m)]
-    if still and max(still) < ASLEEP and not falls(trace):
+    level = (1 - GAIN) * float(meta.get("unigram_loss") or math.nan)  # of watched loops, which may be fine-tuning, none
+    slow = ASLEEP if math.isnan(level) or trained_below(trace, level) else UPDATE_BANDS[0].high
+    if still and max(still) < slow and not falls(trace):
         yield Finding(
             "updates", "watch", "Nothing moves", step, (),
-            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than {ASLEEP:.0e} "
+            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than {slow:.0e} "
             f"of its norm each step; the fastest by {max(still):.2g}",
             _stuck(trace, float(max(still))), source,
         )  # fmt: skip

@@ -10,8 +10,8 @@ import numpy as np
 
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
-from tracer.diagnosis.generalising import WORSE, trained_below
-from tracer.diagnosis.objective import NEXT, target
+from tracer.diagnosis.generalising import GAIN, WORSE, trained_below
+from tracer.diagnosis.objective import NEXT, certain, target
 from tracer.diagnosis.still import LOW, blocks
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ ENOUGH = 9
 """Records of a loss from which it is judged: fewer are a beginning."""
 ROUNDING = 1e-6
 """Where all updates are smaller, those of weights near 1 round to 0 in float32, and that says nothing."""
-GAIN = 0.01
-"""Share of the loss of counting that has to be gained. A model that can only count ends within it: two estimates of the
-frequencies from n tokens differ by about V / n nats."""
+PAIRS = 0.05
+"""Share of the loss of counting that counting pairs gains, from which there is something simple to learn."""
+PATIENCE = 150
+"""Updates after which the loss is judged where there is not: what has to be learned in context comes late."""
 NEAR = 1.1
 """Of the loss of counting: above, not even the frequencies were learned, which any data has."""
 AT_LEVEL = Advice(
@@ -57,7 +58,9 @@ def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     first = since(ratios == 0)
     still = {name: int(row) for name, row in zip(names, first, strict=True) if row <= last}
     if meta.get("dtype") in LOW:  # what rounds away there is another finding, and a gain of 1 in bfloat16 is none
-        still = {name: row for name, row in still.items() if not trace["grad_norm"].values[-SHOWN:, names.index(name)].any()}
+        still = {
+            name: row for name, row in still.items() if not trace["grad_norm"].values[-SHOWN:, names.index(name)].any()
+        }
     parts: dict[Head, int] = {}
     if by_head is not None:
         known = _excused(meta, trace)
@@ -135,6 +138,10 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
     if high and target(meta, trace) is None:  # it may be no mean over tokens
         return
+    pairs = values(trace, "bigram_loss")
+    simple = pairs is not None and float(np.nanmean(pairs[rows])) < (1 - PAIRS) * level
+    if not simple and (certain(trace) or int(steps[-1]) < PATIENCE):  # it may be hard to learn, from right targets
+        return
     above = loss - count
     middle, last = above[len(above) // 3 : 2 * len(above) // 3], above[2 * len(above) // 3 :]
     unsure = 2 * float(last.std(ddof=1)) / len(last) ** 0.5
@@ -145,7 +152,8 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         "unigram", "watch", "No better than counting tokens", int(steps[first]), (),
         f"the training loss ends at {number(ends)} nats and falls no more; whoever knows only how frequent each token "
-        f"is gets {number(level)} on the same batches",
+        f"is gets {number(level)} on the same batches"
+        + (f", and whoever counts pairs {number(float(np.nanmean(pairs[rows])))}" if simple and pairs is not None else ""),
         AT_LEVEL if ends < NEAR * level else ABOVE,
         "the cross-entropy of each batch under the frequencies in those before it; the share is ours",
     )  # fmt: skip

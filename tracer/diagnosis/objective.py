@@ -28,6 +28,8 @@ or less of what the loss of any other target does. A loop that cuts the last pos
 EXACT = 1e-3
 """The same, where no place is cut off: then two losses are one number, whatever the others are."""
 LAST = 2.0
+ROUNDS = 1e-5
+"""Relative error of a mean of float32."""
 SMALL = 0.1
 """nats: of smaller losses, differences are taken as shares of this."""
 UPDATES = 20
@@ -63,6 +65,17 @@ def target(meta: dict[str, Any], trace: xr.Dataset) -> int | None:
     best, second = ranked[:2]
     near = away[best] <= CLOSE and away[second] > APART * max(float(away[best]), CLOSE / APART)
     return int(best) if near else None
+
+
+def certain(trace: xr.Dataset) -> bool:
+    """Is the training loss, as rounding allows, the cross-entropy of the next token, and of no other target? So it can
+    be seen before anything is learned, where the loop takes its targets from the row that the model was given."""
+    rows = np.isfinite(trace["train_loss"].values) & np.isfinite(trace["shifted_loss"].values[:, NEXT])
+    loss, others = trace["train_loss"].values[rows].astype(float), trace["shifted_loss"].values[rows].astype(float)
+    if len(loss) < 3:
+        return False
+    away = np.median(np.abs(others - loss[:, None]) / np.maximum(loss, SMALL)[:, None], axis=0)
+    return bool(away[NEXT] < ROUNDS and (np.delete(away, NEXT) > 10 * ROUNDS).all())
 
 
 def sees_the_future(trace: xr.Dataset) -> bool | None:

@@ -11,9 +11,9 @@ import numpy as np
 from tracer.diagnosis import attention, generalising, growth, learning, objective, still, symmetry, unused
 from tracer.diagnosis.attention import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
 from tracer.diagnosis.findings import Finding, Kind, values
-from tracer.diagnosis.generalising import KEPT, LEARNED, RECORDS, RISE, WORSE
+from tracer.diagnosis.generalising import GAIN, KEPT, LEARNED, RECORDS, RISE, WORSE
 from tracer.diagnosis.growth import GREW
-from tracer.diagnosis.learning import ENOUGH, GAIN
+from tracer.diagnosis.learning import ENOUGH
 from tracer.diagnosis.objective import CLOSE, LEAKS, UPDATES
 from tracer.diagnosis.still import SAME
 from tracer.diagnosis.symmetry import ALIKE, EQUAL, SHOWN, SPREAD, STATISTICS
@@ -180,7 +180,8 @@ RULES: dict[Kind, Rule] = {
     "unigram": Rule(
         "a loss no better than counting tokens", (), learning.unigram,
         f"Found when the held-out loss, in a watched loop the training loss, ends less than {GAIN:.0%} below that of a model that knows only how frequent "
-        "each token is, and did not fall by as much over the last half of the records.",
+        "each token is, and did not fall by as much over the last half of the records. In a watched loop also only where "
+        "counting pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
         asks=_counted,
     ),
     "uniform": Rule(

@@ -116,6 +116,15 @@ SCALARS = (
         chance_text=KNOWS_NOTHING, chance=knows_nothing
     ),
     Measure(
+        name="bigram_loss", label="Loss of counting pairs", short="pairs", unit="nats", low=0,
+        formula="mean -ln of each next token's share after the token before it, in earlier batches, on the batch of that "
+                "step",
+        source="standard",
+        probe="train", dims=("step",),
+        note="Of vocabularies of up to 512 tokens. Shares begin as those of single tokens, with the weight of 4 pairs.",
+        chance_text=KNOWS_NOTHING, chance=knows_nothing
+    ),
+    Measure(
         name="shifted_loss", label="Loss against other targets", short="shift", unit="nats", low=0,
         formula="mean cross-entropy of the batch's logits against the token before, the token itself, the next, the "
                 "one after it, and the row read backwards (from its last token, from the last but one)",

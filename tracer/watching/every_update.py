@@ -118,7 +118,9 @@ def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
     assert writer.updates is not None
     with np.errstate(divide="ignore", invalid="ignore"):
         speed = np.where(found["tokens"] > 0, 1000 * found["tokens"] / found["step_ms"], np.nan)
-    columns = {name: found[name] for name in ("train_loss", "learning_rate", "step_ms", "same_batch")} | {"tokens_per_second": speed}
+    columns = {name: found[name] for name in ("train_loss", "learning_rate", "step_ms", "same_batch")} | {
+        "tokens_per_second": speed
+    }
     for i, step in enumerate(found["step"].tolist()):
         writer.updates.append(int(step), {name: column[i] for name, column in columns.items()})
     if writer.updates.due():

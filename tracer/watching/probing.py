@@ -47,8 +47,19 @@ PATTERN_ROW_BYTES = 4 << 20
 """Patterns are kept for as many first positions, of WIDTHS, as fit in this with all heads together."""
 FIRST_ROWS, FIRST_UPDATES = 1024, 4096
 """Room for records and for updates to begin with; it doubles."""
-SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate", "clip_factor",
-           "unmoved", "unigram_loss", "future_effect")
+SCALARS = (
+    "train_loss",
+    "val_loss",
+    "repeat_loss",
+    "first_copy_loss",
+    "step_ms",
+    "learning_rate",
+    "clip_factor",
+    "unmoved",
+    "unigram_loss",
+    "bigram_loss",
+    "future_effect",
+)
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")

@@ -30,6 +30,8 @@ SAMPLED = 4096
 MOST_LOGITS = 1 << 24
 """Numbers that are compared with targets, of as many positions as have no more."""
 BLANK = -100
+MOST_PAIRED, PRIOR = 512, 4.0
+"""Kinds of tokens of which pairs are counted, and how many pairs their frequencies count for beforehand."""
 
 
 class Signs:
@@ -39,9 +41,9 @@ class Signs:
         self._rows_first = batch_axis_first(model)
         self._inputs: Inputs | None = None
         self._prints: Tensor | None = None
-        self._counts = np.zeros(0)
+        self._tokens = Counted()
         self._losses: list[Tensor] = []
-        self._counted: list[float] = []
+        self._counted: list[tuple[float, float]] = []
         self._weights: dict[str, Tensor] = {}
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], record: bool) -> None:
@@ -77,7 +79,7 @@ class Signs:
         if self._losses:
             row["shifted_loss"] = torch.stack(self._losses).mean(0).cpu().numpy()
         if self._counted:
-            row["unigram_loss"] = float(np.mean(self._counted))
+            row["unigram_loss"], row["bigram_loss"] = np.mean(self._counted, axis=0).tolist()
         self._losses, self._counted = [], []
         return row
 
@@ -91,17 +93,44 @@ class Signs:
     def _count(self, tokens: Tensor | None, record: bool) -> None:
         if tokens is None or tokens.shape[1] < 2 or not self._rows_first:
             return
-        ids = tokens.cpu().numpy()
+        ids = tokens.cpu().numpy().astype(np.int64)
         ids = ids[(ids >= 0).all(axis=1)]
         if not ids.size:
             return
-        seen = np.bincount(ids.ravel())
-        if len(seen) > len(self._counts):
-            self._counts = np.pad(self._counts, (0, len(seen) - len(self._counts)))
-        if record and self._counts.sum() >= EACH * len(self._counts):
-            share = (self._counts + 1) / (self._counts + 1).sum()
-            self._counted.append(float(-np.log(share)[ids[:, 1:]].mean()))
-        self._counts[: len(seen)] += seen
+        if record and (found := self._tokens.losses(ids)):
+            self._counted.append(found)
+        self._tokens.count(ids)
+
+
+class Counted:
+    """How often tokens were seen, and pairs of them where there are few kinds."""
+
+    def __init__(self) -> None:
+        self.single, self.pairs = np.zeros(0), np.zeros((0, 0))
+
+    def count(self, ids: np.ndarray) -> None:
+        """Take these rows along."""
+        more = max(0, int(ids.max()) + 1 - len(self.single))
+        self.single = np.pad(self.single, (0, more))
+        self.single += np.bincount(ids.ravel(), minlength=len(self.single))
+        if len(self.single) > MOST_PAIRED:
+            return
+        n = len(self.single)
+        self.pairs = np.pad(self.pairs, (0, n - len(self.pairs)))
+        self.pairs += np.bincount((ids[:, :-1] * n + ids[:, 1:]).ravel(), minlength=n * n).reshape(n, n)
+
+    def losses(self, ids: np.ndarray) -> tuple[float, float] | None:
+        """Mean loss of the next tokens of these rows by what was counted, singly and in pairs (nan: too many kinds);
+        None before EACH tokens were seen for each kind, or with a kind that was not seen."""
+        n = len(self.single)
+        if not n or self.single.sum() < EACH * n or ids.max() >= n:
+            return None
+        share = (self.single + 1) / (self.single + 1).sum()
+        alone, pairs = float(-np.log(share)[ids[:, 1:]].mean()), float("nan")
+        if n <= MOST_PAIRED:
+            after = (self.pairs + PRIOR * share) / (self.pairs.sum(1, keepdims=True) + PRIOR)
+            pairs = float(-np.log(after[ids[:, :-1], ids[:, 1:]]).mean())
+        return alone, pairs
 
 
 def sample(x: Tensor) -> Tensor:
@@ -119,7 +148,9 @@ def fingerprint(x: Tensor) -> Int[Tensor, ""]:
     return ((flat.to(torch.int64) + 1) * (at * 0x9E3779B97F4A7C1 % 0x7FFFFFFFFFFFFFE7 | 1)).sum()
 
 
-def shifted_losses(logits: Float[Tensor, "batch pos d_vocab"], ids: Int[Tensor, "batch pos"]) -> Float[Tensor, "target"]:
+def shifted_losses(
+    logits: Float[Tensor, "batch pos d_vocab"], ids: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "target"]:
     """Mean cross-entropy of the logits against each of TARGETS; of large batches on positions at equal distances."""
     n, blank = ids.shape[1], torch.full_like(ids, BLANK)
     back = ids.flip(1)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.diagnosis import unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
+from tracer.diagnosis.verdict import Verdict, verdict
 from tracer.diagnosis.words import report
 from tracer.store.layout import NothingRecorded
 
@@ -42,9 +43,11 @@ __all__ = [
     "Kind",
     "Rule",
     "Severity",
+    "Verdict",
     "diagnose",
     "examine",
     "report",
+    "verdict",
 ]
 
 

@@ -178,8 +178,8 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if still and max(still) < slow and not falls(trace):
         yield Finding(
             "updates", "watch", "Nothing moves", step, (),
-            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than {slow:.0e} "
-            f"of its norm each step; the fastest by {max(still):.2g}",
+            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than "
+            f"{slow:.0e} of its norm each step; the fastest by {max(still):.2g}",
             _stuck(trace, float(max(still))), source,
         )  # fmt: skip
 

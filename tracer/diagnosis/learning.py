@@ -138,8 +138,8 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
     if high and target(meta, trace) is None:  # it may be no mean over tokens
         return
-    pairs = values(trace, "bigram_loss")
-    simple = pairs is not None and float(np.nanmean(pairs[rows])) < (1 - PAIRS) * level
+    pairs = trace["bigram_loss"].values if "bigram_loss" in trace else np.full(len(rows), np.nan)
+    simple = np.isfinite(pairs[rows]).any() and float(np.nanmean(pairs[rows])) < (1 - PAIRS) * level
     if not simple and (certain(trace) or int(steps[-1]) < PATIENCE):  # it may be hard to learn, from right targets
         return
     above = loss - count
@@ -153,7 +153,7 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         "unigram", "watch", "No better than counting tokens", int(steps[first]), (),
         f"the training loss ends at {number(ends)} nats and falls no more; whoever knows only how frequent each token "
         f"is gets {number(level)} on the same batches"
-        + (f", and whoever counts pairs {number(float(np.nanmean(pairs[rows])))}" if simple and pairs is not None else ""),
+        + (f"; counting pairs of tokens gets {number(float(np.nanmean(pairs[rows])))}" if simple else ""),
         AT_LEVEL if ends < NEAR * level else ABOVE,
         "the cross-entropy of each batch under the frequencies in those before it; the share is ours",
     )  # fmt: skip

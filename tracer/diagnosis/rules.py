@@ -76,7 +76,7 @@ RULES: dict[Kind, Rule] = {
         f"Found when the training loss is that of the next token, and the logits of a position change by more than "
         f"{LEAKS:.0%} of their spread as the tokens behind it are exchanged. A causal model's do not change; an "
         "encoder, which sees everything on purpose, is trained on other targets.",
-        records=1, asks=lambda meta, trace: objective.target(meta, trace) is not None,
+        asks=lambda meta, trace: objective.target(meta, trace) is not None,
     ),
     "targets": Rule(
         "targets other than the next token", ("shifted_loss", "train_loss", "future_effect"), objective.targets,
@@ -115,8 +115,8 @@ RULES: dict[Kind, Rule] = {
     ),
     "rounding": Rule(
         "updates that do not change the weights", ("unmoved", "update_ratio", "grad_norm"), still.rounding,
-        f"Found when, in the median matrix, {SAME[True]:.0%} of the weights ({SAME[False]:.0%} in float32) are the same "
-        "to the bit from one record to the next, although gradients arrive and steps are made.",
+        f"Found when, in the median matrix, {SAME[True]:.0%} of the weights ({SAME[False]:.0%} in float32) are the "
+        "same to the bit from one record to the next, although gradients arrive and steps are made.",
         records=still.SHOWN,
     ),
     "one-hot": Rule(
@@ -179,9 +179,9 @@ RULES: dict[Kind, Rule] = {
     ),
     "unigram": Rule(
         "a loss no better than counting tokens", (), learning.unigram,
-        f"Found when the held-out loss, in a watched loop the training loss, ends less than {GAIN:.0%} below that of a model that knows only how frequent "
-        "each token is, and did not fall by as much over the last half of the records. In a watched loop also only where "
-        "counting pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
+        f"Found when the held-out loss, in a watched loop the training loss, ends less than {GAIN:.0%} "
+        "below that of a model that knows only how frequent each token is, and did not fall by as much over the last "
+        "half of the records. In a watched loop also only where counting  pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
         asks=_counted,
     ),
     "uniform": Rule(

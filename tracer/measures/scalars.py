@@ -112,7 +112,7 @@ SCALARS = (
         formula="mean -ln of each next token's share of the tokens in earlier batches, on the batch of that step",
         source="standard",
         probe="train", dims=("step",),
-        note="Every token counts once more than it was seen. Known once 64 tokens were seen for each of the vocabulary.",
+        note="Every token counts once more than it was seen. Known once 64 were seen for each of the vocabulary.",
         chance_text=KNOWS_NOTHING, chance=knows_nothing
     ),
     Measure(
@@ -139,7 +139,7 @@ SCALARS = (
                 "over their standard deviation",
         source="ours",
         probe="train", dims=("step",),
-        note="0 where attention is causal; anything else where a mask shows the future, as an encoder's does on purpose."
+        note="0 where attention is causal; more where a mask shows the future, as an encoder's does on purpose."
     ),
 )
 # fmt: on

@@ -73,8 +73,8 @@ class EveryUpdate:
         self._rate = lr.detach().clone() if isinstance(lr, Tensor) else float("nan") if lr is None else lr
 
     def made(self, step: int, loss: Loss | None, print_: Tensor | float = float("nan")) -> None:
-        """The update after `step` others is made, on a batch of this fingerprint; where no loss is given, it is what the model returned. Of a loss of
-        several numbers the mean is kept."""
+        """The update after `step` others is made, on a batch of this fingerprint; where no loss is given, it is
+        what the model returned. Of a loss of several numbers the mean is kept."""
         loss, self._loss = self._loss if loss is None else loss, None
         mean = float("nan") if loss is None else _mean(loss)
         now, before = (time.perf_counter(), self._pace.seconds), self._mark

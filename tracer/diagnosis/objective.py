@@ -25,11 +25,11 @@ SAME, NEXT = TARGETS.index("the token itself"), TARGETS.index("the next token")
 CLOSE, APART = 0.05, 3.0
 """The loss is that of a target where the two differ by a twentieth or less, the median of the records, and by a third
 or less of what the loss of any other target does. A loop that cuts the last position off differs by one of a row."""
-EXACT = 1e-3
-"""The same, where no place is cut off: then two losses are one number, whatever the others are."""
-LAST = 2.0
 ROUNDS = 1e-5
-"""Relative error of a mean of float32."""
+"""Relative error of a mean of float32. Where no place is cut off, two losses that differ by no more are one number; any
+other target's differs by ten times that, before anything is learned too."""
+LAST = 2.0
+"""The loss of the place that is cut off, at most, over that of the others, or over ln(d_vocab)."""
 SMALL = 0.1
 """nats: of smaller losses, differences are taken as shares of this."""
 UPDATES = 20
@@ -55,7 +55,7 @@ def target(meta: dict[str, Any], trace: xr.Dataset) -> int | None:
     size, places = np.maximum(loss, SMALL), int(meta.get("row") or 0)
     away = np.median(np.abs(others - loss[:, None]) / size[:, None], axis=0)
     ranked = np.argsort(np.where(np.isnan(away), np.inf, away))
-    if away[ranked[0]] <= EXACT < EXACT * 10 < away[ranked[1]]:
+    if away[ranked[0]] <= ROUNDS < ROUNDS * 10 < away[ranked[1]]:
         return int(ranked[0])
     if places:
         seen = others[:, NEXT] * (places - 1) / places
@@ -68,14 +68,11 @@ def target(meta: dict[str, Any], trace: xr.Dataset) -> int | None:
 
 
 def certain(trace: xr.Dataset) -> bool:
-    """Is the training loss, as rounding allows, the cross-entropy of the next token, and of no other target? So it can
-    be seen before anything is learned, where the loop takes its targets from the row that the model was given."""
+    """Is the training loss, but for rounding, the cross-entropy of the next token, and of no other target? That shows
+    where the loop takes its targets from the row that the model was given."""
     rows = np.isfinite(trace["train_loss"].values) & np.isfinite(trace["shifted_loss"].values[:, NEXT])
     loss, others = trace["train_loss"].values[rows].astype(float), trace["shifted_loss"].values[rows].astype(float)
-    if len(loss) < 3:
-        return False
-    away = np.median(np.abs(others - loss[:, None]) / np.maximum(loss, SMALL)[:, None], axis=0)
-    return bool(away[NEXT] < ROUNDS and (np.delete(away, NEXT) > 10 * ROUNDS).all())
+    return len(loss) >= 3 and bool(np.median(np.abs(others[:, NEXT] - loss) / np.maximum(loss, SMALL)) < ROUNDS)
 
 
 def sees_the_future(trace: xr.Dataset) -> bool | None:

@@ -181,7 +181,8 @@ RULES: dict[Kind, Rule] = {
         "a loss no better than counting tokens", (), learning.unigram,
         f"Found when the held-out loss, in a watched loop the training loss, ends less than {GAIN:.0%} "
         "below that of a model that knows only how frequent each token is, and did not fall by as much over the last "
-        "half of the records. In a watched loop also only where counting  pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
+        "half of the records. In a watched loop also only where "
+        "counting pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
         asks=_counted,
     ),
     "uniform": Rule(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BLOCK = re.compile(r"^(.*?\.)(\d+)\.")
 """A weight of one of several blocks: `blocks.1.attn.W_Q`, `transformer.h.1.attn.c_attn.weight`."""
-EMBEDDING = re.compile(r"emb|wte|wpe|tok|W_E", re.IGNORECASE)
+EMBEDDING = re.compile(r"(?<!un)emb|wte|wpe|W_E", re.IGNORECASE)
 """In the names of what comes in front of the blocks."""
 LOW = ("float16", "bfloat16")
 SAME = {True: 0.5, False: 0.9}

@@ -117,8 +117,8 @@ SCALARS = (
     ),
     Measure(
         name="bigram_loss", label="Loss of counting pairs", short="pairs", unit="nats", low=0,
-        formula="mean -ln of each next token's share after the token before it, in earlier batches, on the batch of that "
-                "step",
+        formula="mean -ln of each next token's share after the token before it, in earlier batches, on the batch of "
+                "that step",
         source="standard",
         probe="train", dims=("step",),
         note="Of vocabularies of up to 512 tokens. Shares begin as those of single tokens, with the weight of 4 pairs.",

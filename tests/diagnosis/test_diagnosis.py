@@ -258,6 +258,26 @@ def test_entropy_that_collapses_takes_the_loss_with_it(tmp_path: Path) -> None:
     assert loss[-3:].min() > loss[0] > loss.min()
 
 
+@pytest.mark.parametrize(
+    ("entropy", "job", "found"),
+    [
+        pytest.param(np.r_[np.full(20, 0.6), np.full(20, 0.01)], 0.1, 200, id="1.20 nats to 0.02"),
+        pytest.param(np.r_[np.full(20, 0.6), np.full(20, 0.04)], 0.1, None, id="sharp"),
+        pytest.param(np.full(N, 0.01), 0.1, None, id="it began so: that is another finding"),
+        pytest.param(np.r_[np.full(20, 0.6), np.full(20, 0.01)], 0.95, None, id="previous-token heads"),
+        pytest.param(np.r_[np.full(38, 0.6), np.full(2, 0.01)], 0.1, None, id="two records"),
+    ],
+)
+def test_entropy_of_a_whole_model_collapses_whatever_the_loss(
+    entropy: np.ndarray, job: float, found: int | None
+) -> None:
+    jobs = heads(np.full(N, job), np.full(N, job))
+    both = trace(entropy_normalised=heads(entropy, entropy), previous_token=jobs, val_loss=np.linspace(6, 3, N))
+    assert [one.step for one in collapse({}, both)] == ([] if found is None else [found])
+    mixed = trace(entropy_normalised=heads(entropy, FLAT), previous_token=jobs, val_loss=np.linspace(6, 3, N))
+    assert list(collapse({}, mixed)) == []  # one sharp head of two is healthy
+
+
 LINES = [
     "the cat sat on the mat.",
     "the dog ran to the log.",

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
-from tracer.diagnosis.generalising import GAIN, WORSE, trained_below
+from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
 from tracer.diagnosis.objective import NEXT, certain, target
 from tracer.diagnosis.still import LOW, blocks
 
@@ -136,7 +136,7 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         return
     level = float(count.mean())
     high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
-    if high and target(meta, trace) is None:  # it may be no mean over tokens
+    if high and (target(meta, trace) is None or any(chance(meta, trace))):  # no mean over tokens, or said already
         return
     pairs = trace["bigram_loss"].values if "bigram_loss" in trace else np.full(len(rows), np.nan)
     simple = np.isfinite(pairs[rows]).any() and float(np.nanmean(pairs[rows])) < (1 - PAIRS) * level

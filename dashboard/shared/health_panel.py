@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.loading import diagnoses
-from tracer.diagnosis import RULES, Diagnosis, Finding, Severity
+from tracer.diagnosis import RULES, Diagnosis, Finding, Severity, verdict
 from tracer.store import Run
 
 SHOWN_HEADS = 8
@@ -26,15 +26,10 @@ def chip(run: Run, *, healthy: bool = True) -> str:
     """How the run stands in one word, as Markdown; empty while there is nothing to look at, and without `healthy` also
     where nothing was found."""
     diagnosis = _diagnosis(run)
-    if diagnosis is None or not (diagnosis.findings or diagnosis.looked_for):
+    found = None if diagnosis is None else verdict(diagnosis)
+    if found is None or found.severity == "unknown" or found.severity == "healthy" and not healthy:
         return ""
-    bad = sum(one.severity == "bad" for one in diagnosis.findings)
-    watch = len(diagnosis.findings) - bad
-    if bad:
-        return marked("bad", f"{bad} bad" + (f", {watch} to watch" if watch else ""))
-    if watch:
-        return marked("watch", f"{watch} to watch")
-    return marked("healthy") * healthy
+    return marked(found.severity, found.text)
 
 
 def draw_health(run: Run) -> None:

@@ -32,12 +32,12 @@ def test_heads_in_words(count: int, expected: str) -> None:
 
 def test_the_report_by_hand() -> None:
     assert report("run", Diagnosis([one()], ["divergence"], ["idle heads"])) == (
-        "run: 0 bad, 1 to watch\n\nwatch: A title, since step 1,200, L0H0\n  it is so\n  what helps: do this\n"
+        "run: 1 to watch\n\nwatch: A title, since step 1,200, L0H0\n  it is so\n  what helps: do this\n"
         "  source: ours\n\nLooked for divergence.\nNot measured: idle heads."
     )
     unsure = replace(one(), advice=Advice("", ("this", "that"), "look"))
     assert "  it may be: this; or that\n  to tell which: look\n" in report("run", Diagnosis([unsure], [], []))
-    assert report("run", Diagnosis([], ["divergence"], [])) == "run: nothing found\n\nLooked for divergence."
+    assert report("run", Diagnosis([], ["divergence"], [])) == "run: healthy\n\nLooked for divergence."
 
 
 def test_why_adds_the_rule_and_no_line_is_too_long() -> None:

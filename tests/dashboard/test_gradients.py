@@ -43,21 +43,21 @@ MUON, SGD = OptimConfig("muon", qk_lr_factor=20 / 3), OptimConfig("sgd")
 @pytest.mark.parametrize(
     ("ratios", "optimiser", "said"),
     [
-        ({"W_E": 1e-3, "L0 W_Q": 5e-3}, SGD, "**✓ Healthy**: 2 of 2 tensors in band."),
+        ({"W_E": 1e-3, "L0 W_Q": 5e-3}, SGD, "**✓ In band**: 2 of 2 tensors in band."),
         ({"W_E": 1e-3, "L0 W_Q": 2e-2, "L1 W_Q": 2e-2, "L1 W_K": 2e-2}, MUON,
-         "**✓ Healthy**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q and "
+         "**✓ In band**: 1 of 4 tensors in band; `W_Q` and `W_K` fast, as is usual with Muon: this run gives W_Q and "
          "W_K 6.7 times the learning rate of the others."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, OptimConfig("adamw"),
-         "**✓ Healthy**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
+         "**✓ In band**: 1 of 2 tensors in band; `W_E` fast, as is usual with Adamw."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, SGD, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
         ({"W_E": 2e-2, "L0 W_V": 1e-3}, None, "**△ Worth a look**: 1 of 2 tensors in band; `W_E` fast."),
         ({"W_E": 1e-6, "L0 W_V": 1e-6}, MUON,
-         "**△ Nothing moves**: every tensor changes by less than a ten-thousandth of its norm at a step."),
+         "**△ Slow**: every tensor changes by less than a ten-thousandth of its norm at a step."),
         ({"W_E": 0.5, "L0 W_V": math.nan, "W_U": 1e-3}, MUON,
-         "**✕ Not healthy**: 1 of 2 tensors in band; `W_E` very fast: a tenth of the weights or more is replaced at "
+         "**✕ Out of band**: 1 of 2 tensors in band; `W_E` very fast: a tenth of the weights or more is replaced at "
          "every step. A smaller learning rate usually helps."),
         ({"W_E": math.inf}, SGD,
-         "**✕ Not healthy**: 0 of 1 tensors in band; `W_E` not finite. A smaller learning rate usually helps."),
+         "**✕ Out of band**: 0 of 1 tensors in band; `W_E` not finite. A smaller learning rate usually helps."),
         ({"W_E": math.nan}, SGD, "No update was measured at this step."),
     ],
 )  # fmt: skip

@@ -22,6 +22,8 @@ DIMS = {
     **dict.fromkeys(("head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio"), MATRIX),
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     **dict.fromkeys(("tokens_seen", "tokens_per_second", "step_ms", "learning_rate", "clip_factor"), ("step",)),
+    **dict.fromkeys(("same_batch", "unmoved", "unigram_loss", "bigram_loss", "future_effect"), ("step",)),
+    "shifted_loss": ("step", "target"),
     "induction_control": HEAD,
     "loss_by_position": ("step", "pos"),
     "resid_rms": ("step", "depth"),
@@ -46,11 +48,11 @@ def test_rows_are_complete(name: str) -> None:
 
 SHARES = {
     "entropy_normalised", "confidence", "previous_token", "current_token", "first_token", "duplicate_token",
-    "induction", "induction_control", "pattern", "clip_factor",
+    "induction", "induction_control", "pattern", "clip_factor", "same_batch", "unmoved",
 }  # fmt: skip
 UNITS = {
     **dict.fromkeys(("entropy", "train_loss", "val_loss", "loss_by_position", "icl_score"), "nats"),
-    **dict.fromkeys(("repeat_loss", "first_copy_loss"), "nats"),
+    **dict.fromkeys(("repeat_loss", "first_copy_loss", "unigram_loss", "bigram_loss", "shifted_loss"), "nats"),
     **dict.fromkeys(("attended_distance", "tokens_seen"), "tokens"),
     "step_ms": "ms",
     "tokens_per_second": "tokens/s",
@@ -59,7 +61,16 @@ PLAIN = {
     "head_grad_norm_clipped", "head_weight_norm", "tokens_seen", "step_ms", "tokens_per_second", "learning_rate",
 }  # fmt: skip
 """Measures that nobody reads wrongly."""
-LOSSES = {"train_loss", "val_loss", "loss_by_position", "repeat_loss", "first_copy_loss"}
+LOSSES = {
+    "train_loss",
+    "val_loss",
+    "loss_by_position",
+    "repeat_loss",
+    "first_copy_loss",
+    "unigram_loss",
+    "bigram_loss",
+    "shifted_loss",
+}
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -1,13 +1,16 @@
 """What went wrong in a run, and where: findings with their evidence, the step, and what helps or would tell.
 
 1. Divergence, with its first bad tensor, as a replay or the recorder found it; a residual stream that exploded.
-2. One-hot patterns out of reach, and gradients that vanish into W_Q and W_K behind them.
-3. A head that only copies its own token, where no residual connection carries it past the head.
-4. Entropy collapse: entropy that fell while the loss got worse. Attention scores that outgrew the softmax.
-5. Update ratios out of band.
-6. Weights that never move while others do; a loss that is no better than counting tokens.
-7. Heads that look at every key alike, and heads that are copies of each other.
-8. Dead heads, which write nothing, and idle heads, where a sweep measured what switching them off costs.
+2. What is trained on: a mask that shows the future, other targets than the next token, the same batch at every update,
+   positions that are all the same. What came of it: overfitting, a held-out loss that gains nothing, a loss worse than
+   guessing, updates that round away.
+3. One-hot patterns out of reach, and gradients that vanish into W_Q and W_K behind them.
+4. A head that only copies its own token, where no residual connection carries it past the head.
+5. Entropy collapse. Attention scores that outgrew the softmax.
+6. Update ratios out of band.
+7. Weights that never move while others do; a loss that is no better than counting tokens.
+8. Heads that look at every key alike, and heads that are copies of each other.
+9. Dead heads, which write nothing, and idle heads, where a sweep measured what switching them off costs.
 
 A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on entropy alone.
 `RULES` says of each when it is found and why there. A remedy is named where the evidence singles it out; else the
@@ -20,8 +23,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracer.diagnosis import unused
-from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity, values
+from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
+from tracer.diagnosis.verdict import Verdict, verdict
 from tracer.diagnosis.words import report
 from tracer.store.layout import NothingRecorded
 
@@ -39,9 +43,11 @@ __all__ = [
     "Kind",
     "Rule",
     "Severity",
+    "Verdict",
     "diagnose",
     "examine",
     "report",
+    "verdict",
 ]
 
 
@@ -64,9 +70,7 @@ def examine(run: Run) -> Diagnosis:
     """`diagnose`, with what there was to look for."""
     trace, effects = _trace(run), unused.swept(run)
     begun = searches(run.meta, trace) | ({} if effects is None else {"idle": unused.idle(effects)})
-    known: list[Kind] = [
-        kind for kind, rule in RULES.items() if kind in begun and all(values(trace, n) is not None for n in rule.needs)
-    ]
+    known: list[Kind] = [kind for kind, rule in RULES.items() if kind in begun and rule.can_see(run.meta, trace)]
     found = [finding for kind in known for finding in begun[kind]]
     return Diagnosis(
         sorted(found, key=lambda one: (one.kind != "divergence", one.severity != "bad", one.step)),
@@ -77,12 +81,7 @@ def examine(run: Run) -> Diagnosis:
 
 def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Finding]]:
     """What looks for each kind in a trace. None begins before it is asked; it reads what its rule needs."""
-    found: dict[Kind, Iterator[Finding]] = {
-        kind: rule.search(meta, trace) for kind, rule in RULES.items() if rule.search is not None
-    }
-    if not meta.get("unigram_loss"):  # a run from before it was kept, or a watched one
-        del found["unigram"]
-    return found
+    return {kind: rule.search(meta, trace) for kind, rule in RULES.items() if rule.search is not None}
 
 
 def _trace(run: Run) -> xr.Dataset:
@@ -92,4 +91,7 @@ def _trace(run: Run) -> xr.Dataset:
         import xarray as xr
 
         return xr.Dataset()
+    updates = run.updates
+    if updates is not None and "same_batch" in updates:  # of every update, not of the records only
+        trace = trace.assign(same_batch=updates["same_batch"].rename(step="update"))
     return trace.load()  # a part that is damaged is an error: nothing was found there, and nothing looked for

@@ -28,6 +28,10 @@ JOBS = ("previous_token", "current_token", "first_token", "duplicate_token", "in
 """Kinds of keys that a healthy sharp head looks at."""
 JOB = 0.9
 """Share of its attention on such keys from which a head does little else."""
+REASONS = ("previous_token", "duplicate_token", "induction")
+"""Those among them for which a head has to be sharp: its own and the first token are what is left when all else is."""
+TEN = 10.0
+"""A mean entropy that fell to a tenth of what it was, and to one key."""
 FALL = 1 / 3
 """Entropy below a third of its highest value has fallen."""
 CHANGES = 3.0
@@ -127,21 +131,29 @@ def stands_in(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 
 def collapse(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """Entropy that fell while the loss got worse."""
-    trace = finite_rows(trace, "val_loss")
-    entropy, loss = trace["entropy_normalised"].values, trace["val_loss"].values
-    last = max(3, round(len(loss) * 0.1))
-    if len(loss) < 3 * last:
-        return
-    worse = float(loss[-last:].min() - loss.min())
-    if worse <= CHANGES * float(np.median(np.abs(np.diff(loss)))):
-        return
-    if found := lasting(trace, entropy < FALL * np.maximum.accumulate(entropy, axis=0)):
+    """Entropy that fell while the loss got worse; or that of nearly all heads of a model at once, whatever the loss.
+
+    The loss is the held-out one, or where none is known that of training.
+    """
+    trace = finite_rows(trace, "entropy_normalised")
+    entropy, worse = trace["entropy_normalised"].values, _worse(trace)
+    found = lasting(trace, entropy < FALL * np.maximum.accumulate(entropy, axis=0)) if worse else None
+    title = "Entropy collapsed, and the loss with it"
+    told = "" if found is None else (
+        f"normalised entropy below a third of its peak from step {found[0]:,} on; the "
+        f"{'training' if values(trace, 'val_loss') is None else 'held-out'} loss ends at least {number(worse)} nats "
+        "above its best"
+    )  # fmt: skip
+    if found is None and (found := _all_at_once(trace)):
+        title = "Entropy of the whole model collapsed"
+        told = (
+            f"the mean over heads of normalised entropy fell from {number(float(np.nanmean(entropy[0])))} to "
+            f"{number(float(np.nanmean(entropy[-1])))} (one key: 0), and stays there from step {found[0]:,} on"
+        )
+    if found:
         step, heads = found
         yield Finding(
-            "collapse", "bad", "Entropy collapsed, and the loss with it", step, heads,
-            f"normalised entropy below a third of its peak from step {step:,} on; the held-out loss ends "
-            f"at least {number(worse)} nats above its best",
+            "collapse", "bad", title, step, heads, told,
             growth_advice(
                 meta, trace, step,
                 *([] if normalises(trace) else ["q and k, or W_Q and W_K, that nothing normalises"]),
@@ -149,6 +161,38 @@ def collapse(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             "Zhai et al. 2023 call low entropy with unstable training entropy collapse, and give no number; the edges "
             "are ours",
         )  # fmt: skip
+
+
+def _worse(trace: xr.Dataset) -> float:
+    """nats by which all of the last tenth of the records stands above the best loss; 0 where that is no more than
+    CHANGES times its usual change."""
+    name = "train_loss" if values(trace, "val_loss") is None else "val_loss"
+    if values(trace, name) is None:
+        return 0.0
+    loss = finite_rows(trace, name)[name].values
+    last = max(3, round(len(loss) * 0.1))
+    if len(loss) < 3 * last:
+        return 0.0
+    worse = float(loss[-last:].min() - loss.min())
+    return worse if worse > CHANGES * float(np.median(np.abs(np.diff(loss)))) else 0.0
+
+
+def _all_at_once(trace: xr.Dataset) -> tuple[int, tuple[Head, ...]] | None:
+    """Since when the mean entropy of the heads is ONE_HOT or less, where it began TEN times as high.
+
+    A healthy model keeps heads that look at several keys: sharp ones are some of many. Heads that look at the previous,
+    at a repeated or at a following token have a reason to be one-hot, and are left out, as are models of few others.
+    """
+    entropy = trace["entropy_normalised"].values
+    jobs = [trace[name].values[-1] for name in REASONS if values(trace, name) is not None]
+    free = np.isfinite(entropy[-1]) & ~(np.max([np.zeros_like(entropy[-1]), *jobs], axis=0) > JOB)
+    if 2 * free.sum() < np.isfinite(entropy[-1]).sum() or not free.any():
+        return None
+    mean = np.nanmean(entropy[:, free], axis=1)
+    first = int(since(mean < ONE_HOT))
+    if first == 0 or first > len(mean) - 3 or mean[: first + 1].max() < TEN * ONE_HOT:
+        return None
+    return int(trace["step"].values[first]), tuple((int(i), int(j)) for i, j in np.argwhere(free))
 
 
 def scores(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracer.diagnosis.causes import bare, growth_advice, is_bias, lasting_causes, smaller_steps, too_large
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
+from tracer.diagnosis.generalising import GAIN, trained_below
 from tracer.measures import UPDATE_BANDS, update_band
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ GREW = 100.0
 """The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
 growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
 ends 6 % larger."""
+RECORDS = 8
+"""From which update ratios are judged."""
 CLIPPED = 0.1
 """The clip factor below which clipping takes most of a step."""
 ADVICE = {
@@ -33,6 +36,14 @@ ADVICE = {
 """By what was not finite first in a watched loop, where that says more than that something grew."""
 LATELY = 0.25
 """Update ratios are judged by their median over the last quarter of the records, after any warm-up."""
+
+
+ASLEEP = 2e-5
+"""Fine-tuning with Adam at a learning rate of 1e-5 moves weights of 0.1 by 1e-4 of their size and those of 1, as gains,
+by 1e-5; a learning rate of 1e-7 stays below. A loss that fell speaks for small steps that were meant, or for a schedule
+that is over."""
+FELL = 0.005
+"""Share of a loss that is a fall."""
 
 
 def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
@@ -138,7 +149,7 @@ def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Update ratios out of band."""
     ratios = trace["update_ratio"].values
-    if len(ratios) < 8:
+    if len(ratios) < RECORDS:
         return
     lately = ratios[-max(3, round(len(ratios) * LATELY)) :]
     names = trace["param"].values
@@ -160,20 +171,36 @@ def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
             f"all {worst[0]}: {worst[1]:.2g}",
             smaller_steps(meta, trace, [name for name, _ in fast]), source,
         )  # fmt: skip
-    known = [band for band in bands if band]
-    if known and all(band.name == "slow" for band in known):
+    moving = [m for n, m in zip(names, medians, strict=True) if np.isfinite(m) and not is_bias(str(n))]
+    still = moving or [m for m in medians if np.isfinite(m)]
+    level = (1 - GAIN) * float(meta.get("unigram_loss") or math.nan)  # of watched loops, which may be fine-tuning, none
+    slow = ASLEEP if math.isnan(level) or trained_below(trace, level) else UPDATE_BANDS[0].high
+    if still and max(still) < slow and not falls(trace):
         yield Finding(
             "updates", "watch", "Nothing moves", step, (),
-            f"every tensor changes by less than 1e-4 of its norm each step; the fastest by {np.nanmax(medians):.2g}",
-            _stuck(trace, float(np.nanmax(medians))), source,
+            f"every tensor{' but biases' if moving and max(still) < np.nanmax(medians) else ''} changes by less than "
+            f"{slow:.0e} of its norm each step; the fastest by {max(still):.2g}",
+            _stuck(trace, float(max(still))), source,
         )  # fmt: skip
+
+
+def falls(trace: xr.Dataset) -> bool:
+    """Did the held-out loss, or where none is known the training loss, fall from its first third to its last?"""
+    for name in ("val_loss", "train_loss"):
+        if (loss := values(trace, name)) is not None and len(loss := loss[np.isfinite(loss)]) >= 6:
+            third = len(loss) // 3
+            noise = 0.0 if name == "val_loss" else float(loss.std() / third**0.5)
+            fall = float(np.mean(loss[:third]) - np.mean(loss[-third:]))
+            return fall > max(FELL * float(np.mean(loss[:third])), noise)
+    return False
 
 
 def _stuck(trace: xr.Dataset, fastest: float) -> Advice:
     """Why nothing moves: from the first record on, or only since then."""
     factor = values(trace, "clip_factor")
     clipped = factor is not None and float(np.nanmedian(factor)) < CLIPPED
-    moved = bool((trace["update_ratio"].values > UPDATE_BANDS[0].high).any())
+    matter = np.array([not is_bias(str(name)) for name in trace["param"].values])
+    moved = bool((trace["update_ratio"].values[:, matter] > UPDATE_BANDS[0].high).any())
     if (grads := values(trace, "grad_norm")) is not None and not np.nan_to_num(grads).any():
         return Advice("", ("weights or inputs that are 0, so that every gradient is", "a loss that is cut off from the "
                       "weights"), "print what enters each block, and `p.grad` of each weight")  # fmt: skip

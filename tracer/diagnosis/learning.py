@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,9 @@ import numpy as np
 
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
+from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
+from tracer.diagnosis.objective import NEXT, certain, target
+from tracer.diagnosis.still import LOW, blocks
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -19,9 +23,10 @@ ENOUGH = 9
 """Records of a loss from which it is judged: fewer are a beginning."""
 ROUNDING = 1e-6
 """Where all updates are smaller, those of weights near 1 round to 0 in float32, and that says nothing."""
-GAIN = 0.01
-"""Share of the loss of counting that has to be gained. A model that can only count ends within it: two estimates of the
-frequencies from n tokens differ by about V / n nats."""
+PAIRS = 0.05
+"""Share of the loss of counting that counting pairs gains, from which there is something simple to learn."""
+PATIENCE = 150
+"""Updates after which the loss is judged where there is not: what has to be learned in context comes late."""
 NEAR = 1.1
 """Of the loss of counting: above, not even the frequencies were learned, which any data has."""
 AT_LEVEL = Advice(
@@ -42,7 +47,9 @@ ABOVE = Advice(
 
 
 def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """Tensors, or parts of them that belong to a head, whose update is exactly 0 while others move."""
+    """Blocks that ask for no gradient; tensors, or parts of them that belong to a head, whose update is exactly 0 while
+    others move."""
+    yield from blocks(meta, trace)
     trace = trace.isel(step=(trace["update_ratio"].values > ROUNDING).any(axis=1))
     ratios, by_head = trace["update_ratio"].values, values(trace, "head_update_ratio")
     last, names = len(ratios) - SHOWN, [str(name) for name in trace["param"].values]
@@ -50,6 +57,10 @@ def frozen(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         return
     first = since(ratios == 0)
     still = {name: int(row) for name, row in zip(names, first, strict=True) if row <= last}
+    if meta.get("dtype") in LOW:  # what rounds away there is another finding, and a gain of 1 in bfloat16 is none
+        still = {
+            name: row for name, row in still.items() if not trace["grad_norm"].values[-SHOWN:, names.index(name)].any()
+        }
     parts: dict[Head, int] = {}
     if by_head is not None:
         known = _excused(meta, trace)
@@ -92,7 +103,15 @@ def _why_frozen(has_gradient: bool | None) -> Advice:
 
 
 def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """A held-out loss that ends no better than the frequencies of the tokens alone would do, and falls no more."""
+    """A loss that ends no better than the frequencies of the tokens alone would do, and falls no more.
+
+    The held-out one of our runs, and the training loss of watched ones beside that of counting on the same batches.
+    """
+    if not meta.get("unigram_loss"):
+        yield from _counting(meta, trace)
+        return
+    if trained_below(trace, (1 - GAIN) * float(meta["unigram_loss"])):  # more than that was learned, by heart
+        return
     trace, level = finite_rows(trace, "val_loss"), float(meta["unigram_loss"])
     loss = trace["val_loss"].values
     if len(loss) < ENOUGH or loss[len(loss) // 2] - loss[-1] > GAIN * level:  # it still falls
@@ -106,4 +125,35 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         f"token is gets {number(level)}",
         AT_LEVEL if loss[-1] < NEAR * level else ABOVE,
         "the cross-entropy of token frequencies in the training rows on the held-out ones; the share is ours",
+    )  # fmt: skip
+
+
+def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """Of a watched loop, batch by batch, so that what differs between batches is in both losses."""
+    rows = np.isfinite(trace["train_loss"].values) & np.isfinite(trace["unigram_loss"].values)
+    steps, loss, count = (trace[name].values[rows] for name in ("step", "train_loss", "unigram_loss"))
+    if len(loss) < ENOUGH or target(meta, trace) not in (None, NEXT):
+        return
+    level = float(count.mean())
+    high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
+    if high and (target(meta, trace) is None or any(chance(meta, trace))):  # no mean over tokens, or said already
+        return
+    pairs = trace["bigram_loss"].values if "bigram_loss" in trace else np.full(len(rows), np.nan)
+    simple = np.isfinite(pairs[rows]).any() and float(np.nanmean(pairs[rows])) < (1 - PAIRS) * level
+    if not simple and (certain(trace) or int(steps[-1]) < PATIENCE):  # it may be hard to learn, from right targets
+        return
+    above = loss - count
+    middle, last = above[len(above) // 3 : 2 * len(above) // 3], above[2 * len(above) // 3 :]
+    unsure = 2 * float(last.std(ddof=1)) / len(last) ** 0.5
+    if float(last.mean()) - unsure <= -GAIN * level or float(middle.mean() - last.mean()) > GAIN * level:
+        return
+    first = min(int(since(above > -GAIN * level)), 2 * len(above) // 3)
+    ends = float(loss[-len(last) :].mean())
+    yield Finding(
+        "unigram", "watch", "No better than counting tokens", int(steps[first]), (),
+        f"the training loss ends at {number(ends)} nats and falls no more; whoever knows only how frequent each token "
+        f"is gets {number(level)} on the same batches"
+        + (f"; counting pairs of tokens gets {number(float(np.nanmean(pairs[rows])))}" if simple else ""),
+        AT_LEVEL if ends < NEAR * level else ABOVE,
+        "the cross-entropy of each batch under the frequencies in those before it; the share is ours",
     )  # fmt: skip

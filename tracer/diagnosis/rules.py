@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracer.diagnosis import attention, growth, learning, symmetry, unused
+import numpy as np
+
+from tracer.diagnosis import attention, generalising, growth, learning, objective, still, symmetry, unused
 from tracer.diagnosis.attention import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
-from tracer.diagnosis.findings import Finding, Kind
+from tracer.diagnosis.findings import Finding, Kind, values
+from tracer.diagnosis.generalising import GAIN, KEPT, LEARNED, RECORDS, RISE, WORSE
 from tracer.diagnosis.growth import GREW
-from tracer.diagnosis.learning import GAIN
-from tracer.diagnosis.symmetry import ALIKE, EQUAL, SPREAD, STATISTICS
+from tracer.diagnosis.learning import ENOUGH
+from tracer.diagnosis.objective import CLOSE, LEAKS, UPDATES
+from tracer.diagnosis.still import SAME
+from tracer.diagnosis.symmetry import ALIKE, EQUAL, SHOWN, SPREAD, STATISTICS
 from tracer.diagnosis.unused import IDLE_LOSS, WRITES
 
 if TYPE_CHECKING:
@@ -30,6 +35,31 @@ class Rule:
     """What looks for it in a trace, begun only where that holds what the rule needs; None: it is asked of a sweep."""
     text: str
     """When it is found, and why there."""
+    records: int = 1
+    """Rows, at least, in which each of the variables has a value."""
+    asks: Callable[[dict[str, Any], xr.Dataset], bool] | None = None
+    """Of a run that holds all of that: can what is looked for be seen in it? None: yes."""
+
+    def can_see(self, meta: dict[str, Any], trace: xr.Dataset) -> bool:
+        """Does the run hold what this rule needs?"""
+        enough = all(_records(trace, name) >= self.records for name in self.needs)
+        return enough and (self.asks is None or self.asks(meta, trace))
+
+
+def _records(trace: xr.Dataset, name: str) -> int:
+    """Rows in which something has a value."""
+    known = values(trace, name)
+    return 0 if known is None else int(np.isfinite(known).reshape(len(known), -1).any(axis=1).sum())
+
+
+def _counted(meta: dict[str, Any], trace: xr.Dataset) -> bool:
+    """Is the loss of counting known, and the loss beside it?"""
+    if meta.get("unigram_loss"):
+        return _records(trace, "val_loss") >= ENOUGH
+    if values(trace, "unigram_loss") is None or values(trace, "train_loss") is None:
+        return False
+    both = np.isfinite(trace["unigram_loss"].values) & np.isfinite(trace["train_loss"].values)
+    return int(both.sum()) >= ENOUGH and objective.target(meta, trace) in (None, objective.NEXT)
 
 
 RULES: dict[Kind, Rule] = {
@@ -40,6 +70,54 @@ RULES: dict[Kind, Rule] = {
         "passed 100 times its own first value. In a watched loop nothing is repeated: the model is looked at once, at "
         "that update. The first bad tensor is the first, in order of computation, that holds a value that is not "
         "finite.",
+    ),
+    "leak": Rule(
+        "a mask that shows the future", ("future_effect", "shifted_loss", "train_loss"), objective.leak,
+        f"Found when the training loss is that of the next token, and the logits of a position change by more than "
+        f"{LEAKS:.0%} of their spread as the tokens behind it are exchanged. A causal model's do not change; an "
+        "encoder, which sees everything on purpose, is trained on other targets.",
+        asks=lambda meta, trace: objective.target(meta, trace) is not None,
+    ),
+    "targets": Rule(
+        "targets other than the next token", ("shifted_loss", "train_loss", "future_effect"), objective.targets,
+        f"Found when the loss of a causal model is, to {CLOSE:.0%}, the cross-entropy of its logits against the token "
+        "itself, the one before, the one after the next, or the row read backwards, and not against the next token.",
+        asks=lambda meta, trace: objective.target(meta, trace) is not None,
+    ),
+    "repeated": Rule(
+        "the same batch at every update", ("same_batch",), objective.repeated,
+        f"Found when the last {UPDATES} updates or more, and half of all, took one and the same batch.",
+        records=UPDATES,
+    ),
+    "positions": Rule(
+        "positions that are all the same", (), objective.positions,
+        "Found when the model, at the first record, looks up one row of a table of positions for all places of a row, "
+        "or is given position ids that are all equal. A model without positions looks up none.",
+        asks=lambda meta, trace: meta.get("constant_positions") is not None and "step" in trace.sizes,
+    ),
+    "overfit": Rule(
+        "overfitting", ("train_loss", "val_loss"), generalising.overfit,
+        f"Found when the held-out loss stays, in its last tenth, above its best by more than {CHANGES:g} times its "
+        f"usual change and by {RISE:.0%} of the best and of what was gained, while the training loss went on falling.",
+        records=RECORDS,
+    ),
+    "mismatch": Rule(
+        "training rows unlike the held-out ones", ("train_loss", "val_loss"), generalising.mismatch,
+        f"Found when the training loss fell by {LEARNED:.0%} or more, and the held-out loss never by a "
+        f"{'fifth' if KEPT == 0.2 else KEPT} of that, without rising as in overfitting.",
+        records=RECORDS,
+    ),
+    "chance": Rule(
+        "a loss worse than guessing", ("train_loss",), generalising.chance,
+        f"Found when the training loss, a cross-entropy of tokens, ends more than {WORSE - 1:.0%} above ln(d_vocab), "
+        "that of a guess among all tokens, and higher than it began, or lower and falling no more.",
+        records=RECORDS, asks=lambda meta, trace: bool(meta.get("d_vocab")) and generalising.in_nats(meta, trace),
+    ),
+    "rounding": Rule(
+        "updates that do not change the weights", ("unmoved", "update_ratio", "grad_norm"), still.rounding,
+        f"Found when, in the median matrix, {SAME[True]:.0%} of the weights ({SAME[False]:.0%} in float32) are the "
+        "same to the bit from one record to the next, although gradients arrive and steps are made.",
+        records=still.SHOWN,
     ),
     "one-hot": Rule(
         "one-hot attention out of reach", (*ENTROPY, "max_logit"), attention.one_hot,
@@ -55,18 +133,23 @@ RULES: dict[Kind, Rule] = {
         "times less to where the head looks than to what it passes on. A head that gives "
         f"{JOB:.0%} of its attention to one kind of key (previous, own, first or repeated tokens) may have settled, "
         "and is left alone while its scores are of usual size.",
+        records=BATCHES,
     ),
     "stands-in": Rule(
         "heads that stand in for a residual connection", ("current_token",), attention.stands_in,
         f"Found when, in a model without residual connections, a head keeps more than {JOB:.0%} of its attention on "
         "the token itself: the head has become the connection that is missing.",
+        asks=lambda meta, trace: not meta.get("config", {}).get("model", {}).get("residual", True),
     ),
     "collapse": Rule(
-        "entropy collapse", (*ENTROPY, "val_loss"), attention.collapse,
-        f"Found when a head's normalised entropy stays below a third of its highest value and the held-out loss "
-        f"stays, in its last tenth, above its best by more than {CHANGES:g} times its usual change between records. "
+        "entropy collapse", ENTROPY, attention.collapse,
+        f"Found when a head's normalised entropy stays below a third of its highest value and the loss "
+        f"stays, in its last tenth, above its best by more than {CHANGES:g} times its usual change between records; or "
+        f"when the mean over heads fell to {ONE_HOT} or less, from ten times that, previous-token and induction heads "
+        "left out. "
         "Zhai et al. speak of "
         "collapse when low entropy comes with unstable training; low entropy alone is a sharp head.",
+        records=ENOUGH,
     ),
     "scores": Rule(
         "exploding attention scores", ("max_logit",), attention.scores,
@@ -81,28 +164,38 @@ RULES: dict[Kind, Rule] = {
     "updates": Rule(
         "update ratios out of band", ("update_ratio",), growth.updates,
         "Found when the median of a weight's update ratio over the last quarter of the records is 0.1 or more, or when "
-        "that of every tensor is below 1e-4. About 1e-3 is the rule of thumb of CS231n and Karpathy.",
+        "that of every tensor (no bias) is below 2e-5 and the loss did not fall. About 1e-3 is the rule of thumb of "
+        "CS231n and Karpathy.",
+        records=growth.RECORDS,
     ),
     "frozen": Rule(
         "weights that never move", ("update_ratio", "grad_norm"), learning.frozen,
         "Found when, to the last record, the update of a tensor or of a head's part of it is exactly 0 while others "
-        "move. Weights may be frozen on purpose; heads that a clamp holds are left out.",
+        "move; or when a whole block asks for no gradient while one below it, or the embedding, does. Weights may be "
+        "frozen on purpose: heads that a clamp holds are left out, as are embeddings, blocks with adapters and blocks "
+        "from the bottom up.",
+        records=SHOWN,
     ),
     "unigram": Rule(
-        "a loss no better than counting tokens", ("val_loss",), learning.unigram,
-        f"Found when the held-out loss ends less than {GAIN:.0%} below that of a model that knows only how frequent "
-        "each token is, and did not fall by as much over the last half of the records.",
+        "a loss no better than counting tokens", (), learning.unigram,
+        f"Found when the held-out loss, in a watched loop the training loss, ends less than {GAIN:.0%} "
+        "below that of a model that knows only how frequent each token is, and did not fall by as much over the last "
+        "half of the records. In a watched loop also only where "
+        "counting pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
+        asks=_counted,
     ),
     "uniform": Rule(
         "attention that does not choose", ENTROPY, symmetry.uniform,
         f"Found when a head's normalised entropy stays above 1 - {ALIKE:.0e}: scores then differ by {SPREAD} nats, so "
         "that no key gets a percent more than another. Where every head does it, attention only averages.",
+        records=SHOWN,
     ),
     "clones": Rule(
         "heads that are copies of each other", STATISTICS, symmetry.clones,
         f"Found when two heads of a layer stay equal, to {EQUAL:.1%}, in the norms and gradients of all four matrices "
         "and in what they look at; in what they look at alone where weights are not known by head. Norms of random "
         "matrices differ by more.",
+        records=SHOWN,
     ),
     "dead": Rule(
         "dead heads", ("head_weight_norm",), unused.dead,

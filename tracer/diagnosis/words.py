@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 
 from tracer.diagnosis.findings import Diagnosis, Finding
 from tracer.diagnosis.rules import RULES
+from tracer.diagnosis.verdict import verdict
 
 WIDTH = 100
 MOST_HEADS = 8
@@ -14,7 +14,7 @@ MOST_HEADS = 8
 
 def report(name: str, diagnosis: Diagnosis, why: bool = False) -> str:
     """What went wrong in the run of this name, and what was looked for; `why` adds the rule of every finding."""
-    lines = [f"{_printable(name)}: {_count(diagnosis.findings)}"]
+    lines = [f"{_printable(name)}: {verdict(diagnosis).text}"]
     for one in diagnosis.findings:
         where = f", {heads(one)}" if one.heads else ""
         lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]
@@ -39,8 +39,3 @@ def heads(one: Finding) -> str:
 def _printable(text: str) -> str:
     """A name in it is its author's: no character of it commands a terminal."""
     return "".join(c if c.isprintable() else "�" for c in text)
-
-
-def _count(found: Sequence[Finding]) -> str:
-    bad = sum(one.severity == "bad" for one in found)
-    return f"{bad} bad, {len(found) - bad} to watch" if found else "nothing found"

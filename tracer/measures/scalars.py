@@ -93,5 +93,53 @@ SCALARS = (
         probe="train", dims=("step",),
         note="1: nothing was clipped. Clipping by norm multiplies every gradient by it."
     ),
+    Measure(
+        name="same_batch", label="Batch equal to the one before", short="same", low=0, high=1,
+        formula="1 where the update's batch is that of the update before it, else 0",
+        source="ours",
+        probe="train", dims=("step",),
+        note="By a fingerprint of the first tensor that the model is called with, of up to 4,096 of its numbers."
+    ),
+    Measure(
+        name="unmoved", label="Weights that did not change", short="still", low=0, high=1,
+        formula="median over matrices: share of up to 4,096 weights equal, to the bit, to those of the record before",
+        source="ours",
+        probe="weights", dims=("step",),
+        note="1 where updates are 0 or round away; rows of an embedding whose tokens did not come stay as well."
+    ),
+    Measure(
+        name="unigram_loss", label="Loss of counting tokens", short="count", unit="nats", low=0,
+        formula="mean -ln of each next token's share of the tokens in earlier batches, on the batch of that step",
+        source="standard",
+        probe="train", dims=("step",),
+        note="Every token counts once more than it was seen. Known once 64 were seen for each of the vocabulary.",
+        chance_text=KNOWS_NOTHING, chance=knows_nothing
+    ),
+    Measure(
+        name="bigram_loss", label="Loss of counting pairs", short="pairs", unit="nats", low=0,
+        formula="mean -ln of each next token's share after the token before it, in earlier batches, on the batch of "
+                "that step",
+        source="standard",
+        probe="train", dims=("step",),
+        note="Of vocabularies of up to 512 tokens. Shares begin as those of single tokens, with the weight of 4 pairs.",
+        chance_text=KNOWS_NOTHING, chance=knows_nothing
+    ),
+    Measure(
+        name="shifted_loss", label="Loss against other targets", short="shift", unit="nats", low=0,
+        formula="mean cross-entropy of the batch's logits against the token before, the token itself, the next, the "
+                "one after it, and the row read backwards (from its last token, from the last but one)",
+        source="ours",
+        probe="train", dims=("step", "target"),
+        note="The one that equals the training loss is what the model is trained to predict.",
+        chance_text=KNOWS_NOTHING, chance=knows_nothing
+    ),
+    Measure(
+        name="future_effect", label="Effect of later tokens", short="leak", low=0,
+        formula="root mean square change of the logits in front of the middle of a row as its second half is replaced, "
+                "over their standard deviation",
+        source="ours",
+        probe="train", dims=("step",),
+        note="0 where attention is causal; more where a mask shows the future, as an encoder's does on purpose."
+    ),
 )
 # fmt: on

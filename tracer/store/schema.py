@@ -121,6 +121,12 @@ class Foreign(Meta):
     sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], Source] = {}
     source: str | None = None
     keep_weights: bool = True
+    untrained: Annotated[list[Word], Field(max_length=10**6)] | None = None
+    """Of a watched run: names of weights that ask for no gradient,"""
+    dtype: Word | None = None
+    """the precision of most of the others,"""
+    constant_positions: Word | None = None
+    """and where positions are looked up that are all the same; "" where they differ, None where it is not known."""
 
 
 SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}

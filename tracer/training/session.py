@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tracer.config import TrainConfig
 from tracer.data import Data
-from tracer.diagnosis import diagnose
+from tracer.diagnosis import examine, verdict
 from tracer.measures.gradients import fetch
 from tracer.measures.strongest import induction_head
 from tracer.model import Transformer
@@ -147,7 +147,7 @@ class TrainingSession:
         cost = self._cost()
         self.writer.close(status, step=self.step, cost=cost, **facts)
         if self.tracking:
-            for finding in diagnose(Run(self.writer.dir)):
+            for finding in examine(Run(self.writer.dir)).findings:
                 self.tracking.alert(finding)
             self.tracking.close(failed="error" in facts or status == "diverged")
         if self.terminal.console.quiet:
@@ -157,6 +157,8 @@ class TrainingSession:
             f"{cost['recording_share']:.1%} of training time ({cost['recording_ms']:.0f} ms a record), "
             f"sample texts {cost['samples_share']:.1%}"
         )
+        diagnosis = examine(Run(self.writer.dir))
+        self.terminal.say(f"Health: {'; '.join([verdict(diagnosis).text, *(one.title for one in diagnosis.findings)])}")
         return Run(self.writer.dir)
 
     def diverged(self, divergence: dict[str, Any]) -> Run:

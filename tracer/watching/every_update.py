@@ -30,6 +30,8 @@ class Made(NamedTuple):
     """Was there a loss?"""
     step_ms: float
     tokens: int
+    print: Tensor | float
+    """The fingerprint of its batch."""
 
 
 class EveryUpdate:
@@ -41,6 +43,8 @@ class EveryUpdate:
         self._rate: Any = float("nan")
         self._loss: Tensor | None = None
         self._tokens = 0
+        self._print = float("nan")
+        """The fingerprint of the batch before those that are kept here."""
         self._mark: tuple[float, float] | None = None
         self._given = time.perf_counter()
 
@@ -68,15 +72,15 @@ class EveryUpdate:
         """The optimiser is about to step, at this learning rate; None: it finds its own, or has none."""
         self._rate = lr.detach().clone() if isinstance(lr, Tensor) else float("nan") if lr is None else lr
 
-    def made(self, step: int, loss: Loss | None) -> None:
-        """The update after `step` others is made; where no loss is given, it is what the model returned. Of a loss of
-        several numbers the mean is kept."""
+    def made(self, step: int, loss: Loss | None, print_: Tensor | float = float("nan")) -> None:
+        """The update after `step` others is made, on a batch of this fingerprint; where no loss is given, it is
+        what the model returned. Of a loss of several numbers the mean is kept."""
         loss, self._loss = self._loss if loss is None else loss, None
         mean = float("nan") if loss is None else _mean(loss)
         now, before = (time.perf_counter(), self._pace.seconds), self._mark
         self._mark = now
         ms = float("nan") if before is None else 1000 * (now[0] - before[0] - (now[1] - before[1]))
-        self._made.append(Made(step, mean, self._rate, loss is not None, ms, self._tokens))
+        self._made.append(Made(step, mean, self._rate, loss is not None, ms, self._tokens, print_))
         self._tokens = 0
 
     @property
@@ -91,9 +95,14 @@ class EveryUpdate:
         return float(one.train_loss) if one.told and (wait or not away) else None
 
     def take(self) -> dict[str, np.ndarray]:
-        """Of the updates since this was last asked: step, train_loss (told or not), learning_rate, step_ms, tokens."""
+        """Of the updates since this was last asked: step, train_loss (told or not), learning_rate, step_ms, tokens,
+        same_batch."""
         made, self._made, self._given = self._made, [], time.perf_counter()
+        prints = _numbers([one.print for one in made], torch.float64)
+        before, self._print = np.r_[self._print, prints[:-1]][: len(prints)], prints[-1] if made else self._print
+        known = np.isfinite(before) & np.isfinite(prints)
         return {
+            "same_batch": np.where(known, before == prints, np.nan),
             "step": np.array([one.step for one in made]), "told": np.array([one.told for one in made]),
             "train_loss": _numbers([one.train_loss for one in made]),
             "learning_rate": _numbers([one.learning_rate for one in made]),
@@ -109,7 +118,9 @@ def write(writer: RunWriter, found: dict[str, np.ndarray]) -> None:
     assert writer.updates is not None
     with np.errstate(divide="ignore", invalid="ignore"):
         speed = np.where(found["tokens"] > 0, 1000 * found["tokens"] / found["step_ms"], np.nan)
-    columns = {name: found[name] for name in ("train_loss", "learning_rate", "step_ms")} | {"tokens_per_second": speed}
+    columns = {name: found[name] for name in ("train_loss", "learning_rate", "step_ms", "same_batch")} | {
+        "tokens_per_second": speed
+    }
     for i, step in enumerate(found["step"].tolist()):
         writer.updates.append(int(step), {name: column[i] for name, column in columns.items()})
     if writer.updates.due():
@@ -133,10 +144,10 @@ def _mean(loss: Any) -> Tensor | float:
     return torch.stack([torch.as_tensor(one, dtype=torch.float32, device=device) for one in means]).mean()
 
 
-def _numbers(given: list[Any]) -> np.ndarray:
+def _numbers(given: list[Any], dtype: torch.dtype = torch.float32) -> np.ndarray:
     """Numbers, some of them on devices: one transfer for all that are on the same."""
     found = np.array([float("nan") if isinstance(x, Tensor) else float(x) for x in given])
     for device in {x.device for x in given if isinstance(x, Tensor)}:
         there = [i for i, x in enumerate(given) if isinstance(x, Tensor) and x.device == device]
-        found[there] = torch.stack([given[i].float().reshape(()) for i in there]).cpu().numpy()
+        found[there] = torch.stack([given[i].to(dtype).reshape(()) for i in there]).cpu().numpy()
     return found

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
+from tracer.diagnosis.objective import TARGETS
 from tracer.hooks.discovered import DiscoveredAttention, unedited
 from tracer.hooks.inputs import Inputs, context, logits_of
 from tracer.hooks.refusals import CannotWatch
@@ -32,7 +33,7 @@ from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout
 from tracer.tracking.tracking import say
-from tracer.watching import first_bad, head_weights, stream
+from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.ranks import Ranks, sharded, split_over
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
@@ -46,10 +47,22 @@ PATTERN_ROW_BYTES = 4 << 20
 """Patterns are kept for as many first positions, of WIDTHS, as fit in this with all heads together."""
 FIRST_ROWS, FIRST_UPDATES = 1024, 4096
 """Room for records and for updates to begin with; it doubles."""
-SCALARS = ("train_loss", "val_loss", "repeat_loss", "first_copy_loss", "step_ms", "learning_rate", "clip_factor")
+SCALARS = (
+    "train_loss",
+    "val_loss",
+    "repeat_loss",
+    "first_copy_loss",
+    "step_ms",
+    "learning_rate",
+    "clip_factor",
+    "unmoved",
+    "unigram_loss",
+    "bigram_loss",
+    "future_effect",
+)
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
-UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second")
+UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")
 """Known of every update."""
 GATHERING = (list, deque, set, dict, defaultdict, OrderedDict, Counter)
 """In what modules gather things, besides what every module has."""
@@ -106,6 +119,8 @@ class Probing:
                 row |= fetch({"resid_rms": torch.stack([sizes[depth] for depth in range(len(sizes))])})
             pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
             row |= losses
+            if with_patterns and self.facts["kind"] == "watched" and not sharded(self.model):
+                row["future_effect"] = causality.future_effect(self.model, self.inputs)
             if self._repeat is not None:
                 row |= self._on_repeat(pictures, with_patterns)
         if with_patterns:
@@ -186,6 +201,7 @@ class Probing:
         if self.ranks.rank:
             return
         heads, parted = len(self.ranks.split), sharded(self.model)
+        watched = self._of_training() if self.facts["kind"] == "watched" else {}
         if parted and (recipe(self.model) is not None or "build" in self.facts):
             self.facts = {name: x for name, x in self.facts.items() if name not in ("build", "family")}
             say(
@@ -201,7 +217,7 @@ class Probing:
             "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
             "bos": self.words.bos, "step": step, "device": str(self.device),
             "huggingface": None if parted else recipe(self.model), "processes": self.ranks.world,
-            **provenance(), **process(), **self.facts,
+            **provenance(), **process(), **watched, **self.facts,
         }  # fmt: skip
         if self.begun is not None:
             self.writer = RunWriter.reopen(self.begun)
@@ -217,6 +233,20 @@ class Probing:
                 writer.create_updates(FIRST_UPDATES, self._update_variables())
                 writer.keep_probe(self.inputs.tensors())
         self.writer = writer
+
+    def _of_training(self) -> dict[str, Any]:
+        """Facts of the training that a trace has no place for: weights that ask for no gradient, the precision of most
+        of the others, and where positions are looked up that are all the same."""
+        sizes: Counter[str] = Counter()
+        for p in self.params.values():
+            sizes[str(p.dtype).removeprefix("torch.")] += p.numel()
+        untrained = [plain(name) for name, p in self.model.named_parameters() if not p.requires_grad]
+        alone = self.ranks.world == 1  # else the others do not come along
+        fixed = causality.constant_positions(self.model, self.inputs) if alone else None
+        return {
+            "untrained": untrained, "dtype": sizes.most_common(1)[0][0] if sizes else None,
+            "constant_positions": fixed,
+        }  # fmt: skip
 
     def _update_variables(self) -> dict[str, Variable]:
         return {
@@ -241,10 +271,13 @@ class Probing:
             forget = ("error", "recording_stopped", "divergence")
             writer.meta = {k: v for k, v in old.items() if k not in forget} | {
                 "resumed": [*old.get("resumed", []), step], "processes": self.ranks.world,
+                **{name: meta[name] for name in ("untrained", "dtype", "constant_positions") if name in meta},
             }  # fmt: skip
             writer.trace.add(variables)
             if writer.updates is None:
                 writer.create_updates(FIRST_UPDATES, self._update_variables())
+            else:
+                writer.updates.add(self._update_variables())
             for group, room in ((writer.trace, FIRST_ROWS), (writer.updates, FIRST_UPDATES)):
                 assert group is not None
                 group.extend(room, step)
@@ -300,11 +333,14 @@ class Probing:
         for i, ids in enumerate(prompts.values()):
             tokens[i, : len(ids[:width])] = ids[:width]
             strings.append(self.words.strings(ids[:width]) if ids else [str(j) for j in range(width)])
-        return layout(
+        variables, coords = layout(
             heads, self.params, prompts, tokens, strings, scalars=SCALARS,
             unsure={name: (self.inputs.batch or 0) if name in TEXT_MEASURES else PROBE_ROWS for name in UNSURE},
             attrs=lambda name: attrs(name, self.facts["kind"]), tokens_are="the kept sequences",
         )  # fmt: skip
+        said = attrs("shifted_loss", self.facts["kind"])
+        variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=said)
+        return variables, coords
 
 
 @contextlib.contextmanager

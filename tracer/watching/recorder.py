@@ -52,6 +52,7 @@ from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing, undisturbed
 from tracer.watching.ranks import Ranks
+from tracer.watching.signs import Signs
 from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnFinding, OnRecord, Telling
 from tracer.watching.training_passes import LargestLogits, Looks
@@ -112,7 +113,7 @@ class LoopRecorder:
         self._stepping: torch.optim.Optimizer | None = None
         self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
         self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
-        self._finite = FiniteCheck(self.pace)
+        self._finite, self._signs = FiniteCheck(self.pace), Signs(self.model)
         self._bad: Found | None = None
         self._bad_since: int | None = None
         """The first value that was not finite, and the first step whose kept loss was not."""
@@ -165,7 +166,7 @@ class LoopRecorder:
                     "step() came before any call of the model in training: is it the one that was given to "
                     "tracer.watch, and not a copy, that is trained?"
                 )
-            self._every.made(self.steps, loss)
+            self._every.made(self.steps, loss, self._signs.print_of_update())
             self.max_logits = self._largest.of_step()
             self._bad = self._bad or self._finite.of_update(self.steps, self._every.kept)
             if self._bad is not None and self.ranks.world == 1:
@@ -239,11 +240,16 @@ class LoopRecorder:
             self._every.called(args, kwargs)
             if torch.is_grad_enabled():
                 self._finite.called(args, kwargs)
+                with self.pace.checks():
+                    self._signs.called(args, kwargs, record=self._row is not None)
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         with self._safely():
             self._every.returned(module, kwargs, output)
+            if self._row is not None and torch.is_grad_enabled():
+                with self._looking():
+                    self._signs.returned(output)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a few rows, and measure them."""
@@ -319,7 +325,10 @@ class LoopRecorder:
             self._since_picture = 0 if picture else self._since_picture + 1
             self._pictures += picture
             self._row_step = self.steps
-            self._row = {**self.probing.measure(self.steps, picture), "step_ms": step_ms}
+            self._row = {
+                **self.probing.measure(self.steps, picture), "step_ms": step_ms,
+                "unmoved": self._signs.unmoved(self.probing.params),
+            }  # fmt: skip
             self._update = Update(self.probing.params, self._measuring, self.probing.heads)
             if self._stepping is not None:
                 self._update.starts(self._stepping)
@@ -375,6 +384,7 @@ class LoopRecorder:
         """Write a record, and tell who wants to know."""
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
+        row |= self._signs.row()
         self.last = scalars(row, list(probing.params))
         if (writer := probing.writer) is None:
             return

@@ -1,1 +1,1 @@
-"""Gradients: is the run healthy?"""
+"""Gradients: how fast does every weight learn?"""

@@ -26,7 +26,8 @@ def verdict(ratio: float) -> str:
 
 
 def answer(names: Sequence[str], ratios: ArrayLike, optimiser: OptimConfig | None) -> str:
-    """Are the tensors in band, which are not, and whether that is as it should be here; Markdown of our words."""
+    """Are the tensors in band at this step, which are not, and whether that is as it should be here; Markdown of our
+    words. How the run stands is not said here: that is `tracer.diagnosis.verdict`."""
     found = dict(zip(names, np.asarray(ratios, float).tolist(), strict=True))
     known = {name: ratio for name, ratio in found.items() if not math.isnan(ratio)}
     if not known:
@@ -43,14 +44,14 @@ def answer(names: Sequence[str], ratios: ArrayLike, optimiser: OptimConfig | Non
         worst = " and ".join(filter(None, [
             f"{_named(broken)} not finite" if broken else "", f"{_named(wild)} very fast: a tenth of the weights or "
             "more is replaced at every step" if wild else ""]))  # fmt: skip
-        return f"**✕ Not healthy**: {size}; {worst}. A smaller learning rate usually helps."
+        return f"**✕ Out of band**: {size}; {worst}. A smaller learning rate usually helps."
     if len(slow) == len(known):
-        return "**△ Nothing moves**: every tensor changes by less than a ten-thousandth of its norm at a step."
+        return "**△ Slow**: every tensor changes by less than a ten-thousandth of its norm at a step."
     low, high = expected_range(optimiser.name if optimiser else None)
     inside = all(ratio < high for ratio in known.values()) and len(slow) < len(known) / 2
     if not inside:
         return f"**△ Worth a look**: {size}{rest}."
-    return f"**✓ Healthy**: {size}{rest}{_why(fast, optimiser)}."
+    return f"**✓ In band**: {size}{rest}{_why(fast, optimiser)}."
 
 
 def _why(fast: list[str], optimiser: OptimConfig | None) -> str:

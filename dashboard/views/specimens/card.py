@@ -24,6 +24,7 @@ from dashboard.views.specimens.data import Lines
 from dashboard.views.specimens.exercise import draw_checks, draw_heads
 from dashboard.views.specimens.fold import fold, line
 from dashboard.views.specimens.small import draw_small
+from tracer.diagnosis import verdict
 from tracer.measures.chance import uniform_one_key
 from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves
@@ -335,12 +336,13 @@ def _of_heads(run: Run) -> str:
 def _draw_wrong(place: Place, run: Run) -> None:
     """What `tracer.diagnose` says, and what the next specimen does about it."""
     try:
-        found = diagnoses.diagnosis(run).findings
+        diagnosis = diagnoses.diagnosis(run)
     except (ValueError, OSError, RuntimeError) as error:
         st.text(str(error))
         return
-    st.markdown("**What went wrong.**" if found else "**What went wrong.** Nothing that Health looks for.")
-    for one in found:
+    said = verdict(diagnosis)
+    st.markdown("**What went wrong.**" + (f" Health: {said.text}." if said.severity != "unknown" else ""))
+    for one in diagnosis.findings:
         with st.container(gap=None):
             st.markdown(f"{marked(one.severity)} {one.title}, since step {one.step:,}")
             st.text(theme.sentence(one.evidence))

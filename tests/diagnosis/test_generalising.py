@@ -1,0 +1,128 @@
+"""What losses say beside each other, by hand: overfitting, other data, guessing; and which targets a loss is about."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from tracer.diagnosis.findings import Finding
+from tracer.diagnosis.generalising import chance, mismatch, overfit
+from tracer.diagnosis.growth import falls, updates
+from tracer.diagnosis.objective import NEXT, SAME, TARGETS, certain, target
+from tracer.diagnosis.verdict import verdict
+
+N = 40
+FALLING = np.linspace(4, 0.2, N)
+RISING = np.r_[np.linspace(4.2, 3.3, 10), np.linspace(3.3, 11.4, 30)]
+
+
+def losses(train: np.ndarray, held_out: np.ndarray) -> xr.Dataset:
+    return xr.Dataset(
+        {"train_loss": (("step",), train), "val_loss": (("step",), held_out)}, {"step": np.arange(len(train)) * 10}
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out", "severity"),
+    [
+        pytest.param(FALLING, RISING, "bad", id="best 3.3, ends at 11.4"),
+        pytest.param(FALLING, np.r_[np.linspace(4.2, 3.3, 20), np.linspace(3.3, 3.72, 20)], "watch", id="a little"),
+        pytest.param(
+            FALLING, np.r_[np.linspace(4.2, 3.3, 20), np.linspace(3.3, 3.5, 20)], None, id="less than a tenth"
+        ),
+        pytest.param(FALLING + 4, np.linspace(4.2, 3.3, N), None, id="it falls"),
+        pytest.param(np.linspace(4, 6, N), RISING, None, id="both rise: that is another finding"),
+        pytest.param(FALLING, np.r_[np.linspace(4.2, 3.3, 36), [4, 3.3, 4, 3.3]], None, id="noise"),
+    ],
+)
+def test_overfitting(train: np.ndarray, held_out: np.ndarray, severity: str | None) -> None:
+    found = list(overfit({}, losses(train, held_out)))
+    assert [one.severity for one in found] == ([] if severity is None else [severity])
+    if severity == "bad":  # 3.3 + 0.1 * 3.3 is passed 0.33 / 8.1 of the way: two of 29 records after the best
+        assert found[0].step == 120 and "3.3 at step 90" in found[0].evidence and "11.4" in found[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("held_out", "found"),
+    [
+        pytest.param(np.full(N, 4.0), True, id="nothing"),
+        pytest.param(np.linspace(4, 3.5, N), True, id="a seventh"),
+        pytest.param(np.linspace(4, 3, N), False, id="more than a fifth"),
+        pytest.param(RISING, False, id="overfitting says more"),
+    ],
+)
+def test_a_held_out_loss_that_gains_nothing(held_out: np.ndarray, found: bool) -> None:
+    assert bool(list(mismatch({}, losses(FALLING, held_out)))) == found
+    assert not list(mismatch({}, losses(np.full(N, 4.0), held_out)))
+
+
+GUESS = math.log(100)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [
+        pytest.param(np.r_[GUESS, np.full(N - 1, 9.0)], True, id="rose"),
+        pytest.param(np.r_[np.linspace(30, 9, 10), np.full(30, 9.0)], True, id="stays above"),
+        pytest.param(np.linspace(30, 6, N), False, id="still falls"),
+        pytest.param(np.full(N, GUESS * 1.1), False, id="never moved"),
+        pytest.param(np.linspace(GUESS * 1.1, 2, N), False, id="learns"),
+    ],
+)
+def test_worse_than_guessing(loss: np.ndarray, found: bool) -> None:
+    assert bool(list(chance({"d_vocab": 100}, losses(loss, loss)))) == found
+
+
+def beside(train: float, *others: float) -> xr.Dataset:
+    """A run of these losses against each of TARGETS."""
+    assert len(others) == len(TARGETS)
+    return xr.Dataset(
+        {"train_loss": (("step",), np.full(8, train)), "shifted_loss": (("step", "target"), np.tile(others, (8, 1)))},
+        {"step": np.arange(8)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "others", "found"),
+    [
+        pytest.param(1.5, (3, 3, 1.5, 3, 3, 3), NEXT, id="next"),
+        pytest.param(0.02, (5, 0.02, 5, 5, 5, 5), SAME, id="copied"),
+        pytest.param(2.0, (2.01, 2.01, 2.0, 2.01, 2.01, 2.01), NEXT, id="to rounding, before anything is learned"),
+        pytest.param(2.005, (2.01, 2.01, 2.0, 2.01, 2.01, 2.01), None, id="not told apart"),
+        pytest.param(400.0, (3, 3, 1.5, 3, 3, 3), None, id="a sum"),
+        pytest.param(
+            0.25, (5, 5, 0.1, 5, 5, 5), NEXT, id="a last place that is not seen: 0.25 = (15 * 0.1 + 2.5) / 16"
+        ),
+        pytest.param(0.5, (5, 5, 0.1, 5, 5, 5), None, id="more than a last place can cost"),
+    ],
+)
+def test_which_target_a_loss_is_about(train: float, others: tuple[float, ...], found: int | None) -> None:
+    run = beside(train, *others)
+    assert target({"row": 16, "d_vocab": 16}, run) == found
+    assert certain(run) == (train == others[NEXT])
+
+
+def test_a_small_rate_that_helps_is_no_standstill() -> None:
+    """An update ratio of 1e-5: with a held-out loss that falls by a percent it is fine-tuning; biases do not count."""
+    ratios = np.tile([1e-5, 0.5], (N, 1))
+    trace = xr.Dataset({"update_ratio": (("step", "param"), ratios)}, {"step": np.arange(N), "param": ["w", "b"]})
+    assert [one.title for one in updates({}, trace)] == ["Nothing moves"]
+    for held_out, moves in ((np.linspace(3, 2.95, N), True), (np.linspace(3, 2.999, N), False)):
+        with_loss = trace.assign(val_loss=("step", held_out))
+        assert falls(with_loss) == moves
+        assert bool(list(updates({}, with_loss))) != moves
+
+
+def test_a_run_has_one_verdict() -> None:
+    from tests.cli.test_diagnose import one
+    from tracer.diagnosis.findings import Diagnosis
+
+    def said(findings: list[Finding], looked_for: list[str]) -> tuple[str, str]:
+        found = verdict(Diagnosis(findings, looked_for, []))
+        return found.severity, found.text
+
+    assert said([one()], ["divergence"]) == ("watch", "1 to watch")
+    assert said([], ["divergence"]) == ("healthy", "healthy") and said([], []) == ("unknown", "not measured")

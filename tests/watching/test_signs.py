@@ -1,0 +1,102 @@
+"""What is seen of a watched update: its batch, its targets, what it left as it was; and two questions to the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.diagnosis.lessons import VOCABULARY, Decoder, chain
+from tracer.hooks.inputs import Inputs
+from tracer.watching.causality import constant_positions, future_effect
+from tracer.watching.signs import Counted, Signs, fingerprint, shifted_losses
+
+IDS = chain(np.random.default_rng(3), 4)
+
+
+def test_equal_batches_share_a_fingerprint_and_others_do_not() -> None:
+    other = IDS.clone()
+    other[2, 5] = (other[2, 5] + 1) % VOCABULARY
+    swapped = IDS[[1, 0, 2, 3]]
+    assert fingerprint(IDS) == fingerprint(IDS.clone())
+    assert len({int(fingerprint(x)) for x in (IDS, other, swapped, IDS.float(), IDS.T)}) == 5
+
+
+def test_losses_against_other_targets_by_brute_force() -> None:
+    torch.manual_seed(0)
+    logits, n = torch.randn(*IDS.shape, VOCABULARY), IDS.shape[1]
+
+    def mean(of: dict[int, int]) -> float:
+        """The target of each position, as another position."""
+        one = [F.cross_entropy(logits[row, i], IDS[row, j]).item() for row in range(len(IDS)) for i, j in of.items()]
+        return float(np.mean(one))
+
+    expected = [mean({i: i + d for i in range(n) if 0 <= i + d < n}) for d in (-1, 0, 1, 2)]
+    expected += [mean({i: n - 1 - i - d for i in range(n) if n - 1 - i - d >= 0}) for d in (0, 1)]
+    np.testing.assert_allclose(shifted_losses(logits, IDS), expected, rtol=1e-5)
+
+
+def test_counted_tokens_and_pairs() -> None:
+    counted = Counted()
+    counted.count(np.tile([0, 1], 200)[None])
+    single, pairs = counted.losses(np.array([[0, 1, 0]])) or (0, 0)
+    assert single == pytest.approx(np.log(2)) and pairs == pytest.approx(0, abs=0.02)  # 200 pairs each, and 4 beside
+    assert counted.losses(np.array([[0, 2]])) is None  # a kind that was not seen
+    few = Counted()
+    few.count(np.array([[0, 1, 0]]))
+    assert few.losses(np.array([[0, 1]])) is None
+
+
+def test_weights_that_stay() -> None:
+    """Of two matrices the median is the lower: half of one has moved, all of the other."""
+    weights = nn.ParameterDict({"a": nn.Parameter(torch.zeros(4, 8)), "b": nn.Parameter(torch.zeros(4, 8))})
+    signs = Signs(weights)
+    assert np.isnan(signs.unmoved(weights)) and signs.unmoved(weights) == 1
+    with torch.no_grad():
+        weights["a"][:2] += 1e-3
+        weights["b"] += 1e-3
+    assert signs.unmoved(weights) == 0
+    with torch.no_grad():
+        weights["a"][:2] += 1e-3
+    assert signs.unmoved(weights) == 0.5
+
+
+@pytest.mark.parametrize(("sees", "leaks"), [(0, False), (1, True), (16, True)])
+@torch.no_grad()
+def test_a_mask_is_asked_whether_it_shows_the_future(sees: int, leaks: bool) -> None:
+    torch.manual_seed(0)
+    effect = future_effect(Decoder(sees), Inputs.of((IDS,), {}))
+    assert effect > 0.01 if leaks else effect == 0
+    assert np.isnan(future_effect(Decoder(sees), Inputs.of((torch.ones_like(IDS),), {})))
+
+
+class Looked(nn.Module):
+    """A table of positions that is read in other ways than by its module."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.table, self.kinds, self.way = nn.Parameter(torch.randn(32, 4)), nn.Embedding(2, 4), way
+
+    def forward(self, ids: torch.Tensor, position_ids: torch.Tensor | None = None) -> torch.Tensor:
+        still = torch.zeros_like(ids[0])
+        if self.way == "index":
+            return self.table[still]
+        if self.way == "function":
+            return F.embedding(still, self.table)
+        return self.kinds(still) + self.table[torch.arange(ids.shape[1])]
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "found"),
+    [
+        (Decoder(), {}, ""), (Decoder(placed=False), {}, "place.weight"), (Looked("index"), {}, "table"),
+        (Looked("function"), {}, "table"), (Looked("kinds"), {}, ""),
+        (Looked("kinds"), {"position_ids": torch.zeros_like(IDS)}, "position_ids"),
+    ],
+)  # fmt: skip
+@torch.no_grad()
+def test_positions_that_are_looked_up(model: nn.Module, given: dict[str, torch.Tensor], found: str) -> None:
+    assert constant_positions(model, Inputs.of((IDS,), given)) == found
+    assert constant_positions(model, Inputs.of((IDS.float(),), {})) is None

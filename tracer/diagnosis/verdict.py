@@ -1,0 +1,28 @@
+"""The one word for how a run stands: what Health, the chip, Gradients, a specimen's card and the log all say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tracer.diagnosis.findings import Diagnosis
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run stands."""
+
+    severity: Literal["bad", "watch", "healthy", "unknown"]
+    """That of the worst finding; unknown where nothing could be looked for."""
+    text: str
+    """1 bad, 2 to watch; healthy; not measured."""
+
+
+def verdict(diagnosis: Diagnosis) -> Verdict:
+    """The verdict on a run: no page and no log says another word about it."""
+    bad = sum(one.severity == "bad" for one in diagnosis.findings)
+    watch = len(diagnosis.findings) - bad
+    if diagnosis.findings:
+        parts = [f"{bad} bad"] * (bad > 0) + [f"{watch} to watch"] * (watch > 0)
+        return Verdict("bad" if bad else "watch", ", ".join(parts))
+    return Verdict("healthy", "healthy") if diagnosis.looked_for else Verdict("unknown", "not measured")

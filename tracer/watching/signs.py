@@ -1,0 +1,172 @@
+"""What a watched update shows beside its numbers: which batch it took, what it is trained to predict, what moved.
+
+1. A fingerprint of every batch: is it the one before?
+2. Tokens counted, for the loss of whoever knows only how frequent each is.
+3. On the batch of a record, the cross-entropy of the logits against other targets than the next token (`TARGETS`): the
+   one that equals the loss is what the model is trained on.
+4. Between two records, the weights that are still what they were, to the bit.
+
+All of it reads what is there, and neither changes nor waits for anything but on the CPU and at a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from tracer.data.counting import EACH
+from tracer.diagnosis.objective import TARGETS
+from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
+
+SAMPLED = 4096
+"""Numbers of a tensor that are looked at, at equal distances."""
+MOST_LOGITS = 1 << 24
+"""Numbers that are compared with targets, of as many positions as have no more."""
+BLANK = -100
+MOST_PAIRED, PRIOR = 512, 4.0
+"""Kinds of tokens of which pairs are counted, and how many pairs their frequencies count for beforehand."""
+
+
+class Signs:
+    """Of one model in training."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._rows_first = batch_axis_first(model)
+        self._inputs: Inputs | None = None
+        self._prints: Tensor | None = None
+        self._tokens = Counted()
+        self._losses: list[Tensor] = []
+        self._counted: list[tuple[float, float]] = []
+        self._weights: dict[str, Tensor] = {}
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], record: bool) -> None:
+        """The model is called in training; `record`: a record waits for this update."""
+        self._inputs = None
+        leaves = [x for x in tree_flatten((args, kwargs))[0] if type(x) is Tensor and x.numel()]
+        if not leaves or _captured(leaves[0]):
+            return
+        print_ = fingerprint(leaves[0])
+        self._prints = print_ if self._prints is None else self._prints * 31 + print_
+        if record or leaves[0].device.type == "cpu":
+            inputs = Inputs.of(args, kwargs)
+            self._inputs = inputs if record else None
+            self._count(inputs.tokens, record)
+
+    def returned(self, output: Any) -> None:
+        """The model has returned, for the update that a record waits for."""
+        inputs, self._inputs = self._inputs, None
+        if inputs is None or inputs.tokens is None or not self._rows_first:
+            return
+        logits = logits_of(output, inputs.tokens)
+        if type(logits) is Tensor and int(inputs.tokens.max()) < logits.shape[-1]:
+            self._losses.append(shifted_losses(logits.detach(), inputs.tokens))
+
+    def print_of_update(self) -> Tensor | float:
+        """The fingerprint of what the model was called with since this was last asked."""
+        found, self._prints = self._prints, None
+        return float("nan") if found is None else found
+
+    def row(self) -> dict[str, Any]:
+        """What there is to record of the update that a record waited for."""
+        row: dict[str, Any] = {}
+        if self._losses:
+            row["shifted_loss"] = torch.stack(self._losses).mean(0).cpu().numpy()
+        if self._counted:
+            row["unigram_loss"], row["bigram_loss"] = np.mean(self._counted, axis=0).tolist()
+        self._losses, self._counted = [], []
+        return row
+
+    def unmoved(self, params: Mapping[str, nn.Parameter]) -> float:
+        """Share of weights that are what they were when this was last asked: the median over matrices."""
+        now = {name: sample(p.detach()).clone() for name, p in params.items() if p.ndim > 1 and type(p.data) is Tensor}
+        before, self._weights = self._weights, now
+        shares = [(now[name] == old).float().mean() for name, old in before.items() if name in now]
+        return float(torch.stack([x.cpu() for x in shares]).median()) if shares else float("nan")
+
+    def _count(self, tokens: Tensor | None, record: bool) -> None:
+        if tokens is None or tokens.shape[1] < 2 or not self._rows_first:
+            return
+        ids = tokens.cpu().numpy().astype(np.int64)
+        ids = ids[(ids >= 0).all(axis=1)]
+        if not ids.size:
+            return
+        if record and (found := self._tokens.losses(ids)):
+            self._counted.append(found)
+        self._tokens.count(ids)
+
+
+class Counted:
+    """How often tokens were seen, and pairs of them where there are few kinds."""
+
+    def __init__(self) -> None:
+        self.single, self.pairs = np.zeros(0), np.zeros((0, 0))
+
+    def count(self, ids: np.ndarray) -> None:
+        """Take these rows along."""
+        more = max(0, int(ids.max()) + 1 - len(self.single))
+        self.single = np.pad(self.single, (0, more))
+        self.single += np.bincount(ids.ravel(), minlength=len(self.single))
+        if len(self.single) > MOST_PAIRED:
+            return
+        n = len(self.single)
+        self.pairs = np.pad(self.pairs, (0, n - len(self.pairs)))
+        self.pairs += np.bincount((ids[:, :-1] * n + ids[:, 1:]).ravel(), minlength=n * n).reshape(n, n)
+
+    def losses(self, ids: np.ndarray) -> tuple[float, float] | None:
+        """Mean loss of the next tokens of these rows by what was counted, singly and in pairs (nan: too many kinds);
+        None before EACH tokens were seen for each kind, or with a kind that was not seen."""
+        n = len(self.single)
+        if not n or self.single.sum() < EACH * n or ids.max() >= n:
+            return None
+        share = (self.single + 1) / (self.single + 1).sum()
+        alone, pairs = float(-np.log(share)[ids[:, 1:]].mean()), float("nan")
+        if n <= MOST_PAIRED:
+            after = (self.pairs + PRIOR * share) / (self.pairs.sum(1, keepdims=True) + PRIOR)
+            pairs = float(-np.log(after[ids[:, :-1], ids[:, 1:]]).mean())
+        return alone, pairs
+
+
+def sample(x: Tensor) -> Tensor:
+    """Up to SAMPLED numbers of a tensor, at equal distances."""
+    flat = x.reshape(-1) if x.is_contiguous() else x.flatten()
+    return flat[:: max(1, -(-flat.numel() // SAMPLED))]
+
+
+def fingerprint(x: Tensor) -> Int[Tensor, ""]:
+    """A number on the tensor's device that two different tensors hardly share; equal ones always do."""
+    flat = sample(x.detach())
+    if flat.is_floating_point():
+        flat = flat.double().view(torch.int64)
+    at = torch.arange(1, flat.numel() + 1, device=flat.device)
+    return ((flat.to(torch.int64) + 1) * (at * 0x9E3779B97F4A7C1 % 0x7FFFFFFFFFFFFFE7 | 1)).sum()
+
+
+def shifted_losses(
+    logits: Float[Tensor, "batch pos d_vocab"], ids: Int[Tensor, "batch pos"]
+) -> Float[Tensor, "target"]:
+    """Mean cross-entropy of the logits against each of TARGETS; of large batches on positions at equal distances."""
+    n, blank = ids.shape[1], torch.full_like(ids, BLANK)
+    back = ids.flip(1)
+    targets = torch.stack([
+        torch.cat([blank[:, :1], ids[:, :-1]], 1), ids, torch.cat([ids[:, 1:], blank[:, :1]], 1),
+        torch.cat([ids[:, 2:], blank[:, : min(2, n)]], 1), back, torch.cat([back[:, 1:], blank[:, :1]], 1),
+    ])  # fmt: skip
+    stride = max(1, -(-logits.numel() // MOST_LOGITS))
+    stride += stride > 1 and n % stride == 0  # else only some positions of a row would be seen
+    chosen, targets = logits.flatten(0, 1)[::stride].float(), targets.flatten(1)[:, ::stride]
+    logs = F.log_softmax(chosen, -1)
+    found = torch.stack([F.nll_loss(logs, one, ignore_index=BLANK) for one in targets])
+    assert len(found) == len(TARGETS)
+    return found
+
+
+def _captured(x: Tensor) -> bool:
+    """Is a CUDA graph being captured, in which nothing can be read?"""
+    return x.device.type == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -414,12 +414,11 @@ class LoopRecorder:
     @contextlib.contextmanager
     def _safely(self, in_hook: bool = False) -> Iterator[None]:
         """`in_hook`: an optimiser is going through its hooks, of which none may be removed now."""
-        if self.off is not None:
-            yield
-            return
         try:
             yield
         except Exception as error:
+            if self.off is not None:  # what fails after the first trouble fails for it
+                return
             why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             if self.ranks.world > 1 and self._next > 0 and not self._gathering:
                 self._trouble = self._trouble or why  # the others go on to the next record, where they are told

@@ -180,8 +180,18 @@ def make(house: House, slots: list[Slot], say: Callable[[str], None]) -> None:
 
     with ThreadPoolExecutor(len(slots)) as pool:
         for number, (file, outcome) in enumerate(pool.map(one, due), 1):
-            bad = "" if outcome.failed is None and not outcome.timed_out else f", no record:\n{outcome.log}"
+            bad = _failing(house, file)
+            if outcome.failed is not None or outcome.timed_out:
+                bad = f", no record:\n{outcome.log}"
             say(f"lines {number}/{len(due)} {file} {outcome.seconds:.0f} s{bad}")
+
+
+def _failing(house: House, file: str) -> str:
+    """In words, how many tests fail with nothing changed, which are never asked."""
+    said = _record(house, file).with_name(_record(house, file).name + ".json")
+    tests = json.loads(said.read_text())["tests"] if said.exists() else {}
+    names = [name for name, test in tests.items() if not test["passed"]]
+    return f", {len(names)} of {len(tests)} fail by themselves: {', '.join(names[:3])}" if names else ""
 
 
 def _folder(house: House) -> Path:

@@ -173,8 +173,9 @@ def test_the_prompt_numbers_are_those_of_the_model(workplace: object, small_run:
 def test_patterns_before_and_after(mode: str, open_page: Open) -> None:
     app = open_page("ablate", run="tiny", prompt="3 4 5 3 4", off=((0, 0), (0, 1)), mode=mode, section="text")
     app.toggle(key="ablate_patterns").set_value(True).run()
-    app.selectbox(key="ablate_focus").set_value((1, 3)).run()
-    assert app.session_state["selection"].focus == (1, 3) and not app.exception
+    other = next(head for head in ((1, 3), (1, 2)) if head != app.selectbox(key="ablate_focus").value)
+    app.selectbox(key="ablate_focus").set_value(other).run()
+    assert app.session_state["selection"].focus == other and not app.exception
 
 
 def test_held_patterns_are_shown_as_held(workplace: object, small_run: Run) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.ranks import launch
 from tracer import ablate
 from tracer.analysis import prompt_attention
 from tracer.analysis.entropy_bound import bound
@@ -26,7 +25,7 @@ from tracer.interventions.edits import applied, recording, visiting
 from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.presets import preset
-from tracer.store import Run, open_run
+from tracer.store import Run
 from tracer.training import loop
 
 TOY = preset("induction").config
@@ -280,17 +279,6 @@ def test_a_clamp_nests_with_an_ablation():
     assert torch.equal(nested.ablated, ablate.effect(model, tokens, [(0, 1), (1, 2)]).ablated)
     with applied([]):
         assert torch.equal(ablate.effect(model, tokens, [(1, 2)]).clean, per_token_loss(model(tokens), tokens))
-
-
-def test_two_processes_hold_the_same_clamps(tmp_path, free_port):
-    held = ("L0H1 off", "L0H2 previous 1:3")
-    one = loop.train(tiny(tmp_path / "one", clamp=held, steps=4), quiet=True)
-    launch(2, free_port, "train", "induction", "--steps", "4", "--record.every", "1", "--model.d-model", "16",
-           "--model.n-ctx", "24", "--data.period-max", "12", "--device", "cpu", "--optim.batch-size", "4",
-           "--run", str(tmp_path / "two"), "--clamp", *held)  # fmt: skip
-    two = open_run(tmp_path / "two")
-    np.testing.assert_allclose(two.trace["train_loss"], one.trace["train_loss"], rtol=1e-5)
-    assert two.config.clamp == held
 
 
 @pytest.mark.parametrize("what", ["no-previous", "previous"])

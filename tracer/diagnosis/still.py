@@ -31,7 +31,8 @@ def blocks(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     Left alone are weights that are frozen on purpose as it is usually done: parts of blocks (embeddings, adapters such
     as LoRA), and blocks from the bottom up, below which nothing is trained.
     """
-    fixed, trained = list(meta.get("untrained") or ()), [str(name) for name in trace["param"].values]
+    fixed: list[str] = list(meta.get("untrained") or ())
+    trained = [str(name) for name in trace["param"].values]
     still, moving = _blocks(fixed), _blocks(trained)
     if any(index in moving.get(stem, ()) for stem, all_of in still.items() for index in all_of):
         return  # blocks of which a part is trained: adapters

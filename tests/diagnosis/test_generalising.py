@@ -69,6 +69,7 @@ GUESS = math.log(100)
         pytest.param(np.r_[np.linspace(30, 9, 10), np.full(30, 9.0)], True, id="stays above"),
         pytest.param(np.linspace(30, 6, N), False, id="still falls"),
         pytest.param(np.full(N, GUESS * 1.1), False, id="never moved"),
+        pytest.param(np.r_[GUESS, np.full(N - 1, GUESS * 1.15)], False, id="the first batch was easier"),
         pytest.param(np.linspace(GUESS * 1.1, 2, N), False, id="learns"),
     ],
 )

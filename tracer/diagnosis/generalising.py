@@ -24,6 +24,8 @@ MUCH = 0.5
 LEARNED, KEPT = 0.1, 0.2
 """Share of the training loss that has to be gained, and of that what the held-out loss gains at least where both are of
 one kind. A model that only learns how frequent tokens are gains the same on both."""
+ROSE = 1.2
+"""Of the first loss, which is that of one batch and differs from others by chance."""
 FALLS = 0.01
 """Share of a loss by which it falls from its second third to its last, where it still falls."""
 GAIN = 0.01
@@ -113,7 +115,7 @@ def chance(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if len(loss) < RECORDS or (moves is not None and not (moves > STILL).any()):  # one batch differs from another
         return
     _, middle, ends = _ends(loss)
-    rose = ends > WORSE * loss[0]
+    rose = ends > ROSE * loss[0]
     fell = loss[0] > WORSE * ends and middle - ends <= FALLS * ends  # and does so no more
     if ends <= WORSE * guess or not (rose or fell):  # a loss that stays where it began is another finding
         return

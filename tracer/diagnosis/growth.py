@@ -20,8 +20,8 @@ GREW = 100.0
 """The stream's size over that at the first record (or over 1, which is what a norm hands on, if it began smaller): the
 growth at which the replay of a divergence calls a value exploding (`tracer.training.divergence.GROWTH`). The demo's
 ends 6 % larger."""
-RECORDS = 8
-"""From which update ratios are judged."""
+RECORDS = 7
+"""With an update, from which update ratios are judged."""
 CLIPPED = 0.1
 """The clip factor below which clipping takes most of a step."""
 ADVICE = {
@@ -149,7 +149,7 @@ def residual(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 def updates(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """Update ratios out of band."""
     ratios = trace["update_ratio"].values
-    if len(ratios) < RECORDS:
+    if np.isfinite(ratios).any(axis=1).sum() < RECORDS:
         return
     lately = ratios[-max(3, round(len(ratios) * LATELY)) :]
     names = trace["param"].values

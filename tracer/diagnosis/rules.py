@@ -166,7 +166,7 @@ RULES: dict[Kind, Rule] = {
         "Found when the median of a weight's update ratio over the last quarter of the records is 0.1 or more, or when "
         "that of every tensor (no bias) is below 2e-5 and the loss did not fall. About 1e-3 is the rule of thumb of "
         "CS231n and Karpathy.",
-        records=growth.RECORDS - 1,  # the last record has no update
+        records=growth.RECORDS,
     ),
     "frozen": Rule(
         "weights that never move", ("update_ratio", "grad_norm"), learning.frozen,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,15 @@ import torch
 from torch import nn
 
 from tracer.watching.gathering import part, together
+from tracer.watching.probing import Probing
+from tracer.watching.ranks import Ranks
 
 NORMS = {"weight_norm": [3.0, 4.0], "update_norm": [0.3, 0.8], "grad_norm": [3.0, 4.0], "grad_norm_clipped": [1.5, 2.0]}
+
+
+def stand_in(kind: type[Any], **facts: Any) -> Any:
+    """One of this kind that only has these facts."""
+    return object.__new__(type(kind.__name__, (kind,), facts))
 
 
 def updates(loss: float, tokens: int, told: bool = True) -> dict[str, np.ndarray]:
@@ -29,10 +35,10 @@ def found(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:  # fmt: skip
     """What the first of two processes has in the end: losses 1 and 2, tokens 10 and 20."""
     model, norms = nn.Linear(1, 1), {name: np.array(x) for name, x in NORMS.items()}
-    probing: Any = SimpleNamespace(model=model, params=dict(model.named_parameters()), heads=None, shape=shape)
+    probing = stand_in(Probing, model=model, params=dict(model.named_parameters()), heads=None, shape=shape)
     every, mine = [], updates(1.0, 10, told)
     for rank, row in enumerate(rows):
-        ranks: Any = SimpleNamespace(world=2, split=split, place=split.index(rank) if rank in split else 0)
+        ranks = stand_in(Ranks, world=2, split=split, place=split.index(rank) if rank in split else 0)
         seen = None if largest[rank] is None else torch.tensor(largest[rank])
         every.append(part(row, updates(rank + 1.0, 10 * rank + 10), norms, seen, ranks, probing))
     together(every, rows[0], step, mine, ranks, probing)

@@ -219,7 +219,7 @@ def _ended(look: _Look, name: str, module: nn.Module, _args: Any, output: Any) -
     look.made(name, module, output)
 
 
-def grown(model: Model, before: Mapping[str, np.ndarray]) -> tuple[str, float] | None:
+def grown(model: Model, before: Mapping[str, Any]) -> tuple[str, float] | None:
     """The weight whose norm grew the most since `before` (`weight_norm` of a record), GREW-fold at least."""
     norms = before.get("weight_norm")
     if norms is None or ranks.sharded(model.module):

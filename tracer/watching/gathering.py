@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from tracer.diagnosis.objective import TARGETS
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks, copies, side_by_side
 from tracer.watching.updates import row_of
 
 Arrays = dict[str, np.ndarray]
 """By name."""
+OF_BATCHES = {"shifted_loss": (len(TARGETS),), "unigram_loss": (), "bigram_loss": ()}
+"""Losses of each process's own batch, and their shapes; nan where they were not measured."""
 
 
 def part(
@@ -30,6 +33,7 @@ def part(
         "largest": np.full(shape, np.nan) if largest is None else largest.cpu().numpy(),
     }  # fmt: skip
     given |= {f"norm/{name}": x for name, x in norms.items()}
+    given |= {name: np.asarray(row.get(name, np.full(shape, np.nan))) for name, shape in OF_BATCHES.items()}
     if len(ranks.split) > 1:
         given |= {f"head/{name}": x for name, x in row.items() if np.shape(x)[:2] == shape or name == "pattern"}
     return given
@@ -43,6 +47,7 @@ def together(
     if ranks.world > 1:
         split = ranks.split if len(ranks.split) > 1 else []
         updates["train_loss"] = np.mean([one["loss"] for one in every], 0)
+        row |= {name: np.mean([one[name] for one in every], 0) for name in OF_BATCHES}
         updates["tokens"] = np.sum([one["tokens"] for one in every], 0) / max(1, len(split))
         for name in (name.removeprefix("head/") for name in names if name.startswith("head/")):
             axis = 2 if name == "pattern" else 1

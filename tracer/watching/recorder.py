@@ -365,6 +365,7 @@ class LoopRecorder:
     ) -> dict[str, Any]:
         """One record of what all processes found; `updates` is made that of all."""
         norms = unknown(probing.params, probing.heads) if update is None else update.norms()
+        row |= self._signs.row()
         mine = gathering.part(row, updates, norms, self._largest.of_record(), self.ranks, probing) | {
             "next": np.array(self.pace.next_after(self.steps, self._made) if self.ranks.world > 1 else 0),
             "stop": np.array(self._telling.stop), "trouble": np.array(bool(self._trouble)),
@@ -384,7 +385,6 @@ class LoopRecorder:
         """Write a record, and tell who wants to know."""
         if math.isfinite(self._evaluation):
             row["val_loss"], self._evaluation = self._evaluation, float("nan")
-        row |= self._signs.row()
         self.last = scalars(row, list(probing.params))
         if (writer := probing.writer) is None:
             return

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +10,6 @@ from torch.nn import functional as F
 
 from tracer.ablate import head_outcomes
 from tracer.ablate.induction_tests import copying_by_behaviour
-from tracer.ablate.parts import check_heads
 from tracer.ablate.repeats import Repeats
 from tracer.config import InitConfig, ModelConfig
 from tracer.data import probes
@@ -84,14 +80,3 @@ def test_measures_of_heads_stand_in_their_places(models: Models) -> None:
     for name in ("entropy", "previous_token", "induction"):
         assert np.isfinite(theirs[name]).all()
         np.testing.assert_allclose(theirs[name], ours[name], atol=1e-6, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    ("head", "words"),
-    [((0, 2), "layers 0 to 1 and heads 0 to 1 in layer 0$"), ((5, 0), "layers 0 to 1 and heads 0 to 2$")],
-)
-def test_layers_of_different_widths_are_told_apart(head: tuple[int, int], words: str) -> None:
-    widths: Any = SimpleNamespace(heads_of_layers=(2, 3), n_layers=2, n_heads=3)
-    assert check_heads(widths, [(1, 2), (0, 1), (1, 2)]) == [(0, 1), (1, 2)]
-    with pytest.raises(ValueError, match=words):
-        check_heads(widths, [head])

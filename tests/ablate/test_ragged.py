@@ -77,6 +77,8 @@ def test_sets_are_of_heads_that_exist(model: WrappedModel) -> None:
     assert len(null(model, TOKENS, [(1, 0)]).others) == 1
     with pytest.raises(ValueError, match=r"L1H2 does not exist: .* layers 0 to 1 and heads 0 to 1 in layer 1"):
         effect(model, TOKENS, [(1, 2)])
+    with pytest.raises(ValueError, match=r"L5H0 does not exist: .* layers 0 to 1 and heads 0 to 3$"):
+        effect(model, TOKENS, [(5, 0)])
     with pytest.raises(ValueError, match="all 6 heads are off"):
         effect(model, TOKENS, HEADS)
 

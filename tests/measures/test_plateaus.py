@@ -72,13 +72,17 @@ def test_one_jump_of_many_is_not_dated(jump: float, why: str) -> None:
 def test_the_odds_of_a_jump_among_others_with_a_tail() -> None:
     """Of the largest 13 of 59 others a Pareto tail (Renyi's spacings): one so far beyond comes in (1 + x) ** -12."""
     others = [8.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3, 1.2]
-    moves = np.array([*others, *np.linspace(0.1, 1, 16), 20.0, *np.linspace(0.1, 1, 30)])
-    moves[::2] *= -1
-    y = np.concatenate([[0], np.cumsum(moves)])
-    before, after = np.arange(61) <= 29, np.arange(61) >= 30
     spacings = sum(n * np.log(a / b) for n, (a, b) in enumerate(zip(others, others[1:], strict=False), 2))
-    odds = (1 + np.log(20 / 8) / spacings) ** -12
-    for tried, is_one in (RARE / odds * 1.02, True), (RARE / odds * 0.98, False):
-        assert plateaus._is_one_jump_of_many(y, before, after, -20.0, tried) is is_one
-    assert not plateaus._is_one_jump_of_many(y, before, after, 41.0, 1000)  # it is not half of the step
-    assert plateaus._is_one_jump_of_many(y, before, after, 39.0, 1000)
+    before, after = np.arange(61) <= 29, np.arange(61) >= 30
+
+    def judged(largest: float, tried: int, size: float) -> bool:
+        moves = np.array([*others, *np.linspace(0.1, 1, 16), largest, *np.linspace(0.1, 1, 30)])
+        moves[::2] *= -1
+        y = np.concatenate([[0], np.cumsum(moves)])
+        return plateaus._is_one_jump_of_many(y, before, after, size, tried)
+
+    for tried in (1, 4):
+        for share, is_one in (1.02, True), (0.98, False):
+            largest = 8 * np.exp(spacings * ((RARE / tried * share) ** (-1 / 12) - 1))
+            assert judged(largest, tried, -largest) is is_one
+    assert judged(20.0, 1000, 39.0) and not judged(20.0, 1000, 41.0)  # it is half of the step, or it is not

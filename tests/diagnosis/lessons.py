@@ -90,8 +90,8 @@ def shuffled(logits: Tensor, ids: Tensor) -> Pair:
 
 
 def padded(rng: np.random.Generator, step: int) -> Tensor:
-    """Rows of which the last third to two thirds are padding, token 0."""
-    ids, ends = chain(rng).clamp(min=1), rng.integers(ROW // 3, 2 * ROW // 3, ROWS)
+    """Rows of which two thirds or more are padding, token 0."""
+    ids, ends = chain(rng).clamp(min=1), rng.integers(3, ROW // 3 + 1, ROWS)
     return torch.where(torch.arange(ROW) < torch.from_numpy(ends)[:, None], ids, 0)
 
 
@@ -184,6 +184,6 @@ WELL: dict[str, Lesson] = {
     "embedding frozen": Lesson(prepare=freeze("embed")),
     "bottom frozen": Lesson(prepare=freeze("embed", "place", "blocks.0.")),
     "padding left out": Lesson(batch=padded, targets=but_padding),
-    "padding left out, small steps": Lesson(batch=padded, targets=but_padding, lr=1e-4, steps=60, every=2),
+    "padding left out, fine-tuning": Lesson(batch=padded, targets=but_padding, before=150, lr=3e-5),
     "bfloat16": Lesson(prepare=nn.Module.bfloat16),
 }

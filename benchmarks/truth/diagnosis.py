@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.truth.attack import Attack
+from tests.diagnosis import lessons
 from tests.diagnosis.thorough.test_zoo import needless
 from tests.diagnosis.zoo import HEALTHY, SICK, Animal
 from tracer.diagnosis import Diagnosis, examine
@@ -20,6 +21,7 @@ def attacks() -> Iterator[Attack]:
     with tempfile.TemporaryDirectory() as folder:
         for seed in SEEDS:
             yield from _zoo(Path(folder), seed)
+        yield from _lessons(Path(folder))
 
 
 def _zoo(folder: Path, seed: int) -> Iterator[Attack]:
@@ -69,6 +71,23 @@ def _zoo(folder: Path, seed: int) -> Iterator[Attack]:
         f"the cause built into each of {len(sick)} sick runs has to be the remedy, or among the causes; {sample}",
         f"{single} findings with one remedy, {len(given) - single} with causes and a test; {len(wrong)} runs where the "
         f"true cause is not said{_list(wrong)}", not wrong,
+    )  # fmt: skip
+
+
+def _lessons(folder: Path) -> Iterator[Attack]:
+    """Watched loops that are wrong in one way each: in mask, targets, batches, positions, precision or rate."""
+    missed = [
+        f"{name} ({kind})" for name, (kind, _, lesson) in lessons.SICK.items()
+        if kind not in _kinds(examine(lesson.train(folder / name)))
+    ]  # fmt: skip
+    yield Attack(
+        "what is wrong in a watched loop is found", WHERE, f"{len(lessons.SICK)} loops, each wrong in one way",
+        f"{len(missed)} of {len(lessons.SICK)} missed{_list(missed)}", not missed,
+    )  # fmt: skip
+    false = [name for name, one in lessons.WELL.items() if examine(one.train(folder / f"well {name}")).findings]
+    yield Attack(
+        "a healthy watched loop gets no finding", WHERE, f"{len(lessons.WELL)} loops: short, fine-tuned, frozen in "
+        "part, padded, in bfloat16, with a sum for a loss", f"{len(false)} accused{_list(false)}", not false,
     )  # fmt: skip
 
 

@@ -89,6 +89,16 @@ def shuffled(logits: Tensor, ids: Tensor) -> Pair:
     return logits[:, :-1], targets.flatten()[torch.randperm(targets.numel())].view_as(targets)
 
 
+def padded(rng: np.random.Generator, step: int) -> Tensor:
+    """Rows of which two thirds or more are padding, token 0."""
+    ids, ends = chain(rng).clamp(min=1), rng.integers(3, ROW // 3 + 1, ROWS)
+    return torch.where(torch.arange(ROW) < torch.from_numpy(ends)[:, None], ids, 0)
+
+
+def but_padding(logits: Tensor, ids: Tensor) -> Pair:
+    return logits[:, :-1], torch.where(ids[:, 1:] == 0, -100, ids[:, 1:])
+
+
 @dataclass(frozen=True)
 class Lesson:
     """One loop. The defaults are those of a healthy one."""
@@ -173,5 +183,7 @@ WELL: dict[str, Lesson] = {
     "fine-tuning at 1e-5": Lesson(before=150, lr=1e-5, held_out=True),
     "embedding frozen": Lesson(prepare=freeze("embed")),
     "bottom frozen": Lesson(prepare=freeze("embed", "place", "blocks.0.")),
+    "padding left out": Lesson(batch=padded, targets=but_padding),
+    "padding left out, fine-tuning": Lesson(batch=padded, targets=but_padding, before=150, lr=3e-5),
     "bfloat16": Lesson(prepare=nn.Module.bfloat16),
 }

@@ -12,7 +12,8 @@
 8. Heads that look at every key alike, and heads that are copies of each other.
 9. Dead heads, which write nothing, and idle heads, where a sweep measured what switching them off costs.
 
-A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on entropy alone.
+A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on its
+entropy alone.
 `RULES` says of each when it is found and why there. A remedy is named where the evidence singles it out; else the
 causes that are left, and what would tell them apart (`causes`).
 """

@@ -1,6 +1,7 @@
 """What goes wrong in the attention of a head: one-hot rows, gradients that vanish behind them, collapse, scores.
 
-A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on entropy alone.
+A sharp head is healthy: previous-token and induction heads look at one key. So no finding rests on its
+entropy alone.
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ ROUNDING = 1e-6
 """Where all updates are smaller, those of weights near 1 round to 0 in float32, and that says nothing."""
 PAIRS = 0.05
 """Share of the loss of counting that counting pairs gains, from which there is something simple to learn."""
+ALIKE = 0.15
+"""Share by which the training loss may differ from that of the next token at all places, where it is about all of them.
+Shuffled targets are as frequent as the right ones; padding that is left out is not."""
 PATIENCE = 150
 """Updates after which the loss is judged where there is not: what has to be learned in context comes late."""
 NEAR = 1.1
@@ -135,6 +138,9 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if len(loss) < ENOUGH or target(meta, trace) not in (None, NEXT):
         return
     level = float(count.mean())
+    seen = trace["shifted_loss"].values[rows, NEXT] if "shifted_loss" in trace else np.full(len(loss), np.nan)
+    if not float(np.nanmedian(np.abs(seen - loss) / loss)) < ALIKE:  # it is about some of the tokens: not the padding
+        return
     high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
     if high and (target(meta, trace) is None or any(chance(meta, trace))):  # no mean over tokens, or said already
         return

@@ -11,6 +11,7 @@ All of it reads what is there, and neither changes nor waits for anything but on
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ SAMPLED = 4096
 MOST_LOGITS = 1 << 24
 """Numbers that are compared with targets, of as many positions as have no more."""
 BLANK = -100
+PRIME = 2**31 - 1
+"""Products of two numbers below it fit into 64 bits."""
 MOST_PAIRED, PRIOR = 512, 4.0
 """Kinds of tokens of which pairs are counted, and how many pairs their frequencies count for beforehand."""
 
@@ -40,8 +43,10 @@ class Signs:
     def __init__(self, model: nn.Module) -> None:
         self._rows_first = batch_axis_first(model)
         self._inputs: Inputs | None = None
-        self._prints: Tensor | None = None
+        self._prints: Tensor | int | None = None
         self._tokens = Counted()
+        self._at: int | None = None
+        """Which of the tensors that the model is called with holds the tokens."""
         self._losses: list[Tensor] = []
         self._counted: list[tuple[float, float]] = []
         self._weights: dict[str, Tensor] = {}
@@ -53,11 +58,12 @@ class Signs:
         if not leaves or _captured(leaves[0]):
             return
         print_ = fingerprint(leaves[0])
-        self._prints = print_ if self._prints is None else self._prints * 31 + print_
-        if record or leaves[0].device.type == "cpu":
-            inputs = Inputs.of(args, kwargs)
-            self._inputs = inputs if record else None
-            self._count(inputs.tokens, record)
+        self._prints = print_ if self._prints is None else (self._prints * 31 + print_) % PRIME
+        if record:
+            self._inputs = Inputs.of(args, kwargs)
+            self._at = _place(self._inputs.tokens, leaves)
+        if self._at is not None and self._at < len(leaves) and (record or leaves[0].device.type == "cpu"):
+            self._count(leaves[self._at], record)
 
     def returned(self, output: Any) -> None:
         """The model has returned, for the update that a record waits for."""
@@ -68,7 +74,7 @@ class Signs:
         if type(logits) is Tensor and int(inputs.tokens.max()) < logits.shape[-1]:
             self._losses.append(shifted_losses(logits.detach(), inputs.tokens))
 
-    def print_of_update(self) -> Tensor | float:
+    def print_of_update(self) -> Tensor | float | int:
         """The fingerprint of what the model was called with since this was last asked."""
         found, self._prints = self._prints, None
         return float("nan") if found is None else found
@@ -90,8 +96,8 @@ class Signs:
         shares = [(now[name] == old).float().mean() for name, old in before.items() if name in now]
         return float(torch.stack([x.cpu() for x in shares]).median()) if shares else float("nan")
 
-    def _count(self, tokens: Tensor | None, record: bool) -> None:
-        if tokens is None or tokens.shape[1] < 2 or not self._rows_first:
+    def _count(self, tokens: Tensor, record: bool) -> None:
+        if tokens.ndim != 2 or tokens.shape[1] < 2 or not self._rows_first:
             return
         ids = tokens.cpu().numpy().astype(np.int64)
         ids = ids[(ids >= 0).all(axis=1)]
@@ -110,13 +116,14 @@ class Counted:
 
     def count(self, ids: np.ndarray) -> None:
         """Take these rows along."""
-        more = max(0, int(ids.max()) + 1 - len(self.single))
-        self.single = np.pad(self.single, (0, more))
+        if (more := int(ids.max()) + 1 - len(self.single)) > 0:
+            self.single = np.pad(self.single, (0, more))
         self.single += np.bincount(ids.ravel(), minlength=len(self.single))
         if len(self.single) > MOST_PAIRED:
             return
         n = len(self.single)
-        self.pairs = np.pad(self.pairs, (0, n - len(self.pairs)))
+        if n > len(self.pairs):
+            self.pairs = np.pad(self.pairs, (0, n - len(self.pairs)))
         self.pairs += np.bincount((ids[:, :-1] * n + ids[:, 1:]).ravel(), minlength=n * n).reshape(n, n)
 
     def losses(self, ids: np.ndarray) -> tuple[float, float] | None:
@@ -139,13 +146,15 @@ def sample(x: Tensor) -> Tensor:
     return flat[:: max(1, -(-flat.numel() // SAMPLED))]
 
 
-def fingerprint(x: Tensor) -> Int[Tensor, ""]:
-    """A number on the tensor's device that two different tensors hardly share; equal ones always do."""
+def fingerprint(x: Tensor) -> Tensor | int:
+    """A number that two different tensors hardly share; equal ones always do. Of another device it stays there."""
     flat = sample(x.detach())
+    if flat.device.type == "cpu":
+        return zlib.crc32(flat.contiguous().view(torch.uint8).numpy().tobytes())
     if flat.is_floating_point():
         flat = flat.double().view(torch.int64)
     at = torch.arange(1, flat.numel() + 1, device=flat.device)
-    return ((flat.to(torch.int64) + 1) * (at * 0x9E3779B97F4A7C1 % 0x7FFFFFFFFFFFFFE7 | 1)).sum()
+    return (((flat.to(torch.int64) + 1) % PRIME) * (at * 2654435761 % PRIME) % PRIME).sum() % PRIME
 
 
 def shifted_losses(
@@ -165,6 +174,15 @@ def shifted_losses(
     found = torch.stack([F.nll_loss(logs, one, ignore_index=BLANK) for one in targets])
     assert len(found) == len(TARGETS)
     return found
+
+
+def _place(tokens: Tensor | None, leaves: list[Tensor]) -> int | None:
+    """Where the tokens are among the tensors of a call."""
+    if tokens is None:
+        return None
+    return next(
+        (i for i, x in enumerate(leaves) if x.data_ptr() == tokens.data_ptr() and x.shape == tokens.shape), None
+    )
 
 
 def _captured(x: Tensor) -> bool:

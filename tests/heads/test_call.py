@@ -48,7 +48,9 @@ def test_what_it_says_is_the_same_whether_it_holds_scores_or_weights(call: Atten
     same(stats["confidence"].nan_to_num(0.0), weights.amax(-1))
     keys = scores.isfinite().sum(-1)
     same(stats["entropy_normalised"], torch.special.entr(weights).sum(-1) / keys.where(keys > 1, torch.nan).log())
-    if call.q is not None:
+    if call.weights is not None:
+        assert call.q is None and call.k is None and call.mask is None
+    else:
         same(stats.z, values(weights, V))
 
 
@@ -128,6 +130,12 @@ def test_the_weight_of_one_key_where_there_are_fewer_queries_than_keys() -> None
     found = call.weight(torch.tensor([4, 2, 0]), scores.logsumexp(-1))
     same(found, torch.stack([scores.softmax(-1)[batch, :, :, key] for batch, key in enumerate([4, 2, 0])]))
     assert (found[1] == 0).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_some_rows_beside_keys_that_are_no_positions(causal: bool) -> None:
+    call = replace(SCORED, extra=("zero",), causal=causal)
+    same(call.pattern(slice(1, 3)), weighed(call).pattern()[:, :, 1:3])
 
 
 @pytest.mark.parametrize("extra", [(), ("zero",)])

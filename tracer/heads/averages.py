@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tracer.heads.blocks import HeadStats
-from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE
 
 PerHead = dict[str, Float[Tensor, " head"]]
 
@@ -62,7 +62,7 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
     on_repeat = head_means(repeat, second_copy, REPEAT_MEASURES)
     without = head_means(control, second_copy, ["induction"])
     return {
-        **head_means(text, names=TEXT_MEASURES),
+        **head_means(text),
         **{name: on_repeat[name] for name in REPEAT_MEASURES},
         "induction_control": without["induction"],
     }
@@ -70,6 +70,6 @@ def probe_scores(text: HeadStats, repeat: HeadStats, control: HeadStats, second_
 
 def probe_errors(text: HeadStats, repeat: HeadStats, control: HeadStats, second_copy: slice) -> PerHead:
     """The standard errors of these scores, by their names in a trace; max_logit, a maximum, has none."""
-    found = {**head_errors(text, names=TEXT_MEASURES), **head_errors(repeat, second_copy, REPEAT_MEASURES)}
+    found = {**head_errors(text), **head_errors(repeat, second_copy, REPEAT_MEASURES)}
     found["induction_control"] = head_errors(control, second_copy, ["induction"])["induction"]
     return {name + SE: error for name, error in found.items()}

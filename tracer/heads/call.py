@@ -108,8 +108,6 @@ class AttentionCall:
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
                 return self.weights[:, :, rows]
-            if self.extra:
-                return self._explicit().pattern(rows)
             q, k = self._qk
             return pattern(q[:, rows], k, scale=self.scale, causal=False, mask=self.full_mask(rows))
 

@@ -137,11 +137,13 @@ def least(frozen: bool = False, draws: int = 0) -> int:
     return high
 
 
-def test_what_does_not_fit_is_said_in_bytes(model: Transformer) -> None:
-    needed = least()
+@pytest.mark.parametrize(("mode", "kept"), [("zero", 0), ("mean", 0), ("resample", 3), ("paired", 1)])
+def test_what_does_not_fit_is_said_in_bytes(model: Transformer, mode: str, kept: int) -> None:
+    """Three draws; each sequence is held with those that replace it."""
+    needed = least(draws=kept)
     message = f"budget={needed - 1} bytes is too small: one set of heads on one sequence of 9 tokens needs {needed} "
     with pytest.raises(ValueError, match=message):
-        losses(model, TOKENS, SETS, budget=needed - 1)
+        losses(model, TOKENS, SETS, mode, reference=TOKENS, draws=3, budget=needed - 1)
 
 
 @pytest.mark.parametrize(

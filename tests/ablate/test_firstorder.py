@@ -27,9 +27,15 @@ def build(**fields) -> Transformer:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("estimated", [attribution, integrated_gradients])
 def test_exact_where_the_metric_is_linear_in_the_heads(mode: str, estimated) -> None:
-    model, metric = build(n_layers=1, norm="none"), LogitDifference(3, 4)
-    found = estimated(model, TOKENS, mode, metric=metric)
-    np.testing.assert_allclose(found["estimate"], sweep(model, TOKENS, mode, metric=metric), atol=1e-10)
+    """In all modes by the same replacements, which depend on the draws, the seed and the reference batch."""
+    model, others = (
+        build(n_layers=1, norm="none"),
+        torch.randint(0, 11, (6, 9), generator=torch.Generator().manual_seed(3)),
+    )
+    how: dict[str, Any] = {"metric": LogitDifference(3, 4), "reference": others, "draws": 2, "seed": 3}
+    found, exact = estimated(model, TOKENS, mode, verify=3, **how), sweep(model, TOKENS, mode, **how)
+    np.testing.assert_allclose(found["estimate"], exact, atol=1e-10)
+    np.testing.assert_allclose(found["exact"], exact, atol=1e-10)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -15,6 +15,7 @@ CASES: list[tuple[dict[str, Any], int, bool, int, int, int]] = [
     ({"mlp_hidden": (2, 1)}, 0, False, 8 * (10 + 6), 4 * (15 + 36 + 5), 22 + 39),  # the heads need more than the MLP
     ({"mlp_hidden": (), "d_model": 100}, 0, False, 8 * (200 + 6), 4 * (300 + 200), 22 + 39),
     ({"n_layers": 1, "mlp_hidden": (200,), "unembed_hidden": ()}, 0, False, 4 * (10 + 6), 4 * (15 + 10 + 600), 22),
+    ({"d_vocab": None}, 0, True, 8 * (10 + 6) + 4 * 3 * 16, 4 * (15 + 10 + 60), 39),
     ({"d_vocab": 500}, 0, True, 8 * (10 + 6) + 4 * 3 * 16, 4 * (15 + 10 + 60), 1000 + 39),
 ]
 """Fields, draws and whether patterns are frozen; numbers that a sequence, a set on it and a row of logits take."""

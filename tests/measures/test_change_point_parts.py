@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,8 +65,8 @@ def test_an_interval_reaches_over_where_the_curve_is_halfway() -> None:
 
 
 def test_curves_are_shares_of_their_range() -> None:
-    scaled, scale = parts._scaled(np.array([[2.0, 4.0, 6.0], [1.0, 1.0, 1.0], [3.0, 1.0, 2.0]]))
-    assert scale.tolist() == [4, 1, 2]
+    scaled, scale = parts._scaled(np.array([[2.0, 4.0, 6.0], [1.0, 1.0, 1.0], [0.75, 0.25, 0.5]]))
+    assert scale.tolist() == [4, 1, 0.5]
     np.testing.assert_allclose(scaled, [[0, 0.5, 1], [0, 0, 0], [0, -1, -0.5]])
 
 
@@ -167,7 +170,7 @@ def test_what_a_warm_up_explains(monkeypatch: pytest.MonkeyPatch) -> None:
     error: list[float] = []
     for left, said in (0.2, parts.BEHIND), (0.6, ""):  # 50 + 21 ln(error / 2) is 1.6, and 24.7; the limit is 20
         error.append(left)
-        fits = [fit(121), fit(122, width=2), fit(123)]
+        fits = [fit(121), fit(122, width=2), fit(123, width=2)]
         assert parts._warming(x, y, fits, None, np.full(3, 20.0)) == [said, said, ""]
     assert asked[0] == pytest.approx([4.2, 8.4, 14.7, 21, 29.4])
     assert parts._warming(x, y, [fit(150)] * 3, None, np.full(3, 20.0)) == [""] * 3 and len(asked) == 2
@@ -178,3 +181,101 @@ def test_what_a_warm_up_explains(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = [fit(250, low=160), fit(250, low=161), fit(250, gain=60, low=161)]
     assert parts._warming(x, y, fits, 160, np.full(3, 25.0)) == [parts.WARMING, parts.BEHIND, ""]
     assert asked[-1] == [60] and parts._warming(x, y, fits, 100, np.full(3, 25.0)) == [""] * 3
+
+
+def test_steps_where_records_have_different_gaps() -> None:
+    """From the median gap, 10, to half of the run, 75; the widest begins on the second record and ends on the last but
+    one."""
+    x = 100 + np.array([0, 12.5, 20, 30, 40, 50, 60, 70, 80, 87.5, 150])
+    shapes, middles, widths = parts._steps(x)
+    assert middles[widths == 0].tolist() == list(range(125, 180, 5))
+    np.testing.assert_allclose(np.unique(widths), [0, *(10 * 7.5 ** (np.arange(7) / 6))])
+    for width in np.unique(widths)[1:]:
+        inside = [at for at in range(125, 180, 5) if at - width / 2 >= 112.5 and at + width / 2 <= 187.5]
+        assert middles[widths == width].tolist() == inside and inside
+    (widest,) = np.flatnonzero(widths == 75)
+    np.testing.assert_allclose(shapes[[1, 5, 9], widest], [0.1, 0.5, 0.9])
+
+
+def test_the_gain_of_a_clean_step() -> None:
+    """At its best no error but the least is left: 19 differences of .03 ** 2 (.3 ** 2 + 0), as in a random walk."""
+    x = 100 + np.arange(20.0)
+    for fit, height in zip(parts._fits(x, np.outer([5.0, -4.0], x >= 110.0).astype(float)), (5, -4), strict=True):
+        assert (fit.middle, fit.width, fit.low, fit.high) == (109.5, 0, 109, 110)
+        assert fit.height == pytest.approx(height) and fit.levels == (0, height)
+        assert fit.gain == pytest.approx(19 * math.log(fit.without / (19 * 0.03**2 * 0.3**2)))
+
+
+@pytest.mark.parametrize(("decay", "settled"), [(parts.DECAYS[3], 3), (parts.DECAYS[9], 3), (parts.DECAYS[10], 0)])
+def test_an_early_decay_is_over_after_three_of_its_time_constants(decay: float, settled: int) -> None:
+    """A time constant over .15 of the run, here 100 steps, is not early."""
+    x = 100 + np.arange(101.0)
+    (fit,) = parts._fits(x, (20 * np.exp(-(x - 100) / 100 / decay) + np.where(x < 161, 0.0, 5.0))[None])
+    assert (fit.middle, fit.settled) == (160.5, pytest.approx(settled * 100 * decay))
+    assert fit.height == pytest.approx(5)
+
+
+@pytest.mark.parametrize("growth", parts.GROWTHS)
+def test_a_growth_beside_a_step_is_taken_off_it(growth: float) -> None:
+    x = 100 + np.arange(101.0)
+    (fit,) = parts._fits(x, (20 * np.exp(((x - 100) / 100 - 1) / growth) + np.where(x < 161, 0.0, 5.0))[None])
+    assert (fit.middle, fit.settled) == (160.5, 0) and fit.height == pytest.approx(5)
+
+
+def test_a_step_that_takes_its_time_begins_and_ends_half_of_it_from_its_middle() -> None:
+    x = np.arange(0, 1000.0, 10)
+    (fit,) = parts._fits(x, (1 / (1 + np.exp(-(x - 500) / 30)))[None])
+    assert fit.middle == 500 and fit.width == pytest.approx(2 * np.log(9) * 30, rel=0.35)
+    assert fit.before.tolist() == (x <= 500 - fit.width / 2).tolist()
+    assert fit.after.tolist() == (x >= 500 + fit.width / 2).tolist()
+    assert fit.before.sum() < 49 and fit.after.sum() < 49
+
+
+@pytest.mark.parametrize(
+    ("gain", "tried", "height", "found"),
+    [
+        (20.1, 1, 1.0, True),
+        (19.9, 1, 1.0, False),
+        (23.9, 7, 1.0, True),  # 20 + 2 ln 7 = 23.89
+        (23.8, 7, 1.0, False),
+        (50.0, 1, 2.9, True),
+        (50.0, 1, 3.1, False),  # what lies beside it takes back more than two thirds
+    ],
+)
+def test_which_fits_are_steps(
+    gain: float, tried: int, height: float, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.arange(0, 400.0, 10)
+    y = np.where(x < 195, 0.0, 1.0)[None]
+    (fit,) = parts._fits(x, y)
+    monkeypatch.setattr(parts, "_fits", lambda x, y: [replace(fit, gain=gain, height=height, width=30.0)])
+    (reading,) = parts._readings(x, y, np.array([tried]), None, known=True)
+    assert not reading.undated and (reading.change is not None) is found
+    if reading.change:
+        assert (reading.change.onset, reading.change.midpoint, reading.change.end) == (180, 195, 210)
+
+
+@pytest.mark.parametrize(
+    ("start", "settled", "high"),
+    [
+        (0.4, 100, 1210),
+        (0.4, 130, 1210),
+        (0.4, 131, 1200),  # five records before the step are too few
+        (0.4, 0, 1200),
+        (0.6, 100, 1200),  # a start that is over halfway there belongs to it
+    ],
+)
+def test_the_level_before_is_without_a_decay_that_is_over(
+    start: float, settled: float, high: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Halfway to the level of the last half, 2, is 1 from 0, and 1.2 or 1.3 from where the curve begins."""
+    x = 1000 + 10 * np.arange(40.0)
+    y = np.array([start] * 10 + [0.0] * 9 + [0.3, 0.7, 1.1] + [1.05] * 5 + [2.0] * 13)
+    (fit,) = parts._fits(x, y[None])
+    given = replace(
+        fit, gain=50.0, height=1.0, middle=1195, low=1195, high=1195, settled=settled, levels=(0.0, 1.0),
+        before=x <= 1180, after=x >= 1220,
+    )  # fmt: skip
+    monkeypatch.setattr(parts, "_fits", lambda x, y: [given])
+    (reading,) = parts._readings(x, y[None], np.array([1]), None, known=True)
+    assert reading.change is not None and (reading.change.low, reading.change.high) == (1190, high)

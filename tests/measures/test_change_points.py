@@ -170,6 +170,17 @@ def test_a_warm_up_that_is_known_is_no_event_and_hides_none_after_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "curve",
+    [np.where(STEPS >= 700, 1.0, 0.0) + np.where(STEPS >= 1400, 0.4, 0.0), jump(0, 1, 30, 170), jump(0, 1, 100, 240)],
+    ids=["two steps", "behind a warm-up", "as it warms up"],
+)
+def test_a_change_that_is_known_is_only_dated(curve: np.ndarray) -> None:
+    assert readings(STEPS, [curve], warmup=200)[0].undated
+    (found,) = readings(STEPS, [curve], warmup=200, known=True)
+    assert found.change is not None and not found.undated
+
+
+@pytest.mark.parametrize(
     "rise",
     [
         lambda past: np.where(past > 0, 1 - np.exp(-np.maximum(past, 0) / 100), 0),

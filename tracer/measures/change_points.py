@@ -166,9 +166,7 @@ def _readings(x: Floats, y: Floats, tried: NDArray[np.int_], warmup: float | Non
         # a step of the fit that a decay beside it takes back is none of the curve
         if fit.gain > limits[row] and (fit.levels[1] - fit.levels[0]) / fit.height > 1 / 3
     ]  # fmt: skip
-    warming = [""] * len(rows)
-    if rows and not known:
-        warming = _warming(x, y[rows], [fits[row] for row in rows], warmup, limits[rows])
+    warming = [""] * len(rows) if known else _warming(x, y[rows], [fits[row] for row in rows], warmup, limits[rows])
     for row, why in zip(rows, warming, strict=True):
         fit, values = fits[row], y[row]
         kept = x >= x[0] + fit.settled
@@ -240,8 +238,8 @@ def _fits(x: Floats, y: Floats) -> list[_Fit]:
         found.append(
             _Fit(
                 float(gain[at]), float(without[row, 0]), float(heights[row, at] * scale[row]), float(middles[at]),
-                float(widths[at]), shapes[:, at], float(places[max(near.min() - 1, 0)]),
-                float(places[min(near.max() + 1, len(places) - 1)]), over[bends[row, at]] * float(x[-1] - x[0]),
+                float(widths[at]), shapes[:, at], float(places[near.min() - 1]),
+                float(places[near.max() + 1]), over[bends[row, at]] * float(x[-1] - x[0]),
                 before, after, (float(values[before][-EDGE:].mean()), float(values[after][:EDGE].mean())),
             )
         )  # fmt: skip
@@ -326,7 +324,7 @@ def _steps(x: Floats) -> tuple[Floats, Floats, Floats]:
     middles = _middles(x)[1:-1]
     widths = np.array([0.0, *np.geomspace(np.median(np.diff(x)), WIDEST * (x[-1] - x[0]), 7)])
     middle, width = (grid.ravel() for grid in np.meshgrid(middles, widths))
-    inside = (width == 0) | ((middle - width / 2 >= x[1]) & (middle + width / 2 <= x[-2]))
+    inside = (middle - width / 2 >= x[1]) & (middle + width / 2 <= x[-2])
     middle, width = middle[inside], width[inside]
     steep = 2 * np.log(9) / np.maximum(width, 1e-6 * (x[-1] - x[0]))
     return 1 / (1 + np.exp(-np.clip((x[:, None] - middle) * steep, -60, 60))), middle, width

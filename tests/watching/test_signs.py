@@ -38,6 +38,21 @@ def test_losses_against_other_targets_by_brute_force() -> None:
     np.testing.assert_allclose(shifted_losses(logits, IDS), expected, rtol=1e-5)
 
 
+def test_a_batch_is_all_that_the_model_is_called_with() -> None:
+    """A mask that comes first is the same at every update, and so are the tokens of a second call beside other ones."""
+    signs, mask = Signs(nn.Identity()), torch.ones_like(IDS)
+    found = []
+    for ids in (IDS, IDS, IDS.flip(0)):
+        signs.called((), {"attention_mask": mask, "input_ids": ids}, record=False)
+        found.append(signs.print_of_update())
+    assert found[0] == found[1] != found[2]
+    for first, second in ((IDS, mask), (mask, IDS)):
+        signs.called((first,), {}, record=False)
+        signs.called((second,), {}, record=False)
+        found.append(signs.print_of_update())
+    assert found[3] != found[4] and np.isnan(signs.print_of_update())
+
+
 def test_counted_tokens_and_pairs() -> None:
     counted = Counted()
     counted.count(np.tile([0, 1], 200)[None])

@@ -57,8 +57,9 @@ class Signs:
         leaves = [x for x in tree_flatten((args, kwargs))[0] if type(x) is Tensor and x.numel()]
         if not leaves or _captured(leaves[0]):
             return
-        print_ = fingerprint(leaves[0])
-        self._prints = print_ if self._prints is None else (self._prints * 31 + print_) % PRIME
+        for leaf in leaves:  # all of them: the first may be a mask, which is the same at every update
+            print_ = fingerprint(leaf)
+            self._prints = print_ if self._prints is None else (self._prints * 31 + print_) % PRIME
         if record:
             self._inputs = Inputs.of(args, kwargs)
             self._at = _place(self._inputs.tokens, leaves)

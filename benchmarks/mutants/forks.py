@@ -104,17 +104,24 @@ def _serve(pipe: Connection, house: House, number: int, parent: int) -> None:
         (scratch / "tmp").mkdir()
         for module in house.warm:
             importlib.import_module(module)
+        warm = set((scratch / "tmp").iterdir())  # what an import made has to stay: AppTest's folder for its scripts
         while True:
             job: Job = pipe.recv()
             outcome = _forked(job, house, scratch, parent)
             for process in marked(mark):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            for left in scratch.iterdir():
-                if left.name != "inductor" and not (job.keep_made and left.name == "base"):  # its keys are its content
-                    shutil.rmtree(left, ignore_errors=True)
-            (scratch / "tmp").mkdir(exist_ok=True)
+            stays = {scratch / "tmp", scratch / "inductor"} | ({scratch / "base"} if job.keep_made else set())
+            for left in {*scratch.iterdir(), *(scratch / "tmp").iterdir()} - stays - warm:
+                _remove(left)
             pipe.send(outcome)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _forked(job: Job, house: House, scratch: Path, parent: int) -> Outcome:

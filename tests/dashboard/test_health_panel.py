@@ -132,7 +132,9 @@ def test_what_a_run_does_not_hold_is_not_said_to_be_looked_for(copy_run: Callabl
         kept.with_config({"write_empty_chunks": True})[:] = np.nan
     found = diagnoses.diagnosis(run)
     gone: tuple[Kind, ...] = ("overfit", "mismatch", "vanishing", "residual", "unigram", "idle")
-    watched: tuple[Kind, ...] = ("leak", "targets", "repeated", "positions", "rounding", "stands-in")
+    watched: tuple[Kind, ...] = (
+        "leak", "targets", "one-token", "silent", "repeated", "positions", "flat", "rounding", "stands-in",
+    )  # fmt: skip
     missing = [rule.name for kind, rule in RULES.items() if kind in (*gone, *watched)]
     assert found.not_measured == missing
     assert found.looked_for == [rule.name for rule in RULES.values() if rule.name not in missing]
@@ -151,7 +153,7 @@ def test_a_run_whose_numbers_are_damaged_is_not_called_healthy(
 def test_the_chip_tells_of_a_divergence(open_page: Open, copy_run: Callable[..., Run]) -> None:
     copy_run("broken", status="diverged", divergence=BROKEN)
     gradients = open_page("gradients", run="broken")
-    assert f"{marked('bad')} &nbsp;**The run diverged**" in [m.value for m in gradients.markdown]
+    assert f"{marked('bad')} &nbsp;**The run diverged: not finite any more**" in [m.value for m in gradients.markdown]
     assert any("blocks.1.attn.hook_q in L1H2 at step 20" in text for text in texts(gradients))
 
 

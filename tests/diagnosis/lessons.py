@@ -89,6 +89,21 @@ def shuffled(logits: Tensor, ids: Tensor) -> Pair:
     return logits[:, :-1], targets.flatten()[torch.randperm(targets.numel())].view_as(targets)
 
 
+def twice_normalised(logits: Tensor, ids: Tensor) -> Pair:
+    return logits[:, :-1].softmax(-1), ids[:, 1:]
+
+
+class Probabilities(Decoder):
+    """Its last step is a softmax, which the loss takes as well."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids).softmax(-1)
+
+
+def of_the_first_rows(logits: Tensor, ids: Tensor) -> Pair:
+    return logits[:2, :-1], ids[:2, 1:]
+
+
 def padded(rng: np.random.Generator, step: int) -> Tensor:
     """Rows of which two thirds or more are padding, token 0."""
     ids, ends = chain(rng).clamp(min=1), rng.integers(3, ROW // 3 + 1, ROWS)
@@ -162,6 +177,10 @@ SICK: dict[str, tuple[str, str, Lesson]] = {
     "labels not shifted": ("targets", "not shifted", Lesson(targets=unshifted)),
     "labels shifted twice": ("targets", "twice", Lesson(targets=twice_shifted)),
     "targets shuffled": ("unigram", "targets", Lesson(targets=shuffled)),
+    "softmax before the loss": ("targets", "softmax itself", Lesson(targets=twice_normalised)),
+    "softmax in the model": ("targets", "softmax itself", Lesson(Probabilities)),
+    "padding counted": ("one-token", "ignore_index", Lesson(batch=padded)),
+    "two rows of sixteen": ("silent", "part of the batch", Lesson(targets=of_the_first_rows)),
     "one batch": ("repeated", "drawn once", Lesson(batch=lambda rng, step: FEW[0])),
     "three batches": ("overfit", "too little data", Lesson(
         batch=lambda rng, step: FEW[step % 3], lr=6e-3, steps=200, every=10, held_out=True)),

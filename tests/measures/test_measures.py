@@ -23,6 +23,7 @@ DIMS = {
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     **dict.fromkeys(("tokens_seen", "tokens_per_second", "step_ms", "learning_rate", "clip_factor"), ("step",)),
     **dict.fromkeys(("same_batch", "unmoved", "unigram_loss", "bigram_loss", "future_effect"), ("step",)),
+    **dict.fromkeys(("copy_loss", "common_token", "silent_rows"), ("step",)),
     "shifted_loss": ("step", "target"),
     "induction_control": HEAD,
     "loss_by_position": ("step", "pos"),
@@ -49,11 +50,13 @@ def test_rows_are_complete(name: str) -> None:
 SHARES = {
     "entropy_normalised", "confidence", "previous_token", "current_token", "first_token", "duplicate_token",
     "induction", "induction_control", "pattern", "clip_factor", "same_batch", "unmoved",
+    "common_token", "silent_rows",
 }  # fmt: skip
 UNITS = {
     **dict.fromkeys(("entropy", "train_loss", "val_loss", "loss_by_position", "icl_score"), "nats"),
     **dict.fromkeys(("repeat_loss", "first_copy_loss", "unigram_loss", "bigram_loss", "shifted_loss"), "nats"),
     **dict.fromkeys(("attended_distance", "tokens_seen"), "tokens"),
+    "copy_loss": "nats",
     "step_ms": "ms",
     "tokens_per_second": "tokens/s",
 }
@@ -69,6 +72,7 @@ LOSSES = {
     "first_copy_loss",
     "unigram_loss",
     "bigram_loss",
+    "copy_loss",
     "shifted_loss",
 }
 

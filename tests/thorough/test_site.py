@@ -17,7 +17,8 @@ from tracer.diagnosis import RULES
 from tracer.measures import MEASURES
 
 WATCHED = {
-    "tokens_per_second", "same_batch", "unmoved", "unigram_loss", "bigram_loss", "shifted_loss", "future_effect",
+    "tokens_per_second", "same_batch", "unmoved", "unigram_loss", "bigram_loss", "copy_loss", "common_token",
+    "silent_rows", "shifted_loss", "future_effect",
 }  # fmt: skip
 LOADED = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src", "object": "data"}
 """What a browser fetches by itself, by element."""

@@ -21,6 +21,7 @@ from tracer.measures import HEAD_MEASURES
 from tracer.measures.gradients import gradients, tensor_norms
 from tracer.store import open_run
 from tracer.watching.head_weights import stretches
+from tracer.watching.signs import COUNTED
 
 
 class Encoder(nn.Module):
@@ -284,7 +285,7 @@ def test_a_resumed_loop_goes_on_with_its_run(here: Path, gpt: Callable[..., Any]
     assert not Path("checkpoints/parts-2").exists() and parts.meta["resumed"] == [6] and parts.status == "finished"
     trace, again = whole.trace.load(), parts.trace.load()
     assert again["step"].values.tolist() == trace["step"].values.tolist() == [0, 1, 2, 3, 6, 9, 12]
-    since_it_began = {"unmoved", "unigram_loss", "bigram_loss", "future_effect"}  # beside earlier records of one job
+    since_it_began = {"unmoved", "future_effect", *COUNTED}  # beside earlier records of one job
     for name in set(trace.data_vars) - {"step_ms"} - since_it_began:
         np.testing.assert_array_equal(again[name], trace[name], err_msg=name)
     assert whole.updates is not None and parts.updates is not None

@@ -35,6 +35,10 @@ def test_losses_against_other_targets_by_brute_force() -> None:
 
     expected = [mean({i: i + d for i in range(n) if 0 <= i + d < n}) for d in (-1, 0, 1, 2)]
     expected += [mean({i: n - 1 - i - d for i in range(n) if n - 1 - i - d >= 0}) for d in (0, 1)]
+    right, logits = logits, logits.softmax(-1)
+    expected += [mean({i: i + 1 for i in range(n - 1)})]
+    np.testing.assert_allclose(shifted_losses(logits, IDS), expected, rtol=1e-5)  # the model's own softmax is seen
+    logits = right
     np.testing.assert_allclose(shifted_losses(logits, IDS), expected, rtol=1e-5)
 
 
@@ -56,12 +60,37 @@ def test_a_batch_is_all_that_the_model_is_called_with() -> None:
 def test_counted_tokens_and_pairs() -> None:
     counted = Counted()
     counted.count(np.tile([0, 1], 200)[None])
-    single, pairs = counted.losses(np.array([[0, 1, 0]])) or (0, 0)
+    single, pairs, copies, common = counted.losses(np.array([[0, 1, 0]])) or (0, 0, 0, 0)
     assert single == pytest.approx(np.log(2)) and pairs == pytest.approx(0, abs=0.02)  # 200 pairs each, and 4 beside
+    assert copies == single and common == 2 / 3  # no token stood in its row before
     assert counted.losses(np.array([[0, 2]])) is None  # a kind that was not seen
     few = Counted()
     few.count(np.array([[0, 1, 0]]))
     assert few.losses(np.array([[0, 1]])) is None
+
+
+def test_copying_is_trusted_as_far_as_it_was_right() -> None:
+    """Of four tokens that had stood in their row, two were followed as before: h = 2 / 5 for the next record."""
+    counted = Counted()
+    counted.count(np.array([[0, 1, 2, 3] * 100]))
+    counted.losses(np.array([[0, 1, 0, 1, 2, 1, 2, 3, 1]]))  # after 0: 1, 1; after 1: 0, 2, 2; after 2: 1, 3
+    assert (counted.hits, counted.tries) == (2, 4)
+    h, share = 2 / 5, 1 / 4
+    expected = [share, share, h + (1 - h) * share, (1 - h) * share]
+    _, _, copies, common = counted.losses(np.array([[0, 1, 0, 1, 3]])) or (0, 0, 0, 0)
+    assert copies == pytest.approx(-np.log(expected).mean()) and common == 2 / 5
+
+
+def test_rows_that_give_no_gradient() -> None:
+    """Of three rows one is left out of the loss; at a record alone, and where the loss is taken of the logits."""
+    torch.manual_seed(0)
+    model, signs = Decoder(), Signs(nn.Identity())
+    for record, expected in ((True, {"silent_rows": pytest.approx(1 / 3)}), (False, {})):
+        signs.called((IDS[:3],), {}, record=record)
+        logits = model(IDS[:3])
+        signs.returned(logits)
+        logits[[0, 2]].square().sum().backward()
+        assert {name: x for name, x in signs.row().items() if name == "silent_rows"} == expected
 
 
 def test_weights_that_stay() -> None:

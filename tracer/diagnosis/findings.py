@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 Severity = Literal["bad", "watch"]
 Kind = Literal[
-    "divergence", "leak", "targets", "repeated", "positions", "overfit", "mismatch", "chance", "rounding",
+    "divergence", "leak", "targets", "one-token", "silent", "repeated", "positions", "overfit", "mismatch", "chance",
+    "flat", "rounding",
     "one-hot", "vanishing", "stands-in", "collapse", "scores", "residual", "updates", "frozen", "unigram",
     "uniform", "clones", "dead", "idle",
 ]  # fmt: skip

@@ -31,6 +31,15 @@ FALLS = 0.01
 GAIN = 0.01
 """Share of the loss of counting that has to be gained. A model that can only count ends within it: two estimates of the
 frequencies from n tokens differ by about V / n nats."""
+FAR = 3.0
+"""Of the loss of a guess: a first loss that is larger comes of weights that start too large, and is a fault where the
+whole training is spent on undoing it."""
+FLAT = 0.03
+"""Share of ln(classes) by which a loss has to fall that begins within EVEN of it."""
+EVEN = 0.25
+"""Labels that are not equally frequent have a smaller entropy, and a first guess that is not even has a larger loss."""
+STEPS = 150
+"""Updates before a loss is said not to fall."""
 WORSE = 1.05
 """Of ln(d_vocab), the loss of a guess among all tokens."""
 
@@ -114,20 +123,44 @@ def chance(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     _, middle, ends = _ends(loss)
     rose = ends > ROSE * loss[0]
     fell = loss[0] > WORSE * ends and middle - ends <= FALLS * ends  # and does so no more
-    if ends <= WORSE * guess or not (rose or fell):  # a loss that stays where it began is another finding
+    far = loss[0] > FAR * guess and loss.min() > guess
+    if ends <= WORSE * guess or not (rose or fell or far):  # a loss that stays where it began is another finding
         return
     row = int(since(loss > guess))
     if row > len(loss) - 3:
         row = len(loss) - 1 - len(loss) // 3
+    falls = far and not rose and not fell
     yield Finding(
-        "chance", "bad", "Worse than guessing", int(trace["step"].values[row]), (),
-        f"the training loss ends at {number(ends)} nats; a guess among all {int(meta['d_vocab']):,} tokens has "
-        f"ln {int(meta['d_vocab']):,} = {guess:.2f}",
+        "chance", "watch" if falls else "bad", "Still worse than guessing" if falls else "Worse than guessing",
+        int(trace["step"].values[row]), (),
+        f"the training loss began at {number(loss[0])} and ends at {number(ends)} nats; a guess among all "
+        f"{int(meta['d_vocab']):,} tokens has ln {int(meta['d_vocab']):,} = {guess:.2f}",
         Advice("", ("steps that are too large, so that the model is sure of wrong tokens", "logits that start too "
                     "large", "targets that have nothing to do with the inputs"),
                "train on with a tenth of the learning rate: if the loss falls below ln(d_vocab), it was the steps; "
                "then print the largest logit at step 0"),
         "ln(d_vocab) is the loss of a uniform guess; the 5 % above it is ours",
+    )  # fmt: skip
+
+
+def flat(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """A classifier's loss that stays at that of a guess among its classes."""
+    trace = finite_rows(trace, "train_loss")
+    loss, steps, guess = trace["train_loss"].values.astype(float), trace["step"].values, math.log(meta["classes"])
+    if len(loss) < RECORDS or steps[-1] < STEPS or float(np.abs(loss - guess).max()) > EVEN * guess:
+        return
+    first, _, last = _ends(loss)
+    if max(first, float(loss[0])) - last > FLAT * guess:
+        return
+    yield Finding(
+        "flat", "watch", "Learned nothing: no better than guessing the class", int(steps[0]), (),
+        f"the training loss was {number(first)} nats in the first third of the records and is {number(last)} in the "
+        f"last; a guess among {meta['classes']} classes has ln {meta['classes']} = {guess:.2f}",
+        Advice("", ("labels that do not belong to the inputs (shuffled, read from another file or order)", "steps that "
+                    "are too small or too large", "inputs that do not tell the class"),
+               "print a few inputs with their labels; then train on ten examples alone: a model that cannot learn "
+               "those by heart is not connected to its loss"),
+        "ln(classes) is the loss of a uniform guess; both shares are ours",
     )  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def divergence(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         evidence.append(str(found["how"]).rstrip("."))
     source = "a replay from the last resume point, every tap watched" if replayed else "the run's own numbers"
     yield Finding(
-        "divergence", "bad", "The run diverged", int(found["step"]), heads, "; ".join(evidence),
+        "divergence", "bad", "The run diverged: not finite any more", int(found["step"]), heads, "; ".join(evidence),
         _after_divergence(meta, trace), "one look at the model at that update" if found.get("cause") else source,
     )  # fmt: skip
 

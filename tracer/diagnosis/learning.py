@@ -11,7 +11,7 @@ import numpy as np
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
 from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
-from tracer.diagnosis.objective import NEXT, certain, target
+from tracer.diagnosis.objective import NEXT, target
 from tracer.diagnosis.still import LOW, blocks
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ ENOUGH = 9
 ROUNDING = 1e-6
 """Where all updates are smaller, those of weights near 1 round to 0 in float32, and that says nothing."""
 PAIRS = 0.05
-"""Share of the loss of counting that counting pairs gains, from which there is something simple to learn."""
+"""Share of the loss of counting that counting pairs or copying gains, from which there is something to learn."""
 ALIKE = 0.15
 """Share by which the training loss may differ from that of the next token at all places, where it is about all of them.
 Shuffled targets are as frequent as the right ones; padding that is left out is not."""
-PATIENCE = 150
-"""Updates after which the loss is judged where there is not: what has to be learned in context comes late."""
 NEAR = 1.1
 """Of the loss of counting: above, not even the frequencies were learned, which any data has."""
+LEARNED_NOTHING = "Learned nothing but how frequent tokens are"
 AT_LEVEL = Advice(
     "", (
         "data whose context tells nothing about the next token", "inputs that are not those of the targets (a shift, a "
@@ -123,12 +122,17 @@ def unigram(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if first > len(loss) - max(2, len(loss) // 4):
         return
     yield Finding(
-        "unigram", "watch", "No better than counting tokens", int(trace["step"].values[first]), (),
+        "unigram", "watch", LEARNED_NOTHING, int(trace["step"].values[first]), (),
         f"the held-out loss ends at {number(loss[-1])} nats and falls no more; whoever knows only how frequent each "
         f"token is gets {number(level)}",
         AT_LEVEL if loss[-1] < NEAR * level else ABOVE,
         "the cross-entropy of token frequencies in the training rows on the held-out ones; the share is ours",
     )  # fmt: skip
+
+
+def _known(trace: xr.Dataset, name: str, rows: np.ndarray) -> np.ndarray:
+    found = values(trace, name)
+    return np.zeros(0) if found is None else found[rows][np.isfinite(found[rows])]
 
 
 def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
@@ -139,14 +143,16 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         return
     level = float(count.mean())
     seen = trace["shifted_loss"].values[rows, NEXT] if "shifted_loss" in trace else np.full(len(loss), np.nan)
-    if not float(np.nanmedian(np.abs(seen - loss) / loss)) < ALIKE:  # it is about some of the tokens: not the padding
+    away = (np.abs(seen - loss) / loss)[np.isfinite(seen)]
+    if not len(away) or float(np.median(away)) >= ALIKE:  # it is about some of the tokens: not the padding
         return
     high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])
     if high and (target(meta, trace) is None or any(chance(meta, trace))):  # no mean over tokens, or said already
         return
-    pairs = trace["bigram_loss"].values if "bigram_loss" in trace else np.full(len(rows), np.nan)
-    simple = np.isfinite(pairs[rows]).any() and float(np.nanmean(pairs[rows])) < (1 - PAIRS) * level
-    if not simple and (certain(trace) or int(steps[-1]) < PATIENCE):  # it may be hard to learn, from right targets
+    known = {"bigram_loss": "counting pairs of tokens", "copy_loss": "repeating what followed the token before"}
+    others = {name: float(np.mean(x)) for name in known if (x := _known(trace, name, rows)).size}
+    best = min(others, key=lambda name: others[name], default=None)
+    if best is None or others[best] > (1 - PAIRS) * level:  # nothing simple to learn, or all there is
         return
     above = loss - count
     middle, last = above[len(above) // 3 : 2 * len(above) // 3], above[2 * len(above) // 3 :]
@@ -156,10 +162,9 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     first = min(int(since(above > -GAIN * level)), 2 * len(above) // 3)
     ends = float(loss[-len(last) :].mean())
     yield Finding(
-        "unigram", "watch", "No better than counting tokens", int(steps[first]), (),
+        "unigram", "watch", LEARNED_NOTHING, int(steps[first]), (),
         f"the training loss ends at {number(ends)} nats and falls no more; whoever knows only how frequent each token "
-        f"is gets {number(level)} on the same batches"
-        + (f"; counting pairs of tokens gets {number(float(np.nanmean(pairs[rows])))}" if simple else ""),
+        f"is gets {number(level)} on the same batches; {known[best]} gets {number(others[best])}",
         AT_LEVEL if ends < NEAR * level else ABOVE,
         "the cross-entropy of each batch under the frequencies in those before it; the share is ours",
     )  # fmt: skip

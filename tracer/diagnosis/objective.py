@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 TARGETS = (
     "the token before", "the token itself", "the next token", "the token after the next",
-    "the row read backwards", "the row read backwards, one place on",
+    "the row read backwards", "the row read backwards, one place on", "the next token, through softmax twice",
 )  # fmt: skip
 """What `shifted_loss` is about, in its order."""
-SAME, NEXT = TARGETS.index("the token itself"), TARGETS.index("the next token")
+SAME, NEXT, TWICE = TARGETS.index("the token itself"), TARGETS.index("the next token"), len(TARGETS) - 1
 CLOSE, APART = 0.05, 3.0
 """The loss is that of a target where the two differ by a twentieth or less, the median of the records, and by a third
 or less of what the loss of any other target does. A loop that cuts the last position off differs by one of a row."""
@@ -32,6 +32,13 @@ LAST = 2.0
 """The loss of the place that is cut off, at most, over that of the others, or over ln(d_vocab)."""
 SMALL = 0.1
 """nats: of smaller losses, differences are taken as shares of this."""
+TWICE_CLOSE, TWICE_APART = 0.02, 0.05
+"""Relative differences: the loss of probabilities taken for logits hardly differs between places, and is far from the
+right one as soon as anything is learned."""
+SILENT = 0.5
+"""Share of the rows of a batch without any gradient."""
+COMMON, KINDS = 0.6, 4
+"""Share of one token among all, in a vocabulary of so many kinds at least."""
 UPDATES = 20
 """On the same batch, from which on it is no accident."""
 LEAKS = 0.01
@@ -40,18 +47,15 @@ runs are computed alike, so that a causal model's is 0."""
 
 
 def target(meta: dict[str, Any], trace: xr.Dataset) -> int | None:
-    """Which of TARGETS the training loss is about; None where that cannot be told.
+    """Which of TARGETS but TWICE the training loss is about; None where that cannot be told.
 
     A loop that gives the model all but the last token of a row has one target more than can be seen here, of which the
     loss is not known: between 0 and LAST times that of the others, or of a guess.
     """
-    if values(trace, "shifted_loss") is None or values(trace, "train_loss") is None:
+    loss, others = _beside(trace)
+    if len(loss) < 3:
         return None
-    loss, others = trace["train_loss"].values.astype(float), trace["shifted_loss"].values.astype(float)
-    rows = np.isfinite(loss) & np.isfinite(others[:, NEXT])
-    if rows.sum() < 3:
-        return None
-    loss, others = loss[rows][len(loss[rows]) // 2 :], others[rows][len(loss[rows]) // 2 :]
+    loss, others = loss[len(loss) // 2 :], others[len(loss) // 2 :, :TWICE]
     size, places = np.maximum(loss, SMALL), int(meta.get("row") or 0)
     away = np.median(np.abs(others - loss[:, None]) / size[:, None], axis=0)
     ranked = np.argsort(np.where(np.isnan(away), np.inf, away))
@@ -67,18 +71,28 @@ def target(meta: dict[str, Any], trace: xr.Dataset) -> int | None:
     return int(best) if near else None
 
 
-def certain(trace: xr.Dataset) -> bool:
-    """Is the training loss, but for rounding, the cross-entropy of the next token, and of no other target? That shows
-    where the loop takes its targets from the row that the model was given."""
-    rows = np.isfinite(trace["train_loss"].values) & np.isfinite(trace["shifted_loss"].values[:, NEXT])
-    loss, others = trace["train_loss"].values[rows].astype(float), trace["shifted_loss"].values[rows].astype(float)
-    return len(loss) >= 3 and bool(np.median(np.abs(others[:, NEXT] - loss) / np.maximum(loss, SMALL)) < ROUNDS)
+def _beside(trace: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """The training loss and those against TARGETS, of the records that have both."""
+    if values(trace, "shifted_loss") is None or values(trace, "train_loss") is None:
+        return np.zeros(0), np.zeros((0, 0))
+    loss, others = trace["train_loss"].values.astype(float), trace["shifted_loss"].values.astype(float)
+    rows = np.isfinite(loss) & np.isfinite(others[:, NEXT])
+    return loss[rows], others[rows]
+
+
+def twice(trace: xr.Dataset) -> bool:
+    """Is the training loss that of probabilities taken for logits, and not that of the logits?"""
+    loss, others = _beside(trace)
+    if len(loss) < 3 or others.shape[1] <= TWICE:  # a run of before it was recorded
+        return False
+    away = np.median(np.abs(others - loss[:, None])[len(loss) // 2 :] / loss[len(loss) // 2 :, None], axis=0)
+    return bool(away[TWICE] <= TWICE_CLOSE < TWICE_APART <= away[NEXT])
 
 
 def sees_the_future(trace: xr.Dataset) -> bool | None:
     """Did the logits ever depend on later tokens? None where the model was not asked."""
     effect = values(trace, "future_effect")
-    return None if effect is None else bool(np.nanmax(effect) > LEAKS)
+    return None if effect is None or np.isnan(effect).all() else bool(np.nanmax(effect) > LEAKS)
 
 
 def repeated(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
@@ -123,7 +137,11 @@ def leak(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
 
 
 def targets(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
-    """A causal model that is trained to predict something else than the next token."""
+    """A causal model that is trained to predict something else than the next token, or by a loss of something else than
+    its logits."""
+    if twice(trace):
+        yield _twice(trace)
+        return
     found = target(meta, trace)
     if found is None or found == NEXT or sees_the_future(trace) is not False:
         return
@@ -140,6 +158,55 @@ def targets(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         f"({number(float(others[found]))}), not against the next token ({number(float(others[NEXT]))})",
         Advice(f"look at how labels are made: {causes[0]}"),
         "the cross-entropy of the same logits against six targets; that the loss is one of them to a twentieth is ours",
+    )  # fmt: skip
+
+
+def _twice(trace: xr.Dataset) -> Finding:
+    trace = finite_rows(finite_rows(trace, "shifted_loss"), "train_loss")
+    loss, others = trace["train_loss"].values[-1], trace["shifted_loss"].values[-1]
+    return Finding(
+        "targets", "bad", "Softmax is taken twice", int(trace["step"].values[0]), (),
+        f"the loss, {number(float(loss))} nats, is that of probabilities taken for logits "
+        f"({number(float(others[TWICE]))}); the model's own on the next token is {number(float(others[NEXT]))}",
+        Advice("give the loss logits: F.cross_entropy takes the softmax itself, and on probabilities it "
+               "cannot fall below about ln(d_vocab) - 1"),
+        "the cross-entropy of the same logits, once and twice through softmax; the two distances are ours",
+    )  # fmt: skip
+
+
+def silent(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """Rows of the batches from which nothing is learned."""
+    trace = finite_rows(trace, "silent_rows")
+    share = trace["silent_rows"].values
+    usual = float(np.median(share))
+    if usual < SILENT:
+        return
+    yield Finding(
+        "silent", "watch", "Most rows of a batch teach nothing", int(trace["step"].values[int(since(share >= SILENT))]),
+        (), f"in {usual:.0%} of the rows of a batch, the median of {len(share)} records, no logit gets a gradient",
+        Advice("", ("a loss that is taken of a part of the batch, or detached from it", "rows in which every target is "
+                    "left out (-100, padding)", "weights of rows that are 0"),
+               "print the loss of each row of a batch before it is averaged, and logits.grad after backward"),
+        "a gradient of exactly 0; the share of rows is ours",
+    )  # fmt: skip
+
+
+def one_token(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """One token that is most of what is read and predicted: padding that counts, or a tokenizer that does not fit."""
+    trace = finite_rows(trace, "common_token")
+    share = float(np.median(trace["common_token"].values))
+    if share < COMMON or int(meta["d_vocab"]) < KINDS or target(meta, trace) != NEXT:
+        return
+    loss = finite_rows(trace, "train_loss")["train_loss"].values[-1]
+    yield Finding(
+        "one-token", "watch", "One token is most of the text", int(trace["step"].values[0]), (),
+        f"{share:.0%} of the tokens of a batch are one and the same, and the loss, {number(float(loss))} nats, counts "
+        "them: it is small where they are predicted, whatever is known of the others",
+        Advice("", ("padding that counts in the loss (labels without ignore_index=-100)", "a tokenizer whose "
+                    "vocabulary does not fit the text, so that most of it is <unk>", "data that are like this"),
+               "print torch.bincount(ids.flatten()) of a batch and what its largest entry says; then take the loss of "
+               "the other tokens alone"),
+        "the tokens of each batch, counted; the share is ours",
     )  # fmt: skip
 
 

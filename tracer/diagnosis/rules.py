@@ -11,10 +11,10 @@ import numpy as np
 from tracer.diagnosis import attention, generalising, growth, learning, objective, still, symmetry, unused
 from tracer.diagnosis.attention import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
 from tracer.diagnosis.findings import Finding, Kind, values
-from tracer.diagnosis.generalising import GAIN, KEPT, LEARNED, RECORDS, RISE, WORSE
+from tracer.diagnosis.generalising import EVEN, FAR, FLAT, GAIN, KEPT, LEARNED, RECORDS, RISE, STEPS, WORSE
 from tracer.diagnosis.growth import GREW
-from tracer.diagnosis.learning import ENOUGH
-from tracer.diagnosis.objective import CLOSE, LEAKS, UPDATES
+from tracer.diagnosis.learning import ENOUGH, PAIRS
+from tracer.diagnosis.objective import CLOSE, COMMON, LEAKS, SILENT, TWICE_CLOSE, UPDATES
 from tracer.diagnosis.still import SAME
 from tracer.diagnosis.symmetry import ALIKE, EQUAL, SHOWN, SPREAD, STATISTICS
 from tracer.diagnosis.unused import IDLE_LOSS, WRITES
@@ -81,8 +81,22 @@ RULES: dict[Kind, Rule] = {
     "targets": Rule(
         "targets other than the next token", ("shifted_loss", "train_loss", "future_effect"), objective.targets,
         f"Found when the loss of a causal model is, to {CLOSE:.0%}, the cross-entropy of its logits against the token "
-        "itself, the one before, the one after the next, or the row read backwards, and not against the next token.",
-        asks=lambda meta, trace: objective.target(meta, trace) is not None,
+        "itself, the one before, the one after the next, or the row read backwards, and not against the next token; "
+        f"or when it is, to {TWICE_CLOSE:.0%}, that of the probabilities taken for logits, which is softmax taken "
+        "twice.",
+        asks=lambda meta, trace: objective.target(meta, trace) is not None or objective.twice(trace),
+    ),
+    "one-token": Rule(
+        "one token that is most of the text", ("common_token", "shifted_loss", "train_loss"), objective.one_token,
+        f"Found when one token makes up {COMMON:.0%} or more of a batch, the median of the records, and the loss is "
+        "that of the next token wherever it stands: padding that counts, or text that the tokenizer does not know.",
+        asks=lambda meta, trace: bool(meta.get("d_vocab")) and objective.target(meta, trace) is not None,
+    ),
+    "silent": Rule(
+        "rows of a batch that teach nothing", ("silent_rows",), objective.silent,
+        f"Found when in {SILENT:.0%} or more of the rows of a batch, the median of the records, the gradient of every "
+        "logit is exactly 0.",
+        records=SHOWN,
     ),
     "repeated": Rule(
         "the same batch at every update", ("same_batch",), objective.repeated,
@@ -110,8 +124,15 @@ RULES: dict[Kind, Rule] = {
     "chance": Rule(
         "a loss worse than guessing", ("train_loss",), generalising.chance,
         f"Found when the training loss, a cross-entropy of tokens, ends more than {WORSE - 1:.0%} above ln(d_vocab), "
-        "that of a guess among all tokens, and higher than it began, or lower and falling no more.",
+        "that of a guess among all tokens, and higher than it began, or lower and falling no more, or was above it "
+        f"throughout and began at more than {FAR:g} times as much.",
         records=RECORDS, asks=lambda meta, trace: bool(meta.get("d_vocab")) and generalising.in_nats(meta, trace),
+    ),
+    "flat": Rule(
+        "a classifier that learns nothing", ("train_loss",), generalising.flat,
+        f"Found when the loss of a model that gives each row one number a class stays within {EVEN:.0%} of "
+        f"ln(classes), that of a guess, and falls by less than {FLAT:.0%} of it in {STEPS} updates or more.",
+        records=RECORDS, asks=lambda meta, trace: int(meta.get("classes") or 0) > 1,
     ),
     "rounding": Rule(
         "updates that do not change the weights", ("unmoved", "update_ratio", "grad_norm"), still.rounding,
@@ -180,8 +201,8 @@ RULES: dict[Kind, Rule] = {
         "a loss no better than counting tokens", (), learning.unigram,
         f"Found when the held-out loss, in a watched loop the training loss, ends less than {GAIN:.0%} "
         "below that of a model that knows only how frequent each token is, and did not fall by as much over the last "
-        "half of the records. In a watched loop also only where "
-        "counting pairs of tokens would do better, or after 150 updates on targets that are not known to be right.",
+        f"half of the records. In a watched loop only where counting pairs of tokens, or repeating what followed the "
+        f"same token before, would do {PAIRS:.0%} better: else there may be nothing to learn.",
         asks=_counted,
     ),
     "uniform": Rule(

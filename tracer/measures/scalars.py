@@ -98,7 +98,7 @@ SCALARS = (
         formula="1 where the update's batch is that of the update before it, else 0",
         source="ours",
         probe="train", dims=("step",),
-        note="By a fingerprint of the first tensor that the model is called with, of up to 4,096 of its numbers."
+        note="By a fingerprint of all tensors that the model is called with, of up to 4,096 numbers of each."
     ),
     Measure(
         name="unmoved", label="Weights that did not change", short="still", low=0, high=1,
@@ -125,9 +125,34 @@ SCALARS = (
         chance_text=KNOWS_NOTHING, chance=knows_nothing
     ),
     Measure(
+        name="copy_loss", label="Loss of copying", short="copies", unit="nats", low=0,
+        formula="mean -ln p of each next token, on the batch of that step: p = h [it is what followed the same token "
+                "last in this row] + (1 - h) (its share among the tokens in earlier batches)",
+        source="ours",
+        probe="train", dims=("step",),
+        note="h: how often that was right in the batches of earlier records. A token that is new in its row gets its "
+             "share.",
+        chance_text=KNOWS_NOTHING, chance=knows_nothing
+    ),
+    Measure(
+        name="common_token", label="Share of the most frequent token", short="common", low=0, high=1,
+        formula="number of the most frequent token in the batch of that step, over that of all its tokens",
+        source="standard",
+        probe="train", dims=("step",),
+        note="Padding counts, whether the loss leaves it out or not."
+    ),
+    Measure(
+        name="silent_rows", label="Rows without gradient", short="silent", low=0, high=1,
+        formula="share of the rows of that step's batch in which the gradient of every logit is exactly 0",
+        source="ours",
+        probe="train", dims=("step",),
+        note="Of models that return the logits of which the loss is taken."
+    ),
+    Measure(
         name="shifted_loss", label="Loss against other targets", short="shift", unit="nats", low=0,
         formula="mean cross-entropy of the batch's logits against the token before, the token itself, the next, the "
-                "one after it, and the row read backwards (from its last token, from the last but one)",
+                "one after it, and the row read backwards (from its last token, from the last but one); last, of the "
+                "next token where the probabilities are taken for logits",
         source="ours",
         probe="train", dims=("step", "target"),
         note="The one that equals the training loss is what the model is trained to predict.",

@@ -126,7 +126,9 @@ class Foreign(Meta):
     dtype: Word | None = None
     """the precision of most of the others,"""
     constant_positions: Word | None = None
-    """and where positions are looked up that are all the same; "" where they differ, None where it is not known."""
+    """where positions are looked up that are all the same; "" where they differ, None where it is not known,"""
+    classes: Vocabulary | None = None
+    """and how many numbers come out for each row, where these are no logits of tokens."""
 
 
 SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}

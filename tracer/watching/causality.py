@@ -70,6 +70,15 @@ def constant_positions(model: nn.Module, inputs: Inputs) -> str | None:
     return next((names.get(id(table), "a table") for table in seen.found), "")
 
 
+def classes(model: nn.Module, inputs: Inputs) -> int | None:
+    """How many numbers the model gives for each row, of one that gives a row of numbers to each and nothing else."""
+    with torch.compiler.set_stance("force_eager"):
+        output = inputs.run(model)
+    given = getattr(output, "logits", output)
+    is_one = isinstance(given, Tensor) and given.is_floating_point() and given.ndim == 2 and len(given) == inputs.batch
+    return given.shape[1] if is_one else None
+
+
 class _LookUps(TorchFunctionMode):
     """Tables that are asked for one and the same row at all positions."""
 

@@ -15,12 +15,13 @@ from torch import Tensor
 from tracer.diagnosis.objective import TARGETS
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks, copies, side_by_side
+from tracer.watching.signs import COUNTED
 from tracer.watching.updates import row_of
 
 Arrays = dict[str, np.ndarray]
 """By name."""
-OF_BATCHES = {"shifted_loss": (len(TARGETS),), "unigram_loss": (), "bigram_loss": ()}
-"""Losses of each process's own batch, and their shapes; nan where they were not measured."""
+OF_BATCHES = {"shifted_loss": (len(TARGETS),), "silent_rows": ()} | dict.fromkeys(COUNTED, ())
+"""What is said of each process's own batch, and their shapes; nan where they were not measured."""
 
 
 def part(

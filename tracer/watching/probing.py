@@ -36,6 +36,7 @@ from tracer.tracking.tracking import say
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.ranks import Ranks, sharded, split_over
+from tracer.watching.signs import COUNTED
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
 PROBE_ROWS = 8
@@ -56,12 +57,14 @@ SCALARS = (
     "learning_rate",
     "clip_factor",
     "unmoved",
-    "unigram_loss",
-    "bigram_loss",
+    *COUNTED,
+    "silent_rows",
     "future_effect",
 )
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
+OF_TRAINING = ("untrained", "dtype", "constant_positions", "classes")
+"""Facts of the training, which may have changed when it goes on."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")
 """Known of every update."""
 GATHERING = (list, deque, set, dict, defaultdict, OrderedDict, Counter)
@@ -236,7 +239,7 @@ class Probing:
 
     def _of_training(self) -> dict[str, Any]:
         """Facts of the training that a trace has no place for: weights that ask for no gradient, the precision of most
-        of the others, and where positions are looked up that are all the same."""
+        of the others, where positions are looked up that are all the same, and the classes of a classifier."""
         sizes: Counter[str] = Counter()
         for p in self.params.values():
             sizes[str(p.dtype).removeprefix("torch.")] += p.numel()
@@ -245,7 +248,7 @@ class Probing:
         fixed = causality.constant_positions(self.model, self.inputs) if alone else None
         return {
             "untrained": untrained, "dtype": sizes.most_common(1)[0][0] if sizes else None,
-            "constant_positions": fixed,
+            "constant_positions": fixed, "classes": causality.classes(self.model, self.inputs) if alone else None,
         }  # fmt: skip
 
     def _update_variables(self) -> dict[str, Variable]:
@@ -271,7 +274,7 @@ class Probing:
             forget = ("error", "recording_stopped", "divergence")
             writer.meta = {k: v for k, v in old.items() if k not in forget} | {
                 "resumed": [*old.get("resumed", []), step], "processes": self.ranks.world,
-                **{name: meta[name] for name in ("untrained", "dtype", "constant_positions") if name in meta},
+                **{name: meta[name] for name in OF_TRAINING if name in meta},
             }  # fmt: skip
             writer.trace.add(variables)
             if writer.updates is None:

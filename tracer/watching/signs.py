@@ -1,16 +1,18 @@
 """What a watched update shows beside its numbers: which batch it took, what it is trained to predict, what moved.
 
 1. A fingerprint of every batch: is it the one before?
-2. Tokens counted, for the loss of whoever knows only how frequent each is.
+2. Tokens counted, for the losses of simple predictors: frequencies, pairs, copying.
 3. On the batch of a record, the cross-entropy of the logits against other targets than the next token (`TARGETS`): the
    one that equals the loss is what the model is trained on.
-4. Between two records, the weights that are still what they were, to the bit.
+4. Which rows of that batch give the logits a gradient.
+5. Between two records, the weights that are still what they were, to the bit.
 
 All of it reads what is there, and neither changes nor waits for anything but on the CPU and at a record.
 """
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from tracer.data.counting import EACH
-from tracer.diagnosis.objective import TARGETS
+from tracer.diagnosis.objective import NEXT, TARGETS
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
 
 SAMPLED = 4096
@@ -31,8 +33,12 @@ SAMPLED = 4096
 MOST_LOGITS = 1 << 24
 """Numbers that are compared with targets, of as many positions as have no more."""
 BLANK = -100
+IS_ONE = 1e-2
+"""Distance from 1 within which numbers of half precision sum to 1."""
 PRIME = 2**31 - 1
 """Products of two numbers below it fit into 64 bits."""
+COUNTED = ("unigram_loss", "bigram_loss", "copy_loss", "common_token")
+"""What is known of a record's batch by counting."""
 MOST_PAIRED, PRIOR = 512, 4.0
 """Kinds of tokens of which pairs are counted, and how many pairs their frequencies count for beforehand."""
 
@@ -48,7 +54,8 @@ class Signs:
         self._at: int | None = None
         """Which of the tensors that the model is called with holds the tokens."""
         self._losses: list[Tensor] = []
-        self._counted: list[tuple[float, float]] = []
+        self._counted: list[tuple[float, float, float, float]] = []
+        self._silent: list[Tensor] = []
         self._weights: dict[str, Tensor] = {}
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], record: bool) -> None:
@@ -72,8 +79,11 @@ class Signs:
         if inputs is None or inputs.tokens is None or not self._rows_first:
             return
         logits = logits_of(output, inputs.tokens)
-        if type(logits) is Tensor and int(inputs.tokens.max()) < logits.shape[-1]:
-            self._losses.append(shifted_losses(logits.detach(), inputs.tokens))
+        if type(logits) is not Tensor:
+            return
+        self._losses.append(shifted_losses(logits.detach(), inputs.tokens))
+        if logits.requires_grad:
+            logits.register_hook(self._gradient)
 
     def print_of_update(self) -> Tensor | float | int:
         """The fingerprint of what the model was called with since this was last asked."""
@@ -86,9 +96,14 @@ class Signs:
         if self._losses:
             row["shifted_loss"] = torch.stack(self._losses).mean(0).cpu().numpy()
         if self._counted:
-            row["unigram_loss"], row["bigram_loss"] = np.mean(self._counted, axis=0).tolist()
-        self._losses, self._counted = [], []
+            row |= zip(COUNTED, np.mean(self._counted, axis=0).tolist(), strict=True)
+        if self._silent:
+            row["silent_rows"] = float(torch.stack(self._silent).mean())
+        self._losses, self._counted, self._silent = [], [], []
         return row
+
+    def _gradient(self, of_logits: Tensor) -> None:
+        self._silent.append(1 - of_logits.detach().flatten(1).any(1).float().mean())
 
     def unmoved(self, params: Mapping[str, nn.Parameter]) -> float:
         """Share of weights that are what they were when this was last asked: the median over matrices."""
@@ -110,10 +125,12 @@ class Signs:
 
 
 class Counted:
-    """How often tokens were seen, and pairs of them where there are few kinds."""
+    """How often tokens were seen, pairs of them where there are few kinds, and, at records, repetitions."""
 
     def __init__(self) -> None:
         self.single, self.pairs = np.zeros(0), np.zeros((0, 0))
+        self.hits, self.tries = 0, 0
+        """Of tokens that had stood in their row before: how often the same followed again."""
 
     def count(self, ids: np.ndarray) -> None:
         """Take these rows along."""
@@ -127,18 +144,35 @@ class Counted:
             self.pairs = np.pad(self.pairs, (0, n - len(self.pairs)))
         self.pairs += np.bincount((ids[:, :-1] * n + ids[:, 1:]).ravel(), minlength=n * n).reshape(n, n)
 
-    def losses(self, ids: np.ndarray) -> tuple[float, float] | None:
-        """Mean loss of the next tokens of these rows by what was counted, singly and in pairs (nan: too many kinds);
-        None before EACH tokens were seen for each kind, or with a kind that was not seen."""
+    def losses(self, ids: np.ndarray) -> tuple[float, float, float, float] | None:
+        """COUNTED: mean loss of the next tokens of these rows by the frequencies so far, of single tokens, after each
+        token (nan: too many kinds) and where a token is taken to be followed by what followed it last; and the share of
+        the most frequent token of these rows. None before EACH tokens were seen for each kind, or with a new kind."""
         n = len(self.single)
         if not n or self.single.sum() < EACH * n or ids.max() >= n:
             return None
         share = (self.single + 1) / (self.single + 1).sum()
-        alone, pairs = float(-np.log(share)[ids[:, 1:]].mean()), float("nan")
+        alone, pairs = -np.log(share)[ids[:, 1:]], float("nan")
         if n <= MOST_PAIRED:
             after = (self.pairs + PRIOR * share) / (self.pairs.sum(1, keepdims=True) + PRIOR)
             pairs = float(-np.log(after[ids[:, :-1], ids[:, 1:]]).mean())
-        return alone, pairs
+        again, same = _repeats(ids)
+        trust = self.hits / (self.tries + 1)
+        copied = np.where(again, -np.log(trust * same + (1 - trust) * share[ids[:, 1:]]), alone)
+        self.hits, self.tries = self.hits + int(same.sum()), self.tries + int(again.sum())
+        return float(alone.mean()), pairs, float(copied.mean()), np.bincount(ids.ravel()).max() / ids.size
+
+
+def _repeats(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each token but the last of its row: did it stand there before, and does what followed it then follow again?"""
+    again = np.zeros((len(ids), ids.shape[1] - 1), bool)
+    same = again.copy()
+    for row, tokens in enumerate(ids.tolist()):
+        last: dict[int, int] = {}
+        for at, (token, following) in enumerate(itertools.pairwise(tokens)):
+            again[row, at], same[row, at] = token in last, last.get(token) == following
+            last[token] = following
+    return again, same
 
 
 def sample(x: Tensor) -> Tensor:
@@ -171,8 +205,10 @@ def shifted_losses(
     stride = max(1, -(-logits.numel() // MOST_LOGITS))
     stride += stride > 1 and n % stride == 0  # else only some positions of a row would be seen
     chosen, targets = logits.flatten(0, 1)[::stride].float(), targets.flatten(1)[:, ::stride]
-    logs = F.log_softmax(chosen, -1)
-    found = torch.stack([F.nll_loss(logs, one, ignore_index=BLANK) for one in targets])
+    given = bool((chosen >= 0).all()) and bool(((chosen.sum(-1) - 1).abs() < IS_ONE).all())  # the model's own softmax
+    logs = chosen.clamp_min(torch.finfo().tiny).log() if given else F.log_softmax(chosen, -1)
+    found = [F.nll_loss(logs, one, ignore_index=BLANK) for one in targets]
+    found = torch.stack([*found, F.cross_entropy(logs.exp(), targets[NEXT], ignore_index=BLANK)])
     assert len(found) == len(TARGETS)
     return found
 

@@ -30,7 +30,7 @@ LAYOUTS = {
     ],
     4: ["fsdp2", "fsdp2+tp"],
 }  # fmt: skip
-COUNTED = {"unigram_loss", "bigram_loss"}
+COUNTED = {"unigram_loss", "bigram_loss", "copy_loss", "common_token"}
 """Each process counts the tokens of its own batches, and knows them later."""
 NOT_BY_HEAD = (
     "head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio", "step_ms", "future_effect",

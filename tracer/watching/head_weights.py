@@ -4,6 +4,9 @@
    linear map, up to a factor (a scale, a norm); what multiplies those outputs' features is the head's own slice.
 2. A head's z is a stretch of the input of a linear map, whose columns there are its W_O. Read at the last position.
 3. nn.MultiheadAttention says by itself how its weights are laid out.
+4. Where a model makes its pattern by hand, v and z are seen, but neither q nor k: they are the pair of stretches, laid
+   out as v is, whose products differ from key to key as the logarithms of the pattern do. Behind rotary embeddings and
+   norms of q and k no pair does, and the layer stays unknown.
 
 A head that gives nothing at all (W_V = 0) is like no stretch: it stands in line with the others of its layer, where the
 output is 0 as well. A layer of which q, k or v is not found so is nan in all: half a head would be read as a head that
@@ -18,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tracer.heads.call import AttentionCall
+from tracer.heads.call import AttentionCall, values
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.inputs import Inputs
 from tracer.hooks.sites import Key, Sites, plain
@@ -31,6 +34,8 @@ from tracer.watching.training_passes import Seen
 
 SAME = 0.999
 """Cosine from which two vectors are one: what is left is the rounding of half precision."""
+WINDOW, LEAST = 32, 1e-20
+"""First positions that are compared with a pattern, and the smallest weight in it that has a logarithm worth having."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,18 @@ class Part:
     param: str
     axis: int
     features: Tensor
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an attention was called with, as far as it is looked for."""
+
+    first: dict[int, Tensor]
+    """By matrix, q, k and v [batch head d] of the first position,"""
+    z: Float[Tensor, "batch head d"]
+    """the heads' outputs at the last,"""
+    pattern: Float[Tensor, "batch head key_pos"] | None = None
+    """and where q and k were not seen, the pattern of the last query in the window."""
 
 
 @dataclass(frozen=True)
@@ -74,25 +91,31 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
     linears = {
         name: module for name, module in modules.items()
         if f"{name}.weight" in params and _axis(module) is not None
-        and any(name.startswith(f"{site.rpartition('.')[0]}.") for site, _ in found.keys)
+        and any(name.startswith(_around(site, modules)) for site, _ in found.keys)
     }  # fmt: skip
     into: dict[str, Tensor] = {}
     out: dict[str, Tensor] = {}
-    calls: dict[Key, tuple[AttentionCall, Tensor]] = {}
+    calls: dict[Key, Told] = {}
 
     def passed(name: str) -> Any:
         def hook(_module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             if args and args[0].ndim == 3 and isinstance(output, Tensor):
-                into[name], out[name] = args[0][:, -1].float(), output[:, 0].float()
+                into[name], out[name] = args[0][:, -1].float(), output[:, :WINDOW].float()
 
         return hook
 
     def seen(key: Key, call: AttentionCall | None, _rows: Any) -> None:
-        if call is not None and call.q is not None and call.k is not None and key not in calls:
+        if call is None or key in calls:
+            return
+        first = {i: x[:, 0].float().clone() for i, x in enumerate((call.q, call.k, call.v)) if x is not None}
+        if call.weights is None:
             z = call.stats(z=True).z
             assert z is not None
-            q, k, v = (x[:, :1].float().clone() for x in (call.q, call.k, call.v))
-            calls[key] = AttentionCall(0, v, q, k), z[:, -1].clone()
+            calls[key] = Told(first, z[:, -1].clone())
+        elif not call.extra:
+            last = min(call.weights.shape[2], WINDOW) - 1
+            z = values(call.weights[:, :, -1:], call.v)[:, 0].float()
+            calls[key] = Told(first, z, call.weights[:, :, last, : last + 1].float())
 
     sites = Sites(model)
     with contextlib.ExitStack() as hooks:
@@ -109,8 +132,8 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
         if isinstance(module, nn.MultiheadAttention):
             mine = _of_torch(key[0], module)
         elif key in calls:
-            own = [name for name in linears if name in out and name.startswith(f"{key[0].rpartition('.')[0]}.")]
-            mine = _matched(*calls[key], own, into, out)
+            own = [one for one in linears if one in out and one.startswith(_around(key[0], modules))]
+            mine = _matched(calls[key], own, into, out)
         else:
             continue
         mine = {matrix: where for matrix, where in mine.items() if where[0] in params}
@@ -123,18 +146,59 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
     return HeadWeights(shape, parts)
 
 
+def _around(site: str, modules: Mapping[str, nn.Module]) -> str:
+    """How names begin of what stands in one module with an attention, or with the list that holds it."""
+    above = site.rpartition(".")[0]
+    while isinstance(modules.get(above), nn.ModuleList):
+        above = above.rpartition(".")[0]
+    return f"{above}." if above else ""
+
+
 def _matched(
-    call: AttentionCall, z: Tensor, names: list[str], into: Mapping[str, Tensor], out: Mapping[str, Tensor]
+    told: Told, names: list[str], into: Mapping[str, Tensor], out: Mapping[str, Tensor]
 ) -> dict[int, tuple[str, Tensor]]:
     """Parameter and features [head d] by matrix, as far as they are found."""
-    assert call.q is not None and call.k is not None
-    found = {}
-    for matrix, (heads, among) in enumerate(((call.q[:, 0], out), (call.k[:, 0], out), (call.v[:, 0], out), (z, into))):
+    first = {name: out[name][:, 0] for name in names}
+    found: dict[int, tuple[str, Tensor]] = {}
+    for matrix, heads, among in (*((i, x, first) for i, x in told.first.items()), (3, told.z, into)):
         for name in names:
             if (features := stretches(heads, among[name])) is not None:
                 found[matrix] = f"{name}.weight", features
                 break
+    if told.pattern is not None and 2 in found:
+        found |= _pair(told.pattern, found[2][1], {name: out[name] for name in names})
     return found
+
+
+def _pair(
+    pattern: Float[Tensor, "batch head key_pos"], v: Int[Tensor, "head d"], out: Mapping[str, Tensor]
+) -> dict[int, tuple[str, Tensor]]:
+    """Where q and k come from: the features of v (packed by head: the places beside it) in any two outputs."""
+    (n, d), apart = v.shape, int(v[1, 0] - v[0, 0]) if len(v) > 1 else 0
+    step = d if apart > d else n * d
+    first = v - v.min() if apart <= d else v - v.min() // d * d
+    ends = pattern.shape[2]
+    places = [
+        (name, first + shift)
+        for name, x in out.items() if len(x) == len(pattern) and x.shape[1] >= ends
+        for shift in range(0, x.shape[2] - int(first.max()), step)
+    ]  # fmt: skip
+    known = pattern > LEAST
+    wanted = _centred(pattern.clamp_min(LEAST).log(), known)
+    for name_q, q in places:
+        query = out[name_q][:, ends - 1, q]
+        for name_k, k in places:
+            scores = torch.einsum("bhd,bkhd->bhk", query, out[name_k][:, :ends, k])
+            cosine = nn.functional.cosine_similarity(_centred(scores, known), wanted, dim=0)
+            if q is not k and bool((cosine > SAME).all()):
+                return {0: (f"{name_q}.weight", q), 1: (f"{name_k}.weight", k)}
+    return {}
+
+
+def _centred(x: Float[Tensor, "batch head key_pos"], known: Tensor) -> Float[Tensor, "at head"]:
+    """The differences from the mean over the known keys; 0 at others."""
+    n = known.sum(-1, keepdim=True).clamp_min(1)
+    return ((x - (x * known).sum(-1, keepdim=True) / n) * known).transpose(1, 2).flatten(0, 1)
 
 
 def stretches(heads: Float[Tensor, "batch head d"], x: Float[Tensor, "batch feature"]) -> Tensor | None:

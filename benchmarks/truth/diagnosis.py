@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from benchmarks.truth.attack import Attack
 from tests.diagnosis import lessons
 from tests.diagnosis.thorough.test_zoo import needless
 from tests.diagnosis.zoo import HEALTHY, SICK, Animal
+from tests.zoo import ZOO
+from tests.zoo.__main__ import ask
 from tracer.diagnosis import Diagnosis, examine
 
 SEEDS = (0, 5, 6)
@@ -22,6 +25,7 @@ def attacks() -> Iterator[Attack]:
         for seed in SEEDS:
             yield from _zoo(Path(folder), seed)
         yield from _lessons(Path(folder))
+        yield from _outsiders(Path(folder))
 
 
 def _zoo(folder: Path, seed: int) -> Iterator[Attack]:
@@ -88,6 +92,29 @@ def _lessons(folder: Path) -> Iterator[Attack]:
     yield Attack(
         "a healthy watched loop gets no finding", WHERE, f"{len(lessons.WELL)} loops: short, fine-tuned, frozen in "
         "part, padded, in bfloat16, with a sum for a loss", f"{len(false)} accused{_list(false)}", not false,
+    )  # fmt: skip
+
+
+def _outsiders(folder: Path) -> Iterator[Attack]:
+    """Loops by authors who had not read the rules; each proves itself sick or healthy."""
+    importlib.import_module("tests.zoo.sick")
+    importlib.import_module("tests.zoo.healthy")
+    answers = [ask(animal, folder / f"outsider {name}") for name, animal in ZOO.items()]
+    asked = [one for one in answers if not one.refuted]
+    sick, well = ([one for one in asked if one.animal.sick == kind] for kind in (True, False))
+    unnamed = [one.animal.name for one in sick if not one.verdict().startswith("named")]
+    accused = [one.animal.name for one in well if one.verdict() == "accused"]
+    yield Attack(
+        "what is wrong in a watched loop is named by a finding's title", WHERE,
+        f"{len(sick)} loops that are sick in another way each, by an author who had not read the rules and chose the "
+        "words; before the rules were mended after this list, 22 of 33 were named",
+        f"{len(sick) - len(unnamed)} of {len(sick)} named, {(len(sick) - len(unnamed)) / len(sick):.0%}; not "
+        f"named{_list(unnamed)}", len(unnamed) <= len(sick) / 10,
+    )  # fmt: skip
+    yield Attack(
+        "a healthy watched loop gets no finding", WHERE,
+        f"{len(well)} loops that look sick and are not, by the same author",
+        f"{len(accused)} accused, {len(accused) / len(well):.0%}{_list(accused)}", len(accused) <= len(well) / 20,
     )  # fmt: skip
 
 

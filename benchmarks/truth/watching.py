@@ -328,7 +328,68 @@ def intervals() -> Iterator[Attack]:
     )  # fmt: skip
 
 
+def _bad_weight(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    model.h[1].get_submodule("qkv").weight.data[D + 9, 3] = math.nan
+
+
+def _bad_activation(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    model.h[0].register_forward_hook(lambda module, args, out: out / torch.zeros(()))
+
+
+def _bad_gradient(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    model.h[1].get_submodule("out").register_full_backward_hook(lambda module, into, of: (into[0] * math.nan,))
+
+
+def _bad_rate(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups[0] |= {"lr": 1e38, "weight_decay": 1e38}
+
+
+def _bad_token(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    model.embed.weight.data[7] = math.inf
+
+
+BREAKS: dict[str, tuple[Callable[[Model, torch.optim.Optimizer], None], str, str]] = {
+    "a weight of W_K": (_bad_weight, "weight", "h.1.qkv.weight"),
+    "a block that divides by 0": (_bad_activation, "activation", "h.0"),
+    "a loss times nan": (lambda model, optimizer: None, "loss", "loss"),
+    "a backward pass that gives nan": (_bad_gradient, "gradient", "h.1"),
+    "a learning rate and a weight decay of 1e38": (_bad_rate, "update", ""),
+    "a row of the embedding": (_bad_token, "weight", "embed.weight"),
+}
+"""What is done before an update; the cause, and how the name of what it hits begins."""
+AT = 12
+
+
+def first_bad() -> Iterator[Attack]:
+    """One break before one update, with records far apart."""
+    dated, named, wrong = 0, 0, []
+    for number, (name, (put, cause, where)) in enumerate(BREAKS.items()):
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with tracer.watch(model, run=f"bad-{number}", every=5) as recorder:
+            for step, (ids, targets) in enumerate(batches(20)):
+                if step == AT:
+                    put(model, optimizer)
+                loss = model(ids, targets)[1] * (math.nan if step == AT and cause == "loss" else 1)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                recorder.step(loss)
+        found = open_run(f"bad-{number}").meta.get("divergence") or {}
+        first = found.get("non_finite") or {}
+        right = found.get("cause") == cause and where in str(first.get("where"))
+        dated += found.get("step") == AT
+        named += right
+        wrong += [] if right and found.get("step") == AT else [f"{name}: {found.get('cause')}, {first.get('where')}"]
+    yield Attack(
+        "The first bad value has its update, its kind and its place", "Health; run.meta['divergence']",
+        f"{len(BREAKS)} breaks put in before update {AT}, records five updates apart: {', '.join(BREAKS)}",
+        f"{dated} of {len(BREAKS)} dated {AT}, {named} named{': not ' + '; '.join(wrong) if wrong else ''}",
+        dated == named == len(BREAKS),
+    )  # fmt: skip
+
+
 def attacks() -> Iterator[Attack]:
     with elsewhere():
-        for area in (compiled, untouched, norms, held_out, entropy, intervals):
+        for area in (compiled, untouched, norms, held_out, entropy, intervals, first_bad):
             yield from area()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -335,3 +336,13 @@ def test_pairs_of_chosen_heads_and_too_many(model: Transformer) -> None:
     wide = Transformer(ModelConfig(n_layers=5, n_heads=16, d_model=16, n_ctx=9, d_vocab=11)).eval()
     with pytest.raises(ValueError, match="80 heads make 3160 pairs, about 1580 forward passes of 5 sequences"):
         pairs(wide, TOKENS)
+
+
+def test_where_all_heads_of_a_layer_are_gone_nothing_is_left_to_be_normed() -> None:
+    """Without residual connections, in float32: what rounding would leave of a difference, a norm would make large."""
+    config = replace(CONFIG, residual=False, norm="rms", norm_eps=1e-30, norm_position="post")
+    torch.manual_seed(0)
+    model = Transformer(config)
+    heads = [(0, 0), (0, 1)]
+    planned = metric_under_ablation(model, TOKENS, [heads], "zero")[0]
+    assert torch.equal(planned.squeeze(), effect(model, TOKENS, heads, "zero").ablated.squeeze())

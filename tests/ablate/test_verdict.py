@@ -184,6 +184,8 @@ def test_the_card_in_text(card: Verdict) -> None:
     assert "1.00 [1.00, 1.00]" in text and "-0.00" not in text
     assert "Attention to the token before: 0.10 on these repeated random tokens." in text
     assert max(map(len, text.splitlines())) <= 110
+    under = "\n".join(line for test in card.tests for line in str(test).splitlines()[1:]).splitlines()
+    assert len(under) > len(card.tests) and all(line[:6].isspace() and not line[6].isspace() for line in under)
 
 
 def test_a_head_that_looks_a_fixed_distance_back_is_none() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 from tracer import ablate, data
-from tracer.analysis.eval_sequences import batches
+from tracer.analysis.eval_sequences import Batches, batches
 from tracer.analysis.run_sweep import sweep_run
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import probes
@@ -50,6 +51,16 @@ def swept(trained, tmp_path_factory) -> Run:
     shutil.copytree(trained.dir, directory)
     sweep_run(directory, draws=2)
     return open_run(directory)
+
+
+def test_a_single_token_that_repeats_is_foretold_by_none():
+    """A context of four tokens and three kinds has a period of 1: effects are measured on text alone, or not at all."""
+    probe = probes.repeated(d_vocab=3, n_ctx=4, seed=0, batch=2)
+    text = np.zeros((2, 4), np.int64)
+    assert probe.period == 1
+    assert [one.name for one in Batches(probe, torch.from_numpy(text), "").sequences()] == ["text"]
+    with pytest.raises(ValueError, match="n_ctx and d_vocab must be 7 or more"):
+        Batches(probe, None, "").sequences()
 
 
 def test_it_says_what_it_holds(swept):

@@ -353,3 +353,4 @@ def test_a_long_curve_is_drawn_by_its_extremes() -> None:
         else:
             assert kept.size == 0
     assert training_curves.extremes(values[:100], 50).tolist() == list(range(100))
+    assert training_curves.extremes([1.0, 1.0, 2.0, 2.0], 2).tolist() == [0, 1, 2, 3]

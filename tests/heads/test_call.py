@@ -147,3 +147,37 @@ def test_numbers_are_as_exact_where_the_model_runs_in_half_precision(extra: tupl
     same(weights, call.pattern())
     same(stats.lse, call.stats().lse)
     assert (maxima.dtype, weights.dtype, stats.lse.dtype) == (torch.float32,) * 3
+
+
+@pytest.mark.parametrize("call", [SCORED, weighed(SCORED)], ids=["scores", "weights"])
+def test_sequences_are_those_that_were_chosen(call: AttentionCall) -> None:
+    rows = torch.tensor([2, 0])
+    for name in ("pattern", "row_maxima"):
+        same(getattr(call.sequences(rows), name)(), getattr(call, name)()[rows])
+    same(call.sequences(rows).stats()["entropy"], call.stats()["entropy"][rows])
+    assert torch.equal(call.sequences(rows).v, V[rows])
+
+
+def test_one_sequence_may_be_chosen_several_times_and_a_mask_of_all_stays_one() -> None:
+    one = weighed(replace(SCORED, q=Q[:1], k=K[:1], v=V[:1], mask=MASK[:1]))
+    same(one.sequences(torch.tensor([0, 0])).pattern(), one.pattern().expand(2, -1, -1, -1))
+    shared = replace(SCORED, mask=MASK[:1])
+    assert shared.sequences(torch.tensor([2, 0])).mask is shared.mask
+
+
+def test_keys_may_be_fewer_than_queries() -> None:
+    """Of a causal call, the queries beyond them see all."""
+    call = replace(SCORED, k=K[:, :3], v=V[:, :3], mask=None)
+    expected = 0.5 * torch.einsum("bqhd,bkhd->bhqk", Q, K[:, :3].repeat_interleave(2, 2))
+    expected = expected.masked_fill(torch.ones(5, 3).triu(1) > 0, -torch.inf).amax(-1)
+    same(call.row_maxima(), expected)
+
+
+def test_a_row_that_a_mask_empties_behind_the_softmax_has_no_score() -> None:
+    call = weighed(replace(SCORED, mask=None))
+    assert call.weights is not None and call.largest is not None
+    weights, largest = call.weights.clone(), call.largest.clone()
+    weights[0, 0, 4], largest[0, 0, 4] = 0, 1e3
+    assert float(replace(call, weights=weights, largest=largest).stats().max_logit[0, 0]) == float(
+        largest[0, 0, :4].max()
+    )

@@ -138,6 +138,11 @@ def test_off_is_the_zero_ablation():
         torch.testing.assert_close(per_token_loss(model(tokens), tokens), ablated, atol=0, rtol=0)
 
 
+def test_clamps_are_those_of_a_config():
+    with pytest.raises(TypeError, match="clamps are of a TrainConfig, such as run.config, not of dict"):
+        clamps.edits({}, 3)  # type: ignore[arg-type]
+
+
 def test_a_run_without_clamps_applies_nothing():
     assert clamps.edits(TrainConfig(clamp=("L0H1 off 3:",)), 2) == []
     model = clamped_model("L0H1 off")

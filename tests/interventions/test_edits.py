@@ -13,7 +13,8 @@ from torch import Tensor
 from tests.models import exact
 from tracer.ablate.edges import Cut
 from tracer.config import InitConfig, ModelConfig
-from tracer.interventions.edits import Edit, applied, recording
+from tracer.heads.call import AttentionCall
+from tracer.interventions.edits import Active, Edit, applied, recording
 from tracer.model import Transformer
 
 CONFIG = ModelConfig(
@@ -263,3 +264,27 @@ def test_a_copied_context_takes_the_edits_along(model: Transformer) -> None:
         with ThreadPoolExecutor(1) as pool:
             assert torch.equal(pool.submit(model, TOKENS).result(), clean)
             assert torch.equal(pool.submit(context.run, model, TOKENS).result(), ablated)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("instead", [0.5, torch.full((), 0.5)])
+def test_what_is_edited_keeps_its_precision(dtype: torch.dtype, instead: float | Tensor) -> None:
+    z = torch.ones(2, 9, 4, 4, dtype=dtype)
+    found = Edit(Z, (1,), (3,), instead)(z)
+    assert found.dtype == dtype
+    expected = z.clone()
+    expected[:, 3, 1] = 0.5
+    assert torch.equal(found, expected)
+
+
+def test_every_visitor_sees_a_call_and_the_first_answer_stands() -> None:
+    call = AttentionCall(0, torch.zeros(1, 2, 1, 1))
+    seen: list[int] = []
+
+    def visitor(number: int, z: Tensor | None) -> Callable[[AttentionCall], Tensor | None]:
+        return lambda given: seen.append(number) or z
+
+    first, second = torch.ones(1), torch.zeros(1)
+    found = Active(visitors=(visitor(0, None), visitor(1, first), visitor(2, second))).visit(call)
+    assert found is first and seen == [0, 1, 2]
+    assert Active(visitors=(visitor(3, None),)).visit(call) is None

@@ -3,16 +3,18 @@
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import t
 
 from tracer.measures import SE, SEQUENCES
-from tracer.measures.intervals import margins, student
+from tracer.measures.intervals import margins, student, student_tails
 
 
 def test_every_quantile_is_that_of_a_table() -> None:
-    """Four decimals up to 30 degrees of freedom; beyond, one term of an expansion, whose error shrinks with theirs."""
-    assert [student(n) for n in range(1, 31)] == pytest.approx(t.ppf(0.975, range(1, 31)), abs=5.1e-5)
-    assert [student(n) for n in (31, 60, 1000)] == pytest.approx(t.ppf(0.975, (31, 60, 1000)), abs=4e-3)
+    """Printed in every textbook; the tails beyond a quantile hold what is left."""
+    table = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 10: 2.2281, 30: 2.0423, 60: 2.0003, 120: 1.9799}
+    assert {free: student(free) for free in table} == pytest.approx(table, abs=5.1e-5)
+    for free, t in table.items():
+        assert student_tails(np.array([t, -t, 0.0]), free) == pytest.approx([0.05, 0.05, 1], abs=1e-5)
+    assert float(student_tails(np.array(1.0), 1)) == pytest.approx(0.5)  # Cauchy's distribution
 
 
 @pytest.mark.parametrize(

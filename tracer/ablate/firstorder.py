@@ -118,7 +118,7 @@ def _estimated(
             found = (change * gradient).sum((0, 1, 3)).double().cpu().numpy() / len(numbers)
             estimate[taps.index(edit.tap), : len(found)] += found
     exact = np.full_like(estimate, np.nan)
-    top = np.argsort(-np.abs(estimate), axis=None, kind="stable")[: min(verify, sum(n_heads))]
+    top = np.argsort(-np.abs(estimate), axis=None)[: min(verify, sum(n_heads))]
     sets = [(), *([(int(i) // model.n_heads, int(i) % model.n_heads)] for i in top)]
     if verify:
         values = metric_under_ablation(

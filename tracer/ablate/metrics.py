@@ -156,8 +156,9 @@ def _where(positions: Where, tokens: Tensor, n_read: int) -> Int[Tensor, "batch 
             raise ValueError(f"{len(positions)} positions for {batch} sequences: give one for each")
         read = positions.to(tokens.device)[:, None]
     else:
-        chosen = (positions,) if isinstance(positions, int) else positions
-        read = torch.tensor(chosen, dtype=torch.long, device=tokens.device).expand(batch, -1)
+        read = torch.tensor((positions,), dtype=torch.long, device=tokens.device).expand(
+            batch, -1
+        )  # or several of them
     if not read.numel() or bool(((read < -n_read) | (read >= n_read)).any()):
         raise ValueError(f"positions {read.unique().tolist()}: the input has positions 0 to {n_read - 1}")
     return read % n_read

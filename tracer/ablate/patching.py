@@ -109,7 +109,7 @@ class Patches:
     def __call__(self, activation: Tensor) -> Tensor:
         after = activation.clone().unflatten(0, (len(self.cells), -1))
         for copy, (head, pos) in zip(after, self.cells, strict=True):
-            place = (slice(None), slice(None) if pos is None else pos, *(() if head is None else (head,)))
+            place = (slice(None), slice(None) if pos is None else pos, head)  # None: an axis more, here as there
             copy[place] = self.source[place].to(copy)
         return after.flatten(0, 1)
 

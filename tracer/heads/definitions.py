@@ -76,7 +76,7 @@ def pattern(
 
 
 def scores(
-    q: Queries, k: Keys, *, scale: float, causal: bool = True, mask: Mask | None = None
+    q: Queries, k: Keys, *, scale: float, causal: bool, mask: Mask | None = None
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
     """What `pattern` is the softmax of: scale * q . k plus the mask, about -1e30 where a key is hidden."""
     dtype, (head, kv_head) = torch.promote_types(q.dtype, torch.float32), (q.shape[2], k.shape[2])

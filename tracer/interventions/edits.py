@@ -50,7 +50,7 @@ class Edit:
             if head_axis is None:
                 raise ValueError(f"{self.tap} has no heads to choose from: leave `heads` out")
             exist(self.heads, activation.shape[head_axis], "head", "this layer has heads")
-            mask = mask & _along(self.heads, activation, head_axis)
+            mask = _along(self.heads, activation, head_axis)
         if self.positions is not None:
             axis = 2 if head_axis == 1 else 1
             exist(self.positions, activation.shape[axis], "position", "the input has positions")

@@ -6,7 +6,6 @@ Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Literal
 
 import torch
@@ -72,10 +71,10 @@ def stands_out(d_model: int, d_head: int, pairs: int, n: int = 200, seed: int = 
     Derived here: a quantile of Student's t, 1 - 0.05 / pairs (Bonferroni, right however pairs hang together), of the
     logarithm of what `n` random pairs compose, which is less skew than what they compose.
     """
-    found, free = _random_pairs(d_model, d_head, n, seed).log(), round(n**0.5) ** 2 - 1
-    z = NormalDist().inv_cdf(1 - 0.05 / pairs)
-    t = z + (z**3 + z) / (4 * free)  # the first term of Cornish and Fisher's expansion
-    return float((found.mean() + t * found.std()).exp())
+    from scipy.special import stdtrit
+
+    found = _random_pairs(d_model, d_head, n, seed).log()
+    return float((found.mean() + stdtrit(found.numel() - 1, 1 - 0.05 / pairs) * found.std()).exp())
 
 
 def _random_pairs(d_model: int, d_head: int, n: int, seed: int) -> Float[Tensor, "head1 head2"]:

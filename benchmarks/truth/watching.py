@@ -329,11 +329,14 @@ def intervals() -> Iterator[Attack]:
 
 
 def _bad_weight(model: Model, optimizer: torch.optim.Optimizer) -> None:
-    model.h[1].get_submodule("qkv").weight.data[D + 9, 3] = math.nan
+    dict(model.named_parameters())["h.1.qkv.weight"].data[D + 9, 3] = math.nan
 
 
 def _bad_activation(model: Model, optimizer: torch.optim.Optimizer) -> None:
-    model.h[0].register_forward_hook(lambda module, args, out: out / torch.zeros(()))
+    def divide(module: nn.Module, args: Any, out: Any) -> Tensor:
+        return out / torch.zeros(())
+
+    model.h[0].register_forward_hook(divide)
 
 
 def _bad_gradient(model: Model, optimizer: torch.optim.Optimizer) -> None:

@@ -156,7 +156,8 @@ class FiniteCheck:
             found = float(found) if self._cpu else found
         self._cost[what] = self._pace.checking - before if whole else self._cost[what]
         fine = math.isfinite(found)  # of an accelerator this waits for the backward pass, which is no cost of ours
-        self._sound = fine and whole and what == "weights"
+        if what == "weights":
+            self._sound = fine and whole
         return not fine
 
     def _forward(self, inputs: Inputs | None) -> Place | None:

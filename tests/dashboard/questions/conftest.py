@@ -1,0 +1,58 @@
+"""Runs that are written by hand, with the numbers that a test asks about and no training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracer.store import Run
+from tracer.store.layout import FOREIGN_FORMAT
+from tracer.store.trace import TraceWriter, Variable
+
+Write = Callable[..., Run]
+META = {
+    "format": FOREIGN_FORMAT, "kind": "watched", "class": "Reader", "status": "finished", "step": 0, "n_params": 7,
+    "created": "2026-01-02T03:04:05+00:00", "layers": [],
+}  # fmt: skip
+
+
+def layer(name: str, n_heads: int, causal: bool = True, kind: str = "self") -> dict[str, Any]:
+    return {"name": name, "n_heads": n_heads, "causal": causal, "kind": kind}
+
+
+def trace_into(
+    directory: Path, steps: Sequence[int], values: Mapping[str, tuple[Any, ...]], coords: Mapping[str, Any] | None = None
+) -> None:  # fmt: skip
+    """A trace of these steps; each value is (dims after step, array [step ...], and attrs if it has any)."""
+    arrays = {name: np.asarray(array) for name, (_, array, *_) in values.items()}
+    variables = {
+        name: Variable(tuple(dims), arrays[name].shape[1:], str(arrays[name].dtype), *attrs)
+        for name, (dims, _, *attrs) in values.items()
+    }
+    writer = TraceWriter.create(directory / "trace.zarr", len(steps), variables, dict(coords or {}))
+    for row, step in enumerate(steps):
+        writer.append(step, {name: array[row] for name, array in arrays.items()})
+    writer.close()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """write("name", recorded, values, coords, n_ctx=4, ...): a run of somebody else's model; without recorded steps no trace."""
+
+    def written(
+        name: str, recorded: Sequence[int] | None = None, values: Mapping[str, Any] | None = None,
+        coords: Mapping[str, Any] | None = None, /, **meta: Any,
+    ) -> Run:  # fmt: skip
+        directory = tmp_path / name
+        (directory / "snapshots").mkdir(parents=True)
+        (directory / "run.json").write_text(json.dumps(META | meta))
+        if recorded is not None:
+            trace_into(directory, recorded, values or {}, coords)
+        return Run(directory)
+
+    return written

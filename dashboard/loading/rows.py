@@ -31,6 +31,11 @@ def stages(loss: ArrayLike, count: int) -> list[int]:
     return sorted({*(int((best <= level + 1e-12).argmax()) for level in levels), best.size - 1})
 
 
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the numbers 0 to n - 1, at equal distances, the first and the last among them."""
+    return np.linspace(0, n - 1, min(most, n)).round().astype(np.int64)
+
+
 def merge(series: Sequence[tuple[ArrayLike, ArrayLike]]) -> tuple[Floats, Floats]:
     """Lines with their own steps on one axis: the union of steps, and values [line step], NaN where a line has none."""
     union = np.unique(np.concatenate([np.asarray(steps, float) for steps, _ in series]))

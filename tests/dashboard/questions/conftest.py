@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dashboard.loading.recorded_prompts import pooled
+from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
 from tracer.store.layout import FOREIGN_FORMAT
 from tracer.store.trace import TraceWriter, Variable
@@ -38,6 +41,26 @@ def trace_into(
     for row, step in enumerate(steps):
         writer.append(step, {name: array[row] for name, array in arrays.items()})
     writer.close()
+
+
+def drawn(
+    key: tuple[object, ...], sizes: Sequence[tuple[int, int]], n_heads: int, step: int = 0, cells: tuple[int, int] = (4, 4),
+    **fields: Any,
+) -> PromptPatterns:  # fmt: skip
+    """Random patterns of these queries and keys by layer, the same for the same step; their thumbs have these cells.
+
+    The last head of each layer but the first does not exist.
+    """
+    draw = np.random.default_rng(step)
+    whole = [draw.random((n_heads, *size)).astype(np.float32) for size in sizes]
+    thumbs = draw.random((len(sizes), n_heads, *cells)).astype(np.float32)
+    thumbs[1:, -1] = np.nan
+    base = PromptPatterns(
+        key, step, [f"t{i}" for i in range(sizes[0][0])], [True] * len(sizes), list(sizes), [], thumbs,
+        lambda layer, head, rows, cols: whole[layer][head][rows, cols],
+        lambda layer, head, size, pool: pooled(whole[layer][head], size, pool),
+    )  # fmt: skip
+    return replace(base, **fields)
 
 
 @pytest.fixture

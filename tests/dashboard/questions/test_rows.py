@@ -14,6 +14,7 @@ def test_a_stage_is_reached_within_rounding_and_not_before() -> None:
     """Half way from 1 to 0 is 0.5: to 1e-12, which is what sums of floats may be off."""
     assert rows.stages([1.0, 0.5 + 1.2e-12, 0.5 + 1e-12, 0.25, 0.0], 3) == [0, 2, 4]
     assert rows.stages([NAN, 2.0, 1.0], 3) == [0, 2], "no level is known, so only both ends are left"
+    assert rows.stages([4.0, 0.0, 0.0], 2) == [0, 2], "the last row stands for the last level"
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,10 @@ def test_lines_of_different_steps_share_an_axis() -> None:
     steps, values = rows.merge([([5, 20], [1.0, 2.0]), ([0, 5, 10], [3.0, NAN, 5.0])])
     assert steps.tolist() == [0, 5, 10, 20]
     np.testing.assert_array_equal(values, [[NAN, 1, NAN, 2], [3, NAN, 5, NAN]])
+
+
+@pytest.mark.parametrize(
+    ("n", "most", "expected"), [(0, 3, []), (1, 3, [0]), (3, 3, [0, 1, 2]), (7, 3, [0, 3, 6]), (61, 2, [0, 60])]
+)
+def test_some_of_many_at_equal_distances(n: int, most: int, expected: list[int]) -> None:
+    assert rows.evenly(n, most).tolist() == expected

@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP, of_run
-from tracer.measures import MAX_PERIOD, period
+from tracer.measures import period
 from tracer.pictures.scales import Scale
 from tracer.store import NothingRecorded, Run, open_run
 
@@ -82,7 +82,7 @@ def batches(run: Run) -> Batches:
 def repeats(run: Run) -> bool:
     """Can tokens of this model repeat so that something foretells them? Asked on the first paint: reads no text."""
     about = run.about
-    return period(about.d_vocab or 0, about.n_ctx or 3 * MAX_PERIOD + 1) > 1
+    return about.d_vocab is not None and period(about.d_vocab, about.n_ctx or about.d_vocab) > 1
 
 
 @st.cache_data(max_entries=256, show_spinner=False)

@@ -109,7 +109,7 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
     from tracer.ablate import Effect, estimate, losses
 
     ours, theirs = (ablation.batches(one.opened).sequences(one.mode) for one in (a, b))
-    others = {name: (tokens, where) for name, tokens, where in theirs}
+    others = {name: tokens for name, tokens, _ in theirs}
 
     def by_sequence(setup: Setup, name: str, tokens: torch.Tensor, where: slice) -> np.ndarray:
         reference = ablation.batches(setup.opened).reference(name, setup.mode)
@@ -119,7 +119,7 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
 
     found: dict[str, Estimate | None] = {}
     for name, tokens, where in ours:
-        paired = name in others and others[name][1] == where and torch.equal(others[name][0], tokens)
+        paired = name in others and torch.equal(others[name], tokens)
         found[name] = (
             estimate(by_sequence(b, name, tokens, where) - by_sequence(a, name, tokens, where)) if paired else None
         )

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from dashboard.loading.recorded_prompts import pooled
+from tracer.files.sealed import pack
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
-from tracer.store.layout import FOREIGN_FORMAT
+from tracer.store.layout import FOREIGN_FORMAT, snapshot_path
 from tracer.store.trace import TraceWriter, Variable
 
 Write = Callable[..., Run]
@@ -61,6 +62,18 @@ def drawn(
         lambda layer, head, size, pool: pooled(whole[layer][head], size, pool),
     )  # fmt: skip
     return replace(base, **fields)
+
+
+def rebuildable(write: Write, name: str, model: Any, paths: Sequence[str], *recorded: Any, **meta: Any) -> Run:
+    """A run of a Hugging Face model, with its weights at step 0 and half of them at step 2."""
+    config = model.config.to_dict()
+    layers = [layer(path, config["num_attention_heads" if "n_head" not in config else "n_head"]) for path in paths]
+    facts = {"huggingface": config, "layers": layers, "d_vocab": config["vocab_size"], **meta}
+    run = write(name, *recorded, **facts)
+    for step in (0, 2):
+        weights = {name: tensor / (1 + step / 2) for name, tensor in model.state_dict().items()}
+        snapshot_path(run.dir, step).write_bytes(pack(weights))
+    return run
 
 
 @pytest.fixture

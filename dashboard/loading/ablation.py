@@ -132,7 +132,7 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 @st.cache_data(max_entries=256, show_spinner=False)
 def by_replacement(setup: Setup) -> dict[str, Estimate]:
     """The change in the main loss, by what is put in place of the heads: all that this loss can be measured with."""
-    from tracer.ablate import MODES, Effect
+    from tracer.ablate import Effect
 
     found = batches(setup.opened)
     name, tokens, where = found.main(setup.mode)
@@ -141,8 +141,7 @@ def by_replacement(setup: Setup) -> dict[str, Estimate]:
     def change(mode: str) -> Estimate:
         return Effect(before, _ablated(setup, {name: tokens}, mode)[name]).over(where)
 
-    modes = [mode for mode in MODES if mode in found.modes and found.main(mode).name == name]
-    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in modes}
+    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in found.modes}
 
 
 @st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
@@ -176,7 +175,7 @@ def _clean(run: Run, step: int) -> dict[str, Tensor]:
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
-    """The induction score of every head before and after, [layer head]."""
+    """The induction score of every head before and after, patterns free to change, [layer head]."""
     from tracer.ablate import averaged, planner
     from tracer.analysis.prompt_attention import induction as compute
 
@@ -186,7 +185,7 @@ def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
     def score() -> Tensor:
         return compute(model, repeat.tokens, repeat.second_copy)
 
-    off = planner(model, repeat.tokens, setup.mode, reference=reference, frozen=setup.frozen)
+    off = planner(model, repeat.tokens, setup.mode, reference=reference)
     plans = off(setup.off) if setup.off else [[]]
     return averaged([[]], score).numpy(), averaged(plans, score).numpy()
 

@@ -76,7 +76,9 @@ def test_what_was_kept_and_when(write: Write) -> None:
 def test_a_run_that_kept_none(write: Write) -> None:
     loss = {"train_loss": ((), np.ones(1))}
     nothing = loss | {"pattern": (AXES, np.zeros((1, 0, 2, 3, 4, 4), np.float16))}
-    for run in (write("no patterns", [0], loss), write("no prompts", [0], nothing)):
+    no_rows = {"pattern": (AXES, np.zeros((0, 1, 2, 3, 4, 4), np.float16))}
+    prompt = {"prompt": (("prompt",), ["long"], {})}
+    for run in (write("none", [0], loss), write("no prompts", [0], nothing), write("no rows", [], no_rows, prompt)):
         assert recorded_prompts.prompts(run) == recorded_prompts.Prompts([], [], [])
 
 

@@ -127,13 +127,14 @@ def shown(found: Found, kind: str, head: Head) -> Shown:
     from tracer.analysis import max_activating
 
     top = max_activating.strongest(found.search, kind, head, TOP)
-    hits = [*top, *max_activating.typical(found.search, kind, head, TYPICAL)]
+    typical = max_activating.typical(found.search, kind, head, TYPICAL)
+    hits = [*top, *typical]
     if found.from_kept:
         patterns = _patterns(found.run, found.step)
         rows = np.array([patterns[(hit.sequence, *head, hit.query)] for hit in hits])
     else:
         of_head = _attention(found, kind)[head]
-        rows = np.concatenate([of_head[: len(top)], of_head[TOP : TOP + len(hits) - len(top)]])
+        rows = np.concatenate([of_head[: len(top)], of_head[TOP : TOP + len(typical)]])
     run, cards = found.run, []
     for i, (hit, row) in enumerate(zip(hits, rows, strict=True)):
         strings = prompt_tokens.strings(run, [int(t) for t in found.text.tokens[hit.sequence] if t >= 0])

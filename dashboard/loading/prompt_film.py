@@ -43,7 +43,9 @@ def film_of(
     asked: bool, apart: bool = False,
 ) -> Film:  # fmt: skip
     """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
-    size = scrubber.resolution(max(max(pair) for pair in shown.sizes), shown.thumbs.shape[0] * shown.thumbs.shape[1], len(steps))
+    size = scrubber.resolution(
+        max(max(pair) for pair in shown.sizes), shown.thumbs.shape[0] * shown.thumbs.shape[1], len(steps)
+    )
     reel = _reel(shown.key, size)
     missing = [step for step in steps if step not in reel]
     if asked or cheap(run, shown, missing):

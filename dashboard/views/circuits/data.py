@@ -84,10 +84,10 @@ def composition(run: Run, step: int, kinds: Sequence[Kind], progress: Progress) 
     from tracer.measures import composition
 
     def compare() -> Composition:
-        (W_Q, *others), scores = weights(run, step)[:4], {}
+        (W_Q, W_K, W_V, W_O), scores = weights(run, step)[:4], {}
         for i, into in enumerate(kinds):
             told = lambda done, of, i=i: progress(i * of + done, len(kinds) * of)  # noqa: E731
-            scores[into] = composition.composition(into, W_Q, *others, told).numpy()
+            scores[into] = composition.composition(into, W_Q, W_K, W_V, W_O, told).numpy()
         n_layers, n_heads, d_model, d_head = W_Q.shape
         pairs = len(get_args(Kind)) * n_heads**2 * n_layers * (n_layers - 1) // 2
         mean, sd = composition.random_composition(d_model, d_head)

@@ -30,7 +30,8 @@ def layer(name: str, n_heads: int, causal: bool = True, kind: str = "self") -> d
 
 
 def trace_into(
-    directory: Path, steps: Sequence[int], values: Mapping[str, tuple[Any, ...]], coords: Mapping[str, Any] | None = None
+    directory: Path, steps: Sequence[int], values: Mapping[str, tuple[Any, ...]],
+    coords: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """A trace of these steps; each value is (dims after step, array [step ...], and attrs if it has any)."""
     arrays = {name: np.asarray(array) for name, (_, array, *_) in values.items()}
@@ -45,8 +46,8 @@ def trace_into(
 
 
 def drawn(
-    key: tuple[object, ...], sizes: Sequence[tuple[int, int]], n_heads: int, step: int = 0, cells: tuple[int, int] = (4, 4),
-    **fields: Any,
+    key: tuple[object, ...], sizes: Sequence[tuple[int, int]], n_heads: int, step: int = 0,
+    cells: tuple[int, int] = (4, 4), **fields: Any,
 ) -> PromptPatterns:  # fmt: skip
     """Random patterns of these queries and keys by layer, the same for the same step; their thumbs have these cells.
 
@@ -78,7 +79,7 @@ def rebuildable(write: Write, name: str, model: Any, paths: Sequence[str], *reco
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """write("name", recorded, values, coords, n_ctx=4, ...): a run of somebody else's model; without recorded steps no trace."""
+    """write("name", steps, values, coords, n_ctx=4, ...): a run of somebody else's model; without steps no trace."""
 
     def written(
         name: str, recorded: Sequence[int] | None = None, values: Mapping[str, Any] | None = None,

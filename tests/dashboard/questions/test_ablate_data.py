@@ -44,7 +44,11 @@ def test_a_circuit_with_the_losses_that_it_keeps(
     found = data.circuit(small_run, 20, mode, frozen, 0.5, progress)
     assert asked == [(True, (mode,), {"target": 0.5, "progress": progress, "frozen": frozen, "reference": reference})]
     assert (found.heads, found.share, found.reached) == (given.heads, 0.6, True)
-    assert found.curve == given.curve and found.choices == [((0, 1), True, 0.4), ((1, 3), True, 0.7), ((0, 1), False, 0.6)]
+    assert found.curve == given.curve and found.choices == [
+        ((0, 1), True, 0.4),
+        ((1, 3), True, 0.7),
+        ((0, 1), False, 0.6),
+    ]
     off = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
     effect = ablate.effect(small_run.model(20), probe.tokens, off, mode, reference=reference, frozen=frozen)
     for name, losses in enumerate((effect.clean, effect.ablated)):

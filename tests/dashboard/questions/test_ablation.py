@@ -235,7 +235,7 @@ def test_the_scale_of_changes(effects: list[list[float]], top: float, digits: in
 
 def swept_run(run: Run, rows: dict[str, dict[int, float]]) -> Run:
     """Effects by mode and step; nan is that of text, which was not measured there."""
-    attrs = dict.fromkeys(("seed", "draws", "drawn_from", "n_sequences", "mean_of"), 1)
+    attrs: dict[str, Any] = dict.fromkeys(("seed", "draws", "drawn_from", "n_sequences", "mean_of"), 1)
     writer = EffectsWriter(run.dir, {"probe": (("probe",), ["repeat", "text"], {})}, attrs, 4)
     for mode, steps in rows.items():
         for step, text in steps.items():

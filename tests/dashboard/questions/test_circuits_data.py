@@ -13,7 +13,6 @@ import torch
 
 from dashboard.loading import norm_scales
 from dashboard.views.circuits import data
-from tests.dashboard.conftest import gpt
 from tests.dashboard.questions.conftest import Write, rebuildable
 from tracer.analysis import by_distance, logit_attribution, skip_trigrams
 from tracer.config import ModelConfig
@@ -36,7 +35,8 @@ def of_size(**sizes: int) -> Any:
 
     torch.manual_seed(0)
     known: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 60, "n_positions": 48}
-    return GPT2LMHeadModel(GPT2Config(**known | sizes, bos_token_id=0, eos_token_id=0, initializer_range=0.4))
+    known |= sizes
+    return GPT2LMHeadModel(GPT2Config(**known, bos_token_id=0, eos_token_id=0, initializer_range=0.4))
 
 
 def foreign(write: Write, name: str, **sizes: int) -> Run:
@@ -153,7 +153,11 @@ def products(run: Run, step: int, head: tuple[int, int]) -> tuple[np.ndarray, np
 def test_circuits_over_the_vocabulary(small_run: Run, write: Write, copy_run: Callable[..., Run]) -> None:
     post = other_model(copy_run, "post", norm_position="post")
     others = foreign(write, "gpt")
-    for run, step, head, scale in ((small_run, 20, (1, 2), 0.25), (post, 10, (0, 1), 0.25), (others, 2, (1, 0), 8**-0.5)):
+    for run, step, head, scale in (
+        (small_run, 20, (1, 2), 0.25),
+        (post, 10, (0, 1), 0.25),
+        (others, 2, (1, 0), 8**-0.5),
+    ):
         for found, expected in zip(products(run, step, head), circuits(run, step, head, scale), strict=True):
             np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max(), err_msg=run.name)
 
@@ -273,9 +277,10 @@ def test_parts_of_a_logit_and_the_lens(small_run: Run) -> None:
     np.testing.assert_allclose(total, raised, atol=1e-4)
     assert found.heads.shape == (2, 4, 5)
     expected = logit_attribution.logit_attribution(small_run.model(20), tokens)
-    np.testing.assert_allclose(found.heads, expected["heads"].values[0] if expected["heads"].dims[0] == "batch"
-                               else expected["heads"].isel(batch=0).values, atol=1e-6)  # fmt: skip
+    np.testing.assert_allclose(found.heads, expected["heads"].isel(batch=0).values, atol=1e-6)
     log_p, rank = data.lens(small_run, 20, TOKENS)
     last = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     np.testing.assert_allclose(log_p[-1][:4], last[np.arange(4), TOKENS[1:]], atol=1e-4)
-    assert rank[-1][:4].tolist() == [int((row > row[token]).sum()) for row, token in zip(last, TOKENS[1:])]
+    assert rank[-1][:4].tolist() == [
+        int((row > row[token]).sum()) for row, token in zip(last[:-1], TOKENS[1:], strict=True)
+    ]

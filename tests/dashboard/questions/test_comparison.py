@@ -67,7 +67,9 @@ def test_how_differently_heads_behave(write: Write) -> None:
     for at in np.ndindex(found.shape):
         apart = [(both[0][name].values[at[:2]] - both[1][name].values[at[2:]]) / s for name, s in spread.items()]
         np.testing.assert_allclose(found[at], np.sqrt(np.mean(np.square(apart))))
-    none = comparison.unlikeness(heads([0], (2, 2), entropy=[1, 2, 3, 4]), 0, heads([0], (1, 3), induction=[1, 2, 3]), 0)
+    none = comparison.unlikeness(
+        heads([0], (2, 2), entropy=[1, 2, 3, 4]), 0, heads([0], (1, 3), induction=[1, 2, 3]), 0
+    )
     assert none.shape == (2, 2, 1, 3) and np.isnan(none).all()
 
 

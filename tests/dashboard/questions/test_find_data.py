@@ -172,10 +172,9 @@ def test_few_passages_of_a_short_text(write: Write) -> None:
         assert len(shown.hits) < 16
         for card, hit in zip(cards(shown.blob)[1], shown.hits, strict=True):
             assert card["p"] == pytest.approx(float(pattern[hit.sequence, hit.query, hit.key]), abs=1e-5)
-            assert [word for piece in card["tokens"] for word, *_ in [piece]] is not None
 
 
-def test_rows_that_are_not_finite_are_dark(write: Write) -> None:
+def test_rows_that_are_not_finite_are_dark(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     run = kept_run(write, "holes")
     found = data.search(run, 0, True)
     kind = next(iter(found.search.scores))
@@ -184,22 +183,23 @@ def test_rows_that_are_not_finite_are_dark(write: Write) -> None:
     hole = (hit.key + 1) % int((found.text.tokens[hit.sequence] >= 0).sum())
     patterns[hit.sequence, 0, 0, hit.query, hole] = NAN
     data.shown.clear()
-    before = data._patterns
-    try:
-        data._patterns = lambda *_: patterns  # type: ignore[assignment]
-        arrays = payload.unpack(data.shown(found, kind, (0, 0)).blob)[1]
-    finally:
-        data._patterns = before
+    monkeypatch.setattr(data, "_patterns", lambda *_: patterns)
+    arrays = payload.unpack(data.shown(found, kind, (0, 0)).blob)[1]
     assert payload.MISSING not in arrays["shares"]
 
 
 def test_both_ends_of_the_sharpest_looks(small_run: Run) -> None:
     found = data.search(small_run, 20)
     for kind, scores in found.search.scores.items():
-        ends, (looking, looked_at, looks) = data.ends(found, kind, (1, 2)), max_activating.ends(found.search, kind, (1, 2))
+        ends, (looking, looked_at, looks) = (
+            data.ends(found, kind, (1, 2)),
+            max_activating.ends(found.search, kind, (1, 2)),
+        )
         assert ends.looks == looks and list(ends.lists) == ["Looks from", "Looks to"]
         for columns, counts in zip(ends.lists.values(), (looking, looked_at), strict=True):
-            assert columns["share"] == [one.share for one in counts] and columns["looks"] == [one.count for one in counts]
+            assert columns["share"] == [one.share for one in counts] and columns["looks"] == [
+                one.count for one in counts
+            ]
             assert columns["of all text"] == [one.usual for one in counts]
             assert len(columns["token"]) == len(counts)
         finite = scores[1, 2][np.isfinite(scores[1, 2])]

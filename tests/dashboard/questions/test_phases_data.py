@@ -140,7 +140,8 @@ def test_the_surface_of_the_loss_or_its_slope(positioned: Run, unknown: Run) -> 
 
 def test_the_width_that_a_window_spans(positioned: Run, unknown: Run) -> None:
     for window, inside in (
-        ((10, 20), [False, True, True, False]), ((0, 10), [True, True, False, False]), ((11, 29), [False, False, True, False]),
+        ((10, 20), [False, True, True, False]), ((0, 10), [True, True, False, False]),
+        ((11, 29), [False, False, True, False]),
     ):  # fmt: skip
         assert data.breadth(positioned, window) == change_points.breadth(WHOLE, np.array(inside))
     assert data.breadth(positioned, (10, 20)) not in (0.0, 1.0) and data.breadth(unknown, (0, 30)) == 0.0

@@ -107,7 +107,10 @@ def test_numbers_are_tokens(write: Write) -> None:
     assert numbers(write, "1 2 3 4", 2, cut=True, n_ctx=3) == ([1, 2], 2)
     assert numbers(write, "1 2", 5, cut=True, n_ctx=3) == ([1, 2], 0)
     assert numbers(write, str(2**31 - 1)) == ([2**31 - 1], 0)
-    for text, most, meta in (("1 2 3 4", None, {"n_ctx": 3}), ("1 2 3", 2, {"n_ctx": 3}), ("2", 1, {"bos": 5})):
+    refused: list[tuple[str, int | None, dict[str, Any]]] = [
+        ("1 2 3 4", None, {"n_ctx": 3}), ("1 2 3", 2, {"n_ctx": 3}), ("2", 1, {"bos": 5}),
+    ]  # fmt: skip
+    for text, most, meta in refused:
         with pytest.raises(PromptTooLong):
             numbers(write, text, most, **meta)
 

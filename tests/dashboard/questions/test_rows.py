@@ -1,4 +1,4 @@
-"""Which rows are drawn and how tensors are called, where `tests/dashboard/test_figures.py` says no more than the rule."""
+"""Which rows are drawn and how tensors are called, at the edges of what `tests/dashboard/test_figures.py` says."""
 
 from __future__ import annotations
 

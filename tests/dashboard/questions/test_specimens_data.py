@@ -72,7 +72,8 @@ def test_what_makes_a_run_a_specimen(make: Make) -> None:
     width = base.model.d_model
     known = [
         make("wider", "single-head", model={"d_model": 2 * width}),
-        make("whole head", "single-head", model={"d_head": width}), make("published", "single-head", preset="single-head"),
+        make("whole head", "single-head", model={"d_head": width}),
+        make("published", "single-head", preset="single-head"),
         make("full", "multi-head-full", model={"d_head": PRESETS["multi-head-full-small"].config.model.d_model}),
     ]  # fmt: skip
     assert [len(data.trained([run])) for run in known] == [1] * 4

@@ -118,11 +118,11 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     def share(job: tuple[str, int, int]) -> Tensor:
         name, seed, draws = job
-        after = losses(
+        (after,) = losses(
             model, probes[name], [setup.off], mode, reference=found.reference(name, mode), frozen=setup.frozen,
             draws=draws, seed=seed, budget=BUDGET // len(jobs),
         )  # fmt: skip
-        return after[0] * (draws / DRAWS)
+        return after * (draws / DRAWS)
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         done = list(zip(jobs, pool.map(share, jobs), strict=True))
@@ -170,7 +170,7 @@ def _clean(run: Run, step: int) -> dict[str, Tensor]:
     from tracer.ablate import losses
 
     found, model = batches(run), loading.model(run, step)
-    return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
+    return {name: losses(model, tokens, [()]).squeeze(0) for name, tokens, _ in found.sequences()}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -201,7 +201,7 @@ def on_prompt(setup: Setup, prompt: tuple[int, ...], position: int) -> dict[str,
 
     tokens, model, results = torch.tensor([prompt]), setup.model, {}
     for name, edits in (("before", [[]]), ("after", _prompt_plans(setup, prompt))):
-        loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
+        loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens).squeeze(0)).numpy()
         results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
         results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
     return results

@@ -49,7 +49,7 @@ def text(run: Run) -> Text:
     from tracer.analysis.eval_sequences import batches
 
     found = batches(run)
-    if not run.why_not("held_out") and not found.note:
+    if not found.note:
         config = run.config
         n_ctx, corpus = config.model.n_ctx, config.data.corpus
         rows = data.build(config.data, n_ctx, config.seed).val(max_activating.rows_of_text(n_ctx))[:, :n_ctx]
@@ -98,7 +98,7 @@ def _search(run: Run, step: int, from_kept: bool) -> Search:
     if not from_kept:
         return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
     about, patterns = run.about, _patterns(run, step)
-    causal = list(about.causal) or [True] * patterns.shape[1]
+    causal = list(about.causal) or [True] * about.n_layers
     return max_activating.of_patterns(list(patterns), kept_text(run).tokens, causal)
 
 
@@ -191,5 +191,5 @@ def ends(found: Found, kind: str, head: Head) -> Ends:
         } for name, counts in zip(("Looks from", "Looks to"), both, strict=True)
     }  # fmt: skip
     finite = scores[np.isfinite(scores)]
-    top = 1.0 if kind != "farthest" else max(1.0, float(np.ceil(finite.max(initial=0))))
+    top = 1.0 if kind != "farthest" else float(np.ceil(finite.max(initial=1)))
     return Ends(lists, looks, np.histogram(finite, BINS, (0, top))[0], top)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dashboard.loading.recorded_prompts import pooled
 from tracer.files.sealed import pack
@@ -63,6 +64,16 @@ def drawn(
         lambda layer, head, size, pool: pooled(whole[layer][head], size, pool),
     )  # fmt: skip
     return replace(base, **fields)
+
+
+def of_size(**sizes: int) -> Any:
+    """A random GPT-2 of these sizes."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    known: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 60, "n_positions": 48}
+    known |= sizes
+    return GPT2LMHeadModel(GPT2Config(**known, bos_token_id=0, eos_token_id=0, initializer_range=0.4))
 
 
 def rebuildable(write: Write, name: str, model: Any, paths: Sequence[str], *recorded: Any, **meta: Any) -> Run:

@@ -102,6 +102,8 @@ def test_pairs_that_are_none(small_run: Run) -> None:
     assert refused(CLEAN, CORRUPTED[:2]).startswith("3 clean prompts and 2 corrupted ones")
     uneven = (CLEAN[0], CLEAN[1][:3], CLEAN[2])
     assert refused(uneven, CORRUPTED).startswith("line 2 has 3 and 4 tokens, and the first clean prompt 4:")
-    assert refused(CLEAN, (CORRUPTED[0], CORRUPTED[1], CORRUPTED[2][:2])).startswith("line 3 has 4 and 2 tokens")
+    assert refused(CLEAN, (*CORRUPTED[:2], CORRUPTED[2][:2])).startswith("line 3 has 4 and 2 tokens")
+    short = (*CLEAN[:2], CLEAN[2][:2]), (*CORRUPTED[:2], CORRUPTED[2][:2])
+    assert refused(*short).startswith("line 3 has 2 and 2 tokens, and the first clean prompt 4:")
     assert refused(CLEAN, (CORRUPTED[0], CLEAN[1], CLEAN[2])).startswith("line 2: the likeliest next token is the same")
     assert data.LONGEST_PAIR == 64

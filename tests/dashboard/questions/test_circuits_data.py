@@ -13,7 +13,7 @@ import torch
 
 from dashboard.loading import norm_scales
 from dashboard.views.circuits import data
-from tests.dashboard.questions.conftest import Write, rebuildable
+from tests.dashboard.questions.conftest import Write, of_size, rebuildable
 from tracer.analysis import by_distance, logit_attribution, skip_trigrams
 from tracer.config import ModelConfig
 from tracer.data.probes import repeated
@@ -27,16 +27,6 @@ from tracer.store.layout import snapshot_path
 
 TOKENS = (0, 5, 6, 5, 9)
 NAN = float("nan")
-
-
-def of_size(**sizes: int) -> Any:
-    """A random GPT-2 of these sizes."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    known: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 60, "n_positions": 48}
-    known |= sizes
-    return GPT2LMHeadModel(GPT2Config(**known, bos_token_id=0, eos_token_id=0, initializer_range=0.4))
 
 
 def foreign(write: Write, name: str, **sizes: int) -> Run:
@@ -231,7 +221,7 @@ def stripes_of(run: Run, step: int, bos: int, at: int) -> by_distance.ByDistance
 def test_attention_by_distance(small_run: Run, write: Write) -> None:
     found, period = data.stripes(small_run, 20)
     assert period == 25 and repr(found) == repr(stripes_of(small_run, 20, 0, 25))
-    for name, sizes, at in (("context", {"n_positions": 24}, 11), ("words", {"vocab_size": 20}, 9)):
+    for name, sizes, at in (("context", {"n_positions": 24}, 11), ("words", {"vocab_size": 21}, 10)):
         run = foreign(write, name, **sizes)
         meta = json.loads((run.dir / "run.json").read_text())
         (run.dir / "run.json").write_text(json.dumps({**meta, "bos": 5}))

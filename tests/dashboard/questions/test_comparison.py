@@ -92,8 +92,8 @@ def test_cells_that_mean_the_same() -> None:
 
 
 def test_how_far_each_head_moved() -> None:
-    """257 and 256 rows: a pattern is read in blocks of 256. L1H1 is a part of a row; L1H2 does not exist."""
-    one, other = (drawn(("moved", step), [(257, 257), (256, 300)], 3, step) for step in (1, 2))
+    """257 and 513 rows: a pattern is read in blocks of 256. L1H1 is a part of a row; L1H2 does not exist."""
+    one, other = (drawn(("moved", step), [(257, 257), (513, 300)], 3, step) for step in (1, 2))
     thumbs = one.thumbs.copy()
     thumbs[1, 1, 1:] = NAN
     thumbs[1, 0, :, 1:] = NAN

@@ -12,7 +12,7 @@ import xarray as xr
 
 from dashboard.views.heads import data
 from tests.dashboard.conftest import gpt
-from tests.dashboard.questions.conftest import Write, rebuildable
+from tests.dashboard.questions.conftest import Write, of_size, rebuildable
 from tracer.analysis import cell_moves, why, why_without, why_words
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.store import Run
@@ -51,6 +51,14 @@ def test_why_a_head_looks_there(small_run: Run) -> None:
     assert found.lowered == [(names[token], value) for token, value in ordered[:5]]
     assert found.raised == [(names[token], value) for token, value in ordered[:-6:-1]]
     assert found.readers == cell_moves.readers(moved)[:5] and len(cell_moves.readers(moved)) > 5
+
+
+def test_the_eight_largest_sources_by_name(write: Write) -> None:
+    """A head of the third layer reads four heads, two MLPs, their biases, tokens and positions."""
+    run = rebuildable(write, "deep", of_size(n_layer=3), [f"transformer.h.{i}.attn" for i in range(3)], n_ctx=48)
+    found = data.answer(run, 0, TOKENS, (2, 1), (5, 2))
+    assert min(found.score.shape) > 9
+    xr.testing.assert_identical(found.few, why.largest(found.score, 8))
 
 
 def test_a_cell_without_a_source(small_run: Run) -> None:

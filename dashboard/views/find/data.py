@@ -67,7 +67,7 @@ def kept_text(run: Run) -> Text:
     """The prompts whose patterns were kept."""
     trace = open_run(str(run.dir)).trace
     ids = np.asarray(trace["prompt_tokens"].values, np.int64)
-    return Text(ids[:, : trace.sizes["query_pos"]], "kept prompts", recorded_prompts.prompts(run).names)
+    return Text(ids, "kept prompts", recorded_prompts.prompts(run).names)
 
 
 @dataclass(frozen=True)

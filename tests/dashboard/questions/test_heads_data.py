@@ -54,9 +54,9 @@ def test_why_a_head_looks_there(small_run: Run) -> None:
 
 
 def test_the_eight_largest_sources_by_name(write: Write) -> None:
-    """A head of the third layer reads four heads, two MLPs, their biases, tokens and positions."""
-    run = rebuildable(write, "deep", of_size(n_layer=3), [f"transformer.h.{i}.attn" for i in range(3)], n_ctx=48)
-    found = data.answer(run, 0, TOKENS, (2, 1), (5, 2))
+    """A head of the fourth layer reads six heads, three MLPs, tokens and positions."""
+    run = rebuildable(write, "deep", of_size(n_layer=4), [f"transformer.h.{i}.attn" for i in range(4)], n_ctx=48)
+    found = data.answer(run, 0, TOKENS, (3, 1), (5, 2))
     assert min(found.score.shape) > 9
     xr.testing.assert_identical(found.few, why.largest(found.score, 8))
 

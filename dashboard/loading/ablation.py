@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP, of_run
-from tracer.measures import MAX_PERIOD, period
+from tracer.measures import period
 from tracer.pictures.scales import Scale
 from tracer.store import NothingRecorded, Run, open_run
 
@@ -82,7 +82,7 @@ def batches(run: Run) -> Batches:
 def repeats(run: Run) -> bool:
     """Can tokens of this model repeat so that something foretells them? Asked on the first paint: reads no text."""
     about = run.about
-    return period(about.d_vocab or 0, about.n_ctx or 3 * MAX_PERIOD + 1) > 1
+    return about.d_vocab is not None and period(about.d_vocab, about.n_ctx or about.d_vocab) > 1
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
@@ -118,11 +118,11 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 
     def share(job: tuple[str, int, int]) -> Tensor:
         name, seed, draws = job
-        after = losses(
+        (after,) = losses(
             model, probes[name], [setup.off], mode, reference=found.reference(name, mode), frozen=setup.frozen,
             draws=draws, seed=seed, budget=BUDGET // len(jobs),
         )  # fmt: skip
-        return after[0] * (draws / DRAWS)
+        return after * (draws / DRAWS)
 
     with ThreadPoolExecutor(len(jobs)) as pool:
         done = list(zip(jobs, pool.map(share, jobs), strict=True))
@@ -132,7 +132,7 @@ def _ablated(setup: Setup, probes: dict[str, Tensor], mode: str) -> dict[str, Te
 @st.cache_data(max_entries=256, show_spinner=False)
 def by_replacement(setup: Setup) -> dict[str, Estimate]:
     """The change in the main loss, by what is put in place of the heads: all that this loss can be measured with."""
-    from tracer.ablate import MODES, Effect
+    from tracer.ablate import Effect
 
     found = batches(setup.opened)
     name, tokens, where = found.main(setup.mode)
@@ -141,8 +141,7 @@ def by_replacement(setup: Setup) -> dict[str, Estimate]:
     def change(mode: str) -> Estimate:
         return Effect(before, _ablated(setup, {name: tokens}, mode)[name]).over(where)
 
-    modes = [mode for mode in MODES if mode in found.modes and found.main(mode).name == name]
-    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in modes}
+    return {mode: costs(setup)[name].change if mode == setup.mode else change(mode) for mode in found.modes}
 
 
 @st.cache_data(max_entries=64, show_spinner="Switching off random sets …")
@@ -171,12 +170,12 @@ def _clean(run: Run, step: int) -> dict[str, Tensor]:
     from tracer.ablate import losses
 
     found, model = batches(run), loading.model(run, step)
-    return {name: losses(model, tokens, [()])[0] for name, tokens, _ in found.sequences()}
+    return {name: losses(model, tokens, [()]).squeeze(0) for name, tokens, _ in found.sequences()}
 
 
 @st.cache_data(max_entries=256, show_spinner=False)
 def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
-    """The induction score of every head before and after, [layer head]."""
+    """The induction score of every head before and after, patterns free to change, [layer head]."""
     from tracer.ablate import averaged, planner
     from tracer.analysis.prompt_attention import induction as compute
 
@@ -186,7 +185,7 @@ def induction(setup: Setup) -> tuple[np.ndarray, np.ndarray]:
     def score() -> Tensor:
         return compute(model, repeat.tokens, repeat.second_copy)
 
-    off = planner(model, repeat.tokens, setup.mode, reference=reference, frozen=setup.frozen)
+    off = planner(model, repeat.tokens, setup.mode, reference=reference)
     plans = off(setup.off) if setup.off else [[]]
     return averaged([[]], score).numpy(), averaged(plans, score).numpy()
 
@@ -202,7 +201,7 @@ def on_prompt(setup: Setup, prompt: tuple[int, ...], position: int) -> dict[str,
 
     tokens, model, results = torch.tensor([prompt]), setup.model, {}
     for name, edits in (("before", [[]]), ("after", _prompt_plans(setup, prompt))):
-        loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens)[0]).numpy()
+        loss = averaged(edits, lambda: per_token_loss(model(tokens), tokens).squeeze(0)).numpy()
         results[f"loss_{name}"] = np.concatenate([[np.nan], loss])
         results[f"next_{name}"] = averaged(edits, lambda: next_token(model, tokens, position)).numpy()
     return results

@@ -34,8 +34,8 @@ def began_alike(one: Run, other: Run) -> bool:
 
     A run and its fork did, and so did two runs of one seed and one model; of models of others nobody knows.
     """
-    origins = [{run.name, (run.meta.get("parent") or {}).get("run", run.name)} for run in (one, other)]
-    if origins[0] & origins[1]:
+    mine, its = ({run.name, (run.meta.get("parent") or {}).get("run", run.name)} for run in (one, other))
+    if mine & its:
         return True
     if one.why_not("recipe") or other.why_not("recipe"):
         return False
@@ -96,7 +96,7 @@ def moved(one: PromptPatterns, other: PromptPatterns, beside: Partners) -> np.nd
 def _mean_distance(one: PromptPatterns, a: Head, other: PromptPatterns, b: Head) -> float:
     """In blocks of rows: a long pattern is never whole in memory."""
     n_query, whole = one.sizes[a[0]][0], slice(None)
-    blocks = [slice(start, min(start + ROWS, n_query)) for start in range(0, n_query, ROWS)]
+    blocks = [slice(start, start + ROWS) for start in range(0, n_query, ROWS)]
     rows = [total_variation(one.window(*a, block, whole), other.window(*b, block, whole)) for block in blocks]
     return float(np.concatenate(rows).mean())
 
@@ -109,7 +109,7 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
     from tracer.ablate import Effect, estimate, losses
 
     ours, theirs = (ablation.batches(one.opened).sequences(one.mode) for one in (a, b))
-    others = {name: (tokens, where) for name, tokens, where in theirs}
+    others = {name: tokens for name, tokens, _ in theirs}
 
     def by_sequence(setup: Setup, name: str, tokens: torch.Tensor, where: slice) -> np.ndarray:
         reference = ablation.batches(setup.opened).reference(name, setup.mode)
@@ -119,7 +119,8 @@ def differences(a: Setup, b: Setup) -> dict[str, Estimate | None]:
 
     found: dict[str, Estimate | None] = {}
     for name, tokens, where in ours:
-        paired = name in others and others[name][1] == where and torch.equal(others[name][0], tokens)
-        one, two = (by_sequence(s, name, tokens, where) for s in (a, b)) if paired else (None, None)
-        found[name] = None if one is None or two is None else estimate(two - one)
+        paired = name in others and torch.equal(others[name], tokens)
+        found[name] = (
+            estimate(by_sequence(b, name, tokens, where) - by_sequence(a, name, tokens, where)) if paired else None
+        )
     return found

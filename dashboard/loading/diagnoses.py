@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.loading.prompt_attention import Head
+from dashboard.loading.rows import evenly
 from tracer.diagnosis import Diagnosis, examine
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting
@@ -52,8 +53,7 @@ def bounds(run: Run, head: Head) -> Bounds | None:
     tokens = _texts(run)
     if tokens is None:
         return None
-    if len(steps) > MOST_SNAPSHOTS:
-        steps = [steps[i] for i in np.linspace(0, len(steps) - 1, MOST_SNAPSHOTS).round().astype(int)]
+    steps = [steps[i] for i in evenly(len(steps), MOST_SNAPSHOTS)]
     found = np.stack([_bound(run, step, tokens)[:, head[0], head[1]] for step in steps], -1)
     return Bounds(np.array(steps), *found, *tokens.shape)
 

@@ -50,18 +50,16 @@ def norms(run: Run, step: int) -> dict[str, tuple[Norm, float]]:
             found[name] = as_stream_norm(norm), scale
         return found
     stream = model.residual_stream(tokens)
-    found = {
-        f"blocks.{i}.ln1": (one.weights.norm, float(one.norm_scale.mean()))
-        for i, one in enumerate(stream.layers)
-        if one.weights.norm is not None and one.norm_scale is not None
-    }
-    last = stream.end.norm
-    return found if last is None else found | {"ln_final": (last, float(last.scale(stream.final).mean()))}
+    read = [(f"blocks.{i}.ln1", one.weights.norm, one.resid_pre) for i, one in enumerate(stream.layers)]
+    read.append(("ln_final", stream.end.norm, stream.final))
+    return {name: (norm, float(norm.scale(x).mean())) for name, norm, x in read if norm is not None}
 
 
 def through(run: Run, step: int, name: str, vectors: Tensor) -> Tensor:
     """Vectors through a norm, held at its mean scale; as they are where there is none."""
     import torch
 
-    norm, scale = norms(run, step).get(name, (None, 1.0))
-    return vectors if norm is None else norm.linear(vectors, torch.tensor(scale))
+    if (found := norms(run, step).get(name)) is None:
+        return vectors
+    norm, scale = found
+    return norm.linear(vectors, torch.tensor(scale))

@@ -43,10 +43,12 @@ def film_of(
     asked: bool, apart: bool = False,
 ) -> Film:  # fmt: skip
     """A timeline with its film in it, or `apart`: then what a new snapshot sends again is one of its pieces."""
-    size = scrubber.resolution(max(max(pair) for pair in shown.sizes), shown.thumbs[..., 0, 0].size, len(steps))
+    size = scrubber.resolution(
+        max(max(pair) for pair in shown.sizes), shown.thumbs.shape[0] * shown.thumbs.shape[1], len(steps)
+    )
     reel = _reel(shown.key, size)
     missing = [step for step in steps if step not in reel]
-    if missing and (asked or cheap(run, shown, missing)):
+    if asked or cheap(run, shown, missing):
         _shoot(shown, see, missing, size, reel)
         missing = []
     filmed = tuple(step for step in steps if step in reel)
@@ -106,7 +108,7 @@ def _blob(
     """Packed again only when a snapshot came, or a recorded row that is nearer to one."""
     loss = next((name for name in LOSSES if head_scores.holds(_trace, name)), None)
     n = max(q for q, _ in _shown.sizes), max(k for _, k in _shown.sizes)
-    cells = _reel[filmed[0]].shape[2:] if filmed else (1, 1)
+    cells = next((_reel[step].shape[2:] for step in filmed), (1, 1))
     return scrubber.pack(
         steps, {step: _reel[step] for step in filmed},
         _trace[loss].values[list(rows)] if loss else np.full(len(steps), np.nan),

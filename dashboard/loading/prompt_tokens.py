@@ -71,9 +71,10 @@ def strings(run: Run, ids: Iterable[int]) -> list[str]:
     """What each token says; an id that the tokenizer does not know is its number."""
     from tracer.data import token_strings
 
-    words = tokenizer(run)
-    known = 0 if words is None else words.get_vocab_size()
-    return [token_strings(words, [i])[0] if words is not None and i < known else str(i) for i in ids]
+    if (words := tokenizer(run)) is None:
+        return list(map(str, ids))
+    known = words.get_vocab_size()
+    return ["".join(token_strings(words, [i])) if i < known else str(i) for i in ids]
 
 
 def encode(run: Run, text: str, most: int | None = None, cut: bool = False) -> Encoded:

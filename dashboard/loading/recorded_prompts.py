@@ -36,9 +36,9 @@ def prompts(run: Run) -> Prompts:
     if "pattern" not in trace or not trace["pattern"].size:
         return Prompts([], [], [])
     known, steps = _known(run), [int(step) for step in trace["step"].values]
-    if new := [row for row, step in enumerate(steps) if step not in known]:
-        corner: np.ndarray = trace["pattern"].isel(step=new, layer=0, head=0, query_pos=0, key_pos=0).values
-        known.update({steps[row]: bool(np.isfinite(kept).any()) for row, kept in zip(new, corner, strict=True)})
+    new = [row for row, step in enumerate(steps) if step not in known]
+    corner: np.ndarray = trace["pattern"].isel(step=new, layer=0, head=0, query_pos=0, key_pos=0).values
+    known.update({steps[row]: bool(np.isfinite(kept).any()) for row, kept in zip(new, corner, strict=True)})
     return Prompts([str(n) for n in trace["prompt"].values], _strings(trace), [step for step in steps if known[step]])
 
 

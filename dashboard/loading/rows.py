@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import commonprefix
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,11 +27,13 @@ def last_measured(steps: ArrayLike, values: ArrayLike, step: float | None = None
 def stages(loss: ArrayLike, count: int) -> list[int]:
     """At most `count` rows from first to last, where the best loss so far has gone equal parts of its way down."""
     best = np.fmin.accumulate(np.asarray(loss, float))
-    levels = np.linspace(best[0], best[-1], count)
-    reached = [
-        int(np.flatnonzero(best <= level + 1e-12)[0]) if (best <= level + 1e-12).any() else 0 for level in levels[:-1]
-    ]
-    return sorted({*reached, best.size - 1})
+    levels = np.linspace(best[0], best[-1], count)[:-1]
+    return sorted({*(int((best <= level + 1e-12).argmax()) for level in levels), best.size - 1})
+
+
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the numbers 0 to n - 1, at equal distances, the first and the last among them."""
+    return np.linspace(0, n - 1, min(most, n)).round().astype(np.int64)
 
 
 def merge(series: Sequence[tuple[ArrayLike, ArrayLike]]) -> tuple[Floats, Floats]:
@@ -58,9 +61,9 @@ def short_names(params: Sequence[str]) -> list[str]:
         stem, layer, rest = _place(name)
         if layer:
             rest = rest[1:] if rest[0] == "attn" and len(rest) == 2 else rest
-            short.append(" ".join(filter(None, [stacks[stem], f"L{layer}", ".".join(_bare(rest))])))
+            short.append(" ".join(filter(None, [stacks[stem], f"L{layer}", _bare(rest)])))
         else:
-            short.append(rest[-1] if rest[-1] in ("W_E", "W_pos", "W_U") else ".".join(_bare(rest[shared:])))
+            short.append(rest[-1] if rest[-1] in ("W_E", "W_pos", "W_U") else _bare(rest[shared:]))
     return short if len(set(short)) == len(short) else list(params)
 
 
@@ -97,15 +100,10 @@ def _stacks(params: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _common(paths: Sequence[list[str]]) -> list[str]:
+def _common(paths: Sequence[list[str]]) -> Sequence[str]:
     """The parts that all paths begin with, never a whole path."""
-    found = []
-    for parts in zip(*(path[:-1] for path in paths), strict=False):
-        if len(set(parts)) > 1:
-            break
-        found.append(parts[0])
-    return found
+    return commonprefix([path[:-1] for path in paths])
 
 
-def _bare(parts: list[str]) -> list[str]:
-    return parts[:-1] if parts[-1] == "weight" and len(parts) > 1 else parts
+def _bare(parts: list[str]) -> str:
+    return ".".join(parts).removesuffix(".weight")

@@ -12,6 +12,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import head_scores
 from dashboard.loading.kept import AS_RECORDED
+from dashboard.loading.rows import evenly
 from tracer.store import NothingRecorded, Run
 from tracer.store.about import Kind
 from tracer.store.choosing import settings
@@ -125,8 +126,7 @@ def recent_ms(trace: xr.Dataset) -> float:
 def thinned(values: np.ndarray, most: int = POINTS) -> tuple[float, ...]:
     """At most so many finite values, evenly picked, the first and the last among them."""
     finite = np.asarray(values, float)[np.isfinite(values)]
-    picks = np.unique(np.linspace(0, len(finite) - 1, min(most, len(finite))).round().astype(int))
-    return tuple(float(v) for v in finite[picks])
+    return tuple(finite[evenly(len(finite), most)].tolist())
 
 
 def when(text: str) -> datetime | None:

@@ -64,5 +64,5 @@ def exact(run: Run, shown: PromptPatterns, head: Head, token: int) -> tuple[np.n
     """What one token attends to through one head [key_pos], and the same value-weighted; floats, as computed."""
     row = shown.window(*head, slice(token, token + 1), slice(None))
     weights = norms(run, shown)
-    found = reading.readings(row, None if weights is None else weights[head])
-    return found[0, 0], None if weights is None else found[2, 0]
+    found = reading.readings(row, None if weights is None else weights[head]).squeeze(1)  # which is of one query
+    return found[0], None if weights is None else found[2]

@@ -62,11 +62,12 @@ def circuit(run: Run, step: int, mode: str, frozen: bool, target: float, progres
         choices = [(s.head, s.taken, s.share) for s in found.steps]
         off = [head for head in every_head(model) if head not in found.heads]
         both = losses(model, probe.tokens, [(), off], mode, **how)
-        repeated, new = (
-            (float(of(both[0], probe.period)), float(of(both[1], probe.period)))
-            for of in (repeat_loss, first_copy_loss)
+        (before, after), (new_before, new_after) = (
+            [float(of(one, probe.period)) for one in both] for of in (repeat_loss, first_copy_loss)
         )
-        return Circuit(found.heads, found.share, found.reached, found.curve, choices, repeated, new)
+        return Circuit(
+            found.heads, found.share, found.reached, found.curve, choices, (before, after), (new_before, new_after)
+        )
 
     return kept("circuit", (*of_run(run), step, mode, frozen, target), search)
 
@@ -106,12 +107,10 @@ def patched(run: Run, step: int, clean: Rows, corrupted: Rows, at: str, into: st
     pairs = torch.tensor(clean), torch.tensor(corrupted)
     with torch.no_grad():
         right, wrong = (model(tokens)[:, -1].argmax(-1) for tokens in pairs)
-    if bool((right == wrong).any()):
-        row = int((right == wrong).int().argmax())
+    if True in (same := (right == wrong).tolist()):
         raise ValueError(
-            f"line {row + 1}: the likeliest next token is the same after both prompts, so no logits differ"
+            f"line {same.index(True) + 1}: the likeliest next token is the same after both prompts, so no logits differ"
         )
     found = patch(model, *pairs, at, LogitDifference(right, wrong), into=into)
-    ends = found.attrs["clean"], found.attrs["corrupted"]
-    share = ((found - ends[1]) / (ends[0] - ends[1])).values
-    return Patched(share, *ends, right.tolist(), wrong.tolist())
+    best, worst = found.attrs["clean"], found.attrs["corrupted"]
+    return Patched(((found - worst) / (best - worst)).values, best, worst, right.tolist(), wrong.tolist())

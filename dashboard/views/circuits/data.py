@@ -84,11 +84,11 @@ def composition(run: Run, step: int, kinds: Sequence[Kind], progress: Progress) 
     from tracer.measures import composition
 
     def compare() -> Composition:
-        found, scores = weights(run, step)[:4], {}
+        (W_Q, W_K, W_V, W_O), scores = weights(run, step)[:4], {}
         for i, into in enumerate(kinds):
             told = lambda done, of, i=i: progress(i * of + done, len(kinds) * of)  # noqa: E731
-            scores[into] = composition.composition(into, *found, told).numpy()
-        n_layers, n_heads, d_model, d_head = found[0].shape
+            scores[into] = composition.composition(into, W_Q, W_K, W_V, W_O, told).numpy()
+        n_layers, n_heads, d_model, d_head = W_Q.shape
         pairs = len(get_args(Kind)) * n_heads**2 * n_layers * (n_layers - 1) // 2
         mean, sd = composition.random_composition(d_model, d_head)
         edge = composition.stands_out(d_model, d_head, max(1, pairs))
@@ -223,7 +223,8 @@ def _positions(run: Run, step: int) -> Tensor:
         return table.detach()
     found = model.residual_stream(torch.zeros(1, min(model.n_ctx, MOST_POSITIONS), dtype=torch.int64)).pos_embed
     assert found is not None  # else run.why_not("positions") says so
-    return found[0]
+    (vectors,) = found
+    return vectors
 
 
 @st.cache_data(max_entries=64, show_spinner="Measuring attention by distance …", hash_funcs=OF_A_STEP)
@@ -319,7 +320,7 @@ def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...]) -> Parts:
 
     from tracer.analysis.logit_attribution import logit_attribution
 
-    found = logit_attribution(loading.model(run, step), torch.tensor([tokens])).isel(batch=0)
+    found = logit_attribution(loading.model(run, step), torch.tensor([tokens])).squeeze("batch")
     arrays = (found[name].values for name in ("embed", "heads", "mlps", "biases", "logit"))
     return Parts(found.target.values.tolist(), *arrays)
 
@@ -331,5 +332,5 @@ def lens(run: Run, step: int, tokens: tuple[int, ...]) -> tuple[np.ndarray, np.n
 
     from tracer.analysis.logit_attribution import logit_lens
 
-    found = logit_lens(loading.model(run, step), torch.tensor([tokens])).isel(batch=0)
+    found = logit_lens(loading.model(run, step), torch.tensor([tokens])).squeeze("batch")
     return found.log_p.values, found["rank"].values

@@ -49,7 +49,7 @@ def text(run: Run) -> Text:
     from tracer.analysis.eval_sequences import batches
 
     found = batches(run)
-    if not run.why_not("held_out") and not found.note:
+    if not found.note:
         config = run.config
         n_ctx, corpus = config.model.n_ctx, config.data.corpus
         rows = data.build(config.data, n_ctx, config.seed).val(max_activating.rows_of_text(n_ctx))[:, :n_ctx]
@@ -67,7 +67,7 @@ def kept_text(run: Run) -> Text:
     """The prompts whose patterns were kept."""
     trace = open_run(str(run.dir)).trace
     ids = np.asarray(trace["prompt_tokens"].values, np.int64)
-    return Text(ids[:, : trace.sizes["query_pos"]], "kept prompts", recorded_prompts.prompts(run).names)
+    return Text(ids, "kept prompts", recorded_prompts.prompts(run).names)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _search(run: Run, step: int, from_kept: bool) -> Search:
     if not from_kept:
         return max_activating.search(loading.model(run, step), torch.from_numpy(text(run).tokens))
     about, patterns = run.about, _patterns(run, step)
-    causal = list(about.causal) or [True] * patterns.shape[1]
+    causal = list(about.causal) or [True] * about.n_layers
     return max_activating.of_patterns(list(patterns), kept_text(run).tokens, causal)
 
 
@@ -127,13 +127,14 @@ def shown(found: Found, kind: str, head: Head) -> Shown:
     from tracer.analysis import max_activating
 
     top = max_activating.strongest(found.search, kind, head, TOP)
-    hits = [*top, *max_activating.typical(found.search, kind, head, TYPICAL)]
+    typical = max_activating.typical(found.search, kind, head, TYPICAL)
+    hits = [*top, *typical]
     if found.from_kept:
         patterns = _patterns(found.run, found.step)
         rows = np.array([patterns[(hit.sequence, *head, hit.query)] for hit in hits])
     else:
         of_head = _attention(found, kind)[head]
-        rows = np.concatenate([of_head[: len(top)], of_head[TOP : TOP + len(hits) - len(top)]])
+        rows = np.concatenate([of_head[: len(top)], of_head[TOP : TOP + len(typical)]])
     run, cards = found.run, []
     for i, (hit, row) in enumerate(zip(hits, rows, strict=True)):
         strings = prompt_tokens.strings(run, [int(t) for t in found.text.tokens[hit.sequence] if t >= 0])
@@ -190,5 +191,5 @@ def ends(found: Found, kind: str, head: Head) -> Ends:
         } for name, counts in zip(("Looks from", "Looks to"), both, strict=True)
     }  # fmt: skip
     finite = scores[np.isfinite(scores)]
-    top = 1.0 if kind != "farthest" else max(1.0, float(np.ceil(finite.max(initial=0))))
+    top = 1.0 if kind != "farthest" else float(np.ceil(finite.max(initial=1)))
     return Ends(lists, looks, np.histogram(finite, BINS, (0, top))[0], top)

@@ -158,6 +158,6 @@ def undone(run: Run, start: int, end: int, heads: tuple[Head, ...]) -> Undoing:
     text = ablation.batches(run).text
     if text is None:
         raise ValueError("this run kept no text of equal length to switch heads off on")
-    before = measure(loading.model(run, start), text, [()])[0].numpy()
+    (before,) = measure(loading.model(run, start), text, [()]).numpy()
     after = measure(loading.model(run, end), text, [(), *((head,) for head in heads)]).numpy()
     return undoing.undoing(before, after)

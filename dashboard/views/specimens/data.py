@@ -82,8 +82,7 @@ def _setting(run: Run) -> tuple[Setting, str] | None:
         return None
     try:
         config = run.config
-        is_it = not config.clamp and _made(config) == _made(PRESETS[name].config)
-        if not is_it:
+        if config.clamp or _made(config) != _made(PRESETS[name].config):
             return None
         model, optim = config.model, config.optim
         return (
@@ -137,10 +136,9 @@ def readings(runs: Mapping[str, Run]) -> list[Judgement]:
     found, made = outcomes(runs), []
     for claim in CLAIMS:
         missing = [name for name in claim.needs if name not in found]
-        steps = {found[name].step for name in claim.needs if name in found and found[name].status == "finished"}
         if missing:
             made.append(Judgement(claim, None, f"waits for {' and '.join(missing)}", tested=False))
-        elif len(steps) > 1:
+        elif len({found[name].step for name in claim.needs if found[name].status == "finished"}) > 1:
             told = " and ".join(f"{found[name].step:,}" for name in claim.needs)
             made.append(Judgement(claim, None, f"trained for {told} steps: not comparable", tested=False))
         else:
@@ -187,10 +185,8 @@ def lines(run: Run) -> Lines:
     """Entropy of every head, where heads look on average, and the losses; ValueError where the trace has no row."""
     trace = loading.trace(run)
     needed = ("entropy", "current_token", "previous_token", "train_loss")
-    if not all(head_scores.holds(trace, name) for name in needed):
-        raise ValueError(
-            f"{run.name} holds no {', '.join(name for name in needed if not head_scores.holds(trace, name))}"
-        )
+    if missing := [name for name in needed if not head_scores.holds(trace, name)]:
+        raise ValueError(f"{run.name} holds no {', '.join(missing)}")
     steps, entropy = trace["step"].values, trace["entropy"].values
     n_layers, n_heads = entropy.shape[1:]
     labels = [f"L{layer}H{head}" for layer in range(n_layers) for head in range(n_heads)]

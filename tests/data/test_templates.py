@@ -50,6 +50,7 @@ def test_which_argument_is_described_next() -> None:
 
 def test_as_many_as_are_asked_for() -> None:
     assert len(templates.ioi(1).clean) == 1
+    assert [len(make().clean) for make in (templates.ioi, templates.greater_than, templates.docstring)] == [8, 8, 8]
     with pytest.raises(ValueError, match="n=0: at least one pair is needed"):
         templates.ioi(0)
 

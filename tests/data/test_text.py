@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tests import children
 from tracer import data
@@ -13,7 +14,7 @@ from tracer.config import DataConfig
 from tracer.data import cache, corpora, text
 from tracer.data.sources import Text
 from tracer.data.split import digest, split
-from tracer.data.tokenizer import token_strings, train_bpe
+from tracer.data.tokenizer import encode_stream, token_strings, train_bpe
 
 N_CTX = 16
 
@@ -263,3 +264,30 @@ def test_python_stdlib_end_to_end():
     assert 15 <= len(encoded.tokens) <= 33
     assert "".join(encoded.strings[1:]) == d.prompt
     assert sum(c.isalpha() or c == " " for c in d.prompt) > 0.9 * len(d.prompt)
+
+
+@pytest.mark.parametrize(("kinds", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32)])
+def test_a_stream_is_as_narrow_as_its_vocabulary_lets_it_be(kinds, dtype):
+    tokenizer = Tokenizer(models.WordLevel({str(i): i for i in range(kinds)}, unk_token="0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    stream = encode_stream(tokenizer, [f"7 {kinds - 1}", "5"])
+    assert stream.dtype == dtype and stream.tolist() == [0, 7, kinds - 1, 0, 5]
+
+
+def test_a_stream_has_no_tokens_but_those_of_the_text_and_a_start(tmp_path):
+    """Whatever the tokenizer puts around a text by itself."""
+    tokenizer = Tokenizer(models.WordLevel({"<s>": 0, "a": 1, "</s>": 2}, unk_token="a"))
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    assert encode_stream(tokenizer, ["a", "a"]).tolist() == [0, 1, 0, 1]
+
+
+def test_what_is_mixed_in_is_kept_for_one_tokenizer(folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    for i in range(10):
+        (other / f"{i}.txt").write_text(f"zebra {i} " * 50)
+    asked = config(folder, mix=str(other), mix_share=0.5)
+    mains = [text.tokenised(config(one)) for one in (folder, other)]
+    kept = [text.mixed_in(asked, main) for main in mains]
+    assert kept[0][1] != kept[1][1]
+    assert all("zebra" in main.tokenizer.decode(ids.tolist()) for main, (ids, _) in zip(mains, kept, strict=True))

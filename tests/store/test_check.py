@@ -1,16 +1,20 @@
 """`tracer check`: what is damaged is named, and a run that has only begun is whole."""
 
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from tracer.diagnosis import diagnose, examine
+from tracer.files.sealed import sealed
 from tracer.store import NotARun, NothingRecorded, Run
 from tracer.store.check import check
+from tracer.store.chunks import content_size
 from tracer.store.layout import Lock
-from tracer.store.surveys import read_survey, survey_path, write_survey
+from tracer.store.surveys import newest_survey, read_survey, survey_path, write_survey
 from tracer.training.loop import resume
 
 
@@ -118,3 +122,45 @@ def test_a_trace_that_is_being_laid_out_is_not_damaged(run: Run) -> None:
         assert diagnose(run) == []
     finally:
         lock.release()
+
+
+def test_a_flipped_weight_is_named(run: Run) -> None:
+    """Its header is whole, its shapes are right; the checksum is not."""
+    path = run.dir / "snapshots" / "2.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(bytes(data))
+    assert list(check(run.dir).damaged) == ["snapshots/2.safetensors"]
+    (run.dir / "snapshots" / "0.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"2\.safetensors cannot be read .*; other steps here: 4$"):
+        run.model(2)
+    (run.dir / "snapshots" / "4.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"2\.safetensors cannot be read .*; there is no other beside it$"):
+        run.model(2)
+
+
+def test_the_newest_survey_is_the_one_that_was_written_last(run: Run) -> None:
+    """Not the last by name; and a file of nothing but arrays says of no corpus."""
+    for age, name in enumerate(("2-b", "2-a")):
+        write_survey(run.dir, name, {"sum": np.zeros(1)}, "some text")
+        os.utime(survey_path(run.dir, name), ns=(age, age))
+    assert newest_survey(run.dir, 2) == "2-a" and newest_survey(run.dir, 4) is None
+    survey_path(run.dir, "2-a").write_bytes(sealed(save({"sum": np.zeros(1)})))
+    found = read_survey(run.dir, "2-a")
+    assert found is not None and found[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("frame", "size"),
+    [
+        ("28b52ffd 20 05 00", 5),  # one segment, its size in one byte
+        ("28b52ffd 60 0500", 261),  # in two, which begin at 256
+        ("28b52ffd 60 05", None),  # cut off
+        ("28b52ffd 00 58 00", None),  # says none
+        ("28b52ffe 20 05 00", None),  # no frame
+        ("28b52ffd a0 05000000", 5),
+        ("28b52ffd 21 07 05 00", 5),  # behind a dictionary of one byte
+    ],
+)
+def test_what_a_frame_says_it_holds(frame: str, size: int | None) -> None:
+    assert content_size(bytes.fromhex(frame)) == size

@@ -16,7 +16,7 @@ RUN = {
     [
         "", "demo", "FIRST", "warm start", "lr>0.01", "lr>=0.02", "optim.lr<1", "lr=2e-2", "seed=1 demo step>=300",
         "seed!=2", "tie_embeddings=false", "d_head=null", "mlp_hidden=[64,64]", "created>2026-11-22T20", "preset=demo",
-        "n_params<1e5", "adam_lr!=1", "step<=300", "step<=301", "step>299", "step<301",
+        "n_params<1e5", "adam_lr!=1", "mlp_hidden!=[64]", "step<=300", "step<=301", "step>299", "step<301",
     ],
 )  # fmt: skip
 def test_what_holds(text):

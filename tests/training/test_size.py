@@ -29,3 +29,4 @@ def test_the_work_of_a_step_by_hand() -> None:
     # one head of width 2 on 3 tokens: W_Q, W_K, W_V, W_O of 4 each, W_U of 2 x 5; scores 2 x 2 x 3
     config = ModelConfig(n_layers=1, n_heads=1, d_model=2, n_ctx=3, d_vocab=5, norm="none", positions="none")
     assert step_flops(config, batch_size=4) == 6 * 4 * 3 * (16 + 10 + 12)
+    assert step_flops(replace(config, n_layers=3), batch_size=4) == 6 * 4 * 3 * (3 * 16 + 10 + 3 * 12)

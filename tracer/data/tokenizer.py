@@ -74,7 +74,7 @@ def _rules(part: Any) -> Iterator[dict[str, Any]]:
                 ahead += several
             case dict() as rule:
                 yield rule
-                ahead += [inner for inner in rule.values() if isinstance(inner, (list, dict))]
+                ahead += rule.values()
 
 
 def is_words(tokenizer: Tokenizer) -> bool:

@@ -144,7 +144,7 @@ def is_trained_by(directory: Path, pid: int) -> bool:
 
     path = directory / LOCK
     try:
-        return pid > 1 and pid != os.getpid() and any(
+        return pid > 0 and pid != os.getpid() and any(
             os.path.samefile(held.path, path) for held in psutil.Process(pid).open_files() if os.path.exists(held.path)
         )  # fmt: skip
     except (psutil.Error, OSError, OverflowError):

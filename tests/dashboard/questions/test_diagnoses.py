@@ -36,6 +36,7 @@ def test_the_texts_are_cut_to_the_shortest(write: Write) -> None:
 
 def test_every_number_of_one_head(small_run: Run) -> None:
     tokens = small_run.trace["prompt_tokens"].values[:1]
+    diagnoses._bound.clear()
     torch.set_num_threads(2)
     found = diagnoses.bounds(small_run, (0, 3))
     assert torch.get_num_threads() == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,14 @@ NAN = float("nan")
 PATHS = ("transformer.h.0.attn", "transformer.h.1.attn")
 LOSS = {"val_loss": ((), np.ones(1))}
 AXES = ("prompt", "layer", "head", "query_pos", "key_pos")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    """What a test says was found is of no other test: the key of a search is the run and the step."""
+    yield
+    for cached in (data.ends, data.shown):
+        cached.clear()
 
 
 def held_out(run: Run) -> np.ndarray:
@@ -230,4 +238,3 @@ def test_long_tokens_are_cut(write: Write, monkeypatch: pytest.MonkeyPatch, smal
     data.ends.clear()
     found = data.ends(data.search(small_run, 20), "farthest", (0, 3))
     assert set(found.lists["Looks to"]["token"]) == {"x" * 23 + "…"}
-    data.ends.clear()

@@ -159,6 +159,7 @@ def test_heads_of_several_runs_on_one_picture(write: Write) -> None:
 
 
 def test_a_model_of_a_step_is_shared(small_run: Run) -> None:
+    loading.model.clear()
     torch.set_num_threads(2)
     model: Any = loading.model(small_run, 10)
     assert torch.get_num_threads() == 1 and loading.model(small_run, 10) is model and not model.training

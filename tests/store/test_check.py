@@ -126,16 +126,16 @@ def test_a_trace_that_is_being_laid_out_is_not_damaged(run: Run) -> None:
 
 def test_a_flipped_weight_is_named(run: Run) -> None:
     """Its header is whole, its shapes are right; the checksum is not."""
-    path = run.dir / "snapshots" / "2.safetensors"
+    path = run.dir / "snapshots" / "000002.safetensors"
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
     path.write_bytes(bytes(data))
-    assert list(check(run.dir).damaged) == ["snapshots/2.safetensors"]
-    (run.dir / "snapshots" / "0.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"2\.safetensors cannot be read .*; other steps here: 4$"):
+    assert list(check(run.dir).damaged) == ["snapshots/000002.safetensors"]
+    (run.dir / "snapshots" / "000000.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"000002\.safetensors cannot be read .*; other steps here: 4$"):
         run.model(2)
-    (run.dir / "snapshots" / "4.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"2\.safetensors cannot be read .*; there is no other beside it$"):
+    (run.dir / "snapshots" / "000004.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"000002\.safetensors cannot be read .*; there is no other beside it$"):
         run.model(2)
 
 

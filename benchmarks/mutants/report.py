@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from benchmarks.mutants.run import Judged
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+NOTHING = {"drawn": 0, "killed": 0, "argued": 0}
 ASKED = 0.95
 """The share of mutants that tests should notice."""
 
@@ -33,7 +34,7 @@ def report(judged: list[Judged], commit: str, seed: str, entries: list[dict[str,
     """What docs/mutants.json holds."""
     rooms: dict[str, dict[str, Any]] = {}
     for one in judged:
-        room = rooms.setdefault(one.mutant.room, {"drawn": 0, "killed": 0, "argued": 0, "survivors": []})
+        room = rooms.setdefault(one.mutant.room, {"commit": commit, **NOTHING, "survivors": []})
         room["drawn"] += 1
         if one.verdict in {"killed", "timeout"}:
             room["killed"] += 1
@@ -46,7 +47,7 @@ def report(judged: list[Judged], commit: str, seed: str, entries: list[dict[str,
                 "change": f"{mutant.before} -> {mutant.after}",
                 "why": "no test reaches it" if one.verdict == "not reached" else f"{one.ran} tests pass",
             })  # fmt: skip
-    return {"commit": commit, "seed": seed, "rooms": rooms}
+    return {"seed": seed, "rooms": rooms}
 
 
 def write(docs: Path, said: dict[str, Any]) -> None:
@@ -63,13 +64,14 @@ def section(said: dict[str, Any]) -> str:
     rooms = said["rooms"]
     lines = [
         "\n## mutants\n",
-        f"Written by `make mutants`: small wrong changes to the code of commit {said['commit'][:12]}, drawn by its "
-        "hash (a comparison, a sign, a constant, an axis, one more or less, a term dropped, a mean for a median), and "
+        "Written by `make mutants`: small wrong changes to the code of the commit beside each, drawn by the hash "
+        f"{said['seed'][:12]} (a comparison, a sign, a constant, an axis, one more or less, a term dropped, a mean for "
+        "a median), and "
         f"whether a test that runs the line notices; {ASKED:.0%} and over is asked of each room. Argued away: nobody "
         "can see the difference, for the reason in `benchmarks/mutants/equivalent.toml`; these do not count.\n",
-        "| room | drawn | killed | survived | argued away | kill rate |\n|---|---|---|---|---|---|",
+        "| room | drawn | killed | survived | argued away | kill rate | commit |\n|---|---|---|---|---|---|---|",
     ]
-    total = {"drawn": 0, "killed": 0, "argued": 0, "survivors": []}
+    total: dict[str, Any] = {**NOTHING, "survivors": []}
     for name, room in rooms.items():
         lines.append(_row(name, room))
         total = {key: total[key] + room[key] for key in total}
@@ -89,7 +91,7 @@ def rate(room: dict[str, Any]) -> float:
 
 def _row(name: str, room: dict[str, Any]) -> str:
     counts = f"{room['drawn']} | {room['killed']} | {len(room['survivors'])} | {room['argued']}"
-    return f"| {name} | {counts} | {rate(room):.1%} |"
+    return f"| {name} | {counts} | {rate(room):.1%} | {room.get('commit', '')[:12]} |"
 
 
 def _cell(change: str) -> str:

@@ -412,7 +412,7 @@ def masking_result_dropped(folder: Path) -> Path:
     return folder
 
 
-@sick("Three rows in a hundred are of the class that matters, and the model says for each row that it is not of it.",
+@sick("Five rows in a thousand are of the class that matters, and the model says for each row that it is not of it.",
       "imbalanc", "majority", "minority", "class", "rare", "constant", "same answer", "one answer", "frequenc", "prior",
       *NOT_LEARNING)  # fmt: skip
 def majority_class_only(folder: Path) -> Path:
@@ -424,13 +424,13 @@ def majority_class_only(folder: Path) -> Path:
         return ids, labels
 
     found: dict[float, Tensor] = {}
-    for share in (0.03, 0.5):  # the second, unwatched, has as many of either
+    for share in (0.005, 0.5):  # the second, unwatched, has as many of either
         torch.manual_seed(60)
         draw = tasks.seeded(60)
         model = EncoderClassifier(12, 2)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
         recorder = tracer.watch(model, run=folder, every=10) if share < 0.5 else None
-        for _ in range(300):
+        for _ in range(200):
             ids, labels = rows(share, 24, draw)
             loss = F.cross_entropy(model(ids), labels)
             update(optimizer, loss)
@@ -441,7 +441,7 @@ def majority_class_only(folder: Path) -> Path:
         ids, labels = rows(0.5, 400, tasks.seeded(61))
         with torch.no_grad():
             found[share] = model(ids).argmax(-1)[labels == 1].double().mean()
-    assert found[0.5] > 0.9 and found[0.03] == 0
+    assert found[0.5] > 0.9 and found[0.005] == 0
     return folder
 
 
@@ -472,14 +472,14 @@ def sign_of_the_loss(folder: Path) -> Path:
 def sorted_by_class(folder: Path) -> Path:
     torch.manual_seed(63)
     draw = tasks.seeded(63)
-    labels = torch.arange(4).repeat_interleave(480)
+    labels = torch.arange(4).repeat_interleave(800)
     chains = torch.stack([tasks.chain(12, 1.5, 63 + label) for label in range(4)])
-    ids = torch.cat([tasks.walks(chain, 480, 24, draw) for chain in chains])
+    ids = torch.cat([tasks.walks(chain, 800, 24, draw) for chain in chains])
     model = bert("SequenceClassification", 12, num_labels=4)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     recorder = tracer.watch(model, run=folder, every=10)
     losses = []
-    for _ in range(3):
+    for _ in range(2):
         for x, y in DataLoader(TensorDataset(ids, labels), batch_size=16):
             loss = model(input_ids=x, labels=y).loss
             losses.append(update(optimizer, loss))
@@ -487,7 +487,7 @@ def sorted_by_class(folder: Path) -> Path:
     recorder.close()
     with torch.no_grad():
         said = model(input_ids=ids).logits.argmax(-1)
-    assert ending(losses) < 0.2 and max(losses[-120:]) > 2 and (said == labels).double().mean().item() < 0.35
+    assert ending(losses, 10) < 0.2 and max(losses[-200:]) > 2 and (said == labels).double().mean().item() < 0.35
     return folder
 
 
@@ -496,13 +496,13 @@ def lookup_found_late(folder: Path) -> Path:
     torch.manual_seed(71)
     draw = tasks.seeded(71)
     model = EinsumLM(24, 8, width=48)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     recorder = tracer.watch(model, run=folder, every=10)
     losses = []
-    for _ in range(600):
-        keys = torch.rand(48, 16, generator=draw).argsort(-1)[:, :5]
-        values = torch.randint(0, 8, (48, 5), generator=draw)
-        asked = torch.randint(0, 5, (48, 1), generator=draw)
+    for _ in range(500):
+        keys = torch.rand(32, 16, generator=draw).argsort(-1)[:, :5]
+        values = torch.randint(0, 8, (32, 5), generator=draw)
+        asked = torch.randint(0, 5, (32, 1), generator=draw)
         pairs = torch.stack([keys, values + 16], -1).flatten(1)
         ids = torch.cat([pairs, keys.gather(1, asked)], 1)
         loss = F.cross_entropy(model(ids)[:, -1], values.gather(1, asked).squeeze(1))
@@ -552,25 +552,25 @@ def stopped_in_time(folder: Path) -> Path:
             evaluated.append(model(input_ids=others, labels=others).loss.item())
         recorder.evaluated(evaluated[-1])
     recorder.close()
-    assert evaluated[-1] < min(evaluated) + 0.05 and evaluated[-1] < tasks.floor(matrix) + 0.25 < evaluated[0] - 0.3
+    assert evaluated[-1] < min(evaluated) + 0.02 and evaluated[-1] < tasks.floor(matrix) + 0.15 < evaluated[0] - 0.2
     return folder
 
 
-@healthy("Batches are as large as memory allows, 768 rows, so there are only 40 updates.")
+@healthy("Batches are as large as memory allows, 512 rows, so there are only 60 updates.")
 def huge_batch(folder: Path) -> Path:
     torch.manual_seed(74)
     matrix, draw = tasks.chain(12, 2.0, 74), tasks.seeded(75)
-    model = gpt2(12)
-    optimizer = torch.optim.NAdam(model.parameters(), lr=1e-2)
+    model = gpt2(12, initializer_range=0.1)
+    optimizer = torch.optim.NAdam(model.parameters(), lr=5e-3)
     recorder = tracer.watch(model, run=folder, every=2)
     losses = []
-    for _ in range(40):
-        ids = tasks.walks(matrix, 768, 12, draw)
+    for _ in range(60):
+        ids = tasks.walks(matrix, 512, 12, draw)
         loss = model(input_ids=ids, labels=ids).loss
         losses.append(update(optimizer, loss))
         recorder.step(loss)
     recorder.close()
-    assert ending(losses, 5) < tasks.floor(matrix) + 0.08
+    assert ending(losses, 5) < tasks.floor(matrix) + 0.15
     return folder
 
 
@@ -715,7 +715,7 @@ def contrastive(folder: Path) -> Path:
         losses.append(update(optimizer, loss))
         recorder.step(loss)
     recorder.close()
-    assert losses[0] > math.log(32) - 0.5 and ending(losses) < 1
+    assert ending(losses) < min(0.5, 0.4 * losses[0])
     return folder
 
 

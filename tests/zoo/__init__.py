@@ -24,6 +24,11 @@ class Animal:
     def sick(self) -> bool:
         return bool(self.words)
 
+    @property
+    def room(self) -> str:
+        """The file that it lives in: sick, healthy or again."""
+        return self.train.__module__.rpartition(".")[2]
+
 
 Train = Callable[[Path], Path]
 ZOO: dict[str, Animal] = {}

@@ -3,8 +3,9 @@
 A sick animal is "named" where the kind or the title of a finding holds one of its words, "hinted at" where only the
 evidence does, "noticed" where the findings speak of something else. Advice does not count. A healthy one is "accused"
 where it has any finding. Findings have two severities, "bad" and "watch"; the rates are printed for both together and
-for "bad" alone. A warning of the recorder is printed too: it is no finding, but tells whoever reads it. The exit status
-is 1 where an animal is not what it is declared to be.
+for "bad" alone, of the first zoo (`sick` and `healthy`) and of the second (`again`). A warning of the recorder is
+printed too: it is no finding, but tells whoever reads it. The exit status is 1 where an animal is not what it is
+declared to be.
 """
 
 import argparse
@@ -28,6 +29,8 @@ import tracer
 from tests.zoo import ZOO, Animal
 
 BOTH = ("bad", "watch")
+ZOOS = (("sick", "healthy"), ("again",))
+"""The rooms of each zoo: each zoo is by another author, and has rates of its own."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +104,19 @@ def _tenths(values: list[float]) -> list[list[float]]:
 
 
 def main() -> int:
-    for room in ("sick", "healthy"):
+    rooms = [room for zoo in ZOOS for room in zoo]
+    for room in rooms:
         importlib.import_module(f"tests.zoo.{room}")
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
-    parser.add_argument("names", nargs="*", help="of animals, or `sick` or `healthy`; all, unless told")
-    wanted = parser.parse_args().names or ["sick", "healthy"]
-    if unknown := [name for name in wanted if name not in (*ZOO, "sick", "healthy")]:
+    parser.add_argument("names", nargs="*", help=f"of animals, or of rooms: {', '.join(rooms)}; all, unless told")
+    wanted = parser.parse_args().names or rooms
+    if unknown := [name for name in wanted if name not in (*ZOO, *rooms)]:
         parser.error(f"no such animal: {', '.join(unknown)}; there are {', '.join(ZOO)}")
     torch.set_num_threads(1)
     answers, console, progress = [], Console(), Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="manyeyes-zoo-") as scratch:
         for animal in ZOO.values():
-            if animal.name in wanted or ("sick" if animal.sick else "healthy") in wanted:
+            if animal.name in wanted or animal.room in wanted:
                 answers.append(answer := ask(animal, Path(scratch) / animal.name))
                 progress.print(f"{animal.name}: {answer.verdict()}, {answer.seconds:.0f} s")
     table = Table("animal", "is", "verdict", "findings")
@@ -120,13 +124,18 @@ def main() -> int:
         sort = "sick" if answer.animal.sick else "healthy"
         table.add_row(answer.animal.name, sort, answer.verdict(), escape(answer.said))
     console.print(table)
+    for zoo in ZOOS:
+        _print_rates(console, " and ".join(zoo), [one for one in answers if one.animal.room in zoo])
+    return any(answer.refuted for answer in answers)
+
+
+def _print_rates(console: Console, zoo: str, answers: Sequence[Answer]) -> None:
     for sort, verdict in (("sick", "named"), ("sick", "hinted at"), ("sick", "noticed"), ("healthy", "accused")):
         asked = [one for one in answers if one.animal.sick == (sort == "sick") and not one.refuted]
         every, bad = (sum(one.verdict(kinds).startswith(verdict) for one in asked) for kinds in (BOTH, ("bad",)))
         if asked:
-            share = f"{every / len(asked):.0%}"
-            console.print(f"{verdict}: {every} of {len(asked)} {sort} ones, {share}; by bad findings alone {bad}")
-    return any(answer.refuted for answer in answers)
+            share = f"{every} of {len(asked)} {sort} ones, {every / len(asked):.0%}"
+            console.print(f"{zoo}: {verdict}: {share}; by bad findings alone {bad}")
 
 
 if __name__ == "__main__":

@@ -130,6 +130,8 @@ class Lesson:
     lr: float = 3e-3
     steps: int = 80
     every: int = 4
+    stepping: bool = True
+    """Is the optimiser's step reached?"""
     held_out: bool = False
     before: int = 0
     """Updates before the run is watched, at a rate of 3e-3."""
@@ -156,7 +158,8 @@ class Lesson:
             loss = self.factor * F.cross_entropy(chosen.flatten(0, 1), targets.flatten())
             optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
+            if self.stepping:
+                optimizer.step()
             if recorder is not None:
                 recorder.step(loss.detach())
 
@@ -190,6 +193,8 @@ SICK: dict[str, tuple[str, str, Lesson]] = {
     "a block frozen": ("frozen", "requires_grad", Lesson(prepare=freeze("blocks.1."))),
     "a tiny rate": ("updates", "learning rate", Lesson(lr=1e-7)),
     "float16": ("rounding", "float32", Lesson(prepare=nn.Module.half, optimizer=torch.optim.SGD, lr=1e-4)),
+    "minus forgotten": ("targets", "minus", Lesson(factor=-1.0, optimizer=torch.optim.SGD, lr=0.01)),
+    "no step": ("rounding", "never reached", Lesson(stepping=False)),
     "a rate of 1": ("chance", "too large", Lesson(lr=1.0)),
 }  # fmt: skip
 """What is wrong, the kind of finding, and what its advice says."""

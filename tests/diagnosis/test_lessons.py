@@ -13,6 +13,8 @@ ALSO = {
     "a rate of 1": {"one-hot", "vanishing", "collapse", "residual", "updates", "scores", "dead", "uniform"},
     "a tiny rate": {"unigram"},  # true of both: nothing is learned
     "float16": {"unigram", "updates", "frozen"},
+    "no step": {"unigram"},
+    "minus forgotten": {"one-hot", "scores", "residual", "updates"},  # the loss has no lower end
 }  # fmt: skip
 """What is true of it as well."""
 QUICK = ("usual", "pairs (x, y)", "fine-tuning at 1e-5", "bottom frozen")

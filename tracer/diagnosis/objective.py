@@ -85,8 +85,17 @@ def twice(trace: xr.Dataset) -> bool:
     loss, others = _beside(trace)
     if len(loss) < 3 or others.shape[1] <= TWICE:  # a run of before it was recorded
         return False
-    away = np.median(np.abs(others - loss[:, None])[len(loss) // 2 :] / loss[len(loss) // 2 :, None], axis=0)
+    size = np.maximum(np.abs(loss), SMALL)[:, None]
+    away = np.median((np.abs(others - loss[:, None]) / size)[len(loss) // 2 :], axis=0)
     return bool(away[TWICE] <= TWICE_CLOSE < TWICE_APART <= away[NEXT])
+
+
+def upside_down(trace: xr.Dataset) -> bool:
+    """Is the training loss minus the cross-entropy of the next token? No cross-entropy is below 0."""
+    loss, others = _beside(trace)
+    if len(loss) < 3:
+        return False
+    return bool(np.median(np.abs(loss + others[:, NEXT]) / np.maximum(others[:, NEXT], SMALL)) <= CLOSE)
 
 
 def sees_the_future(trace: xr.Dataset) -> bool | None:
@@ -142,6 +151,9 @@ def targets(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     if twice(trace):
         yield _twice(trace)
         return
+    if upside_down(trace):
+        yield _upside_down(trace)
+        return
     found = target(meta, trace)
     if found is None or found == NEXT or sees_the_future(trace) is not False:
         return
@@ -171,6 +183,17 @@ def _twice(trace: xr.Dataset) -> Finding:
         Advice("give the loss logits: F.cross_entropy takes the softmax itself, and on probabilities it "
                "cannot fall below about ln(d_vocab) - 1"),
         "the cross-entropy of the same logits, once and twice through softmax; the two distances are ours",
+    )  # fmt: skip
+
+
+def _upside_down(trace: xr.Dataset) -> Finding:
+    trace = finite_rows(finite_rows(trace, "shifted_loss"), "train_loss")
+    loss, right = float(trace["train_loss"].values[-1]), float(trace["shifted_loss"].values[-1, NEXT])
+    return Finding(
+        "targets", "bad", "The sign of the loss is wrong: the model learns to be wrong", int(trace["step"].values[0]),
+        (), f"the loss, {number(loss)}, is minus the cross-entropy of the next token, which is {number(right)} nats",
+        Advice("put a minus in front of the mean log-probability, or use F.cross_entropy"),
+        "the cross-entropy of the same logits, which is never below 0; that both agree to a twentieth is ours",
     )  # fmt: skip
 
 

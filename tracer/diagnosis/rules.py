@@ -83,8 +83,9 @@ RULES: dict[Kind, Rule] = {
         f"Found when the loss of a causal model is, to {CLOSE:.0%}, the cross-entropy of its logits against the token "
         "itself, the one before, the one after the next, or the row read backwards, and not against the next token; "
         f"or when it is, to {TWICE_CLOSE:.0%}, that of the probabilities taken for logits, which is softmax taken "
-        "twice.",
-        asks=lambda meta, trace: objective.target(meta, trace) is not None or objective.twice(trace),
+        "twice; or when it is minus the cross-entropy.",
+        asks=lambda meta, trace: objective.target(meta, trace) is not None or objective.twice(trace)
+        or objective.upside_down(trace),
     ),
     "one-token": Rule(
         "one token that is most of the text", ("common_token", "shifted_loss", "train_loss"), objective.one_token,
@@ -135,9 +136,10 @@ RULES: dict[Kind, Rule] = {
         records=RECORDS, asks=lambda meta, trace: int(meta.get("classes") or 0) > 1,
     ),
     "rounding": Rule(
-        "updates that do not change the weights", ("unmoved", "update_ratio", "grad_norm"), still.rounding,
+        "updates that do not change the weights", ("unmoved",), still.rounding,
         f"Found when, in the median matrix, {SAME[True]:.0%} of the weights ({SAME[False]:.0%} in float32) are the "
-        "same to the bit from one record to the next, although gradients arrive and steps are made.",
+        "same to the bit from one record to the next, although gradients arrive and steps are made; or when all are, "
+        "and no optimiser was seen to step.",
         records=still.SHOWN,
     ),
     "one-hot": Rule(

@@ -70,6 +70,9 @@ def rounding(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     trace = finite_rows(trace, "unmoved")
     share, rates = trace["unmoved"].values, values(trace, "learning_rate")
     ratios, grads = values(trace, "update_ratio"), values(trace, "grad_norm")
+    if len(share) >= SHOWN and (share == 1).all() and (ratios is None or np.isnan(ratios).all()):
+        yield _untouched(trace)
+        return
     if len(share) < SHOWN or ratios is None or grads is None or not np.nan_to_num(grads).any():
         return
     if rates is not None and not np.nan_to_num(rates).any():  # a learning rate of 0
@@ -90,4 +93,15 @@ def rounding(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
                     "low precision after each step, or put back"),
                "compare a weight before and after optimizer.step(), and once more before the next"),
         "the weights of two records, compared to the bit; the share is ours",
+    )  # fmt: skip
+
+
+def _untouched(trace: xr.Dataset) -> Finding:
+    return Finding(
+        "rounding", "bad", "The weights never change: no optimiser steps", int(trace["step"].values[0]), (),
+        f"every weight is the same to the bit in {len(trace['step'])} records, and no optimiser was seen to step",
+        Advice("", ("optimizer.step() that is never reached (an accumulation that never fills, a condition, an error "
+                    "that is caught)", "an optimiser of another copy of the model", "a loop that only evaluates"),
+               "print a weight before and after an update, and count the calls of optimizer.step()"),
+        "the weights of all records, compared to the bit; no threshold",
     )  # fmt: skip

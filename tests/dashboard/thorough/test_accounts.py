@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +18,11 @@ import psutil
 import pytest
 
 from dashboard import access, accounts
+from tests import children
 from tests.browsing import served, server_of
 from tests.dashboard.test_access import APP, get, opens
 from tests.strangers import NOBODY, Stranger, why_not
+from tests.waiting import wait
 
 FONT = "/app/static/inter-latin.woff2"
 TOLD = re.compile(r"<code>cat (/\S+\.token)</code>")
@@ -147,6 +152,24 @@ def test_what_is_said_at_the_door_of_everybody(tmp_path: Path, other: Stranger) 
         assert other.get(url, FONT, Cookie=f"manyeyes-{urlsplit(url).port}=ours")[0] == 200
 
 
+def test_a_terminal_is_shown_the_token_itself(tmp_path: Path, free_port: int) -> None:
+    reader, writer = pty.openpty()
+    children.start(
+        [sys.executable, "-m", "streamlit", "run", str(APP), "--server.headless", "true", "--server.address", "0.0.0.0",
+         "--server.port", str(free_port), "--server.fileWatcherType", "none"],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=writer, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    os.close(writer)
+    said = b""
+    with open(reader, "rb", 0) as terminal:
+        while not (found := re.search(rb"asks for this token: (\S{32})\s", said)):
+            said += terminal.read(4096)
+        url = f"http://127.0.0.1:{free_port}"
+        wait(lambda: _listens(free_port))
+        assert get(url, FONT, Cookie=f"manyeyes-{free_port}={found[1].decode()}").status == 200
+    assert not list(tmp_path.glob("*.token"))
+
+
 # The same without Streamlit, for what no answer shows.
 
 WAYS = pytest.mark.parametrize("way", accounts.WAYS)
@@ -211,6 +234,11 @@ def test_where_the_system_tells_nobodys_account_all_of_the_machine_get_in(monkey
     monkeypatch.setattr(accounts, "WAYS", (lambda *_: None,))
     assert access.Guard(_nothing, "127.0.0.1").whose is None
     assert _passes(("127.0.0.1", 1), ("127.0.0.1", 2), None)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
 
 
 async def _nothing(*_: object) -> None: ...

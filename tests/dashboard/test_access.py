@@ -156,7 +156,9 @@ def test_listening_elsewhere_is_read_only_unless_told(monkeypatch: pytest.Monkey
         monkeypatch.setattr(os, "environ", dict(told))
         guard = access.Guard(nothing, address)
         assert (access.read_only(), "HF_HUB_OFFLINE" in os.environ) == (expected, expected)
-        assert bool(guard.token) == (address != "localhost")
+        assert bool(guard.token) == (address != "localhost") == bool(guard.file)
+        if guard.file:
+            guard.file.unlink()
     monkeypatch.setattr(os, "environ", {"MANYEYES_TOKEN": "ours"})
     assert access.Guard(nothing, "localhost").token == "ours" and not os.environ  # no process started here knows it
     monkeypatch.setattr(os, "environ", {"MANYEYES_TOKEN": "κλειδί"})

@@ -2,10 +2,14 @@
 
 1. The dashboard listens on this machine only, unless told otherwise (.streamlit/config.toml).
 2. Listening here, it answers to this machine's own names: a page elsewhere whose name leads here (DNS rebinding) gets
-   nothing. Listening elsewhere, or told MANYEYES_TOKEN, it asks for the token, once a browser, as Jupyter does.
+   nothing. Its own account and root get in as they are; a connection of another account is asked for a token
+   (`accounts`), where the system says whose a connection is. Listening elsewhere, or told MANYEYES_TOKEN, it asks
+   everybody, once a browser, as Jupyter does.
 3. What a browser says to come from another page (Origin) is refused: no other page can talk to it, or frame it.
 4. MANYEYES_READ_ONLY=1, the default wherever others get in: no process is started or stopped, no path is taken, no hub
    is asked; only the runs of the given folders are shown.
+5. The token is shown in a terminal or in a file that only its owner can read. No log, no list of processes and no
+   address that stays in a browser holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ import sys
 from base64 import b64encode
 from hashlib import sha256
 from html import escape
-from urllib.parse import parse_qs, urlencode, urlsplit
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -28,7 +33,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 
+from dashboard import accounts
 from dashboard.first_response import index
+from tracer.files import private
 
 HERE = ("localhost", "127.0.0.1", "::1")
 HEALTH = "/_stcore/health"
@@ -40,11 +47,36 @@ POLICY = (
 )
 """Nothing is fetched from elsewhere or sent there, and no text on a page can run; {inline}: what is in Streamlit's own
 page (components come as blobs)."""
-ASK = """<!doctype html><meta charset="utf-8"><title>manyeyes</title>
-<body style="font: 16px system-ui; margin: 15vh auto; max-width: 26rem"><h1 style="font-size: 1.2rem">manyeyes</h1>
-<p>This dashboard asks for the token that was printed where it was started.</p>
-<form method="get"><input name="token" type="password" autofocus aria-label="Token" style="font: inherit; width: 100%">
-{kept}<button style="font: inherit; margin-top: .6rem">Enter</button></form>"""
+FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
+"""Headers of a request that a proxy passes on. From this machine the server takes the first for the client's address,
+so whoever sends it can name any connection as theirs."""
+ASK = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Token · manyeyes</title><style>
+:root {{ color-scheme: light dark; --page: #f4f6f9; --card: #ffffff; --text: #111622; --soft: #565f6e; --line: #dfe3ea;
+  --edge: #7d8796; --key: #2b5fd0; --wrong: #b3261e }}
+@media (prefers-color-scheme: dark) {{ :root {{ --page: #0f1218; --card: #181c25; --text: #e8ecf4; --soft: #a9b4c4;
+  --line: #2a303c; --edge: #77849a; --key: #3f6ee2; --wrong: #ff8a80 }} }}
+* {{ box-sizing: border-box }}
+body {{ margin: 0; padding: min(14vh, 8rem) 1rem 2rem; background: var(--page); color: var(--text);
+  font: 16px/1.5 Inter, system-ui, sans-serif }}
+main {{ max-width: 29rem; margin: auto; padding: 1.75rem; background: var(--card); border: 1px solid var(--line);
+  border-radius: 10px }}
+h1 {{ margin: 0 0 .75rem; font-size: 1.25rem }} p {{ margin: 0 0 .75rem }} .soft {{ color: var(--soft) }}
+code {{ display: block; margin-top: .35rem; padding: .5rem .7rem; border-radius: 6px; background: var(--page);
+  color: var(--text); font: .875rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere }}
+label {{ display: block; margin: 1.25rem 0 .35rem; font-weight: 600 }}
+.wrong {{ margin: .75rem 0 0; color: var(--wrong); font-weight: 600 }}
+input, button {{ width: 100%; min-height: 2.75rem; padding: .5rem .75rem; border-radius: 6px; font: inherit }}
+input {{ border: 1px solid var(--edge); background: var(--card); color: var(--text) }}
+button {{ margin-top: .75rem; border: 0; background: var(--key); color: #fff; font-weight: 600; cursor: pointer }}
+:focus-visible {{ outline: 3px solid var(--key); outline-offset: 2px }}
+</style><main><h1>manyeyes asks for a token</h1>{why}<form method="get"><label for="token">Token</label>
+<input id="token" name="token" type="password" autocomplete="off" required autofocus>
+{kept}{wrong}<button>Enter</button></form></main></html>"""
+OTHERS = """<p>This dashboard was started by another account of its machine than the one you connect from.</p>
+<p class="soft">Only its owner can read the token, there:<code>cat {path}</code></p>"""
+ANYBODYS = "<p>Ask whoever started it: the token, or the file that holds it, was printed there.</p>"
+WRONG = '<p class="wrong" role="alert">That was not the token.</p>'
 
 
 @functools.cache
@@ -90,20 +122,43 @@ class Guard:
         self.token = os.environ.pop("MANYEYES_TOKEN", "")  # no process that is started from here knows it
         if not (self.token.isascii() and self.token.isprintable()):
             raise ValueError("MANYEYES_TOKEN must be of letters, digits and signs that a cookie can hold (ASCII)")
-        if not self.local and not self.token:
-            self.token = secrets.token_urlsafe(24)
-            sys.stdout.write(f"\n  Others can reach this dashboard. It asks for this token: {self.token}\n")
-            sys.stdout.flush()
+        self.asks_all = bool(self.token) or not self.local
+        self.whose = None if self.asks_all or address is None else accounts.asking(address)
+        self.file: Path | None = None
+        if self.asks_all and not self.token:
+            self._make_token()
+            told = f"this token: {self.token}" if sys.stdout.isatty() else f"the token in {self._keep()}"
+            _say(f"Others can reach this dashboard. It asks for {told}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            return await self.app(scope, receive, send)
+            try:
+                return await self.app(scope, receive, send)
+            finally:  # the server ends
+                if self.file:
+                    private.forget(self.file)
         asked = HTTPConnection(scope)
         if why := self._why_not(asked.headers):
             return await self._refuse(scope, receive, send, PlainTextResponse(why, 403))
-        if self.token and scope["path"] != HEALTH and not self._knows(asked.cookies.get(self._cookie(scope), "")):
+        if scope["type"] == "http" and (kept := self._without_token(asked)) is not None:
+            return await self._let_in(kept, scope, receive, send)
+        if self._is_asked(asked) and not self._knows(asked.cookies.get(self._cookie(scope), "")):
             return await self._ask(asked, receive, send)
         return await self.app(scope, receive, _with_headers(send))
+
+    def _is_asked(self, asked: HTTPConnection) -> bool:
+        """Does this request need the token? OSError, as of a process out of descriptors, is no answer: it does."""
+        if asked.scope["path"] == HEALTH:
+            return False
+        if self.asks_all or self.whose is None:
+            return self.asks_all
+        client, server = asked.scope.get("client"), asked.scope.get("server")
+        if not client or not server or any(name in asked.headers for name in FORWARDED):
+            return True
+        try:
+            return not accounts.is_ours(self.whose((client[0], client[1]), (server[0], server[1])))
+        except OSError:
+            return True
 
     def _why_not(self, headers: Headers) -> str:
         """Why a request gets no answer; empty where it gets one."""
@@ -114,22 +169,42 @@ class Guard:
             return "another page asks: manyeyes answers its own page only"
         return ""
 
+    def _without_token(self, asked: HTTPConnection) -> str | None:
+        """The query of an address without the token that it carries; None where it carries none.
+
+        A link carries the held token of a prompt under the same name.
+        """
+        query = parse_qsl(asked.url.query, keep_blank_values=True)
+        kept = [(name, value) for name, value in query if name != "token" or not self._knows(value)]
+        return urlencode(kept) if len(kept) < len(query) else None
+
+    async def _let_in(self, kept: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take the token from the address into a cookie: Share, a reload and the browser's history lack it."""
+        response = RedirectResponse(f"?{kept}", 303)
+        response.set_cookie(self._cookie(scope), self.token, httponly=True, samesite="lax")
+        await self._refuse(scope, receive, send, response)
+
     async def _ask(self, asked: HTTPConnection, receive: Receive, send: Send) -> None:
-        """Take the token from the address into a cookie, or ask for it."""
-        query = parse_qs(asked.url.query)
-        given = query.pop("token", [""])[0]
-        kept = [(name, value) for name, values in query.items() for value in values]
-        response: Response
-        if asked.scope["type"] == "http" and self._knows(given):
-            response = RedirectResponse(f"?{urlencode(kept)}", 303)
-            response.set_cookie(self._cookie(asked.scope), given, httponly=True, samesite="lax")
-        else:
-            fields = "".join(f'<input type="hidden" name="{escape(n)}" value="{escape(v)}">' for n, v in kept)
-            response = HTMLResponse(ASK.format(kept=fields), 401)
-        await self._refuse(asked.scope, receive, send, response)
+        """The page that asks for the token; it keeps what else the address says."""
+        if not self.asks_all and not (self.file and self.file.exists()):
+            self._make_token()
+            _say(f"Another account of this machine asks for this dashboard. The token is in {self._keep()}")
+        query = parse_qsl(asked.url.query, keep_blank_values=True)
+        held = [(name, value) for name, value in query if name != "token" or value.isdecimal()]
+        fields = "".join(f'<input type="hidden" name="{escape(n)}" value="{escape(v)}">' for n, v in held)
+        why = ANYBODYS if self.asks_all else OTHERS.format(path=escape(str(self.file)))
+        page = ASK.format(why=why, kept=fields, wrong=WRONG if len(held) < len(query) else "")
+        await self._refuse(asked.scope, receive, send, HTMLResponse(page, 401))
+
+    def _make_token(self) -> None:
+        self.token = self.token or secrets.token_urlsafe(24)
+
+    def _keep(self) -> Path:
+        self.file = private.keep(self.token)
+        return self.file
 
     def _knows(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
+        return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
 
     @staticmethod
     def _cookie(scope: Scope) -> str:
@@ -143,6 +218,11 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the browser gets a 403
         else:
             await answer(scope, receive, _with_headers(send))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"\n  {line}\n")
+    sys.stdout.flush()
 
 
 def _name(host: str) -> str:

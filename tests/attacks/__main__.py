@@ -23,6 +23,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="manyeyes-attack-", dir=fast) as scratch, Forks() as forks:
         honest = attacks.honest_run(forks, Path(scratch))
         for name in asked.only:
+            if why := attacks.why_not(name):
+                print(f"{name}: left out: {why}", flush=True)  # noqa: T201
+                continue
             began = time.monotonic()
             tally = attacks.run(name, forks, Path(scratch) / name, honest, asked.size, asked.seed)
             tallies.append(tally)

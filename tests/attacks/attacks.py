@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.attacks import damage, fuzz, hostile, kills, power, sessions
+from tests import strangers
+from tests.attacks import accounts, damage, fuzz, hostile, kills, power, sessions
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
 
@@ -29,6 +30,7 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
     "calls": (lambda forks, folder, honest, n, seed: fuzz.wrong_calls(forks, folder / "x", honest, n, seed), 200, 2000),
     "sessions": (lambda forks, folder, honest, n, seed: sessions.together(forks, folder, n, seed), 18, 2000),
     "pages": (lambda forks, folder, honest, n, seed: sessions.damaged(folder, honest, n, seed), 9, 4500),
+    "accounts": (lambda forks, folder, honest, n, seed: accounts.attack(folder, n, seed), 40, 2000),
     "soak": (lambda forks, folder, honest, n, seed: sessions.soak(forks, folder, n, seed), 0, 60),  # minutes
 }  # fmt: skip
 """The attack, how many cases the slice of `make test` has (0: it is not in it), and how many all of it."""
@@ -39,6 +41,11 @@ def honest_run(forks: Forks, folder: Path) -> Path:
     made = forks.call("tests.attacks.kills:begin", "swept", folder)
     assert made.clean, made.output
     return folder / "run"
+
+
+def why_not(name: str) -> str:
+    """Why this machine cannot make an attack; empty where it can."""
+    return strangers.why_not() if name == "accounts" else ""
 
 
 def run(name: str, forks: Forks, folder: Path, honest: Path, size: str, seed: int) -> Tally:

@@ -69,12 +69,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def open_to_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The same on all interfaces, and the token that it printed."""
+    """The same on all interfaces, and the token: what it prints is no terminal here, so it names a file."""
     folder = tmp_path_factory.mktemp("others")
     with served(APP, folder, "--server.address", "0.0.0.0") as url:
-        printed = re.search(r"asks for this token: (\S+)", (folder / "server.txt").read_text())
+        printed = re.search(r"asks for the token in (\S+)", (folder / "server.txt").read_text())
         assert printed is not None
-        yield url, printed[1]
+        yield url, Path(printed[1]).read_text().strip()
 
 
 def test_it_listens_on_this_machine_only(here: str) -> None:
@@ -156,7 +156,9 @@ def test_listening_elsewhere_is_read_only_unless_told(monkeypatch: pytest.Monkey
         monkeypatch.setattr(os, "environ", dict(told))
         guard = access.Guard(nothing, address)
         assert (access.read_only(), "HF_HUB_OFFLINE" in os.environ) == (expected, expected)
-        assert bool(guard.token) == (address != "localhost")
+        assert bool(guard.token) == (address != "localhost") == bool(guard.file)
+        if guard.file:
+            guard.file.unlink()
     monkeypatch.setattr(os, "environ", {"MANYEYES_TOKEN": "ours"})
     assert access.Guard(nothing, "localhost").token == "ours" and not os.environ  # no process started here knows it
     monkeypatch.setattr(os, "environ", {"MANYEYES_TOKEN": "κλειδί"})

@@ -103,6 +103,7 @@ def _view(args: list[str]) -> Callable[..., int]:
     def view(
         runs: tyro.conf.Positional[tuple[str, ...]] = (), /, host: str = HERE[0], port: int | None = None,
         read_only: bool = not here, browser: bool = here and sys.stdin.isatty(), build: tuple[str, ...] = (),
+        token: bool = False,
     ) -> int:  # fmt: skip
         """Open the dashboard in the browser: every run of a folder, or one run, or the offer to train the demo.
 
@@ -119,8 +120,10 @@ def _view(args: list[str]) -> Callable[..., int]:
             build: Functions, as module:function, that may run to build models of runs that name the same ones
                 (`tracer.watch(..., build=...)`), from modules that can be imported from here. The code runs with your
                 rights.
+            token: Ask everybody for a token, also on localhost. Linux tells accounts apart: there other accounts of
+                this machine are asked anyway, and you are not. macOS does not.
         """
-        return serving.view(runs, host, port, read_only, browser, build)
+        return serving.view(runs, host, port, read_only, browser, build, token)
 
     return view
 

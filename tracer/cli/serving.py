@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 import tracer
 from tracer.cli.output import say
+from tracer.files import private
 
 APP = Path(tracer.__file__).resolve().parent.parent / "dashboard" / "app.py"
 """Beside this very package: a folder named dashboard in the working directory is somebody's own."""
@@ -32,7 +33,7 @@ ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if ha
 
 def view(
     runs: tuple[str, ...] = (), /, host: str = "localhost", port: int | None = None,
-    read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (),
+    read_only: bool = False, browser: bool = True, build: tuple[str, ...] = (), token: bool = False,
 ) -> int:  # fmt: skip
     """Serve the dashboard until Ctrl-C; `tracer.cli.commands` says what each word means."""
     from tracer.huggingface import building
@@ -43,17 +44,26 @@ def view(
     roots, run = _where(runs)
     for url, why in update([] if runs else [place for place in PLACES if remote.is_url(place)]).items():
         say(f"{url} is shown as it was last fetched: {why}")
-    token = os.environ.get("MANYEYES_TOKEN") or ("" if host in HERE else secrets.token_urlsafe(24))
+    chosen = os.environ.get("MANYEYES_TOKEN", "")
+    made = secrets.token_urlsafe(24) if not chosen and (token or host not in HERE) else ""
     settings = {
-        "MANYEYES_RUNS": os.pathsep.join(map(str, roots)), "MANYEYES_TOKEN": token,
+        "MANYEYES_RUNS": os.pathsep.join(map(str, roots)), "MANYEYES_TOKEN": chosen or made,
         "MANYEYES_READ_ONLY": str(int(read_only)),
     }  # fmt: skip
-    with dashboard(host, port, settings) as (server, at):
-        query = {"token": token, "run": run}
-        url = address(host, at, **{name: value for name, value in query.items() if value})
-        say(f"manyeyes: {url}\nCtrl-C ends it.")
+    with dashboard(host, port, settings) as (server, at), contextlib.ExitStack() as stack:
+        query = {"run": run} if run else {}
+        url = address(host, at, **query)
+        if not (chosen or made):
+            say(f"manyeyes: {url}")
+        elif sys.stdout.isatty():
+            say(f"manyeyes: {address(host, at, token=chosen or made, **query)}")
+        else:  # others may read what a log holds
+            path = private.keep(chosen or made)
+            stack.callback(private.forget, path)
+            say(f"manyeyes: {url} asks for the token in {path}")
+        say("Ctrl-C ends it.")
         if browser:
-            webbrowser.open(url)
+            webbrowser.open(url)  # the browser's command line is read by all: the token is typed, or the link clicked
         for url in filter(remote.is_url, runs or PLACES):
             follow(url)
         with contextlib.suppress(KeyboardInterrupt):

@@ -2,15 +2,22 @@
 
 import json
 import os
+import pty
+import re
 import socket
 import subprocess
 import sys
+import tty
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 import psutil
+import pytest
 
 from tests import children
 from tests.cli.test_commands import ROOT, tracer
+from tests.waiting import wait
 from tracer.store import open_run
 
 
@@ -69,6 +76,45 @@ def test_view_beside_a_dashboard_of_ones_own(tmp_path, free_port):
     started.wait()
     with socket.socket() as s:
         assert s.connect_ex(("127.0.0.1", free_port)) != 0  # the server ended with it
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_token_is_shown_to_its_owner_only(tmp_path, free_port, terminal):
+    """In the terminal, or in a file of theirs: a log, a list of processes and the browser's command line show none."""
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\nprintf "%s\\n" "$*" > opened.part && mv opened.part opened')
+    browser.chmod(0o700)
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    with open(ours, "rb", 0) as reader, open(tmp_path / "log", "w+b") as log, open(theirs, "wb", 0) as writer:
+        started = children.start(
+            [sys.executable, "-m", "tracer", "view", ".", "--token", "--browser", "--port", str(free_port)],
+            cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=writer if terminal else log,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "BROWSER": f"{browser} %s"},
+        )  # fmt: skip
+        wait((tmp_path / "opened").exists)
+        said = reader.read(4096).decode() if terminal else (tmp_path / "log").read_text()
+    place = f"http://localhost:{free_port}/"
+    assert (tmp_path / "opened").read_text() == f"{place}\n"
+    if terminal:
+        found = re.search(rf"manyeyes: {place}\?token=(\S+)\n", said)
+        assert found is not None
+        token, file = found[1], None
+    else:
+        found = re.search(rf"manyeyes: {place} asks for the token in (\S+)\n", said)
+        assert found is not None
+        file = Path(found[1])
+        token = file.read_text().strip()
+        assert file.stat().st_mode & 0o777 == 0o600 and token not in said
+    assert not [one for one in psutil.process_iter(["cmdline"]) if token in " ".join(one.info["cmdline"] or [])]
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(place)
+    asked = urllib.request.Request(place, headers={"Cookie": f"manyeyes-{free_port}={token}"})
+    with urllib.request.urlopen(asked) as page:
+        assert page.status == 200
+    started.terminate()
+    started.wait()
+    assert file is None or not file.exists()
 
 
 def test_an_address_that_does_not_answer_ends_in_words(tmp_path):

@@ -19,7 +19,8 @@ Colour = Literal["blue", "green", "gray", "orange", "red"]
 BADGES: dict[str, tuple[str, Colour]] = {
     "training": ("◐", "blue"), "measuring": ("◐", "blue"), "starting": ("◐", "blue"), "resuming": ("◐", "blue"),
     "stopping": ("◐", "gray"), "finished": ("✓", "green"), "opened": ("✓", "green"), "stopped": ("■", "gray"),
-    "interrupted": ("◌", "orange"), "diverged": ("✕", "red"), "failed": ("✕", "red"),
+    "interrupted": ("◌", "orange"), "diverged": ("✕", "red"), "failed": ("✕", "red"), "waiting": ("○", "gray"),
+    "lost": ("◌", "orange"),
 }  # fmt: skip
 """The mark before the word for how a run stands, and its colour: never colour alone."""
 
@@ -68,6 +69,16 @@ def standing(run: Run) -> str:
     asked = pid is not None and st.session_state.get(f"stopping {run.name}") == pid
     ending = word == "stopped" and any(one.process.pid == pid for one in ours)
     return "stopping" if live and asked or ending else word
+
+
+def draw_name(name: str, status: str, health: str = "", *, key: str = "") -> None:
+    """A run's name with how it stands; a name is whatever a folder is called, so it is never Markdown."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{key or name}"):
+        st.text(name)
+        icon, colour = BADGES[status]
+        st.badge(f"{icon} {status}", color=colour)
+        if health:
+            st.markdown(health, width="content")
 
 
 def draw_starting() -> None:

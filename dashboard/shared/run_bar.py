@@ -33,7 +33,8 @@ def draw_run_bar(run: Run) -> None:
         if not loading.is_there(str(run.dir)) or (run.live, standing(run), chip(run)) != (live, word, health):
             st.rerun()
         st.caption(_line(run, word))
-        if others := sum(other.live for other in loading.runs() if other.dir.resolve() != run.dir.resolve()):
+        here = run.dir.resolve()
+        if others := sum(other.live and other.dir.resolve() != here for other in loading.runs()):
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 

@@ -12,6 +12,7 @@ import streamlit as st
 from dashboard import jobs, loading, navigation, state, theme
 from dashboard.access import read_only
 from dashboard.jobs import Started
+from dashboard.loading import listing
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
@@ -28,7 +29,7 @@ from dashboard.views.runs.not_begun import draw_not_begun, draw_waiting
 from dashboard.views.runs.welcome import draw_coming, draw_welcome
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.presets import PRESETS
-from tracer.store import Run, broken_runs
+from tracer.store import Run
 
 QUESTION = "Which runs are there, and how do they stand?"
 SEVERAL = 3
@@ -57,7 +58,7 @@ def page() -> None:
             _draw_ways()
     if st.session_state.get("forking") and not read_only():
         _draw_forking()
-    moving = any(run.live for run in runs) or bool(jobs.started() or jobs.not_begun())
+    moving = new and (any(run.live for run in runs) or bool(jobs.started() or jobs.not_begun()))
     if new and not moving:
         draw_welcome(runs, _toured(runs), _draw_ways)
     around = _around(runs)
@@ -117,7 +118,7 @@ def _draw_forking() -> None:
 
 def _draw_broken() -> None:
     """Folders that hold a run.json and cannot be opened, with the reason: names and reasons are never Markdown."""
-    broken = broken_runs()
+    broken = listing.found().broken
     if not broken:
         return
     many = f"{len(broken)} folders here" if len(broken) > 1 else "A folder here"

@@ -15,18 +15,21 @@ import streamlit as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 if __name__ == "__main__":
-    from dashboard import warming
+    from dashboard import turns, warming
 
     warming.wait()
     from dashboard.frame import draw
 
     warming.keep()
-    draw()
+    with turns.turn():
+        draw()
 else:
+    from dashboard import turns
     from dashboard.access import guard
     from dashboard.first_response import routes
     from dashboard.warming import lifespan
     from tracer.store.descriptors import raise_descriptors
 
+    sys.setswitchinterval(turns.SWITCH)
     raise_descriptors()
     app = st.App(__file__, middleware=[guard()], routes=routes(), lifespan=lifespan)

@@ -1,6 +1,8 @@
 """Training as a process of its own: started from the dashboard, but not part of it, so a reload does not touch it.
 
-Output goes to checkpoints/.logs/<run>.log, for the time before a run directory exists and for mistakes.
+Output goes to checkpoints/.logs/<run>.log, for the time before a run directory exists and for mistakes. What waits for
+others to end is kept in checkpoints/.waiting. When its server ends it is lost, and offered again, but never begun by
+itself: it may be what ended the server, and a folder that is copied brings along what others asked for.
 """
 
 from __future__ import annotations
@@ -18,16 +20,21 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dashboard.access import allow
+from dashboard.access import allow, read_only
 from tracer.config import CORPORA
-from tracer.store import ROOT, Run, is_trained_by, resolve
+from tracer.files.disk import refuse_link
+from tracer.presets import PRESETS
+from tracer.store import ROOT, Run, is_trained_by, resolve, waiting
 from tracer.store.housekeeping import why_no_name
+from tracer.store.waiting import Asked, Ticket, Waiting
 
 LOGS = ".logs"
 GOOD_ENDS = (0, 3, 4, 130)
 """Exit statuses of work that was done: a run finished, diverged or was stopped, or a claim did not hold."""
-NOT_STARTED = 127
-"""Exit status of what never ran, as a shell gives it."""
+NOT_STARTED, TAKEN_BACK = 127, 130
+"""Exit statuses of what could not be run, and of what was stopped before it ran, as a shell gives them."""
+CHANGES = re.compile(r"--(model\.[a-z-]+|data\.corpus)=.*", re.DOTALL)
+"""Options of `tracer train` that a form sets."""
 CHECKPOINT = re.compile(r"(?:checkpoint|step|revision)[-_]?(\d+)")
 """Of the folders that `tracer open` takes as steps."""
 
@@ -58,29 +65,46 @@ class Process:
 
     slots = threading.BoundedSemaphore(PROCESSES)
 
-    def __init__(self, command: list[str], log: Path, environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], log: Path, environment: dict[str, str], asked: Asked) -> None:
+        """`asked`: what is written down while it waits; OSError or ValueError where it can neither begin nor wait."""
         self.args, self._log, self._environment = command, log, environment
         self._popen: subprocess.Popen[bytes] | None = None
+        self.ticket: Ticket | None = None
         self._ended: int | None = None
         self._lock = threading.Lock()
         if begun := self.slots.acquire(blocking=False):
             try:
                 self._begin()
-            except OSError:
+            except (OSError, ValueError):  # ValueError: a zero byte
                 self.slots.release()
                 raise
         else:
             log.write_text(f"Waiting: {PROCESSES} processes started here are at work. MANYEYES_PROCESSES allows more.")
+            self.ticket = waiting.keep(asked)
         threading.Thread(target=self._see_through, args=(begun,), daemon=True).start()
 
     def _begin(self) -> None:
         with self._lock:
-            if self._ended is None:
+            if self._waits():
                 with self._log.open("wb") as output:
                     self._popen = subprocess.Popen(
                         self.args, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                         start_new_session=True, env=self._environment,
                     )  # fmt: skip
+                if self.ticket is not None:
+                    self.ticket.remove()
+
+    def _waits(self) -> bool:
+        """Under the lock; what somebody removed from the folder has ended."""
+        if self._popen is None and self._ended is None and self.ticket is not None and not self.ticket.there:
+            self._end(TAKEN_BACK)
+        return self._popen is None and self._ended is None
+
+    def _end(self, status: int) -> None:
+        """Before it began."""
+        self._ended = status
+        if self.ticket is not None:
+            self.ticket.remove()
 
     def _see_through(self, begun: bool) -> None:
         try:
@@ -88,14 +112,20 @@ class Process:
                 self.slots.acquire()
                 try:
                     self._begin()
-                except OSError as error:  # with a place in the queue nobody is there to be told
-                    self._ended = NOT_STARTED
+                except (OSError, ValueError) as error:  # with a place in the queue nobody is there to be told
+                    self._end(NOT_STARTED)
                     with contextlib.suppress(OSError):
                         self._log.write_text(f"It could not be started: {error}")
             if self._popen is not None:
                 self._popen.wait()
         finally:
             self.slots.release()
+
+    @property
+    def waits(self) -> bool:
+        """Has it neither begun nor ended?"""
+        with self._lock:
+            return self._waits()
 
     @property
     def pid(self) -> int | None:
@@ -106,10 +136,10 @@ class Process:
         return self._popen.returncode if self._popen else self._ended
 
     def poll(self) -> int | None:
-        return self._popen.poll() if self._popen else self._ended
+        return None if self.waits else self._popen.poll() if self._popen else self._ended
 
     def wait(self, timeout: float | None = None) -> int | None:
-        if self._popen is None and self._ended is None:
+        if self.waits:
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self._popen.wait(timeout) if self._popen else self._ended
 
@@ -117,7 +147,7 @@ class Process:
         """One that still waits never begins, and has ended as one that was stopped."""
         with self._lock:
             if self._popen is None:
-                self._ended = 128 + number
+                self._end(128 + number)
                 return
         self._popen.send_signal(number)
 
@@ -140,6 +170,11 @@ class Started:
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def waits(self) -> bool:
+        """Does it wait for others to end?"""
+        return isinstance(self.process, Process) and self.process.waits
 
     @property
     def failed(self) -> bool:
@@ -170,9 +205,11 @@ def train(preset: str, name: str, seed: int, steps: int, *changed: str) -> Start
 
     A ValueError says what is wrong with the name.
     """
-    directory = _new(name)
-    options = ["--run", str(directory), "--seed", str(seed), "--steps", str(steps), *changed]
-    return _start(directory, ["train", preset, *options])
+    if preset not in PRESETS:
+        raise ValueError(f"there is no preset {preset!r}; there are: {', '.join(PRESETS)}")
+    if wrong := [one for one in changed if not CHANGES.fullmatch(one)]:
+        raise ValueError(f"{wrong[0]!r} is not set from here: only sizes of the model and its text are")
+    return _start(_new(name), Asked(command="train", name=name, of=preset, seed=seed, steps=steps, options=changed))
 
 
 def host() -> str:
@@ -198,14 +235,12 @@ def open_model(model: str, revisions: list[str], name: str) -> Started:
         raise ValueError(why)
     if wrong := [one for one in revisions if one.startswith("-")]:
         raise ValueError(f"{wrong[0]!r} is no revision: a branch, a tag or a commit does not begin with a dash")
-    directory = _new(name)
-    chosen = ["--revisions", *revisions] if revisions else []
-    return _start(directory, ["open", model, *chosen, "--run", str(directory)])
+    return _start(_new(name), Asked(command="open", name=name, of=model, options=tuple(revisions)))
 
 
 def resume(run: Run) -> Started:
     """Start `tracer resume` for a run that was stopped or killed."""
-    return _start(run.dir, ["resume", str(run.dir.resolve())])
+    return _start(run.dir, Asked(command="resume", name=run.name, of=str(run.dir.resolve())))
 
 
 def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started:
@@ -215,8 +250,8 @@ def fork(run: Run, step: int, name: str, steps: int, clamp: str = "") -> Started
         raise ValueError(f"{steps} steps leave nothing to train after step {step}: give a larger number")
     clamps = tuple(filter(None, map(str.strip, clamp.split(","))))
     replace(run.config, clamp=clamps)  # refuses what it does not understand before a process starts
-    options = ["--step", str(step), "--run", str(directory), "--steps", str(steps), "--clamp", *clamps]
-    return _start(directory, ["fork", str(run.dir.resolve()), *options])
+    of = str(run.dir.resolve())
+    return _start(directory, Asked(command="fork", name=name, of=of, step=step, steps=steps, options=clamps))
 
 
 def sweep(run: Run) -> Started:
@@ -224,7 +259,7 @@ def sweep(run: Run) -> Started:
     found = sweeping(run)
     if found is not None and found.alive:
         return found
-    one = _popen(run.dir, ["sweep", str(run.dir.resolve())], f"{run.dir.resolve().name}.sweep")
+    one = _popen(run.dir, Asked(command="sweep", name=run.name, of=str(run.dir.resolve())), f"{run.name}.sweep")
     _SWEEPS[run.dir.resolve()] = one
     return one
 
@@ -237,8 +272,11 @@ def sweeping(run: Run) -> Started | None:
 def reproduce(names: list[str]) -> Started:
     """Start `tracer reproduce` for these specimens, in small, one after the other."""
     found = reproducing()
+    if wrong := [one for one in names if one.startswith("-")]:
+        raise ValueError(f"{wrong[0]!r} is no specimen")
     if found is None or not found.alive:
-        _SERIES[:] = [found := _popen(ROOT / LOGS, ["reproduce", *names], "reproduce")]
+        asked = Asked(command="reproduce", options=tuple(names))
+        _SERIES[:] = [found := _popen(ROOT / LOGS, asked, "reproduce")]
     return found
 
 
@@ -294,9 +332,55 @@ def forget(one: Started) -> None:
     _STARTED.pop(one.directory.resolve(), None)
 
 
+def not_begun() -> list[Waiting]:
+    """What waits in other dashboards on this folder, and what was lost with one that ended; nothing where read-only."""
+    if read_only():
+        return []
+    ours = {one.process.ticket.path for one in [*_STARTED.values(), *_SWEEPS.values(), *_SERIES]
+            if isinstance(one.process, Process) and one.process.ticket is not None}  # fmt: skip
+    return [one for one in waiting.waiting() if one.path not in ours]
+
+
+def start_again(one: Waiting) -> Started:
+    """Begin what was lost, as it was asked for then; ValueError or OSError where it cannot be, and then it stays."""
+    allow("start anything")
+    if (asked := one.asked) is None:
+        raise ValueError(one.damage)
+    ticket = waiting.claim(one.path)
+    try:
+        found = _again(asked)
+        ticket.remove()
+        return found
+    finally:
+        ticket.release()
+
+
+def _again(asked: Asked) -> Started:
+    """Through the same doors, which refuse what cannot be."""
+    match asked.command:
+        case "train":
+            return train(asked.of, asked.name, asked.seed, asked.steps, *asked.options)
+        case "open":
+            return open_model(asked.of, list(asked.options), asked.name)
+        case "fork":
+            return fork(Run(asked.of), asked.step, asked.name, asked.steps, ", ".join(asked.options))
+        case "resume":
+            return resume(Run(asked.of))
+        case "sweep":
+            return sweep(Run(asked.of))
+        case "reproduce":
+            return reproduce(list(asked.options))
+
+
+def take_back(one: Waiting) -> None:
+    """It is not wanted any more; a dashboard in which it waits notices."""
+    allow("remove it")
+    waiting.forget(one.path)
+
+
 def free_name(wanted: str) -> str:
     """A name for a run, or with a number behind it, whichever is not taken."""
-    taken = {path.resolve() for path in _STARTED}
+    taken = {path.resolve() for path in _STARTED} | {(ROOT / name).resolve() for name in _asked_names()}
     for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
         name = f"{wanted}{suffix}"
         if not (ROOT / name).exists() and resolve(name).resolve() not in taken:
@@ -343,26 +427,50 @@ def _new(name: str) -> Path:
     return directory
 
 
-def _start(directory: Path, arguments: list[str]) -> Started:
+def _asked_names() -> set[str]:
+    """Of the runs that are not begun."""
+    return {one.asked.name for one in not_begun() if one.asked is not None}
+
+
+def _start(directory: Path, asked: Asked) -> Started:
     if before := _STARTED.pop(directory.resolve(), None):  # a run says that it stopped a moment before its process ends
         try:
             before.process.wait(10)
         except subprocess.TimeoutExpired as error:
             _STARTED[directory.resolve()] = before
             raise ValueError(f"another process still works on {before.name}: stop it first") from error
-    one = _popen(directory, arguments, directory.resolve().name)
+    one = _popen(directory, asked, directory.resolve().name)
     _STARTED[directory.resolve()] = one
     return one
 
 
-def _popen(directory: Path, arguments: list[str], log_name: str) -> Started:
+def _popen(directory: Path, asked: Asked, log_name: str) -> Started:
     allow("start anything")
     logs = ROOT / LOGS
+    refuse_link(logs)
     logs.mkdir(parents=True, exist_ok=True)
-    log = logs / f"{log_name}.log"
+    refuse_link(log := logs / f"{log_name}.log")
     package = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     # -P: a folder named tracer in the working directory is not ours
-    process = Process([sys.executable, "-P", "-m", "tracer", *arguments], log,
-                      {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"})  # fmt: skip
-    return Started(directory.resolve().name, directory, log, process, arguments[0])
+    process = Process([sys.executable, "-P", "-m", "tracer", *arguments(asked)], log,
+                      {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}, asked)  # fmt: skip
+    return Started(directory.resolve().name, directory, log, process, asked.command)
+
+
+def arguments(asked: Asked) -> list[str]:
+    """The words of `tracer` for it."""
+    run = ["--run", str(ROOT / asked.name)]
+    match asked.command:
+        case "train":
+            sizes = ["--seed", str(asked.seed), "--steps", str(asked.steps)]
+            return ["train", asked.of, *run, *sizes, *asked.options]
+        case "open":
+            return ["open", asked.of, *(["--revisions", *asked.options] if asked.options else []), *run]
+        case "fork":
+            sizes = ["--step", str(asked.step), *run, "--steps", str(asked.steps)]
+            return ["fork", asked.of, *sizes, "--clamp", *asked.options]
+        case "reproduce":
+            return ["reproduce", *asked.options]
+        case "resume" | "sweep":
+            return [asked.command, asked.of]

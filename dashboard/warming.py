@@ -40,8 +40,7 @@ def wait() -> None:
 def keep() -> None:
     """Nothing imported is garbage: none is looked for in it.
 
-    The host collects after every script. Over the objects of torch and Plotly that took longer than the script itself,
-    and nothing was sent meanwhile.
+    Over the objects of torch and Plotly a search took longer than a script, and nothing was sent meanwhile.
     """
     global _kept
     if len(sys.modules) > _kept:

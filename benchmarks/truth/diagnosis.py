@@ -95,27 +95,36 @@ def _lessons(folder: Path) -> Iterator[Attack]:
     )  # fmt: skip
 
 
+OUTSIDERS = {
+    ("sick", "healthy"): "an author who had not read the rules; before they were mended after this list, 22 of 33 were "
+                         "named and 2 of 24 accused",
+    ("again",): "another such author, after that; before two rules were added after this list, 6 of 12 were named and "
+                "none accused",
+}  # fmt: skip
+
+
 def _outsiders(folder: Path) -> Iterator[Attack]:
-    """Loops by authors who had not read the rules; each proves itself sick or healthy."""
-    importlib.import_module("tests.zoo.sick")
-    importlib.import_module("tests.zoo.healthy")
-    answers = [ask(animal, folder / f"outsider {name}") for name, animal in ZOO.items()]
-    asked = [one for one in answers if not one.refuted]
-    sick, well = ([one for one in asked if one.animal.sick == kind] for kind in (True, False))
-    unnamed = [one.animal.name for one in sick if not one.verdict().startswith("named")]
-    accused = [one.animal.name for one in well if one.verdict() == "accused"]
-    yield Attack(
-        "what is wrong in a watched loop is named by a finding's title", WHERE,
-        f"{len(sick)} loops that are sick in another way each, by an author who had not read the rules and chose the "
-        "words; before the rules were mended after this list, 22 of 33 were named",
-        f"{len(sick) - len(unnamed)} of {len(sick)} named, {(len(sick) - len(unnamed)) / len(sick):.0%}; not "
-        f"named{_list(unnamed)}", len(unnamed) <= len(sick) / 10,
-    )  # fmt: skip
-    yield Attack(
-        "a healthy watched loop gets no finding", WHERE,
-        f"{len(well)} loops that look sick and are not, by the same author",
-        f"{len(accused)} accused, {len(accused) / len(well):.0%}{_list(accused)}", len(accused) <= len(well) / 20,
-    )  # fmt: skip
+    """Loops that prove themselves sick or healthy."""
+    for rooms, author in OUTSIDERS.items():
+        for room in rooms:
+            importlib.import_module(f"tests.zoo.{room}")
+        answers = [ask(one, folder / f"outsider {name}") for name, one in ZOO.items() if one.room in rooms]
+        asked = [one for one in answers if not one.refuted]
+        sick, well = ([one for one in asked if one.animal.sick == kind] for kind in (True, False))
+        unnamed = [one.animal.name for one in sick if not one.verdict().startswith("named")]
+        accused = [one.animal.name for one in well if one.verdict() == "accused"]
+        named = len(sick) - len(unnamed)
+        yield Attack(
+            "what is wrong in a watched loop is named by a finding's title", WHERE,
+            f"{len(sick)} loops that are sick in another way each, and the words for it, by {author}",
+            f"{named} of {len(sick)} named, {named / len(sick):.0%}; not named{_list(unnamed)}",
+            len(unnamed) <= len(sick) / 10,
+        )  # fmt: skip
+        yield Attack(
+            "a healthy watched loop gets no finding", WHERE,
+            f"{len(well)} loops that look sick and are not, by {author}",
+            f"{len(accused)} accused, {len(accused) / len(well):.0%}{_list(accused)}", len(accused) <= len(well) / 20,
+        )  # fmt: skip
 
 
 def _kinds(found: Diagnosis) -> set[str]:

@@ -16,6 +16,7 @@ import numpy as np
 import streamlit as st
 
 from dashboard.access import read_only
+from dashboard.loading import listing
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.loading.rows import merge
 from tracer.measures.intervals import margins
@@ -36,7 +37,7 @@ MOST_MEASURES = 400 << 20
 
 def runs() -> list[Run]:
     """Every run under checkpoints/, newest first; cheap enough to ask on each rerun."""
-    return list_runs()
+    return [*listing.found().runs]
 
 
 def run(name: str) -> Run:

@@ -13,7 +13,7 @@ from dashboard import loading
 from dashboard.loading import head_scores
 from dashboard.loading.kept import AS_RECORDED
 from dashboard.loading.rows import evenly
-from tracer.store import NothingRecorded, Run
+from tracer.store import NothingRecorded, Run, stamps
 from tracer.store.about import Kind
 from tracer.store.choosing import settings
 from tracer.store.housekeeping import note
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 POINTS = 80
 """Points of a sparkline."""
+MOST_SETTINGS = 4096
+"""Runs whose settings are kept."""
 RECENT = 8
 """Speed is the median over this many records."""
 
@@ -103,12 +105,25 @@ def _summary(run: Run) -> Summary:
 
 def settings_of(run: Run) -> dict[str, Any]:
     """`tracer.store.choosing.settings` as of now; a ValueError or TypeError where run.json is damaged."""
-    return _settings(run) | {"status": run.status, "note": note(run)}
+    found = _settings(run)
+    # what has ended stands as it did, and only of a run that trains the lock is asked
+    status = run.status if found["status"] in ("training", "interrupted") else found["status"]
+    return found | {"status": status, "note": note(run)}
 
 
-@st.cache_data(max_entries=4096, show_spinner=False, hash_funcs=AS_RECORDED)
+_SETTINGS: dict[stamps.Stamp, dict[str, Any]] = {}
+
+
 def _settings(run: Run) -> dict[str, Any]:
-    return settings(run)
+    """Kept without the host's cache, which takes longer to find what it keeps of a run than this to make it."""
+    stamp = stamps.of_run(run.dir)
+    if stamp is None:
+        return settings(run)
+    if stamp not in _SETTINGS:
+        if len(_SETTINGS) >= MOST_SETTINGS:
+            _SETTINGS.clear()
+        _SETTINGS[stamp] = settings(run)
+    return _SETTINGS[stamp]
 
 
 def status_word(run: Run) -> str:

@@ -10,15 +10,17 @@ from collections.abc import Callable
 import streamlit as st
 
 from dashboard.shared.mount import serve
+from dashboard.turns import turn
 
 
 def ticking(draw: Callable[[], None], *, key: str, seconds: float = 2.0) -> None:
     """Draw now, and again every so many seconds while the page is in sight and nobody clicks."""
 
     def again() -> None:
-        draw()
-        with st.container(key=f"pulse_{key}"):
-            serve("pulse", key=f"pulse {key}", data=int(1000 * seconds), on_tick_change=_nothing)
+        with turn():
+            draw()
+            with st.container(key=f"pulse_{key}"):
+                serve("pulse", key=f"pulse {key}", data=int(1000 * seconds), on_tick_change=_nothing)
 
     st.fragment(again)()
 

@@ -19,7 +19,8 @@ Colour = Literal["blue", "green", "gray", "orange", "red"]
 BADGES: dict[str, tuple[str, Colour]] = {
     "training": ("◐", "blue"), "measuring": ("◐", "blue"), "starting": ("◐", "blue"), "resuming": ("◐", "blue"),
     "stopping": ("◐", "gray"), "finished": ("✓", "green"), "opened": ("✓", "green"), "stopped": ("■", "gray"),
-    "interrupted": ("◌", "orange"), "diverged": ("✕", "red"), "failed": ("✕", "red"),
+    "interrupted": ("◌", "orange"), "diverged": ("✕", "red"), "failed": ("✕", "red"), "waiting": ("○", "gray"),
+    "lost": ("◌", "orange"),
 }  # fmt: skip
 """The mark before the word for how a run stands, and its colour: never colour alone."""
 
@@ -32,7 +33,8 @@ def draw_run_bar(run: Run) -> None:
         if not loading.is_there(str(run.dir)) or (run.live, standing(run), chip(run)) != (live, word, health):
             st.rerun()
         st.caption(_line(run, word))
-        if others := sum(other.live for other in loading.runs() if other.dir.resolve() != run.dir.resolve()):
+        here = run.dir.resolve()
+        if others := sum(other.live and other.dir.resolve() != here for other in loading.runs()):
             words = f"{others} others are training" if others > 1 else "1 other is training"
             st.page_link(navigation.page("runs"), label=words, width="content")
 
@@ -68,6 +70,16 @@ def standing(run: Run) -> str:
     asked = pid is not None and st.session_state.get(f"stopping {run.name}") == pid
     ending = word == "stopped" and any(one.process.pid == pid for one in ours)
     return "stopping" if live and asked or ending else word
+
+
+def draw_name(name: str, status: str, health: str = "", *, key: str = "") -> None:
+    """A run's name with how it stands; a name is whatever a folder is called, so it is never Markdown."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{key or name}"):
+        st.text(name)
+        icon, colour = BADGES[status]
+        st.badge(f"{icon} {status}", color=colour)
+        if health:
+            st.markdown(health, width="content")
 
 
 def draw_starting() -> None:

@@ -11,6 +11,7 @@ from dashboard import jobs
 from dashboard.access import read_only
 from dashboard.loading import ablation
 from dashboard.shared.pulse import ticking
+from dashboard.shared.run_bar import tried
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -56,10 +57,12 @@ def _draw_start(run: Run, one: jobs.Started | None) -> None:
         key="sweep_run", icon=":material/play_arrow:", on_click=_sweep, args=(run,),
         help="Every head, zero, mean and resample, in a process of its own; the numbers stay in the run.",
     )  # fmt: skip
+    if message := st.session_state.get(f"problem sweep {run.name}"):
+        st.text(message)
 
 
 def _sweep(run: Run) -> None:
-    jobs.sweep(run)
+    tried(f"problem sweep {run.name}", lambda: jobs.sweep(run))
 
 
 def _draw_progress(run: Run, one: jobs.Started) -> None:

@@ -16,25 +16,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
 
-from google.protobuf.message import Message
-from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.Delta_pb2 import Delta
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from websockets import Subprotocol
-from websockets.sync.client import connect
 
 from tests.attacks import damage
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
 from tests.browsing import ROOT, served, server_of
+from tests.person import Person, Seen
 
 APP = ROOT / "dashboard/app.py"
 PAGES = ("runs", "heads", "find", "training", "phases", "gradients", "ablate", "circuits", "specimens")
 RUNS = ("one", "two", "three")
 STEPS = (0, 3, 6)
-PATIENCE = 60.0
 PEOPLE, SOAKING = 20, 4
 TAB = len(PAGES)
 """Pages that a person looks at before closing the tab: each once, for one that is asked for again is sent less."""
@@ -43,8 +37,6 @@ SAMPLES = 40
 SECOND_AND_LAST = slice(10, 20), slice(30, 40)
 """Quarters of them: the first fills what is kept between pages."""
 
-Seen = dict[tuple[int, ...], bytes]
-"""A page: what stands at each place of it."""
 Address = tuple[str, str]
 """Page and query."""
 
@@ -54,62 +46,6 @@ def train(folder: str, seed: int) -> None:
     from tracer.training import loop
 
     loop.train(replace(config(Path(folder)), seed=seed), quiet=True)
-
-
-class Person:
-    """One tab: an address goes out, a page comes back."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> Self:
-        socket = f"{self._url.replace('http', 'ws', 1)}/_stcore/stream"
-        self._open = connect(socket, subprotocols=[Subprotocol("streamlit")], max_size=None)
-        self._wire, self._known = self._open.__enter__(), dict[str, ForwardMsg]()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
-
-    def visit(self, page: str, query: str) -> tuple[Seen, list[str]]:
-        """What the page shows, and its tracebacks."""
-        asked = BackMsg()
-        asked.rerun_script.query_string, asked.rerun_script.page_name = query, page
-        context = asked.rerun_script.context_info
-        context.url, context.timezone, context.color_scheme = f"{self._url}/{page}", "Europe/Berlin", "light"
-        self._wire.send(asked.SerializeToString())
-        seen, raised = dict[tuple[int, ...], bytes](), list[str]()
-        for message in self._messages():
-            kind = message.WhichOneof("type")
-            if kind == "script_finished":
-                break
-            if kind == "page_not_found":
-                raised.append("there is no such page")
-            if kind == "delta" and (drawn := message.delta).WhichOneof("type") != "new_transient":  # gone when done
-                element = drawn.new_element
-                if element.WhichOneof("type") == "exception":
-                    raised.append(f"{element.exception.type}: {element.exception.message}")
-                if element.WhichOneof("type") == "download_button":  # each session has an address of its own for it
-                    element.download_button.deferred_file_id = ""
-                seen[tuple(message.metadata.delta_path)] = _bits(drawn)
-        return seen, raised
-
-    def _messages(self) -> Iterator[ForwardMsg]:
-        """Those that the server knows to be known come by name alone."""
-        while True:
-            message = ForwardMsg.FromString(bytes(self._wire.recv(timeout=PATIENCE, decode=False)))
-            if message.WhichOneof("type") == "ref_hash":
-                known = ForwardMsg()
-                known.CopyFrom(self._known[message.ref_hash])
-                known.metadata.CopyFrom(message.metadata)
-                message = known
-            elif message.metadata.cacheable:
-                self._known[message.hash] = message
-            yield message
-
-
-def _bits(message: Message) -> bytes:
-    return message.SerializeToString(deterministic=True)
 
 
 def _differences(alone: Seen, seen: Seen) -> list[str]:

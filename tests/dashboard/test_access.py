@@ -26,8 +26,9 @@ from dashboard import access, jobs, loading
 from tests.browsing import served
 from tests.dashboard.words import labels
 from tests.waiting import wait
-from tracer.store import Run, is_trained_by
+from tracer.store import Run, is_trained_by, waiting
 from tracer.store.layout import Lock
+from tracer.store.waiting import Asked
 
 APP = Path(__file__).parents[2] / "dashboard" / "app.py"
 Open = Callable[..., AppTest]
@@ -218,19 +219,20 @@ def test_a_number_of_processes_that_is_none_stops_no_page() -> None:
     assert done.stdout == "4\n" and "MANYEYES_PROCESSES='x' must be a whole number" in done.stderr, done.stderr
 
 
-def test_a_queued_process_that_cannot_be_started_has_ended(tmp_path: Path) -> None:
+def test_a_queued_process_that_cannot_be_started_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     log = tmp_path / "log"
     held = [jobs.Process.slots.acquire(blocking=False) for _ in range(jobs.PROCESSES)]
     try:
-        queued = jobs.Process([str(tmp_path / "no-such-program")], log, {})
-        assert all(held) and queued.poll() is None
+        queued = jobs.Process([str(tmp_path / "no-such-program")], log, {}, Asked(command="train", name="queued"))
+        assert all(held) and queued.poll() is None and len(waiting.waiting()) == 1
     finally:
         for _ in held:
             jobs.Process.slots.release()
     wait(lambda: queued.poll() is not None)
     one = jobs.Started("queued", tmp_path / "run", log, queued)
     wait(lambda: "could not be started" in one.tail())
-    assert one.failed and not one.alive and queued.pid is None
+    assert one.failed and not one.alive and queued.pid is None and waiting.waiting() == []
 
 
 def test_more_than_so_many_wait(none_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,12 +241,14 @@ def test_more_than_so_many_wait(none_left: None, tmp_path: Path, monkeypatch: py
     many = [jobs.train("induction", f"toy-{i}", 0, 100_000) for i in range(limit + 2)]
     assert [one.process.pid is None for one in many] == [False] * limit + [True, True]
     assert all(one.alive for one in many) and "Waiting: 4 processes" in many[-1].tail()
+    assert [one.asked and one.asked.name for one in waiting.waiting()] == [f"toy-{limit}", f"toy-{limit + 1}"]
+    assert jobs.not_begun() == []  # of others
     with pytest.raises(ValueError, match="already holds a run"):
         jobs.train("induction", many[-1].name, 0, 10)
     jobs.cancel(many[-1])  # it never begins
     many[0].process.kill()
     wait(lambda: many[limit].process.pid is not None)
-    assert not many[-1].alive and not many[-1].failed and many[-1].process.pid is None
+    assert not many[-1].alive and not many[-1].failed and many[-1].process.pid is None and waiting.waiting() == []
     for one in many:
         one.process.kill()
         wait(lambda one=one: not one.alive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -29,6 +30,8 @@ def why_no_name(name: str) -> str:
 
 def note(run: Run) -> str:
     """What somebody wrote about the run; empty where nobody did."""
+    if not os.path.lexists(f"{run.dir}/{NOTE}"):  # of a thousand runs few have one
+        return ""
     try:
         return read_bytes(run.dir / NOTE, run.dir, 4 * LONGEST_NOTE).decode("utf-8", "replace")[:LONGEST_NOTE]
     except (OSError, ValueError):

@@ -127,15 +127,19 @@ class Lock:
 
 def is_locked(directory: Path) -> bool:
     """Does a living process train this run, or the one that it is a copy of?"""
-    path = directory / LOCK
-    if not path.is_file():
+    path = os.path.join(directory, LOCK)
+    if not os.path.isfile(path):
         return False
-    with path.open("rb") as f:  # for reading: the run may be another person's
-        try:
-            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return bool(trains_elsewhere(path))
+    descriptor = os.open(path, os.O_RDONLY)  # for reading: the run may be another person's
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if not os.fstat(descriptor).st_size:  # whoever held it last let go of it
+            return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return bool(trains_elsewhere(Path(path)))
 
 
 def is_trained_by(directory: Path, pid: int) -> bool:

@@ -32,7 +32,7 @@ def read_meta(directory: Path) -> dict[str, Any]:
     return from_json(_known(directory, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
 
-@functools.lru_cache(1024)
+@functools.lru_cache(4096)
 def _known(directory: Path, *_inode: int) -> bytes:
     """Of a file that was not changed since: a page asks a hundred times, and each check costs more than the reading."""
     return _checked(directory)

@@ -112,10 +112,15 @@ def _note(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.json")
 
 
+def is_copy(directory: Path) -> bool:
+    """Does it lie where copies of runs at URLs are?"""
+    return directory.resolve().parent.parent == _folder()
+
+
 def _noted(directory: Path) -> dict[str, Any]:
     """Where a copy comes from, what is there and what is here; empty for a folder that is no copy."""
     directory = directory.resolve()
-    if directory.parent.parent != _folder():
+    if not is_copy(directory):
         return {}
     try:
         return read_json(_note(directory), directory.parent, MOST_LINES)

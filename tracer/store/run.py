@@ -56,9 +56,13 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.dir)!r}, status={self.status!r}, {len(self.steps)} snapshots)"
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return self.dir.resolve().name
+
+    @functools.cached_property
+    def _is_copy(self) -> bool:
+        return remote.is_copy(self.dir)
 
     def refresh(self) -> Run:
         """Fetch what is new of a run that was opened by its URL; one in a folder is read afresh anyway."""
@@ -108,7 +112,9 @@ class Run:
     @property
     def live(self) -> bool:
         """Is a process training this run right now? Of one at a URL: was a file of it written just now?"""
-        return is_locked(self.dir) or remote.alive(self.dir) and self.meta["status"] == "training"
+        if is_locked(self.dir):
+            return True
+        return self._is_copy and remote.alive(self.dir) and self.meta["status"] == "training"
 
     @property
     def status(self) -> str:

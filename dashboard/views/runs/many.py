@@ -9,6 +9,8 @@ from zlib import crc32
 import streamlit as st
 
 from dashboard import navigation, state, theme
+from dashboard.loading import listing
+from dashboard.loading.kept import kept
 from dashboard.loading.run_summaries import settings_of, summary, when
 from dashboard.shared.plots import table
 from dashboard.state import MOST_OVER
@@ -36,13 +38,14 @@ def draw_many(runs: Sequence[Run]) -> list[str]:
             "All words must hold. `lr>0.01`, `seed=1`, `model.n_layers>=2` and `created>=2026-11` compare settings of "
             "a run; other words are looked for in its name, preset, status and note."
         ), **state.control("runs_find", state.read().runs, lambda text: state.update(runs=text.strip())))  # fmt: skip
-    held = [row for row in rows if wanted(state.read().runs)(row)]
+    asked = state.read().runs
+    held = [*filter(wanted(asked), rows)]
     with shown, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
         columns = _choose_columns(held)
         read = st.toggle("Loss and strongest head", value=len(held) <= READ, key=f"runs_read_{len(held) <= READ}")
     by_name = {run.name: run for run in runs}
-    asked = crc32("/".join([state.read().runs, *(row["run"] for row in held)]).encode())
-    key = f"runs_table_{asked}"  # rows are ticked by their place: other rows, none ticked
+    shown_now = crc32("/".join([asked, *(row["run"] for row in held)]).encode())
+    key = f"runs_table_{shown_now}"  # rows are ticked by their place: other rows, none ticked
     cells, config = _cells(held, columns, [by_name[row["run"]] for row in held] if read else [])
     table(
         cells, key=key, alt=f"{len(held)} runs", most=15, config=config, selection_mode="multi-row", on_select="rerun"
@@ -68,10 +71,20 @@ def _rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _choose_columns(held: Sequence[dict[str, Any]]) -> list[str]:
     """Settings by their dotted names: until some are chosen, the first in which these runs differ."""
-    offered = list(dict.fromkeys(name for row in held for name in row if name not in ABOUT))
+    offered, varying = _columns(held)
     with st.popover("Columns", icon=":material/view_column:"):
         chosen = st.multiselect("Settings", offered, key="runs_columns", placeholder="those in which these runs differ")
-    return [name for name in chosen if name in offered] or _varying(held)
+    return [name for name in chosen if name in offered] or varying
+
+
+def _columns(held: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """All settings of these runs, and those that are shown unasked; kept until a run.json changes."""
+
+    def made() -> tuple[list[str], list[str]]:
+        return list(dict.fromkeys(name for row in held for name in row if name not in ABOUT)), _varying(held)
+
+    stamp = listing.found().stamp
+    return made() if stamp is None else kept("columns of runs", (stamp, *(row["run"] for row in held)), made)
 
 
 def _varying(held: Sequence[dict[str, Any]]) -> list[str]:

@@ -12,22 +12,24 @@ import streamlit as st
 from dashboard import jobs, loading, navigation, state, theme
 from dashboard.access import read_only
 from dashboard.jobs import Started
+from dashboard.loading import listing
 from dashboard.loading.run_summaries import Summary, summary
 from dashboard.shared import choosers
 from dashboard.shared.export.page_file import draw_story_taking
 from dashboard.shared.export.snippets import listed
 from dashboard.shared.health_panel import chip
 from dashboard.shared.pulse import ticking
-from dashboard.shared.run_bar import BADGES, draw_resume, draw_stop, pace, short, standing, steps
+from dashboard.shared.run_bar import draw_name, draw_resume, draw_stop, pace, short, standing, steps
 from dashboard.shared.spark import spark
 from dashboard.shared.tour.steps import draw_start
 from dashboard.views.runs.manage import arrive, draw_deleted, draw_more, draw_note
 from dashboard.views.runs.many import MANY, as_blocks, draw_many
 from dashboard.views.runs.new_run import draw_fork, draw_new, draw_open, draw_watch
+from dashboard.views.runs.not_begun import draw_not_begun, draw_waiting
 from dashboard.views.runs.welcome import draw_coming, draw_welcome
 from tracer.analysis.head_sets import THRESHOLD
 from tracer.presets import PRESETS
-from tracer.store import Run, broken_runs
+from tracer.store import Run
 
 QUESTION = "Which runs are there, and how do they stand?"
 SEVERAL = 3
@@ -56,7 +58,7 @@ def page() -> None:
             _draw_ways()
     if st.session_state.get("forking") and not read_only():
         _draw_forking()
-    moving = any(run.live for run in runs) or bool(jobs.started())
+    moving = new and (any(run.live for run in runs) or bool(jobs.started() or jobs.not_begun()))
     if new and not moving:
         draw_welcome(runs, _toured(runs), _draw_ways)
     around = _around(runs)
@@ -116,7 +118,7 @@ def _draw_forking() -> None:
 
 def _draw_broken() -> None:
     """Folders that hold a run.json and cannot be opened, with the reason: names and reasons are never Markdown."""
-    broken = broken_runs()
+    broken = listing.found().broken
     if not broken:
         return
     many = f"{len(broken)} folders here" if len(broken) > 1 else "A folder here"
@@ -139,8 +141,11 @@ def _draw_runs(around: tuple[list[str], object], ticked: list[str] | None) -> No
     if _around(runs) != around:
         st.rerun()
     draw_deleted()
+    draw_not_begun()
     for one in jobs.started():
-        if not one.has_run or one.failed:
+        if one.waits:
+            draw_waiting(one)
+        elif not one.has_run or one.failed:
             _draw_process(one)
     comparing = st.session_state.get("comparing")
     if comparing not in [run.name for run in runs]:
@@ -170,11 +175,13 @@ def _draw_process(one: Started) -> None:
     """A process that has no run to show yet, or that ended badly."""
     with st.container(border=True, key=f"process-{one.name}", gap="xsmall"):
         if one.alive:
-            _draw_name(one.name, "starting")
+            draw_name(one.name, "starting")
             st.caption(DOES.get(one.command, DOES["train"]))
         else:
-            _draw_name(one.name, "failed")
-            st.caption("It ended before it was done. Its last words:")
+            draw_name(one.name, "failed" if one.failed else "stopped")
+            st.caption(
+                "It ended before it was done. Its last words:" if one.failed else "It was stopped before it began."
+            )
         if tail := one.tail():
             st.code(tail, language=None, wrap_lines=True)
         if not one.alive:
@@ -188,7 +195,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> N
             [24, 12, 15, 17, 40], gap="small", vertical_alignment="center"
         )
         with about, st.container(gap="xxsmall", key=f"about-{name}"):
-            _draw_name(name, standing(run), health)
+            draw_name(name, standing(run), health)
             try:
                 facts = summary(run)
             except ValueError as error:
@@ -244,16 +251,6 @@ def _draw_best(facts: Summary) -> None:
     else:
         st.caption("No induction head")
         st.markdown(f"nearest {head}, {score}")
-
-
-def _draw_name(name: str, status: str, health: str = "") -> None:
-    """A name is whatever a folder is called, so it is never Markdown."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"name-{name}"):
-        st.text(name)
-        icon, colour = BADGES[status]
-        st.badge(f"{icon} {status}", color=colour)
-        if health:
-            st.markdown(health, width="content")
 
 
 def _draw_progress(run: Run, facts: Summary) -> None:

@@ -14,6 +14,7 @@ from dashboard.shared.export.page_file import draw_story_taking
 from dashboard.shared.export.snippets import reproduce, series
 from dashboard.shared.mount import serve
 from dashboard.shared.pulse import ticking
+from dashboard.shared.run_bar import tried
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens import fold
 from dashboard.views.specimens.card import MINUTES, Place, draw_last_words, draw_specimen, folds, minutes
@@ -215,10 +216,12 @@ def _draw_series(runs: Mapping[str, Run]) -> None:
             icon=":material/play_arrow:", on_click=_train_all, args=(missing,), disabled=busy,
             help="In small, one after the other, as `tracer reproduce` does.",
         )  # fmt: skip
+        if message := st.session_state.get("problem series"):
+            st.text(message)
 
 
 def _train_all(names: list[str]) -> None:
-    jobs.reproduce(names)
+    tried("problem series", lambda: jobs.reproduce(names))
 
 
 def _stop(series: Started) -> None:

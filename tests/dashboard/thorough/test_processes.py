@@ -14,6 +14,7 @@ import pytest
 from dashboard import jobs
 from tests.waiting import wait
 from tracer.store import Run, open_run
+from tracer.store.waiting import Asked
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_a_run_is_started_watched_stopped_and_resumed(place: Path) -> None:
 
 
 def test_what_a_failed_process_said_is_kept(place: Path) -> None:
-    one = jobs._start(Path("checkpoints/x"), ["train", "no-such-preset"])
+    one = jobs._start(Path("checkpoints/x"), Asked(command="train", of="no-such-preset", name="x"))
     wait(lambda: not one.alive)
     assert one.failed and not one.has_run
     said = one.tail(100)

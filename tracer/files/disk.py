@@ -124,7 +124,10 @@ def alone(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            fcntl.flock(f, fcntl.LOCK_UN)  # closing does not, where a process was forked meanwhile
 
 
 class Batch:

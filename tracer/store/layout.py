@@ -19,6 +19,7 @@ import fcntl
 import os
 import re
 import time
+import weakref
 from pathlib import Path
 
 from tracer.files.disk import refuse_link, refuse_links
@@ -90,6 +91,7 @@ class Lock:
                 self._file.close()
                 raise RunInUse(f"{directory} is a copy of a run that is being trained on {host}; stop that one first")
             self._alive = SignOfLife(self._file, directory)
+        _HELD.add(self)
 
     def _take(self) -> bool:
         """After readers, which hold it together while they ask `is_locked`; False where a writer has it."""
@@ -123,6 +125,18 @@ class Lock:
         if self._alive is not None:
             self._alive.end()
         self._file.close()
+
+
+_HELD: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """Of a forked process, whose copy of a lock would keep it beyond the end of the process that took it."""
+    for lock in _HELD:
+        lock._file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def is_locked(directory: Path) -> bool:

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
-from tracer.hooks.inputs import Inputs
+from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
@@ -122,7 +122,7 @@ class LoopRecorder:
         self._bad_since: int | None = None
         """The first value that was not finite, and the first step whose kept loss was not."""
         self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = self._stop = self._called = False
+        self._expected = self._gathering = self._stop = self._called = self._blind = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
         self._forked = False
@@ -179,6 +179,7 @@ class LoopRecorder:
                     "step() came before any call of the model in training: is it the one that was given to "
                     "tracer.watch, and not a copy, that is trained?"
                 )
+            loss = None if isinstance(loss, Tensor) and not has_values(loss) else loss  # of a dry run
             self._every.made(self.steps, loss, self._signs.print_of_update())
             self.max_logits = self._largest.of_step()
             self._bad = self._bad or self._finite.of_update(self.steps, self._every.kept)
@@ -272,6 +273,10 @@ class LoopRecorder:
         with self._unless_busy() as free, self._safely():
             if not free or self._calls is None:
                 return
+            self._blind = is_blind(args, kwargs)
+            if self._blind:  # an empty batch, or a dry run: nothing of it is measured
+                self._called = True
+                return
             if self.probing is None:
                 self._called = True
                 if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
@@ -288,7 +293,7 @@ class LoopRecorder:
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
         with self._unless_busy() as free, self._safely():
-            if not free:
+            if not free or self._blind:
                 return
             self._every.returned(module, kwargs, output)
             if self._row is not None and torch.is_grad_enabled():

@@ -50,6 +50,7 @@ class LargestLogits:
         self._inside = contextlib.ExitStack()
         self._thread: int | None = None
         """Whose pass is looked at: modes are a thread's own, so that nobody else can end this."""
+        self._looking = False
         self.unseen = ""
         """Why no training pass can be looked at; empty where they are."""
 
@@ -110,7 +111,8 @@ class LargestLogits:
     def end(self) -> None:
         """Look no more, at the pass that is under way neither."""
         self._model = self._since_step = None
-        self._leave()
+        if not self._looking:  # torch has taken the mode away while it is asked: the end of the pass ends it
+            self._leave()
 
     def _leave(self) -> None:
         """Look no more at this thread's pass."""
@@ -121,6 +123,13 @@ class LargestLogits:
     def _look(self, key: Key, rows: Callable[[], Tensor], real: tuple[Tensor | None, Tensor | None]) -> None:
         if not torch.is_grad_enabled() or (place := _place(self._places, key)) is None:
             return
+        self._looking = True
+        try:
+            self._take(place, rows, real)
+        finally:
+            self._looking = False
+
+    def _take(self, place: Place, rows: Callable[[], Tensor], real: tuple[Tensor | None, Tensor | None]) -> None:
         with self._quietly():
             largest = rows()
             layer = self._layers[place.layer]

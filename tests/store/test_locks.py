@@ -1,13 +1,16 @@
-"""Locks of a run and of a cache, where the process that has them was forked."""
+"""Who holds a run: locks where a process was forked, and a run that goes away while it is written."""
 
 import fcntl
 import multiprocessing
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tracer.files.disk import alone
-from tracer.store.layout import Lock, is_locked
+from tracer.files.disk import alone, write_bytes
+from tracer.store import RunWriter, Variable
+from tracer.store.layout import Lock, RunGone, is_locked
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # Python 3.12
@@ -37,3 +40,34 @@ def test_the_end_of_a_fork_lets_nothing_go(tmp_path: Path) -> None:
     assert is_locked(tmp_path / "run")
     run.check()
     run.release()
+
+
+@pytest.mark.parametrize("what", ["moved away", "removed"])
+def test_a_run_that_goes_away_while_it_is_written_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Away it goes between the look whether it is there and the writing of the rows."""
+    place = tmp_path / "run"
+    writer = RunWriter.create(place, {"format": 1, "step": 0}, None)
+    writer.create_trace(100, {"loss": Variable((), ())}, {})
+
+    def go(rows: object) -> None:
+        monkeypatch.undo()
+        place.rename(tmp_path / "there") if what == "moved away" else shutil.rmtree(place)
+        writer.trace.write(rows)  # type: ignore[union-attr,arg-type]
+
+    monkeypatch.setattr(writer.trace, "write", go)
+    writer.record(3, {"loss": np.array(1.0)})
+    writer.flush()
+    with pytest.raises(RunGone, match=f"run was {what} while it was written"):
+        writer.wait()
+    with pytest.raises(RunGone, match=what):
+        writer.log({"step": 3})
+    writer.abandon()
+    assert [path.name for path in tmp_path.iterdir()] == ["there"] * (what == "moved away")
+
+
+def test_files_are_not_written_where_their_run_is_no_more(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="run"):
+        write_bytes(tmp_path / "run" / "snapshots" / "000001.safetensors", b"", tmp_path / "run")
+    assert not list(tmp_path.iterdir())

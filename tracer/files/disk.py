@@ -9,6 +9,7 @@ Several files are written together in a `Batch`, whose flushes run side by side.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -133,17 +134,15 @@ def alone(path: Path) -> Iterator[None]:
 class Batch:
     """Files that appear together, each whole: nothing has its name before all of them are on the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path | None = None) -> None:
+        """`root`: what must be there already. One that was moved away is not made again by what is written below."""
+        self._root = root
         self._staged: dict[Path, Path] = {}
         self._folders: set[Path] = set()
 
     def stage(self, path: Path, content: Any) -> None:
         """Write beside the place, in a folder made for it if need be; `commit` gives the name."""
-        folder = path.parent
-        while not folder.exists():
-            folder = folder.parent
-            self._folders.add(folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.make(path.parent)
         aside = self._staged.setdefault(path, beside(path))
         try:
             with aside.open("wb") as f:
@@ -152,6 +151,18 @@ class Batch:
             self._staged.pop(path, None)
             aside.unlink(missing_ok=True)
             raise
+
+    def make(self, folder: Path) -> None:
+        """Make a folder, and those above it as far as `root`."""
+        missing = []
+        while not folder.exists():
+            if folder == self._root:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+            missing.append(folder)
+            folder = folder.parent
+            self._folders.add(folder)
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
 
     def staged(self, path: Path) -> Path | None:
         """Where the new content of a file is before it has its name."""
@@ -191,9 +202,11 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: Path, content: Any) -> None:
-    """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part."""
-    batch = Batch()
+def write_bytes(path: Path, content: Any, root: Path | None = None) -> None:
+    """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part.
+
+    `root`: as of a `Batch`."""
+    batch = Batch(root)
     batch.stage(path, content)
     batch.commit()
 
@@ -218,7 +231,7 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
 
 def write_lines(path: Path, contents: Iterable[dict[str, Any]]) -> None:
     """Replace a file by lines of strict JSON, as `write_bytes` does."""
-    write_bytes(path, b"".join(map(_as_line, contents)))
+    write_bytes(path, b"".join(map(_as_line, contents)), path.parent)
 
 
 def _as_line(content: dict[str, Any]) -> bytes:

@@ -53,7 +53,7 @@ class RunInUse(ValueError):
 
 
 class RunGone(OSError):
-    """The directory was removed, or replaced, while the run was written."""
+    """The directory was moved, removed or replaced while the run was written."""
 
 
 def snapshot_path(directory: Path, step: int) -> Path:
@@ -78,7 +78,8 @@ class Lock:
 
     def __init__(self, directory: Path, name: str = LOCK, busy: str = "trained", *, moves: bool = False) -> None:
         refuse_writing(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        if name == LOCK:  # the others are of a run that is there
+            directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / name
         refuse_link(self._path) if moves else refuse_links(directory)
         self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+")
@@ -111,15 +112,17 @@ class Lock:
         return False
 
     def check(self) -> None:
-        """RunGone when this is not the directory's lock any more: somebody removed the directory."""
-        try:
-            same = not self._file.closed and os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
-            same = False
-        if not same:
+        """RunGone when this is not the directory's lock any more: somebody moved or removed the directory."""
+        mine = None if self._file.closed else os.fstat(self._file.fileno())
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if mine is not None and os.path.samestat(self._path.stat(), mine):
+                return
+        if mine is not None and mine.st_nlink:
             raise RunGone(
-                f"{self._path.parent} was removed while it was written: nothing more can be kept, start again"
+                f"{self._path.parent} was moved away while it was written: nothing more is kept, and what was "
+                f"committed is in the folder that was moved"
             )
+        raise RunGone(f"{self._path.parent} was removed while it was written: nothing more can be kept, start again")
 
     def release(self) -> None:
         if self._alive is not None:

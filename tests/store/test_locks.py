@@ -1,14 +1,16 @@
 """Who holds a run: locks where a process was forked, and a run that goes away while it is written."""
 
+import errno
 import fcntl
 import multiprocessing
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tracer.files.disk import alone, write_bytes
+from tracer.files.disk import NoLocks, alone, write_bytes
 from tracer.store import RunWriter, Variable
 from tracer.store.layout import Lock, RunGone, is_locked
 
@@ -71,3 +73,19 @@ def test_files_are_not_written_where_their_run_is_no_more(tmp_path: Path) -> Non
     with pytest.raises(FileNotFoundError, match="run"):
         write_bytes(tmp_path / "run" / "snapshots" / "000001.safetensors", b"", tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """As many on a network answer; what is there can be read all the same."""
+    Lock(tmp_path / "run").release()
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    assert not is_locked(tmp_path / "run")
+    with pytest.raises(NoLocks, match=f"of {tmp_path}/run keeps no locks"):
+        Lock(tmp_path / "run")
+    with pytest.raises(NoLocks, match="MANYEYES_CACHE"), alone(tmp_path / "cache"):
+        pass

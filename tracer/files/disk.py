@@ -31,12 +31,18 @@ MOST_SAMPLES = 16 << 20
 """Bytes of a samples.jsonl that a page reads, which reads it whole: 10,000 samples of 500 tokens."""
 MOST_TOKENIZER = 48 << 20
 """Bytes of tokenizer.json; Gemma's, of 262,144 tokens, takes 33 MB."""
+LOCKLESS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system says that keeps no locks: many on a network, FUSE."""
 FLUSHING = 16
 """Files flushed at a time: a file system writes what waits together at once."""
 
 
 class Damaged(ValueError):
     """A file of a run is missing, cut off, changed, too large or not the run's own; the message names it."""
+
+
+class NoLocks(OSError):
+    """The file system keeps no locks (flock), by which two processes never write the same files."""
 
 
 class BrokenSnapshot(Damaged):
@@ -120,11 +126,27 @@ def beside(path: Path) -> Path:
 
 
 @contextmanager
+def lockable(folder: Path) -> Iterator[None]:
+    """NoLocks, in words, where a lock of a file of this folder cannot be taken."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in LOCKLESS:
+            raise
+        raise NoLocks(
+            f"the file system of {folder} keeps no locks ({error.strerror}), without which two processes could write "
+            f"there at once: name a folder on a local disk (MANYEYES_RUNS for runs, MANYEYES_CACHE for the cache), or "
+            f"mount it with locks"
+        ) from error
+
+
+@contextmanager
 def alone(path: Path) -> Iterator[None]:
     """One thread of one process at a time, by a lock (flock) on a hidden file beside a path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
+        with lockable(path.parent):
+            fcntl.flock(f, fcntl.LOCK_EX)
         try:
             yield
         finally:

@@ -22,7 +22,7 @@ import time
 import weakref
 from pathlib import Path
 
-from tracer.files.disk import refuse_link, refuse_links
+from tracer.files.disk import LOCKLESS, lockable, refuse_link, refuse_links
 from tracer.store.remote import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
@@ -84,7 +84,12 @@ class Lock:
         refuse_link(self._path) if moves else refuse_links(directory)
         self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+")
         self._alive: SignOfLife | None = None
-        if not self._take():
+        try:
+            taken = self._take()
+        except OSError:
+            self._file.close()
+            raise
+        if not taken:
             self._file.close()
             raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
         if name == LOCK:
@@ -98,7 +103,7 @@ class Lock:
         """After readers, which hold it together while they ask `is_locked`; False where a writer has it."""
         writers = 0
         for _ in range(READER_TRIES):
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(BlockingIOError), lockable(self._path.parent):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             try:
@@ -152,6 +157,9 @@ def is_locked(directory: Path) -> bool:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError as error:
+            if error.errno not in LOCKLESS:  # where there are none nobody here writes: what trains is elsewhere
+                raise
     return bool(trains_elsewhere(path))
 
 

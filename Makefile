@@ -60,20 +60,20 @@ gpu: $(VENV)/installed ## on a machine with CUDA: train, compare with the CPU an
 mutants: $(VENV)/installed-dev ## change the code in 40 small wrong ways a room, and count how many the tests notice (hours)
 	$(BIN)/python -m benchmarks.mutants $(ARGS)
 
-bom: ## write the bill of materials (CycloneDX) of what `make demo` installs to build/bom.json, by a tool in a place of its own
+bom: ## write the bill of materials (CycloneDX) of what `make demo` installs, and builds with, to build/bom.json, by a tool in a place of its own
 	$(PYTHON) -m venv build/bom
 	build/bom/bin/pip install -q --disable-pip-version-check cyclonedx-bom==7.5.0
-	cat requirements.lock requirements-torch.lock | build/bom/bin/cyclonedx-py requirements \
+	cat requirements.lock requirements-build.lock requirements-torch.lock | build/bom/bin/cyclonedx-py requirements \
 	  --pyproject pyproject.toml --output-reproducible -o build/bom.json -
 
-$(VENV)/installed: requirements.lock requirements-torch.lock pyproject.toml
+$(VENV)/installed: requirements.lock requirements-build.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
 	  echo "manyeyes needs Python 3.11, 3.12 or 3.13, but $(PYTHON) --version says: $$($(PYTHON) --version 2>&1)" >&2; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --require-hashes --no-deps -r requirements.lock
+	$(INSTALL) --require-hashes --no-deps -r requirements.lock -r requirements-build.lock
 	$(INSTALL) -r requirements-torch.lock
-	$(INSTALL) --no-deps -e .
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/installed-test: $(VENV)/installed requirements-test.lock

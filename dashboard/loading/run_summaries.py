@@ -148,5 +148,5 @@ def when(text: str) -> datetime | None:
     """The time in this machine's zone; None when the text is no time."""
     try:
         return datetime.fromisoformat(text).astimezone()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

@@ -23,6 +23,7 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
        for command, quick, full in (("train", 3, 150), ("resume", 2, 100), ("fork", 1, 50), ("sweep", 2, 60),
                                     ("open", 2, 80), ("watch", 2, 60))},
     "kill-random": (lambda forks, folder, honest, n, seed: kills.attack_at_random(forks, folder, n, seed), 2, 200),
+    "move": (lambda forks, folder, honest, n, seed: kills.attack_by_moving(forks, folder, n, seed), 3, 100),
     "power": (lambda forks, folder, honest, n, seed: power.attack(forks, folder, n, seed), 4, 300),
     "hostile": (lambda forks, folder, honest, n, seed: hostile.attack(forks, folder, honest, n, seed), 20, 600),
     "damage": (lambda forks, folder, honest, n, seed: damage.attack(forks, folder / "x", honest, n, seed), 8, 500),

@@ -210,6 +210,22 @@ def codecs(*names: str) -> Make:
     return told("entropy", codecs=[{"name": name, "configuration": {}} for name in names])
 
 
+def attributes(name: str, **words: Any) -> Make:
+    """More attributes of an array, by which other readers of Zarr change what its values are."""
+    return array(name, lambda meta: meta["attributes"].update(words))
+
+
+ATTRIBUTES: tuple[dict[str, Any], ...] = (
+    {"scale_factor": "x"}, {"scale_factor": 1e308, "add_offset": 1e308}, {"_FillValue": "AAA"}, {"_FillValue": {}},
+    {"missing_value": [1, 2]}, {"units": "days since 1970-01-01"}, {"units": "days since x"}, {"dtype": "object"},
+    {"_Encoding": "x"}, {"coordinates": 5}, {"units": 5, "label": None, "range": "x"}, {"x": "y" * 200_000},
+)  # fmt: skip
+METADATA: tuple[tuple[str, Any], ...] = (
+    *(("fill_value", value) for value in ("NaN", "x" * 10_000, None, [], {}, 10**400)),
+    ("dimension_names", [5]), ("dimension_names", ["step", "step"]), ("attributes", 5), ("attributes", [1]),
+    ("chunk_grid", grid(10**12)), ("codecs", [{"name": "bytes", "configuration": 5}, {"name": "zstd"}]),
+)  # fmt: skip
+ARRAYS = ("step", "entropy", "param")
 FIELDS = ("format", "status", "created", "step", "n_params", "d_vocab", "preset", "config", "seed", "parent", "corpus",
           "snapshot_steps", "versions", "pid", "host", "cost", "divergence", "error", "digests", "device", "git",
           "platform", "argv", "unigram_loss")  # fmt: skip
@@ -289,6 +305,10 @@ NAMED: dict[str, Make] = {
     "zstd twice": codecs("bytes", "zstd", "zstd"), "codecs are words": told("entropy", codecs="zstd"),
     "a storage transformer": told("entropy", storage_transformers=[{"name": "x"}]),
     "no dimension names": told("entropy", dimension_names=None),
+    **{f"attributes of {name}: {str(words)[:60]}": attributes(name, **words)
+       for name, words in itertools.product(ARRAYS, ATTRIBUTES)},
+    **{f"{field} of {name} is {str(value)[:60]}": told(name, **{field: value})
+       for name, (field, value) in itertools.product(ARRAYS, METADATA)},
     "effects are a pipe": pipe("effects.zarr"),
     "effects of another kind": written("effects.zarr/zero/zarr.json", b'{"zarr_format": 3, "node_type": "group"}'),
     "a folder in itself": linked("inside", "."),

@@ -6,6 +6,7 @@ and sends itself SIGKILL before the one that it was told.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -31,6 +32,8 @@ HERE = "tests.attacks.kills"
 WRITING = os.O_WRONLY | os.O_RDWR
 CLOCKS = ("step_ms",)
 """Measured in time, so different in every run."""
+AWAY = "moved"
+"""What a run is called that was moved while it was written."""
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree")
 
 
@@ -116,14 +119,17 @@ BEGUN: dict[str, tuple[Callable[[Path], None], str, str]] = {
 """What is killed, what it begins with, and what goes on afterwards."""
 
 
-def counted(command: str, folder: str, at: int) -> None:
-    """Run a command, killed before its file operation `at`; 0: count them into operations.txt."""
+def counted(command: str, folder: str, at: int, moves: bool = False) -> None:
+    """Run a command, killed before its file operation `at`; 0: count them into operations.txt. `moves`: it is not
+    killed, its run is moved away."""
     root, seen = os.path.realpath(folder), [0]
 
     def count() -> None:
         seen[0] += 1
-        if seen[0] == at:
+        if seen[0] == at and not moves:
             os.kill(os.getpid(), signal.SIGKILL)
+        if seen[0] == at and os.path.exists(f"{root}/run"):
+            os.rename(f"{root}/run", f"{root}/{AWAY}")
 
     def heard(event: str, args: tuple[Any, ...]) -> None:
         if event in CHANGES or (event == "open" and isinstance(args[2], int) and args[2] & WRITING):
@@ -139,7 +145,8 @@ def counted(command: str, folder: str, at: int) -> None:
 
     files._flush = flushed
     sys.addaudithook(heard)
-    BEGUN[command][0](Path(root))
+    with contextlib.suppress(OSError) if moves else contextlib.nullcontext():  # which the command line says in words
+        BEGUN[command][0](Path(root))
     if not at:
         (Path(root) / "operations.txt").write_text(str(seen[0]))
 
@@ -253,15 +260,35 @@ def attack_at_random(forks: Forks, folder: Path, n: int, seed: int = 0) -> Tally
     return tally
 
 
+def attack_by_moving(forks: Forks, folder: Path, n: int, seed: int = 0) -> Tally:
+    """Move the run away `n` times while it trains: nothing is made where it was, and it goes on once it is back."""
+    tally, draw = Tally("run moved while it trains"), random.Random(seed)
+    base, whole_run = folder / "move-base", folder / "move-whole"
+    base.mkdir(parents=True)
+    whole_run.mkdir()
+    made = forks.call(f"{HERE}:counted", "train", whole_run, 0)
+    assert made.clean, made.output
+    count, expected = int((whole_run / "operations.txt").read_text()), facts(whole_run)
+    for i in range(n):
+        at = 1 + (i * count + draw.randrange(count)) // n
+        _one(forks, tally, folder, base, "train", f"operation {at} of {count}", expected, at=at, moves=True)
+    return tally
+
+
 def _one(
     forks: Forks, tally: Tally, folder: Path, base: Path, command: str, name: str, expected: dict[str, Any],
-    at: int = -1, after: float = 300.0,
+    at: int = -1, after: float = 300.0, moves: bool = False,
 ) -> None:  # fmt: skip
     place = folder / "case"
     shutil.copytree(base, place)
     try:
-        killed = forks.call(f"{HERE}:counted", command, place, at, timeout=after)
+        killed = forks.call(f"{HERE}:counted", command, place, at, moves, timeout=after)
         problems = []
+        if moves and (place / AWAY).exists():
+            if (place / "run").exists():
+                problems.append(f"made again where it was: {[path.name for path in (place / 'run').rglob('*')]}")
+                shutil.rmtree(place / "run")
+            (place / AWAY).rename(place / "run")
         if killed.status not in (0, -signal.SIGKILL):
             problems.append(f"ended with {killed.status}: {killed.output[-1500:]}")
         then = forks.call(f"{HERE}:recovered", command, place, timeout=300)

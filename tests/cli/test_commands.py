@@ -1,5 +1,6 @@
 """The command line as a person types it: what it prints, and with which exit status."""
 
+import io
 import json
 import os
 import re
@@ -177,3 +178,16 @@ def test_an_error_without_words_is_told_in_some(monkeypatch, capsys):
 def test_the_shell_completes(tmp_path):
     assert tracer("--tyro-write-completion", "bash", "completion.sh", cwd=tmp_path).returncode == 0
     assert "induction-natural" in (tmp_path / "completion.sh").read_text()
+
+
+def test_a_name_beyond_the_locale_is_listed(tmp_path, monkeypatch):
+    """Where output is ASCII (LC_ALL=C), and of a folder whose name is no text."""
+    for name in ("könig", os.fsdecode(b"\xff")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    with pytest.raises(SystemExit, match="0"):
+        commands.main(["ls", str(tmp_path)])
+    out.seek(0)
+    assert out.read().count("unreadable") == 2

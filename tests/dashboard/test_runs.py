@@ -84,6 +84,7 @@ def test_the_speed_is_the_median_of_the_last_records(recorded: list[float], ms: 
 
 def test_a_time_that_is_none() -> None:
     assert when("yesterday") is None and when(None) is None  # type: ignore[arg-type]
+    assert when("0001-01-01T00:00:00+14:00") is None  # before the first day there is
     found = when("2026-11-21T02:34:37+00:00")
     assert found is not None and found.timestamp() == 1795228477
 

@@ -14,6 +14,7 @@ from tracer.store import NotARun, NothingRecorded, Run
 from tracer.store.check import check
 from tracer.store.chunks import content_size
 from tracer.store.layout import Lock
+from tracer.store.meta import write_meta
 from tracer.store.surveys import newest_survey, read_survey, survey_path, write_survey
 from tracer.training.loop import resume
 
@@ -25,6 +26,15 @@ def test_another_size_in_run_json_is_named(run: Run) -> None:
     path.write_text(path.read_text().replace('"n_heads": 4', '"n_heads": 2'))
     assert run.config.model.n_heads == 2
     assert check(run.dir).damaged == {"run.json": "it was changed after manyeyes wrote it"}
+
+
+def test_a_run_that_has_not_ended_is_not_said_to_be_of_an_earlier_version(run: Run) -> None:
+    """Its logs grow, and get their checksums when it ends; all else of it has one already."""
+    assert check(run.dir).unproven == check(run.dir).early == []
+    write_meta(run.dir, {**run.meta, "status": "training"})
+    found = check(run.dir)
+    assert found.unproven == [] and {"log.jsonl", "trace.zarr/zarr.json"} <= set(found.early)
+    assert "hold no checksum (they get theirs when the run ends)" in str(found) and "earlier version" not in str(found)
 
 
 def test_a_run_that_went_on_from_an_edited_file_never_counts_as_whole(run: Run) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,3 +124,15 @@ def test_what_changed_meanwhile_is_left_for_the_next_time(monkeypatch: pytest.Mo
     ]  # fmt: skip
     with pytest.raises(OSError, match="r/a cannot be fetched: no"):
         remote._fetch(Store({}, {"r/a": PermissionError("no")}), "r", listing, ["a"])
+
+
+@pytest.mark.parametrize(("ago", "alive"), [(1, True), (-1, True), (10_000, False), (-10_000, False)])
+def test_a_file_of_tomorrow_is_no_sign_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float, alive: bool
+) -> None:
+    """Seconds since the newest file at the URL was written, by that machine's clock."""
+    monkeypatch.setenv("MANYEYES_CACHE", str(tmp_path))
+    copy = tmp_path / "remote" / "x" / "run"
+    copy.mkdir(parents=True)
+    copy.with_name(".run.json").write_text(json.dumps({"newest": time.time() - ago}))
+    assert remote.alive(copy) is alive

@@ -1,12 +1,13 @@
 """The trace: rows that are committed, and only those."""
 
+import json
 import sys
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from tracer.files.disk import clear_partial
+from tracer.files.disk import Damaged, clear_partial
 from tracer.store import Variable
 from tracer.store.trace import TraceWriter, committed, nearest_row, read_trace
 
@@ -160,3 +161,34 @@ def test_an_unknown_variable_is_our_own_mistake(writer):
 )
 def test_chunks_hold_many_small_rows_or_one_large(shape, dtype, steps):
     assert Variable(("x",) * len(shape), shape, dtype).chunks()[0] == steps
+
+
+def told(folder, name, **words):
+    """The trace with other metadata of an array, as a stranger may write it."""
+    path = folder / "zarr.json"
+    meta = json.loads(path.read_text())
+    one = meta["consolidated_metadata"]["metadata"][name]
+    one |= words | {"attributes": one["attributes"] | words.get("attributes", {})}
+    path.write_text(json.dumps(meta))
+
+
+@pytest.mark.parametrize("words", [{"scale_factor": 2.0}, {"scale_factor": "x"}, {"units": "days since 1970-01-01"}])
+def test_no_attribute_changes_a_value(writer, tmp_path, words):
+    writer.append(3, row(1.5))
+    writer.close()
+    told(tmp_path / "t.zarr", "a", attributes=words)
+    told(tmp_path / "t.zarr", "step", attributes=words)
+    found = read_trace(tmp_path / "t.zarr")
+    assert found["step"].values.tolist() == [3] and found["a"].values.tolist() == [1.5]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"fill_value": None}, {"fill_value": 10**400}, {"dimension_names": [5]}, {"attributes": {"_FillValue": {}}}],
+)
+def test_metadata_that_means_nothing_is_damage(writer, tmp_path, words):
+    writer.append(3, row(1.5))
+    writer.close()
+    told(tmp_path / "t.zarr", "step", **words)
+    with pytest.raises(Damaged, match=r"t\.zarr is damaged or not of manyeyes"):
+        read_trace(tmp_path / "t.zarr")

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import fully_shard
 import tracer
 from tests.watching.loops import batches
 from tests.watching.many import Model
+from tracer.heads.call import AttentionCall
 from tracer.store import open_run
 
 
@@ -98,6 +99,20 @@ def test_trouble_is_one_warning_and_the_training_goes_on(
     assert len(texts) == 1 and recorder.off is not None, texts
     with pytest.raises(RuntimeWarning, match=says):
         warnings.warn(texts[0], RuntimeWarning, stacklevel=1)
+
+
+def test_what_goes_wrong_at_a_look_leaves_the_pass_alone(
+    here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
+    recorder = tracer.watch(model, run="r", every=5, max_logits="every")
+    model(ids)
+    recorder.step(0.5)
+    monkeypatch.setattr(AttentionCall, "row_maxima", lambda call: 1 / 0)
+    with pytest.warns(RuntimeWarning, match="stopped recording r, training goes on. Why: ZeroDivisionError"):
+        assert model(ids)[0].shape == (2, 5, 20)
+    assert model(ids)[0].shape == (2, 5, 20) and not model.h[0].attn._forward_hooks
+    recorder.close()
 
 
 @pytest.fixture

@@ -51,6 +51,8 @@ def _run(args: list[str]) -> None:
     """Read the words of a command line, do what they say, and end the program with its status."""
     raise_descriptors()
     sys.stdout, sys.stderr = (stream or io.StringIO() for stream in (sys.stdout, sys.stderr))  # `>&-`
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the locale (LC_ALL=C) lacks ends no list
+        sys.stdout.reconfigure(errors="replace")
     if shutil.get_terminal_size().columns < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so starts what a script runs with &; Stop is sent as Ctrl-C

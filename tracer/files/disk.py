@@ -9,6 +9,7 @@ Several files are written together in a `Batch`, whose flushes run side by side.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -30,12 +31,18 @@ MOST_SAMPLES = 16 << 20
 """Bytes of a samples.jsonl that a page reads, which reads it whole: 10,000 samples of 500 tokens."""
 MOST_TOKENIZER = 48 << 20
 """Bytes of tokenizer.json; Gemma's, of 262,144 tokens, takes 33 MB."""
+LOCKLESS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system says that keeps no locks: many on a network, FUSE."""
 FLUSHING = 16
 """Files flushed at a time: a file system writes what waits together at once."""
 
 
 class Damaged(ValueError):
     """A file of a run is missing, cut off, changed, too large or not the run's own; the message names it."""
+
+
+class NoLocks(OSError):
+    """The file system keeps no locks (flock), by which two processes never write the same files."""
 
 
 class BrokenSnapshot(Damaged):
@@ -119,28 +126,45 @@ def beside(path: Path) -> Path:
 
 
 @contextmanager
+def lockable(folder: Path) -> Iterator[None]:
+    """NoLocks, in words, where a lock of a file of this folder cannot be taken."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in LOCKLESS:
+            raise
+        raise NoLocks(
+            f"the file system of {folder} keeps no locks ({error.strerror}), without which two processes could write "
+            f"there at once: name a folder on a local disk (MANYEYES_RUNS for runs, MANYEYES_CACHE for the cache), or "
+            f"mount it with locks"
+        ) from error
+
+
+@contextmanager
 def alone(path: Path) -> Iterator[None]:
     """One thread of one process at a time, by a lock (flock) on a hidden file beside a path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a") as f:
-        fcntl.flock(f, fcntl.LOCK_EX)
-        yield
+        with lockable(path.parent):
+            fcntl.flock(f, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(f, fcntl.LOCK_UN)  # closing does not, where a process was forked meanwhile
 
 
 class Batch:
     """Files that appear together, each whole: nothing has its name before all of them are on the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path | None = None) -> None:
+        """`root`: what must be there already. One that was moved away is not made again by what is written below."""
+        self._root = root
         self._staged: dict[Path, Path] = {}
         self._folders: set[Path] = set()
 
     def stage(self, path: Path, content: Any) -> None:
         """Write beside the place, in a folder made for it if need be; `commit` gives the name."""
-        folder = path.parent
-        while not folder.exists():
-            folder = folder.parent
-            self._folders.add(folder)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.make(path.parent)
         aside = self._staged.setdefault(path, beside(path))
         try:
             with aside.open("wb") as f:
@@ -149,6 +173,18 @@ class Batch:
             self._staged.pop(path, None)
             aside.unlink(missing_ok=True)
             raise
+
+    def make(self, folder: Path) -> None:
+        """Make a folder, and those above it as far as `root`."""
+        missing = []
+        while not folder.exists():
+            if folder == self._root:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+            missing.append(folder)
+            folder = folder.parent
+            self._folders.add(folder)
+        for one in reversed(missing):
+            one.mkdir(exist_ok=True)
 
     def staged(self, path: Path) -> Path | None:
         """Where the new content of a file is before it has its name."""
@@ -188,9 +224,11 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: Path, content: Any) -> None:
-    """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part."""
-    batch = Batch()
+def write_bytes(path: Path, content: Any, root: Path | None = None) -> None:
+    """Replace a file: a reader, and a machine that lost power, has the old one or the new one, never a part.
+
+    `root`: as of a `Batch`."""
+    batch = Batch(root)
     batch.stage(path, content)
     batch.commit()
 
@@ -215,7 +253,7 @@ def append_line(path: Path, content: dict[str, Any]) -> None:
 
 def write_lines(path: Path, contents: Iterable[dict[str, Any]]) -> None:
     """Replace a file by lines of strict JSON, as `write_bytes` does."""
-    write_bytes(path, b"".join(map(_as_line, contents)))
+    write_bytes(path, b"".join(map(_as_line, contents)), path.parent)
 
 
 def _as_line(content: dict[str, Any]) -> bytes:

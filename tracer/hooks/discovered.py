@@ -30,6 +30,8 @@ class DiscoveredAttention:
     checked: set[Key] = field(default_factory=set)
     softmaxes: set[str] = field(default_factory=set)
     """Modules in which something that could be a pattern was made, whatever became of it."""
+    blind: bool = False
+    """Was there a forward pass of tensors without values?"""
     _last_input: Any = None
 
     def add(self, key: Key, layer: Layer, x: Any) -> None:

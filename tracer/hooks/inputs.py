@@ -9,7 +9,19 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch._subclasses import FakeTensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+
+def has_values(x: Tensor) -> bool:
+    """Are there numbers in it? Not where it is empty, nor in a dry run (device "meta", FakeTensorMode)."""
+    return x.numel() > 0 and not x.is_meta and not isinstance(x, FakeTensor)
+
+
+def is_blind(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Is nothing to be seen in a call: its first tensor is empty, or some tensor is that of a dry run?"""
+    given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    return bool(given) and (given[0].numel() == 0 or any(x.is_meta or isinstance(x, FakeTensor) for x in given))
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from tracer.hooks.attending import Attending
 from tracer.hooks.axis_order import Layout
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.flex import Normalisers, blocks_fit, call_of, is_flex
+from tracer.hooks.inputs import has_values
 from tracer.hooks.kernels import MHA, MultiHead, four_axes, heads_last, sdpa_arguments
 from tracer.hooks.sites import Sites
 from tracer.hooks.softmaxes import Softmaxes
@@ -48,6 +49,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not self.sites.running:
+            self.map.blind |= self.sites.blind
             return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._fused(func, args, kwargs)
@@ -82,7 +84,9 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
         ids = args[0] if args else kwargs["input"]
         table = args[1] if len(args) > 1 else kwargs["weight"]
         again = table is self._table  # a decoder looks up in its encoder's table
-        if ids.ndim == 2 and (self.tokens is None or again or self._were_positions(self.tokens, ids)):
+        if ids.ndim != 2 or not has_values(ids):
+            return
+        if self.tokens is None or again or self._were_positions(self.tokens, ids):
             self.tokens, self._table, self.d_vocab = ids, table, table.shape[0]
 
     def _were_positions(self, before: Tensor, ids: Tensor) -> bool:
@@ -104,6 +108,9 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
         q, k, v, mask, dropout, causal, scale = sdpa_arguments(*args, **kwargs)
         if q.ndim not in (3, 4) or k.ndim != q.ndim:
             self.map.problem(f"{self.sites.name()}: F.scaled_dot_product_attention takes 3 or 4 axes, not {q.ndim}")
+            return func(*args, **kwargs)
+        if not (has_values(q) and has_values(k)):
+            self.sites.next_key()
             return func(*args, **kwargs)
         heads_out = q.ndim == 3  # no axis of heads: one head
         if heads_out and self._folded(len(q)):
@@ -143,7 +150,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
 
     def _flex(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         q, k, v, score_mod, blocks, *others = args
-        if kwargs or self.here() is None:
+        if kwargs or self.here() is None or not (has_values(q) and has_values(k)):
             self.sites.next_key()
             return func(*args, **kwargs)
         if not blocks_fit(func, q, k, v, score_mod, blocks, *others):
@@ -160,7 +167,7 @@ class AttentionInterceptor(Attending, TorchFunctionMode):
 
     def _softmax(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result.ndim in (3, 4) and result.is_floating_point():
+        if isinstance(result, Tensor) and result.ndim in (3, 4) and result.is_floating_point() and has_values(result):
             axis = kwargs.get("dim", kwargs.get("axis", args[1] if len(args) > 1 else None))
             self.map.softmaxes.add(self.sites.name())
             axis = None if axis is None else axis % result.ndim

@@ -48,6 +48,11 @@ def nothing_seen(model: nn.Module, found: DiscoveredAttention) -> str:
             f"result is changed on the way to the values (heads mixed, keys cut off), so that no head has a "
             f"pattern whose rows sum to 1"
         )
+    if found.blind:
+        return (
+            f"the forward pass of this {type(model).__name__} had no values to look at: its input was empty, or a dry "
+            f"run's (device meta, FakeTensorMode). Call it with at least one token"
+        )
     return (
         f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "
         f"over keys that is multiplied with values (matmul, bmm, einsum). Did a forward pass run inside the watch? "

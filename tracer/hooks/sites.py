@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from tracer.hooks.inputs import is_blind
+
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
 
@@ -98,10 +100,10 @@ class Sites:
     def enter(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A module starts; told by hand of one that had begun before hooks could be there."""
         if not self._stack:
-            self._here.count = Counter()
+            self._here.count, self._here.blind = Counter(), is_blind(args, kwargs)
             ids = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype in INTEGERS)
             self._here.given = [x for x in ids if _memory(x)]
-            if self.begin is not None:
+            if self.begin is not None and not self._here.blind:
                 self.begin(module, args, kwargs)
         self._stack.append((name, args[0] if args else None))
 
@@ -117,7 +119,12 @@ class Sites:
     @property
     def running(self) -> bool:
         """Is a forward pass of this model under way, in this thread?"""
-        return bool(self._stack)
+        return bool(self._stack) and not self._here.blind
+
+    @property
+    def blind(self) -> bool:
+        """Is one under way of tensors without values, in which there is nothing to see?"""
+        return bool(self._stack) and self._here.blind
 
     def next_key(self) -> Key:
         """The attention that happens now."""

@@ -41,6 +41,10 @@ class Background:
         try:
             self._before()
             job(*args)
+        except OSError:
+            self._failed = True
+            self._before()  # says so, where the folder went away while the job was at it
+            raise
         except BaseException:
             self._failed = True
             raise

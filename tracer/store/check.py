@@ -21,21 +21,24 @@ ENDED = ("finished", "stopped", "diverged")
 
 @dataclass
 class Report:
-    """What was found: `damaged` says of each part what is wrong; `unproven` counts files that hold no checksum."""
+    """What was found: `damaged` says of each part what is wrong; `unproven` names parts that hold no checksum, `early`
+    those that get theirs when the run ends."""
 
     damaged: dict[str, str] = field(default_factory=dict)
     unproven: list[str] = field(default_factory=list)
+    early: list[str] = field(default_factory=list)
     read: int = 0
     """Files, arrays of a trace counted as one each."""
 
     def __str__(self) -> str:
         lines = [f"damaged: {name}: {why}" for name, why in self.damaged.items()]
-        if self.unproven:
-            some = ", ".join(self.unproven[:3]) + ", ..." * (len(self.unproven) > 3)
-            lines.append(
-                f"{len(self.unproven)} of {self.read} parts hold no checksum (an earlier version wrote them), so only "
-                f"their form was checked: {some}"
-            )
+        for parts, why in (
+            (self.unproven, "an earlier version wrote them"), (self.early, "they get theirs when the run ends"),
+        ):  # fmt: skip
+            if parts:
+                some = ", ".join(parts[:3]) + ", ..." * (len(parts) > 3)
+                what = f"{len(parts)} of {self.read} parts hold no checksum ({why})"
+                lines.append(f"{what}, so only their form was checked: {some}")
         whole = f"whole: {self.read} parts read, nothing missing or changed"
         return "\n".join(lines if self.damaged else [whole, *lines])
 
@@ -61,7 +64,8 @@ def check(directory: Path) -> Report:
         report.read += 1
         try:
             if prove() is False:
-                report.unproven.append(name)
+                early = name in CLOSED and run.meta["status"] not in ENDED
+                (report.early if early else report.unproven).append(name)
         except FileNotFoundError:
             report.damaged[name] = "it is missing"
         except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:

@@ -106,7 +106,8 @@ class ChunkStore(LocalStore):
     def __init__(self, root: Path | str, *, read_only: bool = False, shared: ChunkStore | None = None) -> None:
         super().__init__(root, read_only=read_only)
         self.arrays: dict[str, Chunks] = shared.arrays if shared else {}
-        self.batch: Batch = shared.batch if shared else Batch()
+        there = Path(root)
+        self.batch: Batch = shared.batch if shared else Batch(next(x for x in (there, *there.parents) if x.exists()))
         self.committed: list[int] = shared.committed if shared else [0]
         """Rows whose step is written, in a list of one: copies of a store share it."""
 
@@ -115,6 +116,15 @@ class ChunkStore(LocalStore):
 
     def commit(self) -> None:
         self.batch.commit()
+
+    async def _open(self, *, mode: Any = None) -> None:
+        self._ensure_open_sync()
+
+    def _ensure_open_sync(self) -> None:
+        """zarr's own makes all folders above its root, too, where the run was moved away meanwhile."""
+        if not self.read_only:
+            self.batch.make(self.root)
+        self._is_open = True
 
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
@@ -165,6 +175,10 @@ class ChunkStore(LocalStore):
 
     async def set(self, key: str, value: Buffer) -> None:
         await asyncio.to_thread(self.set_sync, key, value)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        if self.batch.staged(self.root / key) is None and not (self.root / key).exists():
+            await self.set(key, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:
         self._check_writable()

@@ -41,7 +41,7 @@ def note(run: Run) -> str:
 def write_note(run: Run, text: str) -> None:
     """Plain text beside the run's own files; an empty one takes it away."""
     if text.strip():
-        write_bytes(run.dir / NOTE, text.strip()[:LONGEST_NOTE].encode())
+        write_bytes(run.dir / NOTE, text.strip()[:LONGEST_NOTE].encode(), run.dir)
     else:
         (run.dir / NOTE).unlink(missing_ok=True)
 

@@ -19,9 +19,10 @@ import fcntl
 import os
 import re
 import time
+import weakref
 from pathlib import Path
 
-from tracer.files.disk import refuse_link, refuse_links
+from tracer.files.disk import LOCKLESS, lockable, refuse_link, refuse_links
 from tracer.store.remote import refuse_writing
 from tracer.store.sign_of_life import SignOfLife, trains_elsewhere
 
@@ -52,7 +53,7 @@ class RunInUse(ValueError):
 
 
 class RunGone(OSError):
-    """The directory was removed, or replaced, while the run was written."""
+    """The directory was moved, removed or replaced while the run was written."""
 
 
 def snapshot_path(directory: Path, step: int) -> Path:
@@ -77,12 +78,18 @@ class Lock:
 
     def __init__(self, directory: Path, name: str = LOCK, busy: str = "trained", *, moves: bool = False) -> None:
         refuse_writing(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        if name == LOCK:  # the others are of a run that is there
+            directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / name
         refuse_link(self._path) if moves else refuse_links(directory)
         self._file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+")
         self._alive: SignOfLife | None = None
-        if not self._take():
+        try:
+            taken = self._take()
+        except OSError:
+            self._file.close()
+            raise
+        if not taken:
             self._file.close()
             raise RunInUse(f"{directory} is being {busy} by another process; stop that one first")
         if name == LOCK:
@@ -90,12 +97,13 @@ class Lock:
                 self._file.close()
                 raise RunInUse(f"{directory} is a copy of a run that is being trained on {host}; stop that one first")
             self._alive = SignOfLife(self._file, directory)
+        _HELD.add(self)
 
     def _take(self) -> bool:
         """After readers, which hold it together while they ask `is_locked`; False where a writer has it."""
         writers = 0
         for _ in range(READER_TRIES):
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(BlockingIOError), lockable(self._path.parent):
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
             try:
@@ -109,20 +117,34 @@ class Lock:
         return False
 
     def check(self) -> None:
-        """RunGone when this is not the directory's lock any more: somebody removed the directory."""
-        try:
-            same = not self._file.closed and os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
-        except FileNotFoundError:
-            same = False
-        if not same:
+        """RunGone when this is not the directory's lock any more: somebody moved or removed the directory."""
+        mine = None if self._file.closed else os.fstat(self._file.fileno())
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if mine is not None and os.path.samestat(self._path.stat(), mine):
+                return
+        if mine is not None and mine.st_nlink:
             raise RunGone(
-                f"{self._path.parent} was removed while it was written: nothing more can be kept, start again"
+                f"{self._path.parent} was moved away while it was written: nothing more is kept, and what was "
+                f"committed is in the folder that was moved"
             )
+        raise RunGone(f"{self._path.parent} was removed while it was written: nothing more can be kept, start again")
 
     def release(self) -> None:
         if self._alive is not None:
             self._alive.end()
         self._file.close()
+
+
+_HELD: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """Of a forked process, whose copy of a lock would keep it beyond the end of the process that took it."""
+    for lock in _HELD:
+        lock._file.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def is_locked(directory: Path) -> bool:
@@ -133,10 +155,14 @@ def is_locked(directory: Path) -> bool:
     descriptor = os.open(path, os.O_RDONLY)  # for reading: the run may be another person's
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if not os.fstat(descriptor).st_size:  # whoever held it last let go of it
-            return False
     except BlockingIOError:
         return True
+    except OSError as error:
+        if error.errno not in LOCKLESS:  # where there are none nobody here writes: what trains is elsewhere
+            raise
+    else:
+        if not os.fstat(descriptor).st_size:  # whoever held it last let go of it
+            return False
     finally:
         os.close(descriptor)
     return bool(trains_elsewhere(Path(path)))

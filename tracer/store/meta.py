@@ -73,7 +73,8 @@ def _checked(directory: Path) -> bytes:
 def write_meta(directory: Path, meta: dict[str, Any]) -> None:
     """Replace run.json, which holds a checksum of itself among those of the other files."""
     digests = meta.get("digests", {})
-    write_bytes(directory / "run.json", _text({**meta, "digests": {**digests, "run.json": own_digest(meta)}}))
+    text = _text({**meta, "digests": {**digests, "run.json": own_digest(meta)}})
+    write_bytes(directory / "run.json", text, directory)
 
 
 def is_edited(meta: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -362,18 +363,28 @@ def broken_runs(root: str | Path | None = None) -> dict[str, str]:
     """Why each directory below a folder that has a run.json cannot be opened, by its name."""
     reasons, named = {}, _named(root)
     for directory in _directories(root):
-        name = os.fsencode(directory.name).decode("utf-8", "replace")
+        name = _shown(directory.name)
         if directory != (first := named[directory.name]):
-            reasons[str(directory)] = f"{first} has the same name: rename one of the two"
+            reasons[_shown(directory)] = f"{_shown(first)} has the same name: rename one of the two"
             continue
         try:
             directory.name.encode()
             read_meta(directory)
         except UnicodeEncodeError:
-            reasons[name] = "the folder's name is no text (UTF-8): rename it"
+            reasons[name] = (
+                "the folder's name is no text (UTF-8): rename it"
+                if "\N{REPLACEMENT CHARACTER}" in name
+                else f"the folder's name has letters that {sys.getfilesystemencoding()}, the encoding of this locale, "
+                f"lacks: set PYTHONUTF8=1"
+            )
         except (OSError, ValueError) as error:
-            reasons[name] = str(error)
+            reasons[name] = _shown(str(error))
     return reasons
+
+
+def _shown(path: str | Path) -> str:
+    """A path as text; what is none of it (UTF-8) as replacement characters."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _directories(root: str | Path | None) -> list[Path]:

@@ -26,7 +26,7 @@ def write_survey(directory: Path, name: str, arrays: dict[str, np.ndarray], corp
     from safetensors.numpy import save
 
     refuse_links(directory)
-    write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus})))
+    write_bytes(survey_path(directory, name), sealed(save(arrays, {"corpus": corpus})), directory)
 
 
 def read_survey(directory: Path, name: str) -> tuple[dict[str, np.ndarray], str] | None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,9 +56,21 @@ def _open(path: Path, mode: str) -> tuple[Any, ChunkStore]:
     from tracer.store.chunks import ChunkStore, layout
 
     store = ChunkStore(path)
-    if mode != "w":
-        store.arrays.update(layout(path))
-    return zarr.open_group(store, mode=mode, zarr_format=3), store  # type: ignore[arg-type]
+    with _strangers(path):
+        if mode != "w":
+            store.arrays.update(layout(path))
+        return zarr.open_group(store, mode=mode, zarr_format=3), store  # type: ignore[arg-type]
+
+
+@contextmanager
+def _strangers(path: Path) -> Iterator[None]:
+    """Damaged, whatever zarr or xarray raise over metadata that means nothing: it may be a stranger's."""
+    try:
+        yield
+    except (Damaged, OSError):
+        raise
+    except Exception as error:
+        raise Damaged(f"{path} is damaged or not of manyeyes: {error!r:.300}") from error
 
 
 WHOLE = {"write_empty_chunks": True}
@@ -94,12 +107,13 @@ class TraceWriter:
     def __init__(self, path: Path, any_order: bool = False) -> None:
         self._any_order = any_order
         self._group, self._store = _open(path, "r+")
-        self._arrays = {
-            name: array.with_config(WHOLE)
-            for name, array in self._group.arrays()
-            if array.metadata.dimension_names[:1] == ("step",)
-        }
-        self._step = self._arrays.pop("step")
+        with _strangers(path):
+            self._arrays = {
+                name: array.with_config(WHOLE)
+                for name, array in self._group.arrays()
+                if array.metadata.dimension_names[:1] == ("step",)
+            }
+            self._step = self._arrays.pop("step")
         self._rows: Rows = []
         self._count(self._step[:])
         self._taken_at, self._cost = time.perf_counter(), 0.0
@@ -231,11 +245,13 @@ def read_trace(path: Path) -> Any:
     from tracer.store.chunks import ChunkStore, layout
 
     store = ChunkStore(path, read_only=True)
-    store.arrays.update(layout(path))
-    dataset = xr.open_zarr(store, chunks=None, consolidated=True, zarr_format=3)
-    names = str(dataset.attrs.get("coordinates", "")).split()
-    dataset = dataset.set_coords([name for name in names if name in dataset])
-    store.committed[0] = n_rows = committed(dataset["step"].values)
+    with _strangers(path):
+        store.arrays.update(layout(path))
+        # values are what is written: no attribute (scale_factor, units, ...) makes others of them
+        dataset = xr.open_zarr(store, chunks=None, consolidated=True, zarr_format=3, decode_cf=False)
+        names = str(dataset.attrs.pop("coordinates", "")).split()
+        dataset = dataset.set_coords([name for name in names if name in dataset])
+        store.committed[0] = n_rows = committed(dataset["step"].values)
     return dataset.isel(step=slice(0, n_rows))
 
 

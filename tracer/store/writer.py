@@ -85,7 +85,7 @@ class RunWriter:
             digests = {}
             if tokenizer is not None:
                 content = tokenizer.to_str().encode()
-                write_bytes(directory / "tokenizer.json", content)
+                write_bytes(directory / "tokenizer.json", content, directory)
                 digests["tokenizer.json"] = checksum(content)
             writer.status("training", {"digests": digests})
             writer.wait()
@@ -133,7 +133,7 @@ class RunWriter:
 
     def snapshot(self, step: int, weights: dict[str, Tensor]) -> None:
         """Keep the weights of a step."""
-        self._background.later(write_bytes, snapshot_path(self.dir, step), pack(weights))
+        self._background.later(write_bytes, snapshot_path(self.dir, step), pack(weights), self.dir)
 
     def checkpoint(self, step: int, state: dict[str, Tensor], **facts: Any) -> None:
         """Commit the trace, then keep what `tracer resume` needs; the previous point goes once the new one is there."""
@@ -145,7 +145,7 @@ class RunWriter:
         old = steps_in(self.dir / "resume")
         lines = [path for name in CLOSED[:3] if (path := self.dir / name).exists()]
         flush([*lines, self.dir])  # what the new point stands behind is not lost either, nor its names
-        write_bytes(resume_path(self.dir, step), content)
+        write_bytes(resume_path(self.dir, step), content, self.dir)
         for other in old:
             if other != step:
                 resume_path(self.dir, other).unlink(missing_ok=True)
@@ -167,7 +167,7 @@ class RunWriter:
 
     def keep_probe(self, tensors: dict[str, Tensor]) -> None:
         """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""
-        write_bytes(self.dir / "probe.safetensors", pack(tensors))
+        write_bytes(self.dir / "probe.safetensors", pack(tensors), self.dir)
 
     def wait(self) -> None:
         """Until everything handed over is on the disk."""
@@ -188,20 +188,31 @@ class RunWriter:
     def _append(self, name: str, row: dict[str, Any], key: Any, there: set[Any]) -> None:
         if key not in there:
             self._lock.check()
-            append_line(self.dir / name, row)
+            with self._or_gone():
+                append_line(self.dir / name, row)
             there.add(key)
+
+    @contextmanager
+    def _or_gone(self) -> Iterator[None]:
+        """RunGone, where that is why a file cannot be written."""
+        try:
+            yield
+        except OSError:
+            self._lock.check()
+            raise
 
     def close(self, status: str, **facts: Any) -> None:
         """Commit everything, say how it ended, let go of the lock."""
         try:
             self._background.wait()
             self._lock.check()
-            for group in (self.updates, self.trace):
-                if group is not None:
-                    group.close()
-            names = [name for name in CLOSED if (self.dir / name).exists()]
-            flush(self.dir / name for name in names)
-            digests = {name: checksum(read_bytes(self.dir / name, self.dir, MOST_LINES)) for name in names}
+            with self._or_gone():
+                for group in (self.updates, self.trace):
+                    if group is not None:
+                        group.close()
+                names = [name for name in CLOSED if (self.dir / name).exists()]
+                flush(self.dir / name for name in names)
+                digests = {name: checksum(read_bytes(self.dir / name, self.dir, MOST_LINES)) for name in names}
             self.status(status, {**facts, "digests": {**self.meta.get("digests", {}), **digests}})
             self._background.wait()
         finally:

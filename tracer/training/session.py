@@ -33,6 +33,8 @@ GRADIENTS_EVERY = 5
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space, or a quota or a limit on file sizes has been reached."""
+BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE, errno.ENXIO, errno.ENODEV)
+"""The disk, or the way to it, failed; Linux says so without naming a file."""
 
 
 def between_points(seconds: float) -> float:
@@ -79,6 +81,12 @@ class TrainingSession:
             return
         if isinstance(error, OSError):  # no more writing: rows after a lost one would leave a gap that no resume fills
             self.writer.abandon()
+            if error.errno in BROKEN:
+                raise OSError(
+                    error.errno,
+                    f"the disk failed ({error.strerror}) at step {self.step}: everything committed before is kept; "
+                    f"once it can be written again, `tracer resume {self.writer.dir}`",
+                ) from error
             if error.errno not in FULL:
                 return
             raise DiskFull(

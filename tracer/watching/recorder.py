@@ -13,6 +13,8 @@
 4. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
    weights before and after it (`updates`).
 5. Whatever goes wrong in here is said once, in a warning; then the recorder is off and the training goes on.
+6. One thread at a time is in here. What others do meanwhile is passed by; two that train at once are refused. In a
+   process that was forked from this one (a DataLoader's worker) the recorder is off.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import atexit
 import contextlib
 import functools
 import math
+import os
 import sys
 import threading
 import weakref
@@ -35,7 +38,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
-from tracer.hooks.inputs import Inputs
+from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
@@ -60,6 +63,7 @@ from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
+FORKED = "this process was forked from the one that records; call tracer.watch in the process that trains"
 
 
 class LoopRecorder:
@@ -118,9 +122,15 @@ class LoopRecorder:
         self._bad_since: int | None = None
         """The first value that was not finite, and the first step whose kept loss was not."""
         self._divergence: dict[str, Any] | None = None
-        self._expected = self._gathering = self._stop = self._called = False
+        self._expected = self._gathering = self._stop = self._called = self._blind = False
         self._trouble = ""
         """What went wrong in this process, until the others are told."""
+        self._forked = False
+        """Is this a forked process, in which `step` has not said so yet?"""
+        self._entrance = threading.RLock()
+        self._steppers: set[threading.Thread] = set()
+        self._within: set[threading.Thread] = set()
+        """Threads that have called `step`, and those that called the model in training since their last one."""
         taken = self.dir != named and not self._resumes and self.ranks.rank == 0
         for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
             if other.probing is not None:
@@ -157,15 +167,19 @@ class LoopRecorder:
         """Count an update, and measure when that is due. `loss` is that of this step's batch, or several, of which the
         mean is kept; it may be left out when the model's output holds it. `at`: the updates made so far, for a loop
         that counts them itself. Never raises: what goes wrong switches the recorder off, with a warning."""
+        if self._forked:
+            self._forked = False
+            say(f"manyeyes records nothing here: {FORKED}")
         if self.off is not None or self._calls is None:
-            self._detach()
+            self._detach(optimizers=len(self._steppers) < 2)
             return
-        with self._safely():
+        with self._entrance, self._safely(), self._alone():
             if not self._called:
                 raise CannotWatch(
                     "step() came before any call of the model in training: is it the one that was given to "
                     "tracer.watch, and not a copy, that is trained?"
                 )
+            loss = None if isinstance(loss, Tensor) and not has_values(loss) else loss  # of a dry run
             self._every.made(self.steps, loss, self._signs.print_of_update())
             self.max_logits = self._largest.of_step()
             self._bad = self._bad or self._finite.of_update(self.steps, self._every.kept)
@@ -183,7 +197,7 @@ class LoopRecorder:
     def evaluated(self, loss: float) -> None:
         """Take along the loss of the loop's own evaluation of the model as it is now; of several processes, in all."""
         if self.off is None and self._calls is not None:
-            with self._safely():
+            with self._entrance, self._safely():
                 if self._row is None and self.probing is not None:  # else it is that of the first record
                     self._measure()
                 self._evaluation = float(loss)
@@ -191,7 +205,7 @@ class LoopRecorder:
     def close(self, error: BaseException | None = None, *, reloaded: bool = False) -> None:
         """Measure the last state, unless other weights were `reloaded` since, commit everything, let go of the model.
         Also called when the program ends."""
-        with self._safely():
+        with self._entrance, self._safely():
             if self.off is None and self.probing is not None:
                 together = self.ranks.world == 1 or error is None and not self.ranks.absent("close")
                 if error is None and together and not reloaded:
@@ -225,11 +239,44 @@ class LoopRecorder:
             if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
                 write(probing.writer, self._every.take())
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The end of this thread's step; CannotWatch where another one is within a step of its own."""
+        here = threading.current_thread()
+        self._steppers.add(here)
+        if other := next((one for one in self._within & self._steppers if one is not here and one.is_alive()), None):
+            raise CannotWatch(
+                f"two threads ({other.name} and {here.name}) train the model at once, and one recorder follows one "
+                f"training: call step() from one of them, or give each a model and a recorder of its own"
+            )
+        try:
+            yield
+        finally:
+            self._within.discard(here)
+
+    @contextlib.contextmanager
+    def _unless_busy(self) -> Iterator[bool]:
+        """False while another thread is in here: who only runs the model must not wait for it."""
+        free = self._entrance.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._entrance.release()
+
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
         if self.off is not None or self._calls is None or rehearsed():
             return
-        with self._safely():
+        if torch.is_grad_enabled():
+            self._within.add(threading.current_thread())
+        with self._unless_busy() as free, self._safely():
+            if not free or self._calls is None:
+                return
+            self._blind = is_blind(args, kwargs)
+            if self._blind:  # an empty batch, or a dry run: nothing of it is measured
+                self._called = True
+                return
             if self.probing is None:
                 self._called = True
                 if not self._made and not torch.is_grad_enabled():  # a sample before a training that has gradients
@@ -245,7 +292,9 @@ class LoopRecorder:
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
-        with self._safely():
+        with self._unless_busy() as free, self._safely():
+            if not free or self._blind:
+                return
             self._every.returned(module, kwargs, output)
             if self._row is not None and torch.is_grad_enabled():
                 with self._looking():
@@ -273,8 +322,8 @@ class LoopRecorder:
             self._telling.begin(self.probing.writer)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._safely(in_hook=True):
-            if self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
+        with self._unless_busy() as free, self._safely(in_hook=True):
+            if not free or self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
                 return
             self._stepping = optimizer
             self._every.rate(optimizer.param_groups[0].get("lr"))
@@ -298,7 +347,9 @@ class LoopRecorder:
                 self._finite.before(optimizer, self.steps, self._every.returned_loss)
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._safely(in_hook=True):
+        with self._unless_busy() as free, self._safely(in_hook=True):
+            if not free:
+                return
             if self.off is None and self._stepping is optimizer:
                 self._finite.after(kwargs.get("closure", args[1] if len(args) > 1 else None) is not None)
             if self._update is not None and self._stepping is optimizer:
@@ -423,7 +474,7 @@ class LoopRecorder:
             if self.ranks.world > 1 and self._next > 0 and not self._gathering:
                 self._trouble = self._trouble or why  # the others go on to the next record, where they are told
             else:
-                self._switch_off(why, detach=not in_hook)
+                self._switch_off(why, detach=not in_hook and len(self._steppers) < 2)
 
     def _switch_off(self, why: str, detach: bool = True) -> None:
         if self.off is not None:  # the first reason counts: what fails after it fails for it
@@ -452,6 +503,17 @@ class LoopRecorder:
 
 
 _MADE: weakref.WeakSet[LoopRecorder] = weakref.WeakSet()
+
+
+def _in_fork() -> None:
+    """Of a forked process: the threads that write and the training are in the other one."""
+    for one in _MADE:
+        one.off, one._forked = one.off or FORKED, one.off is None
+        one.probing = one._row = None
+        one._entrance = threading.RLock()  # another thread may have had it
+
+
+os.register_at_fork(after_in_child=_in_fork)
 at_exit = getattr(threading, "_register_atexit", atexit.register)
 """Before the program's pools of threads end, which writing needs; plain atexit comes after them."""
 

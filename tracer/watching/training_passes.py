@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
@@ -47,6 +48,9 @@ class LargestLogits:
         """-inf where no score was seen; None while no pass was looked at."""
         self._since_record: Float[Tensor, "layer head"] | None = None
         self._inside = contextlib.ExitStack()
+        self._thread: int | None = None
+        """Whose pass is looked at: modes are a thread's own, so that nobody else can end this."""
+        self._looking = False
         self.unseen = ""
         """Why no training pass can be looked at; empty where they are."""
 
@@ -67,9 +71,12 @@ class LargestLogits:
             self.unseen = unseen
             self.end()
             return
+        self._leave()
+        if self._thread is not None:  # another thread's pass is looked at
+            return
         with self._pace.looks():
-            self._inside.close()
-            ended = at.register_forward_hook(lambda *_: self._inside.close(), always_call=True)
+            self._thread = threading.get_ident()
+            ended = at.register_forward_hook(lambda *_: self._leave(), always_call=True)
             self._inside.callback(ended.remove)
             if self._since_step is None:
                 shape = (len(self._layers), max(layer.n_heads for layer in self._layers))
@@ -103,12 +110,26 @@ class LargestLogits:
 
     def end(self) -> None:
         """Look no more, at the pass that is under way neither."""
-        self._inside.close()
         self._model = self._since_step = None
+        if not self._looking:  # torch has taken the mode away while it is asked: the end of the pass ends it
+            self._leave()
+
+    def _leave(self) -> None:
+        """Look no more at this thread's pass."""
+        if self._thread == threading.get_ident():
+            self._inside.close()
+            self._thread = None
 
     def _look(self, key: Key, rows: Callable[[], Tensor], real: tuple[Tensor | None, Tensor | None]) -> None:
         if not torch.is_grad_enabled() or (place := _place(self._places, key)) is None:
             return
+        self._looking = True
+        try:
+            self._take(place, rows, real)
+        finally:
+            self._looking = False
+
+    def _take(self, place: Place, rows: Callable[[], Tensor], real: tuple[Tensor | None, Tensor | None]) -> None:
         with self._quietly():
             largest = rows()
             layer = self._layers[place.layer]
@@ -116,7 +137,8 @@ class LargestLogits:
             if mask is not None and mask.shape == (largest.shape[0], largest.shape[2]):
                 largest = largest.masked_fill(~rearrange(mask, "batch pos -> batch 1 pos"), float("-inf"))
             largest, maxima = largest.amax((0, 2)), self._since_step
-            assert maxima is not None
+            if maxima is None:  # another thread has made the step meanwhile
+                return
             into = maxima[place.layer, place.offset : place.offset + len(largest)]
             torch.maximum(into, largest.to(into), out=into)
 

@@ -101,9 +101,9 @@ class Watcher:
         return here is not None and bool(here.edits)
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        assert self.interceptor is not None
         if threading.get_ident() != self._thread:  # another thread runs the model
             return
+        assert self.interceptor is not None
         self._fresh, self.interceptor.tokens = True, None  # what was seen before stands until attention is seen again
         self.interceptor.cached = any(kwargs.get(name) is not None for name in CACHES)
         self._real = real_rows(module, args, kwargs)

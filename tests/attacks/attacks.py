@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests import strangers
-from tests.attacks import accounts, damage, fuzz, hostile, kills, power, sessions
+from tests.attacks import accounts, damage, fuzz, hostile, kills, links, power, sessions, tokenizers
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
 
@@ -26,6 +26,8 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
     "move": (lambda forks, folder, honest, n, seed: kills.attack_by_moving(forks, folder, n, seed), 3, 100),
     "power": (lambda forks, folder, honest, n, seed: power.attack(forks, folder, n, seed), 4, 300),
     "hostile": (lambda forks, folder, honest, n, seed: hostile.attack(forks, folder, honest, n, seed), 20, 600),
+    "links": (lambda forks, folder, honest, n, seed: links.attack(forks, folder / "x", honest, n, seed), 6, 1000),
+    "tokenizers": (lambda forks, folder, honest, n, seed: tokenizers.attack(forks, folder / "x", honest, n), 4, 100),
     "damage": (lambda forks, folder, honest, n, seed: damage.attack(forks, folder / "x", honest, n, seed), 8, 500),
     "commands": (lambda forks, folder, honest, n, seed: fuzz.commands(forks, folder / "x", honest, n, seed), 16, 2000),
     "calls": (lambda forks, folder, honest, n, seed: fuzz.wrong_calls(forks, folder / "x", honest, n, seed), 200, 2000),

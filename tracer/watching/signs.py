@@ -96,7 +96,7 @@ class Signs:
         if self._losses:
             row["shifted_loss"] = torch.stack(self._losses).mean(0).cpu().numpy()
         if self._counted:
-            row |= zip(COUNTED, np.mean(self._counted, axis=0).tolist(), strict=True)
+            row |= zip(COUNTED, np.array(self._counted).mean(axis=0).tolist(), strict=True)
         if self._silent:
             row["silent_rows"] = float(torch.stack(self._silent).mean())
         self._losses, self._counted, self._silent = [], [], []

@@ -251,8 +251,8 @@ def test_the_interval_holds_the_truth_95_times_in_100(n: int) -> None:
 
 
 def test_of_five_values_by_hand() -> None:
-    """Their standard deviation is sqrt(2.5), and Student's quantile with 4 degrees of freedom 2.7764."""
-    found, half = estimate(np.arange(1.0, 6.0)), 2.7764 * (2.5 / 5) ** 0.5
+    """Their standard deviation is sqrt(2.5), and Student's quantile with 4 degrees of freedom 2.776445."""
+    found, half = estimate(np.arange(1.0, 6.0)), 2.776445 * (2.5 / 5) ** 0.5
     assert (found.mean, found.low, found.high, found.n) == (3, pytest.approx(3 - half), pytest.approx(3 + half), 5)
 
 

@@ -222,7 +222,7 @@ def test_a_number_of_processes_that_is_none_stops_no_page() -> None:
 def test_a_queued_process_that_cannot_be_started_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log"
-    held = [jobs.Process.slots.acquire(blocking=False) for _ in range(jobs.PROCESSES)]
+    held = [jobs.Process.slots.acquire(timeout=300) for _ in range(jobs.PROCESSES)]  # other tests' may be ending
     try:
         queued = jobs.Process([str(tmp_path / "no-such-program")], log, {}, Asked(command="train", name="queued"))
         assert all(held) and queued.poll() is None and len(waiting.waiting()) == 1

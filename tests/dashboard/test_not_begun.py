@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,21 @@ def there() -> list[str]:
     return sorted(os.listdir(Path("checkpoints", FOLDER)))
 
 
+@contextmanager
+def taken() -> Iterator[None]:
+    """All places of this server, those of processes that are ending too."""
+    for _ in range(jobs.PROCESSES):
+        assert jobs.Process.slots.acquire(timeout=300)
+    try:
+        yield
+    finally:
+        jobs.Process.slots.release(jobs.PROCESSES)
+
+
 @pytest.fixture
 def full() -> Iterator[None]:
-    """All places of this server taken."""
-    held = [jobs.Process.slots.acquire(blocking=False) for _ in range(jobs.PROCESSES)]
-    assert all(held)
-    yield
-    for _ in held:
-        jobs.Process.slots.release()
+    with taken():
+        yield
 
 
 def test_what_was_lost_is_shown_and_begins_when_it_is_asked_for(place: Path, open_page: Open) -> None:
@@ -84,13 +92,9 @@ def test_several_wait_again_in_their_order(place: Path, full: None, open_page: O
 
 
 def test_what_was_removed_while_it_waited_does_not_begin(place: Path) -> None:
-    held = [jobs.Process.slots.acquire(blocking=False) for _ in range(jobs.PROCESSES)]
-    try:
+    with taken():
         removed, stays = (jobs.train("induction", name, 0, 100_000) for name in ("removed", "stays"))
         (Path("checkpoints", FOLDER) / there()[0]).unlink()
-    finally:
-        for _ in held:
-            jobs.Process.slots.release()
     wait(lambda: stays.process.pid is not None)
     wait(lambda: not removed.alive)
     assert removed.process.pid is None and not removed.failed and there() == []

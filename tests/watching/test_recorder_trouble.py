@@ -104,7 +104,6 @@ def test_trouble_is_one_warning_and_the_training_goes_on(
 def test_what_goes_wrong_at_a_look_leaves_the_pass_alone(
     here: Path, gpt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch._dynamo.reset()  # a program that compiles is not looked into
     model, ids = gpt(), torch.zeros(2, 5, dtype=torch.long)
     recorder = tracer.watch(model, run="r", every=5, max_logits="every")
     model(ids)

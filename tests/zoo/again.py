@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tracer
-from tests.zoo import ending, healthy, sick, tasks
+from tests.zoo import declared_healthy as healthy
+from tests.zoo import declared_sick as sick
+from tests.zoo import ending, tasks
 from tests.zoo.models import gpt2, hf, llama
 from tests.zoo.sick import DIVERGED, LEAK, NOT_LEARNING, NOT_MOVING
 

@@ -3,8 +3,8 @@
 // stays faint.
 
 /**
- * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads, `edge` is the score from which an edge stands
- * out, `total` and `sure` count all edges.
+ * As tracer.pictures.bipartite packs it; `mean` and `sd` are of random heads, `edge` is the score from which an edge
+ * stands out, `total` and `sure` count all edges.
  * @typedef {Header & { layers: number, heads: number, kinds: string[], mean: number, sd: number, edge: number,
  *   total: number, sure: number[] }} BipartiteHeader
  */

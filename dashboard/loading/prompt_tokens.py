@@ -31,6 +31,8 @@ PYTHON = (
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
 def example(run: Run) -> str:
     """A text to begin with: one that repeats something, so that there is something to find."""
+    from tracer.data.tokenizer import text_of
+
     about, words = run.about, tokenizer(run)
     kept = run.trace["prompt_tokens"].values[:1] if "prompt_tokens" in run.trace.coords else []
     ids = [int(t) for row in kept for t in row if t >= 0 and t != about.bos]
@@ -39,7 +41,7 @@ def example(run: Run) -> str:
         return text
     ids = ids or 2 * [token for token in range(about.d_vocab or FEW) if token != about.bos][:FEW]
     ids = ids if about.n_ctx is None else ids[: about.n_ctx - 1]
-    return " ".join(map(str, ids)) if words is None else words.decode(ids) or PYTHON[-1]
+    return " ".join(map(str, ids)) if words is None else text_of(words, ids) or PYTHON[-1]
 
 
 def _python(run: Run) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.attacks.forks import Forks
 from tests.attacks.table import Tally
+from tracer.data.tokenizer import train_bpe
 
 HERE = "tests.attacks.tokenizers"
 MEGABYTES, SECONDS = 600, 20.0
@@ -17,6 +18,9 @@ MEGABYTES, SECONDS = 600, 20.0
 MOST = 8
 """Tokens a letter of the prompt may become: four bytes, each a token, and as many again for what a rule adds."""
 PROMPT = "the cat sat on the mat, and the dog (who was late) saw it: aaaaaaaaaaaaaaaaaaaaaaaa! " * 20
+READ = "the prompt was read"
+HONEST = "an honest one"
+"""Must be read: what refuses everything would pass all others."""
 Rules = dict[str, Any]
 
 
@@ -33,6 +37,7 @@ def _nested(kind: str, depth: int) -> str:
 
 SPLIT = {"type": "Split", "pattern": {"Regex": r"((a+)+)+$"}, "behavior": "Isolated", "invert": False}
 KINDS: dict[str, Callable[[], Rules]] = {
+    HONEST: dict,
     "padding to 2e11": lambda: {"padding": {"strategy": {"Fixed": 200_000_000_000}, "direction": "Right",
                                             "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
                                             "pad_token": "x"}},
@@ -62,17 +67,19 @@ KINDS: dict[str, Callable[[], Rules]] = {
 
 
 def read(folder: str) -> None:
-    """A prompt in the run's tokens, as a page shows it."""
+    """A prompt in the run's tokens, as a page shows it, of a model whose context has no end."""
     from dashboard.loading import prompt_tokens
+    from tracer.data import encode_prompt
     from tracer.store import Run
 
     try:
         run = Run(Path(folder))
-        ids = prompt_tokens.encode(run, PROMPT).ids
-        prompt_tokens.strings(run, list(ids)[:64])
+        ids = encode_prompt(run.tokenizer, PROMPT, n_ctx=prompt_tokens.ENDLESS).tokens
+        prompt_tokens.strings(run, ids[:64])
     except (ValueError, OSError, KeyError) as error:
         print(error)  # noqa: T201 - what was refused
         return
+    print(READ)  # noqa: T201
     assert len(ids) <= MOST * len(PROMPT), f"{len(ids)} tokens of {len(PROMPT)} letters"
     assert len(ids) > len(PROMPT) / 100, f"the prompt was cut to {len(ids)} tokens"
 
@@ -83,16 +90,19 @@ def nothing(_: str) -> None: ...
 def attack(forks: Forks, folder: Path, run: Path, n: int, seed: int = 0) -> Tally:
     tally = Tally("tokenizer of a stranger")
     base = forks.call(f"{HERE}:nothing", "").megabytes
+    honest = json.loads(train_bpe([PROMPT], 300).to_str())
     for name, rules in list(KINDS.items())[:n]:
         place = folder / "case"
         shutil.copytree(run, place)
         path = place / "tokenizer.json"
         written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in rules().items()}
-        kept = {key: json.dumps(value) for key, value in json.loads(path.read_text()).items()}
+        kept = {key: json.dumps(value) for key, value in honest.items()}
         path.write_text("{" + ", ".join(f'"{key}": {value}' for key, value in (kept | written).items()) + "}")
         _forget_digest(place)
         out = forks.call(f"{HERE}:read", place, timeout=120)
         problems = [] if out.clean else [f"status {out.status}, late {out.late}: {out.output[-1500:]}"]
+        if name == HONEST and READ not in out.output:
+            problems.append(f"an honest one was refused: {out.output[-1500:]}")
         if out.megabytes - base > MEGABYTES or out.seconds > SECONDS:
             problems.append(f"{out.megabytes - base:.0f} MB, {out.seconds:.0f} s")
         tally.case(name, *problems, seconds=out.seconds, megabytes=out.megabytes - base)

@@ -1,4 +1,5 @@
 import pytest
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from tracer.data import PromptTooLong, encode_prompt, prompts, token_strings
 from tracer.data.tokenizer import encode_stream, train_bpe, words
@@ -31,6 +32,14 @@ def test_a_broken_character_shows_its_bytes():
 def test_every_token_has_a_string():
     assert len(token_strings(BPE, range(BPE.get_vocab_size()))) == 280
     assert token_strings(BPE, [0]) == ["<bos>"]
+
+
+def test_a_tokenizer_that_gives_up_says_so():
+    """Onigmo stops a pattern that tries all ways, and the library panics: no `except Exception` would see it."""
+    gives_up = Tokenizer.from_str(BPE.to_str())
+    gives_up.pre_tokenizer = pre_tokenizers.Split(Regex(r"((a+)+)+$"), "isolated")
+    with pytest.raises(ValueError, match=r"^the tokenizer gave up: .*retry-limit"):
+        encode_prompt(gives_up, "a" * 24 + "!", 100)
 
 
 @pytest.mark.parametrize("token", [280, -1])

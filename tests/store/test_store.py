@@ -409,6 +409,10 @@ DOUBLE = {"type": "Replace", "pattern": {"String": "1"}, "content": "11"}
         ({"normalizer": {"type": "Sequence", "normalizers": [
             {"type": "Sequence", "normalizers": [{**DOUBLE, "pattern": {"Regex": ""}, "content": "a"}] * 7}]}}, True),
         ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "1" * 16}] * 7}}, True),
+        ({"post_processor": {"type": "TemplateProcessing", "pair": [], "special_tokens": {},
+                             "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 65}}, True),
+        ({"post_processor": {"type": "TemplateProcessing", "pair": [], "special_tokens": {},
+                             "single": [{"Sequence": {"id": "A", "type_id": 0}}]}}, False),
         ({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}}, False),
     ],
 )  # fmt: skip
@@ -428,7 +432,7 @@ def test_a_strangers_tokenizer_neither_fills_memory_nor_cuts_a_prompt(run, chang
 @pytest.mark.parametrize(
     ("part", "name", "words"),
     [
-        ("tokenizer", "tokenizer.json", "cut off or damaged"),
+        ("tokenizer", "tokenizer.json", "cut off, damaged or refused"),
         ("trace", "trace.zarr/zarr.json", "the snapshots are untouched"),
     ],
 )

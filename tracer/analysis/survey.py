@@ -30,6 +30,7 @@ from tracer import data
 from tracer.analysis.eval_sequences import batches
 from tracer.analysis.max_activating import LOGITS, largest_key
 from tracer.data.corpora import documents
+from tracer.data.tokenizer import ids_of
 from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
@@ -192,8 +193,7 @@ def _packed(model: Any, run: Run | None, texts: Iterable[str], tokens: int, leng
     bos = run.about.bos if run is not None else getattr(model, "bos", 0)
     room, ids = length - (bos is not None), []
     for text in texts:
-        encoded: Any = words.encode(text, add_special_tokens=False)
-        ids += getattr(encoded, "ids", encoded)
+        ids += ids_of(words, text)
         if len(ids) >= tokens:
             break
     if len(ids) < 2:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
-from tracer.data.tokenizer import BOS, BOS_ID, is_words, token_strings
+from tracer.data.tokenizer import BOS, BOS_ID, ids_of, is_words, text_of, token_strings
 
 PASSAGE_CHARS = 600
 CANDIDATES = 2000
@@ -41,7 +41,7 @@ def encode_prompt(
     """The start token (None: nothing) and the tokens of a text; with `cut`, the first n_ctx of them."""
     if is_words(tokenizer):
         text = _known_words(tokenizer, text)
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    ids = ids_of(tokenizer, text)
     if not ids:
         raise ValueError("the prompt is empty: type at least one token")
     if bos is not None and ids[0] != bos:
@@ -78,8 +78,8 @@ def _readability(paragraph: str) -> float:
 
 def shorten(tokenizer: Tokenizer, passage: str, n_tokens: int) -> str:
     """The first n_tokens of a passage, back to the end of a word where there is one."""
-    ids = tokenizer.encode(passage, add_special_tokens=False).ids
+    ids = ids_of(tokenizer, passage)
     if len(ids) <= n_tokens:
         return passage
-    text = tokenizer.decode(ids[:n_tokens]).rstrip("\N{REPLACEMENT CHARACTER}")
+    text = text_of(tokenizer, ids[:n_tokens]).rstrip("\N{REPLACEMENT CHARACTER}")
     return re.sub(r"\s+\S*$", "", text) or text

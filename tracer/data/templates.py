@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tracer.data.tokenizer import ids_of
+
 NAMES = ("Mary", "John", "Tom", "James", "Sarah", "Anna", "Paul", "Mark", "Lisa", "David", "Peter", "Laura")
 PLACES = ("store", "park", "school", "office", "station", "garden")
 THINGS = ("drink", "book", "ring", "letter", "ball", "key")
@@ -46,19 +48,15 @@ class Pairs:
 
         ValueError, with the prompt, where a row is not as long as the first: positions would not correspond.
         """
-
-        def ids(text: str) -> list[int]:
-            found = tokenizer.encode(text, add_special_tokens=False)
-            return list(getattr(found, "ids", found))
-
-        rows = [([] if bos is None else [bos]) + ids(text) for text in (*self.clean, *self.corrupted)]
+        start = [] if bos is None else [bos]
+        rows = [start + ids_of(tokenizer, text) for text in (*self.clean, *self.corrupted)]
         for text, row in zip((*self.clean, *self.corrupted), rows, strict=True):
             if len(row) != len(rows[0]):
                 raise ValueError(
                     f"{text!r} has {len(row)} tokens and {self.clean[0]!r} has {len(rows[0])}: with this tokenizer not "
                     f"all words of the template are one token; take other names, or drop such rows"
                 )
-        answers = torch.tensor([[ids(text)[0] for text in side] for side in (self.right, self.wrong)])
+        answers = torch.tensor([[ids_of(tokenizer, text)[0] for text in side] for side in (self.right, self.wrong)])
         clean, corrupted = torch.tensor(rows).chunk(2)
         return TokenPairs(clean, corrupted, *answers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -46,7 +47,7 @@ def words(d_vocab: int) -> Tokenizer:
 def refuse_growth(said: dict[str, Any]) -> None:
     """ValueError for a stranger's tokenizer.json whose rules could make a prompt over MOST_GROWTH times as long."""
     growth = 1.0
-    for part in ("normalizer", "pre_tokenizer", "decoder"):
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         for rule in _rules(said.get(part)):
             growth *= _growth(rule)
     if growth > MOST_GROWTH:
@@ -57,6 +58,8 @@ def _growth(rule: dict[str, Any]) -> float:
     """How many times as long a rule could make a text of 16 characters and more."""
     if rule.get("type") == "Prepend":
         return 1 + len(str(rule.get("prepend"))) / 16
+    if rule.get("type") == "TemplateProcessing":
+        return float(max(1, len(rule.get("single") or []), len(rule.get("pair") or [])))
     if rule.get("type") != "Replace":
         return 1.0
     pattern, new = rule.get("pattern"), len(str(rule.get("content")))
@@ -75,6 +78,30 @@ def _rules(part: Any) -> Iterator[dict[str, Any]]:
             case dict() as rule:
                 yield rule
                 ahead += rule.values()
+
+
+def ids_of(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text, none added, by a tokenizer (of `tokenizers` or `transformers`)."""
+    with _panics_said():
+        found = tokenizer.encode(text, add_special_tokens=False)
+    return list(getattr(found, "ids", found))
+
+
+def text_of(tokenizer: Any, ids: Sequence[int], **options: bool) -> str:
+    """The text of tokens, by a tokenizer (of `tokenizers` or `transformers`)."""
+    with _panics_said():
+        return tokenizer.decode(ids, **options)
+
+
+@contextmanager
+def _panics_said() -> Iterator[None]:
+    """A pattern that gives up, say, is a panic of the library's, which no `except Exception` sees."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the tokenizer gave up: {str(error)[:300]}") from error
 
 
 def is_words(tokenizer: Tokenizer) -> bool:

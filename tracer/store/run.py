@@ -198,7 +198,7 @@ class Run:
                 f"{self.dir} has no tokenizer.json: it was not written completely, or the file was removed"
             ) from error
         except (OSError, ValueError) as error:
-            raise NotARun(f"{path} cannot be read ({error}): it is cut off or damaged") from error
+            raise NotARun(f"{path} cannot be read ({error}): it is cut off, damaged or refused") from error
 
     def model(self, step: int | None = None, *, clamps: bool = True, build: Build | None = None) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tracer.data import python_passages
 from tracer.data.any_tokenizer import Words
+from tracer.data.tokenizer import ids_of
 from tracer.hooks.inputs import Inputs
 from tracer.huggingface.loading import CannotOpen, first_line, from_pretrained, load_hf
 from tracer.huggingface.wrapped import WrappedModel
@@ -181,7 +182,7 @@ def _text(model: WrappedModel, rows: int) -> Tensor:
     start = [] if model.bos is None else [model.bos]
     ids: list[list[int]] = []
     for passage in python_passages():
-        encoded = [*start, *words.tokenizer.encode(passage, add_special_tokens=False).ids][:n]
+        encoded = [*start, *ids_of(words.tokenizer, passage)][:n]
         if len(encoded) == n:
             ids.append(encoded)
         if len(ids) == rows:

@@ -146,6 +146,8 @@ def as_prompt(run: Run, tokens: list[int], query: int) -> tuple[str, int]:
 
     A start token is put in front, so a row as long as the context loses its first tokens.
     """
+    from tracer.data.tokenizer import text_of
+
     about = run.about
     stop = min(len(tokens), query + AFTER + 1)
     room = stop if about.n_ctx is None else about.n_ctx - (about.bos is not None)
@@ -153,7 +155,7 @@ def as_prompt(run: Run, tokens: list[int], query: int) -> tuple[str, int]:
     if ids[0] == about.bos:
         ids = ids[1:]
     words = prompt_tokens.tokenizer(run)
-    text = " ".join(map(str, ids)) if words is None else words.decode(ids, skip_special_tokens=False)
+    text = " ".join(map(str, ids)) if words is None else text_of(words, ids, skip_special_tokens=False)
     after = sum(map(len, prompt_tokens.strings(run, tokens[query + 1 : stop])))
     return text, position(prompt_tokens.encode(run, text, cut=True).strings, after)
 

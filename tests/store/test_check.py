@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from tracer.diagnosis import diagnose, examine
 from tracer.files.sealed import sealed
 from tracer.store import NotARun, NothingRecorded, Run
-from tracer.store.check import check
+from tracer.store.check import Report, check
 from tracer.store.chunks import content_size
 from tracer.store.layout import Lock
 from tracer.store.meta import write_meta
@@ -23,6 +23,7 @@ def test_another_size_in_run_json_is_named(run: Run) -> None:
     """It opens, because run.json may be mended by hand; that it is not what was written is said here."""
     assert check(run.dir).damaged == {}
     path = run.dir / "run.json"
+    assert path.read_text().startswith('{\n "')  # for people, too
     path.write_text(path.read_text().replace('"n_heads": 4', '"n_heads": 2'))
     assert run.config.model.n_heads == 2
     assert check(run.dir).damaged == {"run.json": "it was changed after manyeyes wrote it"}
@@ -119,7 +120,19 @@ def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:
     meta = json.loads((run.dir / "run.json").read_text())
     digests = {"tokenizer.json": meta["digests"]["tokenizer.json"]}
     (run.dir / "run.json").write_text(json.dumps({**meta, "status": "training", "step": 0, "digests": digests}))
-    assert check(run.dir).damaged == {} and diagnose(run) == []
+    found = check(run.dir)
+    assert found.damaged == {} and diagnose(run) == []
+    there = {one.name for one in run.dir.iterdir() if one.is_file() and one.suffix != ".lock"} - {"lock"}
+    assert there == {"log.jsonl", "run.json", "samples.jsonl", "tokenizer.json"}
+    assert str(found).startswith("whole: 4 parts read")
+
+
+@pytest.mark.parametrize(("n", "said"), [(3, "a, b, c"), (4, "a, b, c, ...")])
+def test_at_most_three_parts_without_a_checksum_are_named(n: int, said: str) -> None:
+    assert str(Report(unproven=list("abcd"[:n]), read=9)) == (
+        f"whole: 9 parts read, nothing missing or changed\n{n} of 9 parts hold no checksum (an earlier version wrote "
+        f"them), so only their form was checked: {said}"
+    )
 
 
 def test_a_trace_that_is_being_laid_out_is_not_damaged(run: Run) -> None:

@@ -16,7 +16,7 @@ RUN = {
     [
         "", "demo", "FIRST", "warm start", "lr>0.01", "lr>=0.02", "optim.lr<1", "lr=2e-2", "seed=1 demo step>=300",
         "seed!=2", "tie_embeddings=false", "d_head=null", "mlp_hidden=[64,64]", "created>2026-11-22T20", "preset=demo",
-        "n_params<1e5", "adam_lr!=1", "mlp_hidden!=[64]", "step<=300", "step<=301", "step>299", "step<301",
+        "n_params<1e5", "adam_lr!=1", "mlp_hidden!=[64]", "lr!=fast", "step<=300", "step<=301", "step>299", "step<301",
     ],
 )  # fmt: skip
 def test_what_holds(text):
@@ -26,7 +26,7 @@ def test_what_holds(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "lr<0.01", "seed=2", "demo seed=2", "nothing=1", "clip!=1", "trained-by-me", "tie_embeddings=true", "d_head>3",
+        "lr<0.01", "seed=2", "demo seed=2", "nothing=1", "clip!=1", "mlp_hidden!=[64,64]", "trained-by-me", "tie_embeddings=true", "d_head>3",
         "d_head=64", "created>2027", "preset>abc", "lr>fast", "=", "run=first",
         "step<300", "step>300", "step<=299", "step>=301",
     ],

@@ -74,7 +74,7 @@ def _compared(compare: Callable[[Any, Any], bool], held: Any, value: str) -> boo
     try:
         return compare(float(held), float(value))
     except (TypeError, ValueError):
-        return compare is operator.ne or (compare is operator.eq and str(held).replace(" ", "") == value)
+        return compare in (operator.eq, operator.ne) and compare(str(held).replace(" ", ""), value)  # a list
 
 
 def flat(config: Mapping[str, Any], of: str = "") -> dict[str, Any]:

@@ -26,9 +26,9 @@ def test_what_holds(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "lr<0.01", "seed=2", "demo seed=2", "nothing=1", "clip!=1", "mlp_hidden!=[64,64]", "trained-by-me", "tie_embeddings=true", "d_head>3",
+        "lr<0.01", "seed=2", "demo seed=2", "nothing=1", "clip!=1", "trained-by-me", "tie_embeddings=true", "d_head>3",
         "d_head=64", "created>2027", "preset>abc", "lr>fast", "=", "run=first",
-        "step<300", "step>300", "step<=299", "step>=301",
+        "step<300", "step>300", "step<=299", "step>=301", "mlp_hidden!=[64,64]",
     ],
 )  # fmt: skip
 def test_what_does_not(text):

@@ -6,9 +6,9 @@ import streamlit as st
 
 from dashboard import navigation, state, theme
 from dashboard.shared import mount
-from dashboard.shared.export.drawing import recorded
 from dashboard.shared.export.page_file import draw_page_taking, draw_taker, forget
 from dashboard.shared.tour.steps import draw_tour
+from dashboard.streamlit_internals import drawn
 from tracer.pictures.picture import Picture
 
 
@@ -29,7 +29,7 @@ def draw() -> None:
             # what ? and / do anywhere; the page goes to its top when the tour's step changes, where the card is
             mount.draw(Picture("keys", {"top": state.read().tour}), key="keys")
         draw_tour(page.url_path)
-    with recorded() as messages:
+    with drawn() as messages:
         page.run()
     draw_page_taking(page.url_path, page.title)
     draw_taker(page.url_path, messages)

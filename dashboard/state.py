@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from dashboard.streamlit_internals import went_back
 from dashboard.theme import head_label, parse_head
 from tracer.analysis.training_curves import NAMES as CURVES
 
@@ -190,17 +190,11 @@ def read() -> Selection:
     """The selection in force; also writes it to the address."""
     if "selection" not in st.session_state:
         st.session_state["selection"] = from_query(st.query_params.to_dict())
-    elif _went_back():
+    elif went_back():
         st.session_state["selection"] = replace(from_query(st.query_params.to_dict()), **_too_long())
         st.session_state["written"] = st.query_params.to_dict()
     _write()
     return st.session_state["selection"]
-
-
-def _went_back() -> bool:
-    """Did the browser go Back or Forward? Streamlit itself asks this way, for the widgets that it binds."""
-    context = get_script_run_ctx()
-    return context is not None and context.is_history_navigation
 
 
 def _too_long() -> dict[str, str]:

@@ -7,9 +7,10 @@ def page() -> None:
     import plotly.graph_objects as go
     import streamlit as st
 
-    from dashboard.shared.export.drawing import blocks, recorded
+    from dashboard.shared.export.drawing import blocks
+    from dashboard.streamlit_internals import drawn
 
-    with recorded() as messages:
+    with drawn() as messages:
         st.header("H", anchor=False)
         st.caption("c **b**")
         with st.container(key="heading"):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
-from torch._dynamo.eval_frame import cached_backends
 
+from tracer.torch_internals import compiles
 from tracer.watching import calls
 
 hf: Any = transformers
@@ -51,7 +51,7 @@ def nobody_listens() -> Iterator[None]:
     """A recorder that a test leaves open would be seen by the tests after it; a program that has compiled anything is
     not looked into."""
     before = list(calls._LISTENING)
-    if any(backend is not None for backend in cached_backends.values()):
+    if any(backend is not None for backend in compiles().values()):
         torch._dynamo.reset()
     yield
     left, calls._LISTENING[:] = [one for one in calls._LISTENING if one not in before], before

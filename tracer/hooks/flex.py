@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tracer.heads.call import AttentionCall
+from tracer.torch_internals import HigherOrderOperator
 
 KEPT = {"mul", "__mul__", "to", "type_as", "float", "detach", "unsqueeze", "squeeze", "contiguous", "view", "reshape"}
 """Functions after which a normaliser is still one, in another unit or shape."""

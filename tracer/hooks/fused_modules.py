@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode_temporarily
+from torch.overrides import TorchFunctionMode
 
 from tracer.hooks.sites import Hook
+from tracer.torch_internals import HOOKS, PARTS, current_mode, without_current_mode
 
 FUSED = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.MultiheadAttention)
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 
 
 def keep_outputs(model: nn.Module, ours: type[TorchFunctionMode], edited: Callable[[], bool]) -> contextlib.ExitStack:
@@ -68,8 +68,8 @@ def _may_be_fused(module: nn.Module) -> bool:
 def _unseen(ours: type[TorchFunctionMode]) -> Iterator[None]:
     """Without our modes; one of somebody else's that is further in was seen by the module, too."""
     with contextlib.ExitStack() as away:
-        while isinstance(_get_current_function_mode(), ours):
-            away.enter_context(_pop_mode_temporarily())
+        while isinstance(current_mode(), ours):
+            away.enter_context(without_current_mode())
         yield
 
 
@@ -79,8 +79,8 @@ def _without_our_hooks(module: nn.Module) -> nn.Module:
     for name in HOOKS:
         kept = {key: hook for key, hook in getattr(module, name).items() if not _is_ours(hook)}
         bare.__dict__[name] = type(getattr(module, name))(kept)
-    parts = {name: None if part is None else _without_our_hooks(part) for name, part in module._modules.items()}
-    bare.__dict__["_modules"] = parts
+    parts = {name: None if part is None else _without_our_hooks(part) for name, part in getattr(module, PARTS).items()}
+    bare.__dict__[PARTS] = parts
     return bare
 
 

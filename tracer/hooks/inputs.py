@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch._subclasses import FakeTensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from tracer.torch_internals import FakeTensor, tree_flatten, tree_leaves, tree_unflatten
 
 
 def has_values(x: Tensor) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from tracer.hooks.inputs import is_blind
+from tracer.torch_internals import memory, tree_leaves, uncompiled
 
 CROSS = ("cross", "encdec", "enc_dec", "encoder_attn", "multihead_attn")
 """What the field calls attention from a decoder to its encoder, in the paths of its modules."""
@@ -150,7 +150,7 @@ class Sites:
 def _memory(x: Tensor) -> int:
     """Which storage it lies in; 0 where it has none (sparse, or wrapped by torch.func)."""
     with contextlib.suppress(RuntimeError):
-        return x.untyped_storage()._cdata
+        return memory(x)
     return 0
 
 
@@ -197,7 +197,7 @@ def bare(model: nn.Module) -> nn.Module:
         engine = type(model).__module__.startswith("deepspeed.") and type(model).__name__ == "DeepSpeedEngine"
         if engine or isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module  # type: ignore[assignment]
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod  # type: ignore[assignment]
+        elif (inside := uncompiled(model)) is not model:
+            model = inside
         else:
             return model

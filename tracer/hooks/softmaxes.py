@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tracer.heads import masks
+from tracer.torch_internals import version
 
 SAME_WEIGHTS = {"dropout", "to", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"}
 """Functions after which a pattern is still the one before: casts, copies, and dropout, which is not part of it."""
@@ -92,7 +93,7 @@ class Softmaxes:
         """What is known of a tensor on its way when it has come to the values."""
         soft = self._of[x]
         if soft.version is not None:
-            stale = x._version != soft.version
+            stale = version(x) != soft.version
         else:
             before = None if soft.dropped or soft.cut is not None else soft.weights
             stale = before is not None and not torch.equal(x, before.to(x.dtype).view_as(x))
@@ -101,7 +102,7 @@ class Softmaxes:
         return self._of[x]
 
     def _put(self, x: Tensor, soft: Soft) -> None:
-        self._of[x] = replace(soft, version=None if x.is_inference() else x._version)
+        self._of[x] = replace(soft, version=None if x.is_inference() else version(x))
 
     @torch.no_grad()
     def _changed(self, x: Tensor) -> None:

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tracer import torch_internals
+
 MATRICES = ("Q", "K", "V", "O")
 """The last axis of every per-head result; W_Q, W_K, W_V are [head d_model d_head], W_O is [head d_head d_model]."""
 
@@ -38,8 +40,7 @@ def copies(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def differences(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """new - old, tensor by tensor: the true update, whatever the optimizer did."""
     values = [new[name].detach() for name in old]
-    updates = torch._foreach_sub(values, list(old.values()))  # pyright: ignore[reportPrivateImportUsage]
-    return dict(zip(old, updates, strict=True))
+    return dict(zip(old, torch_internals.differences(values, list(old.values())), strict=True))
 
 
 @torch.no_grad()
@@ -49,7 +50,7 @@ def tensor_norms(tensors: Mapping[str, Tensor]) -> PerParam:
     Source: ours; take gradients before clipping.
     """
     values = [_at_least_float32(tensor.detach()) for tensor in tensors.values()]
-    return torch.stack(torch._foreach_norm(values))  # pyright: ignore[reportPrivateImportUsage]
+    return torch.stack(list(torch_internals.norms(values)))
 
 
 @torch.no_grad()

@@ -31,6 +31,7 @@ from tracer.model import Transformer
 from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
+from tracer.torch_internals import uncompiled
 from tracer.tracking.tracking import check
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
@@ -211,7 +212,7 @@ def prepare(config: TrainConfig) -> Job:
     raw = Transformer(replace(config.model, d_vocab=data.d_vocab), config.seed).to(accelerator.device)
     raw.tokenizer = data.tokenizer
     model = accelerator.prepare(raw)
-    model = getattr(model, "_orig_mod", model)  # a Trainer before us may have asked to compile
+    model = uncompiled(model)  # a Trainer before us may have asked to compile
     optimizers = [accelerator.prepare(o) for o in optim.build(raw, config.optim)]
     if config.optim.compile:
         model = torch.compile(model)

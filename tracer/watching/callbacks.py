@@ -6,9 +6,10 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracer.watching.recorder import LoopRecorder
+from tracer.watching.watch import watch
 
 if TYPE_CHECKING:
+    from tracer.watching.recorder import LoopRecorder
 
     class LightningCallback:
         """Trainer(callbacks=[tracer.LightningCallback("my-run")])"""
@@ -40,7 +41,7 @@ def _trainer_callback() -> Any:
             if model is not None:
                 given = self.tokenizer if self.tokenizer is not None else kwargs.get("processing_class")
                 options = {"start_step": state.global_step, **self.options}
-                self.recorder = LoopRecorder(model, self.run, given, **options)
+                self.recorder = watch(model, self.run, tokenizer=given, **options)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if self.recorder is not None:
@@ -85,7 +86,7 @@ def _lightning_callback() -> Any:
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             watched = getattr(pl_module, self.attribute) if self.attribute else _called(pl_module)
             options = {"start_step": trainer.global_step, **self.options}
-            self.recorder, self._parts = LoopRecorder(watched, self.run, self.tokenizer, **options), []
+            self.recorder, self._parts = watch(watched, self.run, tokenizer=self.tokenizer, **options), []
 
         def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
             if self.recorder is not None:  # the backward pass runs inside the optimiser's step, after its own hooks

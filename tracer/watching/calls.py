@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
 
 from tracer.hooks.sites import Hook, bare
+from tracer.torch_internals import COMPILED_CALL, compiled_call, compiled_type
 
 
 class Calls:
@@ -35,7 +35,7 @@ class Calls:
         self._leave: list[Callable[[], object]] = []
         self._listen(model)
         _LISTENING.append(self)
-        OptimizedModule.__call__ = _called
+        _COMPILED.__call__ = _called
 
     def remove(self) -> None:
         """Let go of the model, which is then as it was."""
@@ -43,12 +43,12 @@ class Calls:
         if self in _LISTENING:
             _LISTENING.remove(self)
         if not _LISTENING:
-            OptimizedModule.__call__ = _CALL
+            _COMPILED.__call__ = _CALL
 
     def _listen(self, at: nn.Module) -> None:
         """At this module: the model, or what wraps it."""
         self._stop()
-        self.at, compiled = at, at._compiled_call_impl
+        self.at, compiled = at, compiled_call(at)
         if compiled is None:
             hooks = (  # before FSDP's own, inside of which the model cannot be run a second time
                 at.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
@@ -63,8 +63,8 @@ class Calls:
                 self._after(at, args, kwargs, output)
                 return output
 
-            at._compiled_call_impl = call
-            self._leave.append(lambda: setattr(at, "_compiled_call_impl", compiled))
+            setattr(at, COMPILED_CALL, call)
+            self._leave.append(lambda: setattr(at, COMPILED_CALL, compiled))
 
         def compile(module: nn.Module, *args: Any, **kwargs: Any) -> None:
             if module is not at:  # a copy of the model
@@ -89,10 +89,11 @@ class Calls:
 
 
 _LISTENING: list[Calls] = []
-_CALL = OptimizedModule.__call__
+_COMPILED = compiled_type()
+_CALL = _COMPILED.__call__
 
 
-def _called(self: OptimizedModule, *args: Any, **kwargs: Any) -> Any:
+def _called(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls a compiled model, after those who listen to it have moved there."""
     if not torch.compiler.is_compiling():
         for one in [one for one in _LISTENING if one.model is bare(self)]:

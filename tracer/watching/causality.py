@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_unflatten
 
 from tracer.hooks.inputs import Inputs, logits_of
 from tracer.hooks.sites import plain
+from tracer.torch_internals import tree_unflatten
 
 LAST = 16
 """Positions in front of the change whose logits are compared."""

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from tracer.hooks.inputs import Inputs
+from tracer.torch_internals import norms, stored, version
 from tracer.watching.first_bad import UNKNOWN, Found, Model, Place, finite, grown, in_forward
 from tracer.watching.pace import Pace
 from tracer.watching.ranks import local, sharded
@@ -107,7 +108,7 @@ class FiniteCheck:
         if model is None or self._found is not None or self._is_graph:
             return
         late = [p.grad for p in self._sampled if closure and p.grad is not None]
-        self._versions = {name: p._version for name, p in model.params.items()}
+        self._versions = {name: version(p) for name, p in model.params.items()}
         self._sound = False
         if not self._cpu:  # to read weights is to wait for the optimiser: the next update will tell
             return
@@ -198,7 +199,7 @@ class FiniteCheck:
     def _of_weight(self, model: Model, place: Place, optimizer: torch.optim.Optimizer) -> Found:
         """A weight that was not finite before the forward pass: who made it so?"""
         weight, since = model.params[place.where], "after the optimiser's step before this update"
-        if self._versions.get(place.where) == weight._version and not self._sound:
+        if self._versions.get(place.where) == version(weight) and not self._sound:
             state = optimizer.state.get(weight, {})
             gradient = [name for name in MOMENTA if isinstance(state.get(name), Tensor) and not finite(state[name])]
             if gradient:
@@ -270,7 +271,7 @@ def _sum(tensors: list[Tensor]) -> Any:
 
 def _some(x: Tensor) -> Tensor:
     x = local(x.detach())
-    x = x._values() if x.is_sparse else x
+    x = stored(x) if x.is_sparse else x
     if x.ndim != 1:
         x = x.view(-1) if x.is_contiguous() else x[:1].reshape(-1)
     return x[:NUMBERS] if len(x) > NUMBERS else x
@@ -278,5 +279,4 @@ def _some(x: Tensor) -> Tensor:
 
 def _norm(tensors: list[Tensor]) -> float:
     """Of all numbers of all tensors: not finite where one of them is not, or where its square is not."""
-    norms = torch._foreach_norm(tensors) if tensors else ()  # pyright: ignore[reportPrivateImportUsage]
-    return sum(map(float, norms))
+    return sum(map(float, norms(tensors)))

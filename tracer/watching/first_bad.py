@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from tracer.heads.call import AttentionCall
 from tracer.hooks.inputs import Inputs
 from tracer.hooks.sites import plain
 from tracer.measures.gradients import MATRICES
+from tracer.torch_internals import tree_leaves
 from tracer.watching import ranks
 from tracer.watching.head_weights import HeadWeights
 from tracer.watching.watcher import Watcher

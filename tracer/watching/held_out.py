@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from tracer.data import probes
 from tracer.hooks.inputs import Inputs, logits_of, loss_of
 from tracer.hooks.refusals import CannotWatch
+from tracer.torch_internals import tree_map
 
 BATCHES = 8
 """Read of a loader, once, so that every record is about the same ones."""

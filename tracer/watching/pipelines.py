@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-REHEARSALS = ("_forward_metadata_inference", "_shape_inference")
-"""What a stage calls to learn the shapes of its outputs; the second in torch before 2.12."""
+from tracer.torch_internals import REHEARSALS
 
 
 def _callers() -> Iterator[str]:

@@ -25,6 +25,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from tracer.hooks.refusals import CannotWatch
+from tracer.torch_internals import default_store
 from tracer.tracking.tracking import say
 from tracer.watching.pipelines import in_stage
 
@@ -49,11 +50,11 @@ class Ranks:
             told = json.dumps([str(run.resolve()), [name for name, _ in model.named_parameters()]])
             while not self._name or self._is_over(told):
                 self._name = f"manyeyes/{next(_COUNT)}"
-            dist.distributed_c10d._get_default_store().set(f"{self._name}/watches/{self.rank}", told)
+            default_store().set(f"{self._name}/watches/{self.rank}", told)
 
     def _is_over(self, told: str) -> bool:
         """Did others record something else under this name, without this process?"""
-        store = dist.distributed_c10d._get_default_store()
+        store = default_store()
         there = [key for rank in range(self.world) if store.check([key := f"{self._name}/watches/{rank}"])]
         return store.check([f"{self._name}/watches/absent"]) and all(store.get(key) != told.encode() for key in there)
 
@@ -66,7 +67,7 @@ class Ranks:
         """The ranks that have not come here within PATIENCE: the same answer in all that have, the first one given."""
         if self.world == 1:
             return []
-        store = dist.distributed_c10d._get_default_store()
+        store = default_store()
         keys = [f"{self._name}/{what}/{rank}" for rank in range(self.world)]
         if not store.check([keys[self.rank]]):
             store.set(keys[self.rank], "here")
@@ -116,7 +117,7 @@ class Ranks:
         """
         if self.world == 1:
             return False
-        store = dist.distributed_c10d._get_default_store()
+        store = default_store()
         there = [f"{self._name}/watches/{rank}" for rank in range(self.world) if rank not in absent]
         folders, modules = zip(*(json.loads(store.get(key)) for key in there), strict=True)
         if not in_stage() and all(module == modules[0] for module in modules):

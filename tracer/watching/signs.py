@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 
 from tracer.data.counting import EACH
 from tracer.diagnosis.objective import NEXT, TARGETS
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
+from tracer.torch_internals import tree_flatten
 
 SAMPLED = 4096
 """Numbers of a tensor that are looked at, at equal distances."""

@@ -19,7 +19,6 @@ import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch._dynamo.eval_frame import OptimizedModule, cached_backends
 
 from tracer.heads.blocks import LN2
 from tracer.heads.call import AttentionCall
@@ -27,6 +26,7 @@ from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.sites import Key, Place, Sites
 from tracer.interventions.edits import visiting
+from tracer.torch_internals import compiled_call, compiled_type, compiles
 from tracer.watching.pace import Pace
 from tracer.watching.padding import real_rows
 from tracer.watching.ranks import Ranks, side_by_side
@@ -171,7 +171,7 @@ def _place(places: Mapping[Key, Place], key: Key) -> Place | None:
 
 def unseen_because(model: nn.Module) -> str:
     """Why its training passes cannot be looked at without changing them; empty where they can."""
-    compiled = any(isinstance(m, OptimizedModule) or m._compiled_call_impl is not None for m in model.modules())
-    if compiled or any(backend is not None for backend in cached_backends.values()):
+    compiled = any(isinstance(m, compiled_type()) or compiled_call(m) is not None for m in model.modules())
+    if compiled or any(backend is not None for backend in compiles().values()):
         return "the program uses torch.compile: looking into a compiled pass would compile it anew, and differently"
     return ""

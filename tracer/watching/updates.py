@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd import Variable
 
 from tracer.measures import gradients
+from tracer.torch_internals import when_backward_ends
 from tracer.watching.head_weights import HeadWeights
 from tracer.watching.ranks import local
 
@@ -55,8 +55,8 @@ class Update:
     def _accumulated(self, _param: Tensor) -> None:
         """A gradient is there: when all are, and what others (DDP) wanted done by then, look at them."""
         if not self._waits:
-            self._waits, queue = True, Variable._execution_engine.queue_callback
-            queue(lambda: queue(self._backward_ended))
+            self._waits = True
+            when_backward_ends(lambda: when_backward_ends(self._backward_ended))
 
     def _backward_ended(self) -> None:
         self._waits = False

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from torch import nn
 
-from tracer.watching.recorder import LoopRecorder
-from tracer.watching.telling import OnFinding, OnRecord
-from tracer.watching.training_passes import Looks
-from tracer.watching.watcher import Watcher
+from tracer.watching.not_recording import NotRecording
+
+if TYPE_CHECKING:
+    from tracer.watching.recorder import LoopRecorder
+    from tracer.watching.telling import OnFinding, OnRecord
+    from tracer.watching.training_passes import Looks
+    from tracer.watching.watcher import Watcher
 
 
 @overload
@@ -68,5 +71,11 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     if run is None:
         if options:
             raise TypeError(f"{', '.join(options)}: only with run=, for recording a training loop")
+        from tracer.watching.watcher import Watcher
+
         return Watcher(model, keep)
+    try:
+        from tracer.watching.recorder import LoopRecorder
+    except ImportError as error:  # torch moved what it never promised
+        return cast("LoopRecorder", NotRecording(run, error))
     return LoopRecorder(model, run, **options)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from dashboard.streamlit_internals import text_in
 from tracer.pictures.taken import Block
 
 MOST_ROWS = 200
@@ -25,24 +24,6 @@ PLACES = ("health_step", "health_head")
 FOLDED = ("card_", "verdict_")
 """Of what a file unfolds, though nothing in it can be hovered; its line says what is in it."""
 Path = tuple[int, ...]
-
-
-@contextmanager
-def recorded() -> Iterator[list[Any]]:
-    """The messages of what is drawn meanwhile."""
-    context, messages = get_script_run_ctx(), []
-    assert context is not None
-    send = context.enqueue
-
-    def told(msg: Any) -> None:
-        messages.append(msg)
-        send(msg)
-
-    context.enqueue = told
-    try:
-        yield messages
-    finally:
-        context.enqueue = send
 
 
 def css_name(key: str) -> str:
@@ -123,20 +104,11 @@ def _blocks(delta: Any, key: str) -> list[dict[str, Any]]:
         case "button":
             return [{"kind": "place" if key.startswith(PLACES) else "button", "text": of.label}]
         case "selectbox" | "button_group" if not of.label_visibility.value and of.label != "Run":
-            value = _value(of.id)
+            value = text_in(of.id)
             return [{"kind": "choice", "label": of.label, "value": value}] if value else []
         case "text_area":
-            return [{"kind": "prompt", "text": _value(of.id)}]
+            return [{"kind": "prompt", "text": text_in(of.id)}]
     return []
-
-
-def _value(widget: str) -> str:
-    """What stands in a widget."""
-    context = get_script_run_ctx()
-    assert context is not None
-    state: Any = context.session_state._state._new_widget_state.get_serialized(widget)
-    told = getattr(state, state.WhichOneof("value") or "", "")
-    return told if isinstance(told, str) else ", ".join(told.data)
 
 
 def _table(of: Any) -> dict[str, Any]:

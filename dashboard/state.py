@@ -24,7 +24,6 @@ import streamlit as st
 
 from dashboard.streamlit_internals import went_back
 from dashboard.theme import head_label, parse_head
-from tracer.analysis.training_curves import NAMES as CURVES
 
 Head = tuple[int, int]
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
@@ -36,7 +35,6 @@ KNOWN = {
     "match": ("label", "alike"),
     "looks": ("sharpest", "induction", "previous_token", "farthest"),
     "into": ("k", "q", "v"),
-    "phase": tuple(CURVES),
     "path": ("all", "late"),
     "guess": ("copying", "everything", "nothing"),
     "section": ("effect", "text", "heads", "when", "set", "patch"),

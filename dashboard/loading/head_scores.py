@@ -9,7 +9,7 @@ import numpy as np
 from dashboard import theme
 from tracer.analysis import head_query
 from tracer.analysis.head_query import Found
-from tracer.measures import HEAD_MEASURES, strongest
+from tracer.measures import in_trace, measures_in, strongest
 from tracer.store import nearest_row
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def predicts_tokens(trace: xr.Dataset) -> bool:
 
 
 def head_measures(trace: xr.Dataset) -> list[str]:
-    """The head measures that can be shown, in the order of the registry."""
-    return [name for name in HEAD_MEASURES if holds(trace, name)]
+    """The measures of heads that can be shown: those of the registry in its order, then whatever else was recorded."""
+    return [name for name in measures_in(trace) if holds(trace, name)]
 
 
 def head_exists(trace: xr.Dataset) -> np.ndarray:
@@ -53,7 +53,7 @@ def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndar
 def named(line: str, trace: xr.Dataset, step: int | None = None) -> Found:
     """The heads that a line of the finder names; ValueError says which word is not understood."""
     values = {name: head_means(trace, name, step) for name in head_measures(trace)}
-    return head_query.find(line, values, head_exists(trace))
+    return head_query.find(line, values, head_exists(trace), {name: in_trace(trace, name) for name in values})
 
 
 def induction_words(trace: xr.Dataset, head: Head, step: int | None) -> str:

@@ -12,7 +12,7 @@ from dashboard import jobs, loading, navigation, state, theme
 from dashboard.loading import head_scores
 from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import draw_run_bar, draw_starting
-from tracer.measures import MEASURES
+from tracer.measures import MEASURES, Measure, in_trace
 from tracer.pictures.scales import of_measure
 from tracer.store import NotARun, NothingRecorded, nearest_row
 
@@ -163,7 +163,7 @@ def choose_measure(run: Run, label: str, offered: list[str]) -> str:
     """A select box of these measures of heads, with what the chosen one is."""
     measure = measure_in_force(offered)
     return st.selectbox(
-        label, offered, format_func=lambda name: MEASURES[name].label, help=explanation(measure, run),
+        label, offered, format_func=lambda name: measure_of(run, name).label, help=explanation(measure, run),
         **state.control("measure_box", measure, lambda name: state.update(measure=name)),
     )  # fmt: skip
 
@@ -225,20 +225,26 @@ def focus(trace: xr.Dataset, step: int | None = None) -> tuple[int, int]:
     return head_scores.default_head(trace, selection.step if step is None else step)
 
 
+def measure_of(run: Run, name: str) -> Measure:
+    """What a variable is: the registry's row, or what the run's trace says of somebody's own."""
+    return MEASURES[name] if name in MEASURES else in_trace(loading.trace(run), name)
+
+
 def scale(name: str, run: Run, values: np.ndarray | None = None) -> theme.Scale:
     """How a measure is coloured and printed in this run; an open end of its range is taken from the values."""
-    return of_measure(name, run.about.setting, () if values is None else values)
+    return of_measure(measure_of(run, name), run.about.setting, () if values is None else values)
 
 
 def probe(run: Run, name: str) -> str:
     """What a measure was taken on, in words; of the models of others no text was held out."""
-    return run.about.probes[MEASURES[name].probe]
+    said = measure_of(run, name).probe
+    return run.about.probes.get(said, said)
 
 
 def explanation(name: str, run: Run) -> str:
     """What a measure is, as Markdown: in plain words, formula, probe, range, value at chance, source."""
-    measure = MEASURES[name]
-    lines = [f"**{measure.label}**: {measure.note or measure.formula}"]
+    measure = measure_of(run, name)
+    lines = [f"{measure.label}: {measure.note or measure.formula}"]
     if measure.note:
         lines.append(f"Formula: {measure.formula}.")
     lines.append(f"Measured on {probe(run, name)}.")
@@ -248,8 +254,11 @@ def explanation(name: str, run: Run) -> str:
     chance = measure.at_chance(run.about.setting)
     if chance is not None:
         lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
+    if measure.worse:
+        lines.append(f"{'Lower' if measure.worse == 'high' else 'Higher'} is better.")
     lines.append(f"Source: {measure.source}.")
-    return "  \n".join(line.replace("$", "\\$").replace("*", "\\*").replace("\\*\\*", "**") for line in lines)
+    title = theme.unmarked(measure.label)
+    return "  \n".join([f"**{title}**{theme.unmarked(lines[0])[len(title) :]}", *map(theme.unmarked, lines[1:])])
 
 
 def _end(value: float | None, open_end: str) -> str:

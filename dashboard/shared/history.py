@@ -11,7 +11,6 @@ from dashboard.loading import comparison, head_scores
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw
-from tracer.measures import MEASURES
 from tracer.pictures import curves, step_heatmap
 from tracer.store import Run
 
@@ -34,7 +33,9 @@ def draw_history(run: Run, trace: xr.Dataset, measure: str, focus: Head, step: i
     if trace.sizes["step"] == 1 and not run.live:
         return
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-        st.header(f"{MEASURES[measure].label} over training", anchor=False, width="content")
+        st.header(
+            f"{theme.unmarked(choosers.measure_of(run, measure).label)} over training", anchor=False, width="content"
+        )
         choose_view("history_box")
     draw_measure(run, trace, measure, focus, step, key="history", height=240)
 

@@ -143,7 +143,7 @@ def test_what_cannot_be_shown_says_why(run: Any, options: dict[str, Any], messag
     ],
 )
 def test_a_value_at_chance_is_said_where_it_is_known(name: str, setting: Setting | None, said: str) -> None:
-    ((label, text),) = explained([name], setting)
+    ((label, text),) = explained([MEASURES[name]], setting)
     one = MEASURES[name]
     assert label == one.label
     note = f" {one.note}" if one.note else ""

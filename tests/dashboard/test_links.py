@@ -42,10 +42,10 @@ def test_a_choice_and_its_link(chosen: dict[str, Any], query: dict[str, str]) ->
     ("query", "found"),
     [
         ({"unit": "bits"}, {}),
-        ({"into": "o", "phase": "<b>", "path": "back", "guess": "all"}, {}),
+        ({"into": "o", "path": "back", "guess": "all"}, {}),
         ({"raw": "yes", "log": "1", "since": "true"}, {}),
         ({"beside": "a//b/a/"}, {"beside": ("a", "b")}),
-        ({"into": "v", "phase": "loss"}, {"into": "v"}),
+        ({"into": "v", "path": "loss", "phase": "somebodys"}, {"into": "v", "phase": "somebodys"}),
     ],
 )
 def test_a_damaged_link(query: dict[str, str], found: dict[str, Any]) -> None:

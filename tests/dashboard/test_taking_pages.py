@@ -22,6 +22,7 @@ from dashboard.state import Selection
 from dashboard.views.circuits import data as circuits
 from dashboard.views.find import data as finding_passages
 from tracer.analysis import training_curves
+from tracer.measures import MEASURES
 from tracer.pictures.picture import Picture
 from tracer.pictures.taken import UNSEEN
 from tracer.store import open_run
@@ -68,7 +69,7 @@ def test_keys_are_named_as_a_browser_names_them() -> None:
 
 def test_what_is_explained_is_what_is_shown() -> None:
     drawn = {"a": Picture("curves", {"scale": {"label": "Induction score"}}, b"")}
-    assert taking._measures(drawn) == ["induction"]
+    assert [one.name for one in taking._measures(drawn, MEASURES.values())] == ["induction"]
 
 
 def test_training_again(workplace: object) -> None:

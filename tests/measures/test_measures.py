@@ -1,5 +1,6 @@
 """The registry says what the code does."""
 
+import json
 import math
 import subprocess
 import sys
@@ -10,7 +11,16 @@ import torch
 
 from tracer.data.probes import repeated
 from tracer.heads import probe_scores, stats
-from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, UPDATE_BANDS, Setting, expected_range, update_band
+from tracer.measures import (
+    HEAD_MEASURES,
+    MEASURES,
+    PROBES,
+    UPDATE_BANDS,
+    Setting,
+    described,
+    expected_range,
+    update_band,
+)  # fmt: skip
 
 HEAD = ("step", "layer", "head")
 PARAM = ("step", "param")
@@ -30,6 +40,32 @@ DIMS = {
     "resid_rms": ("step", "depth"),
     "pattern": ("step", "prompt", "layer", "head", "query_pos", "key_pos"),
 }
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_trace_says_all_of_a_measure(name: str) -> None:
+    """Read back under a name that no registry has: as on a machine that never had its code."""
+    setting, measure = Setting.of(512, 64), MEASURES[name]
+    found = described("somebodys", measure.dims, json.loads(json.dumps(measure.attributes(setting))))
+    fields = ("label", "short", "formula", "source", "probe", "dims", "unit", "low", "high", "palette", "worse", "note")
+    assert {field: getattr(found, field) for field in fields} == {field: getattr(measure, field) for field in fields}
+    assert found.at_chance(setting) == measure.at_chance(setting)
+    assert found.chance_text == (measure.chance_text if measure.at_chance(setting) is not None else "")
+
+
+def test_what_a_stranger_writes_of_a_measure_is_cut_and_checked() -> None:
+    said = {"long_name": "a\nb\u202e" + "x" * 200, "valid_min": 1, "valid_max": 1, "chance": "0.5", "palette": [],
+            "worse": "very", "units": 3, "formula": None, "note": "y" * 9999}  # fmt: skip
+    found = described("on_nothing", ("step", "layer", "head"), said)
+    assert found.label == "a b " + "x" * 76 and found.short == "a b xxxx" and len(found.note) == 600
+    assert (found.low, found.high, found.chance, found.palette, found.worse, found.unit) == (
+        None, None, None, "sequential", "", "",
+    )  # fmt: skip
+    assert found.formula == found.source == "not written in the run" and found.probe == "unknown"
+    bare = described("on_nothing", (), {})
+    assert (bare.label, bare.short) == ("On nothing", "On nothi")
+    for number in (float("nan"), float("inf"), 10**400):
+        assert described("x", (), {"valid_min": number, "chance": number}).low is None
 
 
 def test_every_variable_of_a_trace_is_explained() -> None:

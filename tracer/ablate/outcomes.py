@@ -191,7 +191,8 @@ def head_outcomes(
             found[name] = torch.stack([clean[name], torch.stack([one[name] for one in ablated]).mean(0)])
     return xr.Dataset(
         {
-            name: (("run", "layer", "head"), values.cpu().numpy(), _attrs(name)) for name, values in found.items()
+            name: (("run", "layer", "head"), values.cpu().numpy(), MEASURES[name].attrs)
+            for name, values in found.items()
         },
         {"run": RUNS, "layer": np.arange(model.n_layers), "head": np.arange(model.n_heads)},
         {"mode": mode, "frozen": frozen},
@@ -221,12 +222,6 @@ def _measures(model: HeadModel, tokens: Int[Tensor, "batch pos"], rows: slice, e
     for name, pattern in seen.items():
         put(int(name.split(".")[1]), 0, head_means(stats_from_pattern(pattern, tokens, causal=True), rows))
     return found
-
-
-def _attrs(name: str) -> dict[str, Any]:
-    measure = MEASURES[name]
-    bounds = {"valid_min": measure.low, "valid_max": measure.high}
-    return measure.attrs | {key: value for key, value in bounds.items() if value is not None}
 
 
 def disagreements(effects: Mapping[str, Estimate]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from tracer.measures import MEASURES
+from tracer.measures import MEASURES, Measure
 from tracer.measures.strongest import above_control
 from tracer.pictures.scales import parse_head
 
@@ -71,9 +71,9 @@ class _Set:
         return _Set(self.fits | other.fits, np.minimum(self.miss, other.miss))
 
 
-def find(line: str, values: Line, there: np.ndarray) -> Found:
-    """The heads that a line names; ValueError says which word is not understood."""
-    reader = _Reader(line, values, there)
+def find(line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure] = MEASURES) -> Found:
+    """The heads that a line names; ValueError says which word is not understood. `known`: what each measure is."""
+    reader = _Reader(line, values, there, known)
     found = reader.line()
     fits = found.fits & there
     order = np.argsort(-reader.rank, axis=None, kind="stable")  # nan, the unknown, comes last
@@ -89,10 +89,11 @@ def find(line: str, values: Line, there: np.ndarray) -> Found:
 class _Reader:
     """Reads one line from left to right."""
 
-    def __init__(self, line: str, values: Line, there: np.ndarray) -> None:
+    def __init__(self, line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure]) -> None:
         text = line.casefold().replace("−", "-").replace("≥", ">=").replace("≤", "<=")
         self.tokens = [(str(m.lastgroup), m[0]) for m in _TOKEN.finditer(text)]
         self.at, self.values, self.there = 0, values, there
+        self.known = {name: known[name] for name in values}
         self.measure: str | None = None
         self.note = ""
         self.rank = np.zeros(there.shape)
@@ -176,7 +177,7 @@ class _Reader:
         name = self.named()
         kind, sign = self.next
         if kind != "compare":
-            raise ValueError(f"What about {MEASURES[name].label.lower()}? Compare it, as in: {_short(name)} > 0.5")
+            raise ValueError(f"What about {self.known[name].label.lower()}? Compare it, as in: {_short(name)} > 0.5")
         self.at += 1
         kind, text = self.next
         if kind != "number":
@@ -231,7 +232,7 @@ class _Reader:
             self.at += 1
         if not words:
             raise ValueError(f"{self.shown()} is not a measure. {_offered(self.values)}")
-        return _measure(" ".join(words), list(self.values))
+        return _measure(" ".join(words), self.known)
 
     def shown(self) -> str:
         return f"“{self.next[1]}”" if self.next[0] != "end" else "The end of the line"
@@ -242,10 +243,10 @@ def _certain(fits: np.ndarray) -> _Set:
     return _Set(fits, np.where(fits, 0.0, np.inf))
 
 
-def _measure(text: str, offered: Sequence[str]) -> str:
+def _measure(text: str, offered: Mapping[str, Measure]) -> str:
     """The measure of that name, or the only one whose name begins so."""
     wanted = _plain(text)
-    names = {name: [_plain(n) for n in (name, MEASURES[name].label, MEASURES[name].short)] for name in offered}
+    names = {name: [_plain(n) for n in (name, one.label, one.short)] for name, one in offered.items()}
     for fit in (str.__eq__, str.startswith):
         found = [name for name, known in names.items() if any(fit(one, wanted) for one in known)]
         if len(found) == 1:
@@ -255,7 +256,7 @@ def _measure(text: str, offered: Sequence[str]) -> str:
     near = get_close_matches(wanted, [one for known in names.values() for one in known], 1)
     meant = [name for name, known in names.items() if near and near[0] in known]
     hint = f" Did you mean {_said(meant[0])}?" if meant else ""
-    raise ValueError(f"“{text}” is not a measure.{hint} {_offered(offered)}")
+    raise ValueError(f"“{text}” is not a measure.{hint} {_offered(list(offered))}")
 
 
 def _plain(text: str) -> str:

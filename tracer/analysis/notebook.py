@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
+from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
 from tracer.pictures import scrubber
 from tracer.pictures.picture import Head
 from tracer.pictures.portable import Told, heads_file
@@ -84,8 +84,9 @@ def show(
     shown = found.patterns(strings, [layer.name for layer in getattr(what, "layers", [])])
     name = type(getattr(what, "model", what)).__name__
     setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
-    told = Told(name, release(), prompt=_text(prompt), explained=explained(found.measures, setting, HERE))
-    return View(_file(shown, told, found.measures, setting, head, measure))
+    known = {name: MEASURES[name] for name in found.measures}
+    told = Told(name, release(), prompt=_text(prompt), explained=explained(known.values(), setting, HERE))
+    return View(_file(shown, told, found.measures, known, setting, head, measure))
 
 
 def _of_run(
@@ -111,22 +112,25 @@ def _of_run(
         trace = None
     measures = _recorded(trace, step) if trace is not None else {}
     where = about.probes if measures else HERE
+    known = {name: in_trace(trace, name) for name in measures} if trace is not None else {}
     measures = measures or found.measures
+    known = known or {name: MEASURES[name] for name in measures}
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, shown, trace) if trace is not None and (cheap if film is None else film) else None
     chosen = head or strongest(measures[_known(measure, measures)])
     told = Told(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
-        f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(measures, about.setting, where),
+        f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(known.values(), about.setting, where),
     )  # fmt: skip
-    return View(_file(shown, told, measures, about.setting, chosen, measure, norms, filmed))
+    return View(_file(shown, told, measures, known, about.setting, chosen, measure, norms, filmed))
 
 
 def _file(
-    shown: Any, told: Told, measures: dict[str, np.ndarray], setting: Setting | None, head: Head | None, measure: str,
+    shown: Any, told: Told, measures: dict[str, np.ndarray], known: Mapping[str, Measure], setting: Setting | None,
+    head: Head | None, measure: str,
     norms: np.ndarray | None = None, film: bytes | None = None,
 ) -> str:  # fmt: skip
-    scales = {name: of_measure(name, setting, found) for name, found in measures.items()}
+    scales = {name: of_measure(known[name], setting, found) for name, found in measures.items()}
     return heads_file(
         shown, told, measures=measures, scales=scales,
         focus=head or strongest(measures[_known(measure, measures)]), measure=_known(measure, measures), norms=norms,
@@ -167,7 +171,7 @@ def _recorded(trace: xr.Dataset, step: int) -> dict[str, np.ndarray]:
     if not trace.sizes["step"]:
         return {}
     row = nearest_row(trace["step"].values, step)
-    held = {name: trace[name].values[row] for name in HEAD_MEASURES if name in trace}
+    held = {name: trace[name].values[row] for name in measures_in(trace)}
     return {name: values for name, values in held.items() if np.isfinite(values).any()}
 
 
@@ -186,7 +190,7 @@ def _filmed(run: Run, tokens: list[int], shown: PromptPatterns, trace: xr.Datase
     loss = next((name for name in ("val_loss", "train_loss") if name in trace), None)
     values = trace[loss].values[rows] if loss else np.full(len(steps), np.nan)
     factor = -(-n // next(iter(frames.values())).shape[-1])
-    measures = {name: trace[name].values[rows] for name in HEAD_MEASURES if name in trace}
+    measures = {name: trace[name].values[rows] for name in measures_in(trace)}
     label = {"val_loss": "held-out loss", "train_loss": "training loss"}.get(loss or "", "loss")
     return scrubber.pack(steps, frames, values, measures, n=(n, n), factors=(factor, factor), causal=shown.causal,
                       loss_label=label)  # fmt: skip
@@ -205,15 +209,15 @@ def strongest(values: np.ndarray) -> Head:
 
 
 def explained(
-    names: Iterable[str], setting: Setting | None, probes: Mapping[str, str] = PROBES
+    measures: Iterable[Measure], setting: Setting | None, probes: Mapping[str, str] = PROBES
 ) -> list[tuple[str, str]]:
     """Each measure: formula, what it was measured on, value at chance, source."""
     lines = []
-    for measure in (MEASURES[name] for name in names):
+    for measure in measures:
         chance = measure.at_chance(setting)
         at = "" if chance is None else f" At chance {chance:.3g} ({measure.chance_text})."
         note = f" {measure.note}" if measure.note else ""
-        on = probes[measure.probe]
+        on = probes.get(measure.probe, measure.probe)
         lines.append((measure.label, f"{measure.formula}. Measured on {on}.{at}{note} Source: {measure.source}."))
     return lines
 

@@ -4,6 +4,7 @@
    looked at all heads asks more of its change. Of induction it is the head that ends farthest above its control, and
    there is no curve where no head does. The previous-token head is the best of the layers before that one, which alone
    it can read from, and never the same head. K-composition is that of these two.
+   Of a score that only its author knows it is the head that ends highest.
 2. A curve has changed where `tracer.measures.change_points` finds a change that is large enough to tell: by `LEAST`,
    and by the interval that its probe's rows allow the difference of two levels. What changes as the learning rate warms
    up is not dated.
@@ -25,8 +26,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracer.measures import MEASURES, Measure, in_trace, measures_in
 from tracer.measures.change_points import PhaseChange, Reading, readings
 from tracer.measures.intervals import margins
+from tracer.measures.measure import HEAD
 from tracer.measures.strongest import induction_head
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ class Curve:
     """One quantity over training; `steps` are those at which it was measured."""
 
     name: str
-    """A key of NAMES."""
+    """A key of NAMES, or a variable of the trace that only its author knows."""
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
     change: PhaseChange | None
@@ -79,16 +82,23 @@ class Curve:
     """Why nobody may say when it changed."""
     odds: PhaseChange | None = None
     """The change of its log odds, where it has them."""
+    own: Measure | None = None
+    """What the trace says of somebody's own number."""
+
+    @property
+    def title(self) -> str:
+        """Such as "Induction head"."""
+        return self.own.label if self.own else NAMES[self.name]
 
     @property
     def label(self) -> str:
         """Such as "Induction head L1H2"."""
         names = [f"L{layer}H{head}" for layer, head in self.heads]
-        return f"{NAMES[self.name]} {' → '.join(names)}".strip()
+        return f"{self.title} {' → '.join(names)}".strip()
 
     @property
     def unit(self) -> str:
-        return UNITS.get(self.name, "")
+        return self.own.unit if self.own else UNITS.get(self.name, "")
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ class Reads:
 
 
 def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
-    """Every curve that this trace holds, in the order of NAMES; K-composition from `reads`."""
+    """Every curve that this trace holds, in the order of NAMES, then somebody's own; K-composition from `reads`."""
     every = trace["step"].values
     found: dict[str, tuple[np.ndarray, np.ndarray, tuple[Head, ...], np.ndarray | None]] = {}
     full = warmed_up(trace)
@@ -134,8 +144,15 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
         squares = np.square(trace["grad_norm"].values.astype(float))
         measured = np.isfinite(squares).any(axis=1)
         add("gradient", np.where(measured, np.sqrt(np.nansum(squares, axis=1)), np.nan))
+    own = {name: in_trace(trace, name) for dims in (("step",), HEAD) for name in measures_in(trace, dims)
+           if name not in MEASURES}  # fmt: skip
+    for name, measure in own.items():
+        head = best(trace[name].values) if measure.dims == HEAD else None
+        if measure.dims != HEAD or head is not None:
+            add(name, trace[name].values[(slice(None), *(head or ()))], (head,) if head else (), of=name)
     on_trace = [name for name in found if name != "composition"]
-    tried = [_heads_in(trace[name].values) if name in SCORES else 1 for name in on_trace]
+    of_heads = (*SCORES, *(name for name, measure in own.items() if measure.dims == HEAD))
+    tried = [_heads_in(trace[name].values) if name in of_heads else 1 for name in on_trace]
     read = dict(zip(on_trace, readings(every, [found[n][1] for n in on_trace], tried=tried, warmup=full), strict=True))
     with_odds = [name for name in on_trace if name in (*SCORES, *LOSSES)]
     in_odds = readings(every, [log_odds(n, found[n][1]) for n in with_odds], known=True) if with_odds else []
@@ -143,7 +160,8 @@ def course(trace: xr.Dataset, reads: Reads | None = None) -> list[Curve]:
     if "composition" in found:
         at, values, *_ = found["composition"]
         read["composition"] = readings(at, values[None], warmup=full)[0]
-    return [_curve(name, *found[name], read[name], odds.get(name)) for name in NAMES if name in found]
+    order = [name for name in (*NAMES, *own) if name in found]
+    return [_curve(name, *found[name], read[name], odds.get(name), own.get(name)) for name in order]
 
 
 def log_odds(name: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -177,7 +195,7 @@ ONE_TOKEN = "read from one token of each row, as runs did that recorded no stand
 
 def _curve(
     name: str, at: np.ndarray, values: np.ndarray, heads: tuple[Head, ...], around: np.ndarray | None,
-    reading: Reading, odds: PhaseChange | None,
+    reading: Reading, odds: PhaseChange | None, own: Measure | None = None,
 ) -> Curve:  # fmt: skip
     """What was measured of a curve, and its change unless that is too small to tell."""
     known = np.isfinite(values)
@@ -188,9 +206,9 @@ def _curve(
     if change is not None and around is not None:
         ends = np.interp([change.onset, change.end], at[known], around)
         apart = float(np.hypot(*np.nan_to_num(ends)))
-    if change is not None and (undated or abs(change.after - change.before) < max(LEAST[name], apart)):
+    if change is not None and (undated or abs(change.after - change.before) < max(LEAST.get(name, 0.0), apart)):
         change = None
-    return Curve(name, at[known], values[known], change, heads, around, undated, odds if change else None)
+    return Curve(name, at[known], values[known], change, heads, around, undated, odds if change else None, own)
 
 
 def strongest(trace: xr.Dataset) -> Head | None:

@@ -5,20 +5,18 @@ that computes it (of a head: in `tracer.heads.definitions`, under the same name)
 `whole`, and one test with an answer known by hand.
 """
 
-from tracer.measures.attention import ATTENTION
 from tracer.measures.bands import UPDATE_BANDS, UPDATE_BANDS_SOURCE, Band, expected_range, update_band
+from tracer.measures.described import KNOWN as MEASURES
+from tracer.measures.described import described, in_trace, measures_in
 from tracer.measures.measure import HEAD, PARAM, PROBES, SE, SEQUENCES, Measure, probe_words
-from tracer.measures.scalars import SCALARS
 from tracer.measures.setting import MAX_PERIOD, Setting, period
-from tracer.measures.weights import WEIGHTS
 
 __all__ = [
     "HEAD_MEASURES", "MAX_PERIOD", "MEASURES", "PARAM_MEASURES", "PROBES", "REPEAT_MEASURES", "SE", "SEQUENCES",
-    "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "expected_range", "period",
-    "probe_words", "update_band",
+    "TEXT_MEASURES", "UPDATE_BANDS", "UPDATE_BANDS_SOURCE", "Band", "Measure", "Setting", "described", "expected_range",
+    "in_trace", "measures_in", "period", "probe_words", "update_band",
 ]  # fmt: skip
 
-MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}
 HEAD_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == HEAD)
 PARAM_MEASURES: tuple[str, ...] = tuple(name for name, measure in MEASURES.items() if measure.dims == PARAM)
 TEXT_MEASURES: tuple[str, ...] = tuple(name for name in HEAD_MEASURES if MEASURES[name].probe == "text")

@@ -32,8 +32,8 @@ class Measure:
     """Plain text, in the words of design and docstrings."""
     source: str
     """Who defined it; "ours" where nobody did."""
-    probe: Literal["text", "held_out", "repeat", "control", "train", "weights", "prompts", "clock"]
-    """Which tokens it is measured on: held-out text, random tokens with or without a repeat, the batch, or none."""
+    probe: str
+    """Which tokens it is measured on: a key of PROBES, or the name of somebody's own."""
     dims: tuple[str, ...]
     """Its dimensions in the trace."""
     unit: str = ""
@@ -44,6 +44,8 @@ class Measure:
     """Largest possible value; None when there is no bound or it depends on the setting."""
     palette: Literal["sequential", "diverging"] = "sequential"
     """diverging when 0 is in the middle and signs matter."""
+    worse: Literal["", "high", "low"] = ""
+    """Which end nobody wants; empty where neither is better."""
     note: str = ""
     """What a reader could get wrong."""
     chance_text: str = ""
@@ -52,12 +54,22 @@ class Measure:
     """The value that uniform attention, or a model that knows nothing, would have; nan where that is undefined."""
 
     @property
-    def attrs(self) -> dict[str, str]:
-        """What is said of it beside its array."""
-        return {
+    def attrs(self) -> dict[str, str | float]:
+        """What is said of it beside its array, by the names of the CF conventions where they have one."""
+        return self.attributes(None)
+
+    def attributes(self, setting: Setting | None) -> dict[str, str | float]:
+        """The same with its value at chance, where the setting says enough."""
+        said = {
             "long_name": self.label, "units": self.unit, "formula": self.formula, "source": self.source,
-            "probe": self.probe,
+            "probe": self.probe, "short_name": self.short, "palette": self.palette,
         }  # fmt: skip
+        chance = self.at_chance(setting)
+        maybe = {
+            "valid_min": self.low, "valid_max": self.high, "worse": self.worse or None, "note": self.note or None,
+            "chance": chance, "chance_text": self.chance_text if chance is not None else None,
+        }  # fmt: skip
+        return said | {name: value for name, value in maybe.items() if value is not None}
 
     def at_chance(self, setting: Setting | None) -> float | None:
         """`chance`, or None where there is no such value or the setting does not say enough."""

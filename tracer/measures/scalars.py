@@ -6,7 +6,7 @@ from tracer.measures.measure import Measure
 # fmt: off
 SCALARS = (
     Measure(
-        name="train_loss", label="Training loss", short="train", unit="nats", low=0,
+        name="train_loss", label="Training loss", short="train", unit="nats", low=0, worse="high",
         formula="mean cross-entropy of the next token on the batch of that step",
         source="standard",
         probe="train", dims=("step",),
@@ -14,14 +14,14 @@ SCALARS = (
         chance=knows_nothing
     ),
     Measure(
-        name="val_loss", label="Validation loss", short="val", unit="nats", low=0,
+        name="val_loss", label="Validation loss", short="val", unit="nats", low=0, worse="high",
         formula="mean cross-entropy of the next token on held-out text",
         source="standard",
         probe="held_out", dims=("step",),
         note="exp of it is the perplexity.", chance_text=KNOWS_NOTHING, chance=knows_nothing
     ),
     Measure(
-        name="loss_by_position", label="Loss by position", short="loss", unit="nats", low=0,
+        name="loss_by_position", label="Loss by position", short="loss", unit="nats", low=0, worse="high",
         formula="mean cross-entropy at each position, which predicts the next token",
         source="Olsson et al. 2022, 2D in-context plots",
         probe="text", dims=("step", "pos"),
@@ -38,7 +38,7 @@ SCALARS = (
         chance=lambda setting: 0.0
     ),
     Measure(
-        name="repeat_loss", label="Loss on repeated tokens", short="repeat", unit="nats", low=0,
+        name="repeat_loss", label="Loss on repeated tokens", short="repeat", unit="nats", low=0, worse="high",
         formula="mean loss at positions 2L+1 .. 3L-1: tokens s_2 .. s_L of the second copy",
         source="Olsson et al. 2022",
         probe="repeat", dims=("step",),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracer.measures import MEASURES, Setting
+from tracer.measures import Measure, Setting
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def parse_head(label: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def of_measure(name: str, setting: Setting | None, values: ArrayLike = ()) -> Scale:
-    """How a measure of the registry is coloured and printed; an open end of its range is taken from the values.
+def of_measure(measure: Measure, setting: Setting | None, values: ArrayLike = ()) -> Scale:
+    """How a measure is coloured and printed; an open end of its range is taken from the values.
 
     Where signs matter, zero is in the middle.
     """
-    measure, finite = MEASURES[name], np.asarray(values, float).ravel()
+    finite = np.asarray(values, float).ravel()
     finite = finite[np.isfinite(finite)]
     low = measure.low if measure.low is not None else float(finite.min(initial=0.0))
     high = measure.high if measure.high is not None else float(finite.max(initial=low))

@@ -25,7 +25,7 @@ def layout(
     *,
     scalars: Iterable[str],
     unsure: Mapping[str, int],
-    attrs: Callable[[str], dict[str, str]],
+    attrs: Callable[[str], dict[str, str | float]],
     tokens_are: str,
 ) -> Layout:
     """`heads`: layers, and heads in each; `unsure`: measures whose standard errors are recorded too, and of how many

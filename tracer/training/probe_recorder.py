@@ -17,7 +17,7 @@ from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
 from tracer.heads import pattern, probe_errors, probe_scores, stats
 from tracer.interventions.edits import recording
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, gradients
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Setting, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
@@ -62,11 +62,11 @@ class ProbeRecorder:
 
     def __init__(self, model: Transformer, config: RecordConfig, data: Data) -> None:
         self.device = model.embed.W_E.device
-        n_ctx, d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
+        n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         self.val = data.val(config.val_rows).to(self.device)
         self.context = probes.in_context(data.val(config.icl_rows).to(self.device), data.bos)
         self.icl_every = config.icl_every
-        self.repeat = probes.repeated(d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
+        self.repeat = probes.repeated(self.d_vocab, n_ctx, data.bos, batch=config.repeat_rows)
         self.repeat_tokens = self.repeat.tokens.to(self.device)
         control = self.repeat.control[:CONTROL_ROWS].to(self.device)
         self.both = torch.cat([self.repeat_tokens, control])
@@ -94,13 +94,15 @@ class ProbeRecorder:
         tokens = np.full((len(names), self.width), -1, np.int64)
         for i, row in enumerate(self._prompts()):
             tokens[i, : len(row)] = row.cpu().numpy()
+        setting = Setting.of(self.d_vocab, c.n_ctx)
         variables, coords = layout(
             (c.n_layers, c.n_heads), self.params, names, tokens,
             [token_strings(self.tokenizer, [int(t) for t in row if t >= 0]) for row in tokens],
             scalars=SCALARS, unsure={name: self._sequences(name) for name in UNSURE},
-            attrs=lambda name: MEASURES[name].attrs, tokens_are="the probe prompts",
+            attrs=lambda name: MEASURES[name].attributes(setting), tokens_are="the probe prompts",
         )  # fmt: skip
-        variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=MEASURES["loss_by_position"].attrs)
+        said = MEASURES["loss_by_position"].attributes(setting)
+        variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
         return variables, coords
 

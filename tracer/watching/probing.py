@@ -27,7 +27,7 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
 from tracer.huggingface.building import same_dice
 from tracer.interventions.edits import untouched
-from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES, Setting
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
@@ -336,10 +336,13 @@ class Probing:
         for i, ids in enumerate(prompts.values()):
             tokens[i, : len(ids[:width])] = ids[:width]
             strings.append(self.words.strings(ids[:width]) if ids else [str(j) for j in range(width)])
+        setting = Setting(
+            self.watcher.n_positions, self._period or 0, self.watcher.d_vocab or 0, all(x.causal for x in layers)
+        )
         variables, coords = layout(
             heads, self.params, prompts, tokens, strings, scalars=SCALARS,
             unsure={name: (self.inputs.batch or 0) if name in TEXT_MEASURES else PROBE_ROWS for name in UNSURE},
-            attrs=lambda name: attrs(name, self.facts["kind"]), tokens_are="the kept sequences",
+            attrs=lambda name: attrs(name, self.facts["kind"], setting), tokens_are="the kept sequences",
         )  # fmt: skip
         said = attrs("shifted_loss", self.facts["kind"])
         variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=said)
@@ -410,9 +413,10 @@ def _width(layers: list[Layer], n_prompts: int) -> int:
     return fits[0] if fits else WIDTHS[-1]
 
 
-def attrs(name: str, kind: str) -> dict[str, str]:
+def attrs(name: str, kind: str, setting: Setting | None = None) -> dict[str, str | float]:
     """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch."""
-    found = MEASURES[name].attrs
-    if kind == "watched" and name == "val_loss":  # of a model that gives its loss, only its author knows the unit
+    own = kind == "watched" and name == "val_loss"  # of a model that gives its loss, only its author knows the unit
+    found = MEASURES[name].attributes(None if own else setting)
+    if own:
         found |= {"units": "", "formula": "mean loss on the batches given as held_out"}
     return found | {"probe": "train"} if kind == "watched" and found["probe"] == "text" else found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from dashboard import loading
 from dashboard.loading import head_scores, prompt_film, recorded_prompts, token_reading
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
-from tracer.measures import MEASURES, Setting, probe_words
+from tracer.measures import MEASURES, Measure, Setting, in_trace, probe_words
 from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -35,11 +36,12 @@ def heads(
     """One HTML file of what the page shows: its film, the held token, and of `given` its chart over training."""
     setting, film = run.about.setting, _film(run, trace, shown)
     measures = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
-    explained = notebook.explained(measures, setting, run.about.probes)
+    known = {name: in_trace(trace, name) for name in measures}
+    explained = notebook.explained(known.values(), setting, run.about.probes)
     told = Told(run.name, notebook.release(), shown.step, prompt, code, link, explained)
     return heads_file(
         shown, told, measures=measures, focus=focus, measure=measure, norms=token_reading.norms(run, shown),
-        scales={name: of_measure(name, setting, values) for name, values in measures.items()}, film=film,
+        scales={name: of_measure(known[name], setting, values) for name, values in measures.items()}, film=film,
         token=token, history=next((part for key, part in _drawn(given).items() if key in HISTORY), None),
     )  # fmt: skip
 
@@ -62,7 +64,7 @@ def page(
 ) -> str:  # fmt: skip
     """One HTML file of a page: `blocks` as its browser tells them, `given` as `shared.mount` keeps it."""
     drawn = _drawn(given)
-    explained = notebook.explained(_measures(drawn), run.about.setting, run.about.probes)
+    explained = notebook.explained(_measures(drawn, _known(run)), run.about.setting, run.about.probes)
     prompt = next((block["text"] for block in blocks if block["kind"] == "prompt"), "")
     told = Told(run.name, notebook.release(), step, prompt, code, link, explained)
     about = {"run": run.name, "step": step, "head": head and list(head), "page": title}
@@ -76,7 +78,7 @@ def story(
 ) -> str:  # fmt: skip
     """The same of a page that is about many runs; `setting` is what they share."""
     drawn = _drawn(given)
-    explained = notebook.explained(_measures(drawn), setting, probe_words("trained"))
+    explained = notebook.explained(_measures(drawn, MEASURES.values()), setting, probe_words("trained"))
     told = Told(title, notebook.release(), code=code, link=link, explained=explained)
     about = {"run": None, "step": None, "head": None, "page": title}
     foot = f"Made with manyeyes {told.version} from the page {title}; works offline."
@@ -92,7 +94,14 @@ def _drawn(given: Mapping[str, tuple[str, Any]]) -> dict[str, Picture]:
     return found
 
 
-def _measures(drawn: Mapping[str, Picture]) -> list[str]:
+def _known(run: Run) -> list[Measure]:
+    """All that can stand on a page of this run."""
+    trace = loading.so_far(run)
+    found = [] if trace is None else [in_trace(trace, name) for name in head_scores.head_measures(trace)]
+    return [*MEASURES.values(), *(one for one in found if one.name not in MEASURES)]
+
+
+def _measures(drawn: Mapping[str, Picture], known: Iterable[Measure]) -> list[Measure]:
     """The measures whose names stand at the pictures."""
     said = json.dumps([part.cue for part in drawn.values()], ensure_ascii=False)
-    return [name for name, measure in MEASURES.items() if f'"label": {json.dumps(measure.label)}' in said]
+    return [measure for measure in known if f'"label": {json.dumps(measure.label, ensure_ascii=False)}' in said]

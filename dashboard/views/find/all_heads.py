@@ -15,7 +15,6 @@ from dashboard.shared import choosers, prompts
 from dashboard.shared.figures import by_head, scatter
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping
-from tracer.measures import MEASURES
 from tracer.pictures.scales import Scale
 from tracer.store import Run
 
@@ -95,9 +94,9 @@ def _known(run: Run, trace: xr.Dataset, survey: xr.Dataset | None, step: int) ->
             values = survey[name].values
             found[f"corpus_{name}"] = Known(f"Corpus: {words}", lambda values=values: values, _from_zero)
     for name in head_scores.head_measures(trace):
-        values, unit = head_scores.head_means(trace, name, step), MEASURES[name].unit
+        values, known_as = head_scores.head_means(trace, name, step), choosers.measure_of(run, name)
         found[name] = Known(
-            f"{MEASURES[name].label}{f' ({unit})' if unit else ''}", lambda values=values: values,
+            f"{known_as.label}{f' ({known_as.unit})' if known_as.unit else ''}", lambda values=values: values,
             lambda values, name=name: choosers.scale(name, run, values),
         )  # fmt: skip
     return found

@@ -18,7 +18,6 @@ from dashboard.views.find.all_heads import draw_all_heads
 from dashboard.views.find.data import Found, Head
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
 from dashboard.views.find.survey import draw_survey
-from tracer.measures import MEASURES
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -119,9 +118,9 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
         name: head_scores.head_means(trace, name, step)
         for name in [measure, *(name for name in BESIDE if name != measure and head_scores.holds(trace, name))][:SHOWN]
     }
-    scale = _scale(measure, run, values[measure])
-    chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, MEASURES[measure])}."
-    st.caption(f"{MEASURES[measure].label}, measured on {choosers.probe(run, measure)}.{chance} "
+    scale, known = _scale(measure, run, values[measure]), choosers.measure_of(run, measure)
+    chance = "" if scale.chance is None else f" By chance it is {theme.fmt(scale.chance, known)}."
+    st.caption(f"{theme.unmarked(known.label)}, measured on {theme.unmarked(choosers.probe(run, measure))}.{chance} "
                "Click a head to read its passages, a column to sort by it.")  # fmt: skip
     by = values[measure]
     if measure == "induction":
@@ -129,9 +128,11 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
         none = head_scores.induction_head(trace, step) is None
         st.caption(f"Ranked by the score minus its control.{' None stands out: no score is above it.' if none else ''}")
     heads = ranked(by, head_scores.head_exists(trace))
-    labels = {name: "Control" if name == "induction_control" else MEASURES[name].label for name in values}
+    labels = {
+        name: "Control" if name == "induction_control" else choosers.measure_of(run, name).label for name in values
+    }
     if measure == "induction_control":
-        labels[measure] = MEASURES[measure].label  # no control of what stands beside it
+        labels[measure] = known.label  # no control of what stands beside it
     config = {label: st.column_config.NumberColumn(format="%.3f", width="small") for label in labels.values()}
     config[labels[measure]] = st.column_config.ProgressColumn(
         format="%.3f", min_value=min(0.0, scale.lo), max_value=scale.hi, width="medium"
@@ -140,7 +141,7 @@ def _draw_ranking(run: Run, trace: xr.Dataset, step: int, measure: str, focus: H
     table(
         {"Head": [theme.head_label(*head) for head in heads],
          **{label: [float(values[name][head]) for head in heads] for name, label in labels.items()}},
-        key="ranking", alt=f"Heads ranked by {MEASURES[measure].label.lower()}", config=config,
+        key="ranking", alt=f"Heads ranked by {known.label.lower()}", config=config,
         selection_mode=["single-row", "single-cell"], on_select=lambda: _take(heads),
     )  # fmt: skip
 
@@ -161,5 +162,5 @@ def _take(heads: list[Head]) -> None:
 
 def _scale(name: str, run: Run, values: np.ndarray) -> theme.Scale:
     """The measure's scale, long enough for the value at chance."""
-    chance = MEASURES[name].at_chance(run.about.setting)
+    chance = choosers.measure_of(run, name).at_chance(run.about.setting)
     return choosers.scale(name, run, np.append(values, np.nan if chance is None else chance))

@@ -13,7 +13,7 @@ from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from tracer.analysis import head_query
 from tracer.analysis.head_query import Found
-from tracer.measures import MEASURES
+from tracer.measures import in_trace
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -90,5 +90,5 @@ def _nearest(found: Found, trace: xr.Dataset) -> str:
     if found.nearest is None:
         return ""
     value = _said(_values(found, trace), found.nearest)
-    named = f", {MEASURES[found.measure].label.lower()} {value}" if found.measure and value else ""
+    named = f", {in_trace(trace, found.measure).label.lower()} {value}" if found.measure and value else ""
     return f" Nearest: {theme.head_label(*found.nearest)}{named}."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from dashboard import loading, state
+from dashboard import loading, state, theme
 from dashboard.loading import head_scores, prompt_attention, recorded_prompts
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, patterns, prompts
@@ -21,7 +21,7 @@ from dashboard.views.heads.finder import choose_heads, draw_found
 from dashboard.views.heads.scrub import draw_scrubber, make_room
 from dashboard.views.heads.token_reading import draw_reading
 from dashboard.views.heads.why_here import draw_why
-from tracer.measures import HEAD_MEASURES, MEASURES
+from tracer.measures import HEAD_MEASURES
 from tracer.pictures import atlas
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
@@ -129,10 +129,11 @@ def _draw_atlas(
             "Strongest first", help="Sorts the heads inside each layer",
             **state.control("order_box", by_measure, lambda on: state.update(order="measure" if on else "index")),
         )  # fmt: skip
-    colour = MEASURES[measure]
+    colour = choosers.measure_of(run, measure)
     what = "token" if run.about.d_vocab is not None else "position"
     st.caption(f"A tile is a head: each row is a {what}, each column a {what} that it may look at. "
-               f"The number is its {colour.label.lower()}, measured on {choosers.probe(run, measure)}.")  # fmt: skip
+               f"The number is its {theme.unmarked(colour.label.lower())}, "
+               f"measured on {theme.unmarked(choosers.probe(run, measure))}.")  # fmt: skip
     recorded = {name: head_scores.head_means(trace, name, shown.step) for name in head_scores.head_measures(trace)}
     picture = atlas.picture(
         prompt_attention.atlas(shown, run.stamp, recorded), selected=focus, measure=measure,

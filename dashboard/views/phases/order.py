@@ -7,7 +7,8 @@ from html import escape
 import numpy as np
 import streamlit as st
 
-from tracer.analysis.training_curves import NAMES, Curve, may_feed, order
+from dashboard import theme
+from tracer.analysis.training_curves import Curve, may_feed, order
 from tracer.measures.change_points import FEWEST, PhaseChange
 from tracer.measures.plateaus import BACK
 
@@ -75,7 +76,7 @@ def basis(found: list[Curve]) -> str:
     n, gaps = len(most.steps), np.diff(most.steps)
     if not len(gaps):
         return "Read from 1 recorded step."
-    fewer = [f"{NAMES[curve.name]}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
+    fewer = [f"{theme.unmarked(curve.title)}: {len(curve.steps)}" for curve in found if len(curve.steps) < n]
     but = f" ({', '.join(fewer)})" if fewer else ""
     apart = f"{gaps.min():,}" if gaps.min() == gaps.max() else f"{gaps.min():,} to {gaps.max():,}"
     return f"Read from {n} recorded steps{but}, {apart} apart: no date is finer."
@@ -151,4 +152,4 @@ def _numbers(numbers: list[int]) -> str:
 
 def lower(text: str) -> str:
     """As inside a sentence: names such as K-composition keep their capital."""
-    return text if text[1].isupper() or text[1] == "-" else text[0].lower() + text[1:]
+    return text if text[1:2].isupper() or text[1:2] == "-" else text[0].lower() + text[1:]

@@ -86,14 +86,13 @@ def _seed_alone(run: Run, other: Run) -> bool:
 def table(courses: dict[str, list[Curve]]) -> str:
     """A row a change in the order of the first run, a column a run: midpoint, its interval and head."""
     first = [curve.name for curve in events(next(iter(courses.values())))]
-    names = [*first, *(name for name in NAMES if name not in first)]
+    titles = NAMES | {curve.name: curve.title for curves in courses.values() for curve in curves}
+    names = [*first, *(name for name in titles if name not in first)]
     by_run = {run: {curve.name: curve for curve in curves} for run, curves in courses.items()}
     names = [name for name in names if any((c := found.get(name)) and c.change for found in by_run.values())]
     top = "".join(f'<th scope="col">{escape(run)}</th>' for run in by_run)
-    rows = [
-        f'<tr><th scope="row">{NAMES[name]}</th>{"".join(_cell(found.get(name)) for found in by_run.values())}</tr>'
-        for name in names
-    ]
+    cells = {name: "".join(_cell(found.get(name)) for found in by_run.values()) for name in names}
+    rows = [f'<tr><th scope="row">{escape(titles[name])}</th>{cells[name]}</tr>' for name in names]
     return f"<table><thead><tr><th></th>{top}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 

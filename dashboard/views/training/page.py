@@ -19,9 +19,10 @@ from dashboard.state import MOST_OVER
 from dashboard.views.training.facts import draw_divergence, draw_facts, draw_samples
 from tracer.analysis import training_curves
 from tracer.analysis.over_seeds import FEWEST, HIGHEST, LOWEST, SEEDS, mean_over_seeds
-from tracer.measures import MEASURES
+from tracer.measures import MEASURES, in_trace, measures_in
 from tracer.measures.intervals import margins
 from tracer.pictures import curves
+from tracer.pictures.scales import of_measure
 from tracer.store import Run, nearest_row
 from tracer.store.choosing import differences, settings
 
@@ -121,6 +122,7 @@ def _draw(run: Run, compared: list[Run]) -> None:
 
     row((LOSSES, lambda: _draw_loss(run, lines, each)), (COPYING, lambda: _draw_copying(run, lines)))
     row((CONTEXT, lambda: _draw_context(lines)), (("loss_by_position",), lambda: _draw_positions(run, traces, step)))
+    _draw_own(run, traces)
     _draw_pace(each)
     _draw_missing(trace)
     draw_samples(run, step)
@@ -179,6 +181,21 @@ def _draw_pace(each: dict[str, xr.Dataset]) -> None:
             st.header(MEASURES[name].label, anchor=False)
             st.caption(f"At every update.{_thinned(each)}{' A colour a run.' * (len(each) > 1)}")
             _lines(each, {name: PACE[name]}, name, theme.Scale(MEASURES[name].label, MEASURES[name].unit))
+
+
+def _draw_own(run: Run, traces: dict[str, xr.Dataset]) -> None:
+    """Numbers that only their author knows, as the trace says what they are."""
+    names = dict.fromkeys(name for trace in traces.values() for name in measures_in(trace, ("step",)))
+    held = {name: [one for one in traces.values() if head_scores.holds(one, name)] for name in names}
+    own = [in_trace(found[0], name) for name, found in held.items() if found and name not in MEASURES]
+    for i in range(0, len(own), 2):
+        for column, measure in zip(st.columns(2, gap="large"), own[i : i + 2], strict=False):
+            with column:
+                st.header(theme.unmarked(measure.label), anchor=False)
+                st.caption(theme.unmarked(f"{measure.note or measure.formula}. Source: {measure.source}."))
+                values = np.concatenate([one[measure.name].values for one in held[measure.name]])
+                scale = of_measure(measure, run.about.setting, values)
+                _lines(traces, {measure.name: measure.label}, f"own {measure.name}", scale)
 
 
 def _draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Dataset]) -> None:
@@ -304,14 +321,16 @@ def _draw_heads(run: Run, trace: xr.Dataset, beside: Run | None) -> None:
     left, right = st.columns(2, gap="large", vertical_alignment="bottom")
     with left:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
-            st.header(f"{MEASURES[first].label} of every head", anchor=False, width="content")
+            st.header(
+                f"{theme.unmarked(choosers.measure_of(run, first).label)} of every head", anchor=False, width="content"
+            )
             choose_view("heads_view_box")
         said = "High: the head spreads its attention over many tokens. Low: it looks at one. " * (first == "entropy")
         what = "row" if heatmap else "line"
         only = f" Heatmaps are of {theme.unmarked(run.name)} alone." if heatmap and beside else ""
         st.caption(f"{said}One {what} a head; click one to bring it into focus on every page.{only}")
     with right:
-        measure = _choose_measure(others) if others else first
+        measure = _choose_measure(run, others) if others else first
     shown = [(left, "entropy_curves", first)] + ([(right, "measure_curves", measure)] if measure != first else [])
     for column, key, name in shown:
         with column:
@@ -324,10 +343,10 @@ def _draw_heads(run: Run, trace: xr.Dataset, beside: Run | None) -> None:
         draw_bound(run, focus, key="entropy_bound")
 
 
-def _choose_measure(names: list[str]) -> str:
+def _choose_measure(run: Run, names: list[str]) -> str:
     measure = choosers.measure_in_force(names)
     return st.selectbox(
-        "Beside the entropy", names, format_func=lambda name: MEASURES[name].label,
+        "Beside the entropy", names, format_func=lambda name: choosers.measure_of(run, name).label,
         **state.control("training_measure_box", measure, lambda name: state.update(measure=name)),
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ def test_what_is_all_nan_is_not_held() -> None:
     assert [head_scores.holds(found, name) for name in ("induction", "entropy", "max_logit", "absent")] == [
         False, True, True, False,
     ]  # fmt: skip
-    assert head_scores.head_measures(found) == ["entropy", "max_logit"], "in the registry's order, and of it only"
+    assert head_scores.head_measures(found) == ["entropy", "max_logit", "mine"], "in the registry's order, then others"
 
 
 @pytest.mark.parametrize(

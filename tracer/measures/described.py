@@ -1,0 +1,74 @@
+"""What the arrays of a trace say of themselves: a number that no registry here knows has a name, a range and a colour.
+
+A run that was recorded with somebody's measure opens on a machine that never had their code. What is written comes from
+strangers: every text is cut and every number must be finite, and what cannot be is as if it had not been said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tracer.measures.attention import ATTENTION
+from tracer.measures.measure import HEAD, SE, Measure
+from tracer.measures.scalars import SCALARS
+from tracer.measures.setting import Setting
+from tracer.measures.weights import WEIGHTS
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SHORT, LABEL, TEXT = 8, 80, 600
+"""Characters that are read of an abbreviation, of a label, and of any other text."""
+KNOWN: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}
+
+
+def described(name: str, dims: Sequence[str], said: Mapping[str, Any]) -> Measure:
+    """The row of the registry, of a name that it has; else what the attributes of the array say."""
+    if name in KNOWN:
+        return KNOWN[name]
+    low, high = (_number(said.get(key)) for key in ("valid_min", "valid_max"))
+    if low is not None and high is not None and low >= high:
+        low = high = None
+    chance = _number(said.get("chance"))
+    label = _text(said.get("long_name"), LABEL) or _text(name.replace("_", " "), LABEL).capitalize()
+    return Measure(
+        name=name, label=label, short=_text(said.get("short_name"), SHORT) or label[:SHORT],
+        formula=_text(said.get("formula"), TEXT) or "not written in the run",
+        source=_text(said.get("source"), TEXT) or "not written in the run",
+        probe=_text(said.get("probe"), LABEL) or "unknown", dims=tuple(dims), unit=_text(said.get("units"), SHORT * 2),
+        low=low, high=high, palette="diverging" if said.get("palette") == "diverging" else "sequential",
+        worse=said["worse"] if said.get("worse") in ("high", "low") else "",
+        note=_text(said.get("note"), TEXT), chance_text=_text(said.get("chance_text"), TEXT),
+        chance=None if chance is None else partial(_always, chance),
+    )  # fmt: skip
+
+
+def _always(value: float, _setting: Setting) -> float:
+    """As a function of a module, which a cache can keep."""
+    return value
+
+
+def in_trace(trace: xr.Dataset, name: str) -> Measure:
+    """The same of a variable of a trace; of one that it lacks, the registry's row."""
+    return KNOWN[name] if name in KNOWN else described(name, tuple(map(str, trace[name].dims)), trace[name].attrs)
+
+
+def measures_in(trace: xr.Dataset, dims: tuple[str, ...] = HEAD) -> list[str]:
+    """The variables of a trace with these dimensions: those of the registry in its order, then all others."""
+    found = [str(name) for name, x in trace.data_vars.items() if x.dims == dims and not str(name).endswith(SE)]
+    order = {name: i for i, name in enumerate(KNOWN)}
+    return sorted(found, key=lambda name: order.get(name, len(order)))
+
+
+def _text(said: Any, most: int) -> str:
+    """Printable, on one line."""
+    return (
+        " ".join("".join(c if c.isprintable() else " " for c in said[:most]).split()) if isinstance(said, str) else ""
+    )
+
+
+def _number(said: Any) -> float | None:
+    return float(said) if isinstance(said, int | float) and abs(said) < 1e300 and math.isfinite(said) else None

@@ -199,6 +199,26 @@ def test_a_state_that_no_loss_tells_of_is_found_at_the_next_record(here: Path) -
     assert run.status == "diverged" and run.meta["divergence"]["non_finite"]["layer"] == 1
 
 
+def test_what_a_model_keeps_blank_behind_its_loss_is_no_divergence(here: Path) -> None:
+    class Blank(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = language()
+
+        def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+            return next_token_loss(self.inner, tokens), torch.tensor(torch.nan)
+
+    model = Blank()
+    recorder = tracer.watch(model, run="r", every=1)
+    with pytest.warns(RuntimeWarning, match="without heads"):
+        for tokens in rows(3):
+            loss = model(tokens)[0]
+            loss.backward()
+            recorder.step(loss)
+    recorder.close()
+    assert recorder.off is None and open_run("r").status == "finished"
+
+
 def test_a_resumed_job_goes_on_with_it(here: Path) -> None:
     """What is recorded twice is that of the second job, and what nobody stopped is the same."""
     whole, batches = language(), [*rows(8)]

@@ -9,6 +9,7 @@ weights and updates need none.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -98,7 +99,7 @@ class Probing:
         self.begun: Run | None = None
         """A run of these very probes that goes on, instead of a new one."""
         self.broken = False
-        """Was some attention not finite in the last measurement; or of a model without heads its output?"""
+        """Was some attention not finite in the last measurement; or NaN in what a model without heads gives first?"""
         self._repeat: Inputs | None = None
         self._control: Inputs | None = None
         self._period: int | None = None
@@ -148,8 +149,9 @@ class Probing:
             if self.facts["kind"] != "watched":  # of a model that is not trained here heads are all there is
                 raise
             self.no_heads, on_text = nothing_seen(self.model, self.watcher.map, ran=True)[:MOST_REASON], {}
-        if self.no_heads:  # what is masked may be -inf
-            self.broken = any(bool(x.isnan().any()) for x in tree_leaves(output) if isinstance(x, Tensor))
+        if self.no_heads:  # what is masked may be -inf, and what comes after the first may be kept blank
+            given = (x for x in tree_leaves(output) if isinstance(x, Tensor) and x.is_floating_point())
+            self.broken = any(bool(x.isnan().any()) for x in itertools.islice(given, 1))
             return {}
         self.broken = self.watcher.first_broken() is not None
         return {name: np.full_like(on_text["entropy"], np.nan) for name in HEAD_MEASURES} | on_text

@@ -34,6 +34,11 @@ def head_measures(trace: xr.Dataset) -> list[str]:
     return [name for name in measures_in(trace) if holds(trace, name)]
 
 
+def has_heads(trace: xr.Dataset) -> bool:
+    """Was anything recorded of heads? Of a model in which no attention was seen nothing is."""
+    return "layer" in trace.sizes
+
+
 def head_exists(trace: xr.Dataset) -> np.ndarray:
     """Which heads exist, [layer head]: where layers differ in width, the missing ones are nan at every step."""
     shape = (trace.sizes["layer"], trace.sizes["head"])

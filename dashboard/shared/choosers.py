@@ -208,6 +208,27 @@ def tick(run: Run, draw: Callable[[], None]) -> None:
     ticking(again, key=draw.__qualname__)
 
 
+def say_why_no_heads(run: Run) -> None:
+    """A sentence on a page that shows what else a run holds; nothing of one that has heads."""
+    if why := run.why_not("heads"):
+        with st.container(key="why_no_heads"):
+            st.text(f"No heads were recorded: {why}.")  # names of others are never Markdown
+
+
+def without_heads(run: Run) -> bool:
+    """Says of a run without heads why it has none, and where all else is; False, and nothing, of one that has some."""
+    why = run.why_not("heads")
+    if not why:
+        return False
+    with st.container(key="without_heads", gap="small"):
+        st.info("No heads were recorded in this run.", icon=":material/visibility_off:")
+        st.text(theme.sentence(why))  # names of others are never Markdown
+        with st.container(horizontal=True):
+            for page, label in (("training", "Its losses on Training"), ("gradients", "Its weights on Gradients")):
+                st.page_link(navigation.page(page), label=label, icon=":material/arrow_forward:")
+    return True
+
+
 def refuse(message: str) -> NoReturn:
     """Say what is wrong and what to do, as text (never as HTML or Markdown), and stop the page."""
     with st.container(key="refused", gap="xsmall"):

@@ -204,7 +204,7 @@ def _other(run: Run, shown: PromptPatterns, see: See) -> Other:
     chosen, other = state.read(), other_run(run)
     if prompts.can_read(run):
         if not prompts.can_read(other):
-            raise ValueError(f"{other.name} cannot read this prompt. {other.why_not('prompts')}.")
+            raise ValueError(f"{other.name} cannot read this prompt. {theme.sentence(other.why_not('prompts'))}")
         step = other_step(other.steps or [0], shown.step)
         if other is run and not chosen.other_prompt:
             return Other(run, see(step))

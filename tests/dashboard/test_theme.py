@@ -10,6 +10,7 @@ import pytest
 
 import tracer
 from dashboard import theme
+from tracer.measures import MEASURES
 from tracer.pictures.colours import LINES, _channels, contrast, lightness, ramp
 from tracer.pictures.scales import of_measure
 
@@ -155,12 +156,12 @@ def test_not_a_head(text):
 
 
 def test_scale_closes_open_ranges_with_the_data():
-    found = of_measure("max_logit", None, [[1.0, np.nan], [7.5, 2]])
+    found = of_measure(MEASURES["max_logit"], None, [[1.0, np.nan], [7.5, 2]])
     assert (found.label, found.lo, found.hi, found.palette) == ("Largest attention logit", 0.0, 7.5, "score")
 
 
 def test_scale_where_signs_matter_is_symmetric():
-    found = of_measure("icl_score", None, [-0.5, 0.2])
+    found = of_measure(MEASURES["icl_score"], None, [-0.5, 0.2])
     assert (found.lo, found.hi, found.palette) == (-0.5, 0.5, "change")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tracer.config import ModelConfig
-from tracer.measures.abilities import ALONE, OPENED, of_others, of_ours
+from tracer.measures.abilities import ALONE, OF_HEADS, OPENED, of_others, of_ours
 
 PLAIN = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 16}
 ALL = ["composition", "composition_curve", "vocabulary", "trigrams", "positions"]
@@ -63,6 +63,9 @@ ALWAYS = {"recipe", "resume", "held_out", "tokenizer", "value_norms", "entropy_b
             "norm_scales": "norms are left out", "attribution": "stream",
         }),
         ({"opened": True}, {"training": OPENED}),
+        ({"no_heads": "none", "no_code": "code", "no_stream": "stream", "n_layers": 0}, {
+            name: "none" for name in OF_HEADS if name not in ALWAYS
+        }),
     ],
 )  # fmt: skip
 def test_what_the_model_of_others_does_not_allow(change: dict[str, object], expected: dict[str, str]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 import xarray as xr
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -19,16 +18,6 @@ from tests.watching.loops import batches
 from tests.watching.many import Model
 from tracer.heads.call import AttentionCall
 from tracer.store import open_run
-
-
-class NoAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.out = nn.Embedding(20, 8), nn.Linear(8, 20)
-
-    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.out(self.embed(idx).cumsum(1))
-        return logits, F.cross_entropy(logits.transpose(1, 2), targets)
 
 
 class Sparse(nn.Module):
@@ -63,7 +52,6 @@ def _loop(model: nn.Module, trained: nn.Module | None, recorder: Any, early: boo
 
 
 TROUBLE: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
-    "no attention": (lambda gpt: NoAttention(), {}, "no attention was seen in this NoAttention"),
     "not in eval mode": (lambda gpt: Sparse(gpt(), True), {}, "KeyError: 'only for training'"),
     "sparse gradients": (lambda gpt: Sparse(gpt(), False), {}, ""),
     "another's tokenizer": (lambda gpt: gpt(), {"tokenizer": 30}, "30 tokens and the model's embedding 20"),
@@ -123,13 +111,16 @@ def alone(tmp_path: Path) -> Iterator[Any]:
     dist.destroy_process_group()
 
 
-def test_sharded_weights_without_attention_are_told(here: Path, alone: Any) -> None:
+def test_sharded_weights_without_attention_are_recorded(here: Path, alone: Any) -> None:
     model: Any = nn.Linear(4, 4)
     fully_shard(model, mesh=alone)
-    recorder = tracer.watch(model, run="sharded")
-    with pytest.warns(RuntimeWarning, match="no attention was seen in this FSDPLinear"):
-        model(torch.zeros(2, 4))
-    assert recorder.off is not None
+    recorder = tracer.watch(model, run="sharded", every=1)
+    with pytest.warns(RuntimeWarning, match="without heads: no attention was seen in this FSDPLinear"):
+        loss = model(torch.ones(2, 4)).square().mean()
+    loss.backward()
+    recorder.step(loss)
+    recorder.close()
+    assert recorder.off is None and (open_run("sharded").trace["weight_norm"][0] > 0).all()
 
 
 @pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")

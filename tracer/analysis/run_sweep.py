@@ -156,6 +156,8 @@ def _modes(modes: Iterable[str]) -> list[str]:
 
 def _steps(run: Run, steps: Iterable[int] | None) -> list[int]:
     kept = run.steps
+    if no_heads := run.about.why_not("heads"):
+        raise ValueError(f"{run.name} has no heads to switch off: {no_heads}")
     if run.about.why_not("prompts"):
         raise ValueError(f"{run.name} was recorded from a model whose code is not in the run: its heads stay on")
     if not kept:

@@ -137,12 +137,23 @@ def leak(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         "leak", "bad", "The model sees the tokens that it has to predict", int(trace["step"].values[row]), (),
         f"with other tokens in the second half of a row, the logits before it change by {np.nanmax(effect):.0%} of "
         f"their spread; the loss is that of the next token, and ends at {number(float(loss))} nats",
-        Advice("", ("attention without a causal mask", "a mask that is one place off (tril with diagonal=1), or of the "
-                    "wrong sign", "something else that mixes positions: a norm or a convolution over them"),
-               "compare the logits of a row with those of its first half alone: they have to be equal; then look at "
-               "the patterns on Heads, where nothing may stand right of the diagonal"),
+        _after_leak(heads=bool(meta.get("layers", True))),
         "the definition of a causal model; a causal one changes by 0, the edge is ours",
     )  # fmt: skip
+
+
+def _after_leak(heads: bool) -> Advice:
+    """`heads`: some were recorded, so that their patterns can be looked at."""
+    mixes = "a norm or a convolution over them"
+    if not heads:
+        return Advice("", (f"something that mixes positions: {mixes} that is not causal", "a recurrence that runs "
+                           "backwards too", "attention, which was not seen, without a causal mask"),
+                      "compare the logits of a row with those of its first half alone: they have to be equal; then "
+                      "compare what leaves each layer in the same way: the first that differs is the one")  # fmt: skip
+    return Advice("", ("attention without a causal mask", "a mask that is one place off (tril with diagonal=1), or of "
+                       "the wrong sign", f"something else that mixes positions: {mixes}"),
+                  "compare the logits of a row with those of its first half alone: they have to be equal; then look at "
+                  "the patterns on Heads, where nothing may stand right of the diagonal")  # fmt: skip
 
 
 def targets(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:

@@ -143,8 +143,10 @@ def loss_of(output: Any) -> Tensor | None:
 
 
 def batch_axis_first(model: nn.Module) -> bool:
-    """Not in a model whose nn.MultiheadAttention was left at batch_first=False: its inputs are [pos batch d_model]."""
-    return not any(isinstance(m, nn.MultiheadAttention) and not m.batch_first for m in model.modules())
+    """Not in a model whose nn.MultiheadAttention, nn.LSTM, nn.GRU or nn.RNN was left at batch_first=False: its inputs
+    are [pos batch d_model]."""
+    kinds = (nn.MultiheadAttention, nn.RNNBase)
+    return not any(isinstance(m, kinds) and not m.batch_first for m in model.modules())
 
 
 def context(model: nn.Module) -> int | None:

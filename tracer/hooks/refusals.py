@@ -15,12 +15,16 @@ class CannotWatch(ValueError):
     """What this model does cannot be measured truthfully; the message says why and what to do."""
 
 
+class NoHeads(CannotWatch):
+    """A forward pass of this model shows no attention, or none that can be told apart: what needs no head is fine."""
+
+
 def refuse(model: nn.Module, found: DiscoveredAttention) -> None:
     """A CannotWatch that says why, when what was seen cannot be trusted, or some attention was not seen."""
     if found.problems:
         raise CannotWatch("; ".join(found.problems))
     if not found.layers:
-        raise CannotWatch(nothing_seen(model, found))
+        raise NoHeads(nothing_seen(model, found))
     seen = {name for name, _ in found.keys}
     if not (others := found.softmaxes - seen):
         return
@@ -33,8 +37,9 @@ def refuse(model: nn.Module, found: DiscoveredAttention) -> None:
         )
 
 
-def nothing_seen(model: nn.Module, found: DiscoveredAttention) -> str:
-    """Why there is nothing to look at in a model, as far as that can be told."""
+def nothing_seen(model: nn.Module, found: DiscoveredAttention, *, ran: bool = False) -> str:
+    """Why there is nothing to look at in a model, as far as that can be told. `ran`: it is known that a pass was seen,
+    and that its tensors had values."""
     kernel = str(getattr(getattr(model, "config", None), "_attn_implementation", ""))
     if kernel in UNSEEN:
         return (
@@ -48,13 +53,14 @@ def nothing_seen(model: nn.Module, found: DiscoveredAttention) -> str:
             f"result is changed on the way to the values (heads mixed, keys cut off), so that no head has a "
             f"pattern whose rows sum to 1"
         )
-    if found.blind:
+    if found.blind and not ran:
         return (
             f"the forward pass of this {type(model).__name__} had no values to look at: its input was empty, or a dry "
             f"run's (device meta, FakeTensorMode). Call it with at least one token"
         )
+    asked = "" if ran else "Did a forward pass run inside the watch? "
     return (
         f"no attention was seen in this {type(model).__name__}: neither F.scaled_dot_product_attention nor a softmax "
-        f"over keys that is multiplied with values (matmul, bmm, einsum). Did a forward pass run inside the watch? "
-        f"Attention inside a custom kernel cannot be watched"
+        f"over keys that is multiplied with values (matmul, bmm, einsum). {asked}Attention inside a custom kernel "
+        f"cannot be watched"
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.inputs import logits_of
 from tracer.hooks.interceptor import AttentionInterceptor
-from tracer.hooks.refusals import UNSEEN, CannotWatch, nothing_seen, refuse
+from tracer.hooks.refusals import UNSEEN, CannotWatch, NoHeads, nothing_seen, refuse
 from tracer.hooks.sites import Layer, Sites, bare
 from tracer.huggingface.architectures import architecture_of
 from tracer.huggingface.stream_taps import StreamTaps
@@ -53,7 +53,7 @@ class WrappedModel(nn.Module):
     def _census(self) -> None:
         """One small forward pass, to learn which heads there are and that they can be trusted."""
         if str(getattr(getattr(self.model, "config", None), "_attn_implementation", "")) in UNSEEN:
-            raise CannotWatch(nothing_seen(self.model, self._map))
+            raise NoHeads(nothing_seen(self.model, self._map))
         with visiting(lambda call: None):
             self(torch.arange(min(7, self.n_ctx, self.d_vocab))[None].to(device_of(self.model)))
         refuse(self.model, self._map)

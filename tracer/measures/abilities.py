@@ -10,14 +10,20 @@ from typing import Literal
 from tracer.config import ModelConfig
 
 Asked = Literal[
-    "prompts", "recipe", "training", "resume", "held_out", "tokenizer", "composition", "composition_curve",
+    "heads", "prompts", "recipe", "training", "resume", "held_out", "tokenizer", "composition", "composition_curve",
     "vocabulary", "trigrams", "positions", "norm_scales", "value_norms", "attribution", "entropy_bound",
 ]  # fmt: skip
-"""prompts: the model reads any text, and its heads can be switched off; recipe: its configuration and its optimiser's;
-training: it learned while recorded; resume: we may stop, resume and fork it; held_out: text that it never trains on;
-tokenizer: one is always there; composition: who reads whom, also over training (composition_curve); vocabulary: heads
-over tokens; norm_scales: norms are held at their mean scale; value_norms: ||v W_O||; attribution: parts of a logit."""
+"""heads: they were seen and recorded; prompts: the model reads any text, and its heads can be switched off; recipe: its
+configuration and its optimiser's; training: it learned while recorded; resume: we may stop, resume and fork it;
+held_out: text that it never trains on; tokenizer: one is always there; composition: who reads whom, also over training
+(composition_curve); vocabulary: heads over tokens; norm_scales: norms are held at their mean scale; value_norms:
+||v W_O||; attribution: parts of a logit."""
 Reasons = dict[Asked, str]
+OF_HEADS: tuple[Asked, ...] = (
+    "heads", "prompts", "composition", "composition_curve", "vocabulary", "trigrams", "positions", "norm_scales",
+    "value_norms", "attribution", "entropy_bound",
+)  # fmt: skip
+"""What a model without heads has none of."""
 
 SEVERED = "residual=False: each layer replaces the stream"
 BARE = "attn_out=False: heads write side by side, without W_O"
@@ -34,10 +40,13 @@ def of_ours(model: ModelConfig) -> Reasons:
     }  # fmt: skip
 
 
-def of_others(n_layers: int, *, no_code: str, no_stream: str, no_positions: str, opened: bool) -> Reasons:
+def of_others(
+    n_layers: int, *, no_code: str, no_stream: str, no_positions: str, opened: bool, no_heads: str = ""
+) -> Reasons:
     """Of a model whose weights and stream others laid out, with reasons why its code is not there, its stream not
-    known, its positions no vectors; what heads do is seen wherever it can be run."""
-    return {
+    known, its positions no vectors; what heads do is seen wherever it can be run, unless it has none."""
+    found: Reasons = {
+        "heads": "",
         "prompts": no_code,
         "recipe": "its configuration is its author's",
         "training": OPENED if opened else "",
@@ -52,6 +61,7 @@ def of_others(n_layers: int, *, no_code: str, no_stream: str, no_positions: str,
         "attribution": no_stream,
         "entropy_bound": "It needs the weights of a model trained here.",
     }
+    return found | dict.fromkeys(OF_HEADS, no_heads) if no_heads else found
 
 
 def _composition(model: ModelConfig) -> str:

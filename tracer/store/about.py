@@ -107,6 +107,6 @@ def of_meta(meta: dict[str, Any]) -> About:
         causal=tuple(bool(one["causal"]) for one in layers), n_layers=len(layers),
         reasons=of_others(
             len(layers), no_code=no_code, no_stream=no_stream, opened=meta["kind"] == "opened",
-            no_positions="" if known and known.has_positions else turned,
+            no_positions="" if known and known.has_positions else turned, no_heads=meta.get("no_heads", ""),
         ),
     )  # fmt: skip

@@ -209,7 +209,9 @@ class Run:
         """
         steps = self.steps
         if not steps:
-            raise BrokenSnapshot(f"{self.dir} holds no snapshot yet. {self.why_not('prompts')}".strip(" ."))
+            no_heads, no_prompts = self.why_not("heads"), self.why_not("prompts")
+            why = f"No heads were recorded either: {no_heads}" if no_heads else no_prompts
+            raise BrokenSnapshot(f"{self.dir} holds no snapshot yet. {why}".strip(" ."))
         step = steps[-1] if step is None else step
         if step not in steps:
             near = steps[nearest_row(steps, step)]

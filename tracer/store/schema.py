@@ -128,7 +128,9 @@ class Foreign(Meta):
     constant_positions: Word | None = None
     """where positions are looked up that are all the same; "" where they differ, None where it is not known,"""
     classes: Vocabulary | None = None
-    """and how many numbers come out for each row, where these are no logits of tokens."""
+    """how many numbers come out for each row, where these are no logits of tokens,"""
+    no_heads: Word = ""
+    """and why nothing of heads was recorded; empty where `layers` says whose were."""
 
 
 SCHEMAS = {FORMAT: Trained, FOREIGN_FORMAT: Foreign}

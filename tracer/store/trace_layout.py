@@ -16,6 +16,18 @@ Layout = tuple[dict[str, Variable], dict[str, Any]]
 """The variables, and the coordinates as (dims, values, attributes)."""
 
 
+def without_heads(
+    params: Iterable[str], *, scalars: Iterable[str], depths: int, attrs: Callable[[str], dict[str, str | float]]
+) -> Layout:
+    """What is measured of any model. `depths`: of its residual stream, at which its size is measured; 0: at none."""
+    names = list(params)
+    variables = {name: Variable(("param",), (len(names),), attrs=attrs(name)) for name in PARAM_MEASURES}
+    variables |= {name: Variable((), (), attrs=attrs(name)) for name in scalars}
+    if depths:
+        variables["resid_rms"] = Variable(("depth",), (depths,), attrs=attrs("resid_rms"))
+    return variables, {"param": (("param",), np.array(names), {})}
+
+
 def layout(
     heads: tuple[int, int],
     params: Iterable[str],
@@ -30,17 +42,16 @@ def layout(
 ) -> Layout:
     """`heads`: layers, and heads in each; `unsure`: measures whose standard errors are recorded too, and of how many
     sequences they are means."""
-    names, width = list(params), tokens.shape[1]
-    axes: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {}
-    axes |= {name: (("layer", "head"), heads) for name in HEAD_MEASURES}
-    axes |= {name: (("param",), (len(names),)) for name in PARAM_MEASURES}
-    axes |= {f"head_{name}": (("layer", "head", "matrix"), (*heads, len(MATRICES))) for name in PARAM_MEASURES}
-    axes |= {name: ((), ()) for name in scalars}
-    axes["resid_rms"] = (("depth",), (heads[0] + 1,))
-    variables = {name: Variable(*axes[name], attrs=attrs(name)) for name in axes}
+    width = tokens.shape[1]
+    variables = {name: Variable(("layer", "head"), heads, attrs=attrs(name)) for name in HEAD_MEASURES}
+    by_matrix = ("layer", "head", "matrix"), (*heads, len(MATRICES))
+    variables |= {f"head_{name}": Variable(*by_matrix, attrs=attrs(f"head_{name}")) for name in PARAM_MEASURES}
+    others, coords = without_heads(params, scalars=scalars, depths=heads[0] + 1, attrs=attrs)
+    variables |= others
     for name, sequences in unsure.items():
         told = {"long_name": f"Standard error of {name}", SEQUENCES: sequences}
-        variables[name + SE] = Variable(*axes[name], attrs=attrs(name) | told)
+        of = variables[name]
+        variables[name + SE] = Variable(of.dims, of.shape, attrs=attrs(name) | told)
     variables["pattern"] = Variable(
         ("prompt", "layer", "head", "query_pos", "key_pos"), (len(tokens), *heads, width, width), "float16",
         attrs("pattern"),
@@ -49,7 +60,7 @@ def layout(
     return variables, {
         "layer": (("layer",), np.arange(heads[0]), {}),
         "head": (("head",), np.arange(heads[1]), {}),
-        "param": (("param",), np.array(names), {}),
+        **coords,
         "matrix": (("matrix",), np.array(MATRICES), {}),
         "prompt": (("prompt",), np.array(list(prompts)), {}),
         "prompt_tokens": (("prompt", "query_pos"), tokens, told),

@@ -28,7 +28,7 @@ def part(
     row: Mapping[str, Any], updates: Arrays, norms: Arrays, largest: Tensor | None, ranks: Ranks, probing: Probing
 ) -> Arrays:  # fmt: skip
     """What this process gives; of the same shapes in all."""
-    shape = np.shape(row["entropy"]) if "entropy" in row else probing.shape
+    shape = np.shape(row["entropy"]) if "entropy" in row else probing.shape  # (0, 0) of a model without heads
     given: Arrays = {
         "loss": updates["train_loss"], "tokens": updates["tokens"], "place": np.array(ranks.place),
         "largest": np.full(shape, np.nan) if largest is None else largest.cpu().numpy(),

@@ -2,14 +2,17 @@
 
 The inputs are a few sequences kept from a real call of the model, and, when it reads tokens and nothing else that
 nobody could know, Probe R (random tokens that repeat). The model runs on them in eval mode, without gradients,
-uncompiled, with every random state put back afterwards.
+uncompiled, with every random state put back afterwards. A watched model without heads is measured as well: its losses,
+weights and updates need none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,8 @@ from tracer.data import probes
 from tracer.data.any_tokenizer import Words
 from tracer.diagnosis.objective import TARGETS
 from tracer.hooks.discovered import DiscoveredAttention, unedited
-from tracer.hooks.inputs import Inputs, context, logits_of
-from tracer.hooks.refusals import CannotWatch
+from tracer.hooks.inputs import Inputs, batch_axis_first, context, logits_of
+from tracer.hooks.refusals import CannotWatch, NoHeads, nothing_seen
 from tracer.hooks.sites import Layer, plain
 from tracer.huggingface.building import same_dice
 from tracer.interventions.edits import untouched
@@ -31,7 +34,8 @@ from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, TEXT_M
 from tracer.measures.gradients import fetch
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
-from tracer.store.trace_layout import Layout, layout
+from tracer.store.trace_layout import Layout, layout, without_heads
+from tracer.torch_internals import tree_leaves
 from tracer.tracking.tracking import say
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
@@ -48,6 +52,8 @@ PATTERN_ROW_BYTES = 4 << 20
 """Patterns are kept for as many first positions, of WIDTHS, as fit in this with all heads together."""
 FIRST_ROWS, FIRST_UPDATES = 1024, 4096
 """Room for records and for updates to begin with; it doubles."""
+MOST_REASON = 1000
+"""Characters of why there are no heads, as in run.json (`tracer.store.schema.Word`)."""
 SCALARS = (
     "train_loss",
     "val_loss",
@@ -87,11 +93,13 @@ class Probing:
         self.watcher = Watcher(model, keep=N_PROMPTS)
         self.heads: head_weights.HeadWeights | None = None
         """Which weights are whose, once the model has been measured."""
+        self.no_heads = ""
+        """Why nothing of heads is measured: a model in training had none in its first pass; empty where it had some."""
         self.writer: RunWriter | None = None
         self.begun: Run | None = None
         """A run of these very probes that goes on, instead of a new one."""
-        self.broken: int | None = None
-        """The first layer whose attention was not finite in the last measurement."""
+        self.broken = False
+        """Was some attention not finite in the last measurement; or NaN in what a model without heads gives first?"""
         self._repeat: Inputs | None = None
         self._control: Inputs | None = None
         self._period: int | None = None
@@ -101,34 +109,52 @@ class Probing:
     @property
     def shape(self) -> tuple[int, int]:
         """Layers, and heads of a layer that are in this process."""
-        layers = self.watcher.layers
-        return len(layers), max(layer.n_heads for layer in layers)
+        layers = [] if self.no_heads else self.watcher.layers
+        return len(layers), max((layer.n_heads for layer in layers), default=0)
 
     def measure(self, step: int, with_patterns: bool) -> dict[str, Any]:
         """One row of the trace, as far as the model's own weights say it; CannotWatch when it cannot be trusted."""
         with undisturbed(self.model, self.device):
-            with self.watcher, stream.sizes(self._blocks) as sizes:
+            with self._seeing(), stream.sizes(self._blocks) as sizes:
                 output = self.inputs.run(self.model)
-            names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in UNSURE))
-            on_text, self.broken = self.watcher.arrays(names), self.watcher.first_broken()
+            row = self._of_heads(output)
             losses = self._losses(output)
             if not self._began:
                 self._begin(step)
                 with torch.compiler.set_stance("force_eager"), stream.sizes(self._blocks) as sizes:
                     self.inputs.run(self.model)
-            row: dict[str, Any] = {name: np.full_like(on_text["entropy"], np.nan) for name in HEAD_MEASURES}
-            row |= on_text
             if len(sizes) == len(self._blocks) + 1 > 1:
                 row |= fetch({"resid_rms": torch.stack([sizes[depth] for depth in range(len(sizes))])})
-            pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if with_patterns else []
+            patterns = with_patterns and not self.no_heads
+            pictures = [self.watcher.pictures(N_PROMPTS, self._width)] if patterns else []
             row |= losses
             if with_patterns and self.facts["kind"] == "watched" and not sharded(self.model):
                 row["future_effect"] = causality.future_effect(self.model, self.inputs)
             if self._repeat is not None:
-                row |= self._on_repeat(pictures, with_patterns)
-        if with_patterns:
+                row |= self._on_repeat(pictures, patterns)
+        if patterns:
             row["pattern"] = np.concatenate(pictures)
         return row
+
+    def _seeing(self) -> AbstractContextManager[Any]:
+        """Around a pass of the model, which runs uncompiled: its heads are measured, if it has any."""
+        return torch.compiler.set_stance("force_eager") if self.no_heads else self.watcher
+
+    def _of_heads(self, output: Any) -> dict[str, Any]:
+        """The measures of heads in the pass that has just run, and gave this; none where the first showed no heads."""
+        names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in UNSURE))
+        try:
+            on_text = {} if self.no_heads else self.watcher.arrays(names)
+        except NoHeads:
+            if self.facts["kind"] != "watched":  # of a model that is not trained here heads are all there is
+                raise
+            self.no_heads, on_text = nothing_seen(self.model, self.watcher.map, ran=True)[:MOST_REASON], {}
+        if self.no_heads:  # what is masked may be -inf, and what comes after the first may be kept blank
+            given = (x for x in tree_leaves(output) if isinstance(x, Tensor) and x.is_floating_point())
+            self.broken = any(bool(x.isnan().any()) for x in itertools.islice(given, 1))
+            return {}
+        self.broken = self.watcher.first_broken() is not None
+        return {name: np.full_like(on_text["entropy"], np.nan) for name in HEAD_MEASURES} | on_text
 
     @property
     def anatomy(self) -> first_bad.Model:
@@ -162,6 +188,9 @@ class Probing:
         assert self._repeat is not None and self._repeat.tokens is not None and self._period is not None
         watcher, tokens = self.watcher, self._repeat.tokens
         assert self._control is not None
+        if self.no_heads:
+            with self._seeing():
+                return self._repeat_losses(self._repeat.run(self.model), tokens, self._period)
         watcher.rows, watcher.repeats = probes.second_copy(self._period), tokens
         try:
             with watcher:
@@ -175,31 +204,34 @@ class Probing:
         row |= {name.replace("induction", "induction_control"): value for name, value in control.items()}
         if with_patterns:
             pictures.append(watcher.pictures(N_PROMPTS, self._width))
+        return row | self._repeat_losses(output, tokens, self._period)
+
+    def _repeat_losses(self, output: Any, tokens: Tensor, period: int) -> dict[str, Any]:
+        """Of Probe R, when every token has logits."""
         logits = logits_of(output, tokens)
         if logits is None:
-            return row
+            return {}
         loss = probes.per_token_loss(logits.float(), tokens)
-        return row | fetch({
-            "repeat_loss": probes.repeat_loss(loss, self._period),
-            "first_copy_loss": probes.first_copy_loss(loss, self._period),
+        return fetch({
+            "repeat_loss": probes.repeat_loss(loss, period), "first_copy_loss": probes.first_copy_loss(loss, period),
         })  # fmt: skip
 
     def _begin(self, step: int) -> None:
         """Lay out the run directory for the layers that were seen."""
         layers, tokens = self.watcher.layers, self.watcher.tokens
-        d_vocab, n = self.watcher.d_vocab, self.watcher.n_positions
+        d_vocab, n = self.watcher.d_vocab, self.watcher.n_positions or None
+        if self.no_heads:
+            tokens, d_vocab = self._looked_up()
+            n = None if tokens is None else tokens.shape[1]
         if d_vocab is not None:
             self.words.check(d_vocab)
         if tokens is not None and d_vocab is not None:
             self._make_repeat(tokens, d_vocab)
-        found = self.watcher.map
-        self._find_split(found)
-        self._blocks = stream.blocks(self.model, layers)
-        if self.facts["kind"] == "watched" and not sharded(self.model):
-            self.heads = head_weights.find(self.model, found, self.inputs, self.params)
-        prompts = self._prompts()
-        n_prompts = self.watcher.n_kept + (N_PROMPTS if self._repeat else 0)
-        self._width = min(n, _width(layers, n_prompts))
+        if self.no_heads:
+            with torch.compiler.set_stance("force_eager"):
+                self._blocks = stream.chain(self.model, lambda: self.inputs.run(self.model))
+        else:
+            self._know_heads(layers)
         self._began = True
         if self.ranks.rank:
             return
@@ -218,14 +250,14 @@ class Probing:
             ],
             "n_params": sum(getattr(p, "ds_numel", p.numel()) for p in self.model.parameters()), "d_vocab": d_vocab,
             "n_ctx": (context(self.model) if tokens is not None else None) or n, "row": n, "period": self._period,
-            "bos": self.words.bos, "step": step, "device": str(self.device),
+            "bos": self.words.bos, "step": step, "device": str(self.device), "no_heads": self.no_heads,
             "huggingface": None if parted else recipe(self.model), "processes": self.ranks.world,
             **provenance(), **process(), **watched, **self.facts,
         }  # fmt: skip
         if self.begun is not None:
             self.writer = RunWriter.reopen(self.begun)
             return
-        variables, coords = self._layout(layers, prompts)
+        variables, coords = self._layout(layers)
         if self._resumes:
             self.writer = self._reopen(step, meta, variables, coords)
             return
@@ -236,6 +268,23 @@ class Probing:
                 writer.create_updates(FIRST_UPDATES, self._update_variables())
                 writer.keep_probe(self.inputs.tensors())
         self.writer = writer
+
+    def _looked_up(self) -> tuple[Tensor | None, int | None]:
+        """Of a model without heads: its tokens, as many rows as it was called with, and how many kinds there are."""
+        found = self.watcher.looked_up
+        if found is None or not batch_axis_first(self.model) or len(found[0]) != self.inputs.batch:
+            return None, None
+        return found
+
+    def _know_heads(self, layers: list[Layer]) -> None:
+        """Which weights and which part of the stream are whose, and how much is kept of patterns."""
+        found = self.watcher.map
+        self._find_split(found)
+        self._blocks = stream.blocks(self.model, layers)
+        if self.facts["kind"] == "watched" and not sharded(self.model):
+            self.heads = head_weights.find(self.model, found, self.inputs, self.params)
+        n_prompts = self.watcher.n_kept + (N_PROMPTS if self._repeat else 0)
+        self._width = min(self.watcher.n_positions, _width(layers, n_prompts))
 
     def _of_training(self) -> dict[str, Any]:
         """Facts of the training that a trace has no place for: weights that ask for no gradient, the precision of most
@@ -314,9 +363,12 @@ class Probing:
         if made is None:
             return
         try:
-            with (trial := Watcher(self.model, keep=0)):
-                made.run(self.model)
-            trial.check()
+            with Watcher(self.model, keep=0) as trial:
+                output = made.run(self.model)
+            if not self.no_heads:
+                trial.check()
+            elif logits_of(output, probe.tokens) is None:  # else it would give nothing
+                return
         except Exception:  # it takes inputs of one length only, say: then there is no Probe R
             return
         self._repeat, self._control, self._period = made, control, probe.period
@@ -329,8 +381,21 @@ class Probing:
             found |= {f"repeat {i}": self._repeat.tokens[i].tolist() for i in range(N_PROMPTS)}
         return found
 
-    def _layout(self, layers: list[Layer], prompts: dict[str, list[int]]) -> Layout:
+    def _layout(self, layers: list[Layer]) -> Layout:
+        variables, coords = self._without_heads() if self.no_heads else self._with_heads(layers)
+        said = attrs("shifted_loss", self.facts["kind"])
+        variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=said)
+        return variables, coords
+
+    def _without_heads(self) -> Layout:
+        depths = len(self._blocks) + 1 if self._blocks else 0
+        return without_heads(
+            self.params, scalars=SCALARS, depths=depths, attrs=lambda name: attrs(name, self.facts["kind"])
+        )
+
+    def _with_heads(self, layers: list[Layer]) -> Layout:
         heads, width = (len(layers), len(self.ranks.split) * max(layer.n_heads for layer in layers)), self._width
+        prompts = self._prompts()
         tokens = np.full((len(prompts), width), -1, np.int64)
         strings = []
         for i, ids in enumerate(prompts.values()):
@@ -339,14 +404,11 @@ class Probing:
         setting = Setting(
             self.watcher.n_positions, self._period or 0, self.watcher.d_vocab or 0, all(x.causal for x in layers)
         )
-        variables, coords = layout(
+        return layout(
             heads, self.params, prompts, tokens, strings, scalars=SCALARS,
             unsure={name: (self.inputs.batch or 0) if name in TEXT_MEASURES else PROBE_ROWS for name in UNSURE},
             attrs=lambda name: attrs(name, self.facts["kind"], setting), tokens_are="the kept sequences",
         )  # fmt: skip
-        said = attrs("shifted_loss", self.facts["kind"])
-        variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=said)
-        return variables, coords
 
 
 @contextlib.contextmanager

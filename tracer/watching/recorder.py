@@ -12,7 +12,8 @@
    the optimiser moves its weights (`finite_check`, `first_bad`).
 4. Gradients are measured when the backward pass ends and when the optimiser starts, between which they are clipped,
    weights before and after it (`updates`).
-5. Whatever goes wrong in here is said once, in a warning; then the recorder is off and the training goes on.
+5. Where no attention is seen, or none can be told apart, a warning says so once, and all is recorded but the heads.
+   Whatever else goes wrong in here is said once, too; then the recorder is off and the training goes on.
 6. One thread at a time is in here. What others do meanwhile is passed by; two that train at once are refused. In a
    process that was forked from this one (a DataLoader's worker) the recorder is off.
 """
@@ -315,7 +316,15 @@ class LoopRecorder:
         self._measure()
         if self.off is not None:
             return
-        self._largest.watch(self.model, self.probing.watcher.map, self._looking)
+        if no_heads := self.probing.no_heads:
+            self._largest.unseen = no_heads
+            if self.probing.writer is not None:
+                say(
+                    f"manyeyes records {self.dir.name} without heads: {no_heads}. All that needs no heads is recorded: "
+                    "losses, learning rate, speed, gradients, weights and their updates, signs of health"
+                )
+        else:
+            self._largest.watch(self.model, self.probing.watcher.map, self._looking)
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         if self.probing.writer is not None:
             self.pace.writing = functools.partial(getattr, self.probing.writer, "seconds")
@@ -385,7 +394,7 @@ class LoopRecorder:
                 self._update.starts(self._stepping)
             if picture:
                 self._snapshots.take(self.probing.writer, self.steps, last)
-        if self.probing.broken is not None:
+        if self.probing.broken:
             self._diverged()
 
     def _commit(self) -> None:

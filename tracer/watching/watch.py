@@ -66,7 +66,9 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
     hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
-    cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning.
+    cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning. Of a model in which no
+    attention is seen (Mamba, a CNN, an MLP), or none that can be told apart, a loop is recorded without heads: a
+    warning says why, and losses, gradients, weights, updates and signs of health are there (`run.why_not("heads")`).
     """
     if run is None:
         if options:

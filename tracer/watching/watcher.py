@@ -166,6 +166,13 @@ class Watcher:
         return replace(call, mask=same)
 
     @property
+    def looked_up(self) -> tuple[Tensor, int] | None:
+        """Token ids [batch pos] of the last forward pass and the rows of the table that they were looked up in, whether
+        attention ran over them or not; None where none were."""
+        ids, rows = (None, None) if self.interceptor is None else (self.interceptor.tokens, self.interceptor.d_vocab)
+        return None if ids is None or rows is None else (ids, rows)
+
+    @property
     def layers(self) -> list[Layer]:
         """What was seen so far, in the order in which it runs: name, self or cross, causal or not, heads."""
         return list(self.map.layers)

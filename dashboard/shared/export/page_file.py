@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from dashboard import loading, state
-from dashboard.loading import prompt_tokens
+from dashboard.loading import head_scores, prompt_tokens
 from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
@@ -28,6 +28,8 @@ from tracer.store import Run
 
 ON_SNAPSHOTS = ("ablate", "circuits")
 """Pages whose steps are those of the snapshots, not of every record."""
+OF_HEADS = ("ablate", "circuits", "find")
+"""Pages that show nothing of a run without heads."""
 SHOWN = "heads_shown"
 """Where the session keeps what Heads shows: a live page draws it again and again, its header once."""
 OFFERED = "taker_place"
@@ -80,9 +82,8 @@ def draw_page_taking(page: str, title: str) -> None:
         return
     if page not in PAGES or (view := _view(page)) is None:
         return
-    selection = replace(
-        state.read(), run=state.read().run or view.run.name, step=view.step, layer=view.head[0], head=view.head[1]
-    )
+    layer, head = view.head or (None, None)
+    selection = replace(state.read(), run=state.read().run or view.run.name, step=view.step, layer=layer, head=head)
     link, code = _link(selection), snippet(page, view)
     with _popover():
         _draw_link(link)
@@ -114,7 +115,7 @@ def draw_story_taking(
         _draw_python(title, link, code)
 
 
-def _maker(title: str, run: Run, step: int, head: Head, code: str, link: str) -> Make:
+def _maker(title: str, run: Run, step: int, head: Head | None, code: str, link: str) -> Make:
     """Name and text of a file of the page as it stands."""
 
     def make(blocks: list[Block]) -> tuple[str, str]:
@@ -133,10 +134,13 @@ def _view(page: str) -> View | None:
     trace = loading.so_far(run)
     if trace is None:
         return None
+    heads = head_scores.has_heads(trace)
+    if page in OF_HEADS and not heads:  # it shows nothing but why there are none
+        return None
     runs = prompts.can_read(run)
     kept = prompts.searched(run) if page == "find" else run.steps if page in ON_SNAPSHOTS else []
     step = choosers.step_in_force(kept or [int(step) for step in trace["step"].values])
-    return View(run, trace, step, choosers.focus(trace, step), state.read(), runs)
+    return View(run, trace, step, choosers.focus(trace, step) if heads else None, state.read(), runs)
 
 
 def draw_taking(run: Run, shown: PromptPatterns, focus: Head, measure: str) -> None:

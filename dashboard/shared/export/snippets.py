@@ -29,7 +29,8 @@ class View:
     run: Run
     trace: xr.Dataset
     step: int
-    head: tuple[int, int]
+    head: tuple[int, int] | None
+    """None where the run has no heads."""
     selection: Selection
     runs: bool
 
@@ -77,7 +78,7 @@ def _phases(view: View) -> str:
 
 
 def _circuits(view: View) -> str:
-    if not view.runs:
+    if not view.runs or view.head is None:
         return _training(view)
     layer, head = view.head
     return "\n".join([

@@ -35,7 +35,7 @@ def draw_beside(run: Run, setup: Setup) -> None:
         return
     if not prompts.can_read(other) or not other.steps:
         why = other.why_not("prompts") or "It has no snapshot yet"
-        refuse(f"The heads of {other.name} cannot be switched off here. {why}.")
+        refuse(f"The heads of {other.name} cannot be switched off here. {theme.sentence(why)}")
         return
     large = ablation.is_large(run) or ablation.is_large(other)
     why = "A forward pass of this model takes seconds."

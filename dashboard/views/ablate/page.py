@@ -49,6 +49,8 @@ def page() -> None:
     chooser, stepper, other = choosers.row([4, 10, 4])
     with chooser:
         run = choosers.choose_run()
+    if choosers.without_heads(run):
+        return
     if not prompts.can_read(run):
         _draw_elsewhere(run)
         return

@@ -21,6 +21,8 @@ def page() -> None:
     chooser, stepper = st.columns([2, 5])
     with chooser:
         run = choosers.choose_run()
+    if choosers.without_heads(run):
+        return
     trace = choosers.recorded(run)
     if trace is None:
         return

@@ -34,6 +34,8 @@ def page() -> None:
     chooser, by, kinds = choosers.row([3, 2, 2])
     with chooser:
         run = choosers.choose_run()
+    if choosers.without_heads(run):
+        return
     trace = choosers.recorded(run)
     if trace is None:
         return

@@ -114,7 +114,7 @@ def _draw(run: Run, shown: str) -> None:
             _draw_global(run, trace, int(steps[row]))
     if head_scores.holds(trace, f"head_{shown}"):
         _draw_heads(run, trace, shown, row)
-    draw_why(trace, choosers.focus(trace), int(steps[row]))
+    draw_why(trace, choosers.focus(trace) if head_scores.has_heads(trace) else None, int(steps[row]))
     with st.expander("What do these numbers say?"):
         for name in (*_offered(run), "clip_factor", "resid_rms"):
             if head_scores.holds(trace, name):

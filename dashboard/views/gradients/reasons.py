@@ -22,10 +22,11 @@ FEW = 6
 """Lines that have room for their names; more are told apart by a ramp from first to last."""
 
 
-def draw_why(trace: xr.Dataset, focus: Head, step: int) -> None:
-    """Side by side, those of the two that the run has numbers for."""
+def draw_why(trace: xr.Dataset, focus: Head | None, step: int) -> None:
+    """Side by side, those of the two that the run has numbers for; `focus` is None where it has no heads."""
     draws = []
-    if head_scores.holds(trace, "head_grad_norm") and head_scores.holds(trace, "head_weight_norm"):
+    known = all(head_scores.holds(trace, name) for name in ("head_grad_norm", "head_weight_norm"))
+    if focus is not None and known:
         draws.append(lambda: _draw_pull(trace, focus, step))
     if head_scores.holds(trace, "resid_rms"):
         draws.append(lambda: _draw_stream(trace, step))

@@ -41,6 +41,8 @@ def page() -> None:
     chooser, colour, writing, finder, other = choosers.row([4, 4, 9, 5, 4])
     with chooser:
         run = choosers.choose_run()
+    if choosers.without_heads(run):
+        return
     trace = loading.so_far(run)
     with colour:
         offered = (head_scores.head_measures(trace) if trace is not None else []) or list(HEAD_MEASURES)

@@ -106,6 +106,7 @@ def _draw(run: Run) -> None:
         with st.expander("How is a change found, and how sure is its date?"):
             st.markdown(HOW)
             st.markdown(f"**Terms**\n\n{terms('induction head', 'K-composition', 'nats')}")
+    choosers.say_why_no_heads(run)
     if rows >= FEWEST:
         draw_seeds(run, found)
     if data.losses(run) is not None:

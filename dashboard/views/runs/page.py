@@ -211,7 +211,7 @@ def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> N
             if facts.losses or not run.why_not("recipe"):
                 spark(facts.losses, label="training loss", share=share)
         with best, st.container(gap=None, key=f"best-{name}"):
-            _draw_best(facts)
+            _draw_best(facts, any_heads=not run.why_not("heads"))
         with actions:
             _draw_actions(run, facts, comparing, several)
 
@@ -230,11 +230,12 @@ def _draw_parent(run: Run) -> None:
             st.text(text[0].upper() + text[1:])
 
 
-def _draw_best(facts: Summary) -> None:
+def _draw_best(facts: Summary, any_heads: bool) -> None:
     """The strongest induction head where there is one, else the sharpest head."""
     if facts.best is None:
         st.caption("Heads")
-        st.markdown("cannot be read: Training says why" if facts.damaged else "not measured yet")
+        none = "not measured yet" if any_heads else "none were seen"
+        st.markdown("cannot be read: Training says why" if facts.damaged else none)
         return
     head, score = theme.head_label(*facts.best), theme.fmt(facts.score, "induction")
     if not facts.induction:
@@ -285,7 +286,8 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
             st.button(
                 "See why", key=f"why {name}", icon=":material/troubleshoot:", on_click=_open, args=(name, "training")
             )
-        st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open, args=(name,))
+        st.button("Open", key=f"open {name}", icon=":material/grid_view:", on_click=_open,
+                  args=(name, "training" if run.why_not("heads") else "heads"))  # fmt: skip
         if several and _has_tour(run):
             draw_start(run, key=f"tour {name}")
         if not run.why_not("resume"):
@@ -309,7 +311,7 @@ def _compare(first: str, second: str) -> None:
     st.switch_page(navigation.page("training"))
 
 
-def _open(name: str, page: str = "heads") -> None:
+def _open(name: str, page: str) -> None:
     state.open_run(name)
     st.switch_page(navigation.page(page))
 

@@ -108,7 +108,8 @@ def _draw(run: Run, compared: list[Run]) -> None:
     draw_facts(run, trace, step, each, None if laid_over is None else (laid_over.name, traces[laid_over.name]))
     _draw_few(run, trace)
     if head_scores.head_measures(trace):
-        _draw_heads(run, trace, laid_over)
+        comparable = laid_over is not None and head_scores.has_heads(traces[laid_over.name])
+        _draw_heads(run, trace, laid_over if comparable else None)
 
     lines = _over_seeds([run, *compared], traces)
     each = {name: found for name, found in each.items() if name in lines}
@@ -124,7 +125,7 @@ def _draw(run: Run, compared: list[Run]) -> None:
     row((CONTEXT, lambda: _draw_context(lines)), (("loss_by_position",), lambda: _draw_positions(run, traces, step)))
     _draw_own(run, traces)
     _draw_pace(each)
-    _draw_missing(trace)
+    _draw_missing(run, trace)
     draw_samples(run, step)
 
 
@@ -154,12 +155,13 @@ def _draw_few(run: Run, trace: xr.Dataset) -> None:
         )
 
 
-def _draw_missing(trace: xr.Dataset) -> None:
+def _draw_missing(run: Run, trace: xr.Dataset) -> None:
     """One sentence on what the page has no numbers for, where a reader may look for it."""
     offered = OFTEN_MISSING if head_scores.predicts_tokens(trace) else {"training loss": ["train_loss"]}
     missing = [what for what, names in offered.items() if not any(head_scores.holds(trace, n) for n in names)]
     if missing:
         st.caption(f"Not measured in this run: {', '.join(missing)}.")
+    choosers.say_why_no_heads(run)
 
 
 def _readable(compared: Run) -> dict[str, xr.Dataset]:

@@ -23,10 +23,11 @@ from tracer.watching.watcher import Watcher
 
 ROOT = Path(__file__).parents[3]
 LAYOUTS = {
-    1: ["one", "one accumulated"],
+    1: ["one", "one accumulated", "one headless"],
     2: [
-        "ddp", "ddp accumulated", "fsdp1", "fsdp2 offload", "fsdp2 bf16", "fsdp2 checkpointed", "fsdp2 accumulated",
-        "tp", "fsdp2 compiled",  # the last, since nothing looks into passes of a program that compiles
+        "ddp", "ddp accumulated", "ddp headless", "fsdp1", "fsdp2 offload", "fsdp2 bf16", "fsdp2 checkpointed",
+        "fsdp2 accumulated", "fsdp2 headless", "tp",
+        "fsdp2 compiled",  # the last, since nothing looks into passes of a program that compiles
     ],
     4: ["fsdp2", "fsdp2+tp"],
 }  # fmt: skip
@@ -84,7 +85,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "layout"), [(world, layout) for world in (2, 4) for layout in LAYOUTS[world]])
 def test_several_processes_record_what_one_does(recorded: Callable[[int], Path], world: int, layout: str) -> None:
-    single = "one accumulated" if "accumulated" in layout else "one"
+    single = next((f"one {how}" for how in ("accumulated", "headless") if how in layout), "one")
     here, files = recorded(world), f"{layout}-{world}"
     run, alone = run_of(recorded, layout, world), run_of(recorded, single, 1)
     for rank in range(world):  # the losses of each process are those of a training that nobody records
@@ -101,7 +102,9 @@ def test_several_processes_record_what_one_does(recorded: Callable[[int], Path],
     assert run.updates is not None and alone.updates is not None
     np.testing.assert_allclose(run.updates["train_loss"], alone.updates["train_loss"], **near)
     largest = [recorded(1) / f"{single}-1-largest.pt", here / f"{files}-largest.pt"]
-    if layout == "fsdp2 compiled":  # nothing looks into what is compiled: of the kept sequences alone
+    if "headless" in layout:
+        assert "layer" not in found.sizes and run.about.why_not("heads") and not any(one.exists() for one in largest)
+    elif layout == "fsdp2 compiled":  # nothing looks into what is compiled: of the kept sequences alone
         assert not largest[1].exists() and (found["max_logit"] <= expected["max_logit"] + 1e-4).all()
     else:
         torch.testing.assert_close(*map(torch.load, largest), **near)

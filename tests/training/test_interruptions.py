@@ -3,6 +3,7 @@
 import errno
 import json
 import signal
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,41 @@ from tracer.config import RecordConfig
 from tracer.store import RunWriter, open_run
 from tracer.store.trace import TraceWriter
 from tracer.training import loop
+from tracer.training.interrupts import interrupts
 from tracer.training.session import TrainingSession, between_points
+
+
+def test_a_second_signal_while_the_first_is_heard():
+    """A terminal tells Ctrl-C to the sweep and to its training, and the sweep passes it on: both may come at once.
+
+    Here the other one comes before each line of the handler, and of all that it calls, once.
+    """
+
+    def hangs(*_):
+        raise AssertionError(f"before line {line} the handler of the first signal waits for the second's")
+
+    def meanwhile(_frame, event, _arg):
+        lines.append(event) if event == "line" else None
+        if len(lines) == line + 1 and not came:
+            came.append(line)
+            signal.raise_signal(signal.SIGTERM)
+        return meanwhile
+
+    line, came, before = -1, [0], signal.signal(signal.SIGALRM, hangs)
+    try:
+        while came:
+            line, lines, came = line + 1, [], []
+            signal.alarm(60)
+            with interrupts() as asked:
+                sys.settrace(lambda *_: meanwhile)
+                signal.raise_signal(signal.SIGINT)
+                sys.settrace(None)
+                assert asked()
+    finally:
+        sys.settrace(None)
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert line > 1
 
 
 def test_a_step_that_is_gone_on_from_is_one_record(tmp_path, monkeypatch):

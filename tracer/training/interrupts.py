@@ -17,18 +17,23 @@ if TYPE_CHECKING:
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C or SIGTERM only sets what this yields to True; the second one is the usual interrupt."""
-    asked = threading.Event()
+    asked = False  # no Event: one that is set in a handler waits for itself where a second signal comes meanwhile
+
+    def is_asked() -> bool:
+        return asked
+
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield is_asked
         return
 
     def ask(number: int, _: Any) -> None:
-        asked.set()
+        nonlocal asked
+        asked = True
         signal.signal(number, old[signal.Signals(number)])
 
     old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield is_asked
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

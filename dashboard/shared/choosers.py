@@ -264,22 +264,21 @@ def probe(run: Run, name: str) -> str:
 
 def explanation(name: str, run: Run) -> str:
     """What a measure is, as Markdown: in plain words, formula, probe, range, value at chance, source."""
-    measure = measure_of(run, name)
-    lines = [f"{measure.label}: {measure.note or measure.formula}"]
+    measure, plain = measure_of(run, name), theme.unmarked
+    lines = [f"**{plain(measure.label)}**: {plain(measure.note or measure.formula)}"]
     if measure.note:
-        lines.append(f"Formula: {measure.formula}.")
-    lines.append(f"Measured on {probe(run, name)}.")
+        lines.append(f"Formula: {plain(measure.formula)}.")
+    lines.append(f"Measured on {plain(probe(run, name))}.")
     if measure.low is not None or measure.high is not None:
-        unit = f" {measure.unit}" if measure.unit else ""
+        unit = f" {plain(measure.unit)}" if measure.unit else ""
         lines.append(f"Range {_end(measure.low, '−infinity')} to {_end(measure.high, 'infinity')}{unit}.")
     chance = measure.at_chance(run.about.setting)
     if chance is not None:
-        lines.append(f"At chance {theme.fmt(chance, measure)} ({measure.chance_text}).")
+        lines.append(f"At chance {theme.fmt(chance, measure)} ({plain(measure.chance_text)}).")
     if measure.worse:
         lines.append(f"{'Lower' if measure.worse == 'high' else 'Higher'} is better.")
-    lines.append(f"Source: {measure.source}.")
-    title = theme.unmarked(measure.label)
-    return "  \n".join([f"**{title}**{theme.unmarked(lines[0])[len(title) :]}", *map(theme.unmarked, lines[1:])])
+    lines.append(f"Source: {plain(measure.source)}.")
+    return "  \n".join(lines)
 
 
 def _end(value: float | None, open_end: str) -> str:

@@ -66,7 +66,7 @@ def test_what_a_measure_is_stands_beside_its_name(open_page: Open, small_run: Ru
         app = open_page(page, run="tiny", measure="entropy")
         assert app.selectbox(key="measure_box").help == choosers.explanation("entropy", small_run)
     text = choosers.explanation("induction", small_run)
-    assert text.startswith("**Induction score**: Half of an induction head") and "Formula: sum of A_qk" in text
+    assert text.startswith("**Induction score**: Half of an induction head") and r"Formula: sum of A\_qk" in text
     assert choosers.explanation("tokens_seen", small_run).startswith("**Training tokens seen**: step \\* batch size")
     assert "Range 0 to 1." in text
     assert MEASURES["entropy"].unit == "nats" and "nats." in choosers.explanation("entropy", small_run)

@@ -60,8 +60,8 @@ def test_heads_are_coloured_by_it(own: Run, open_page: Open, sent: Any) -> None:
     box = app.selectbox(key="measure_box")
     assert box.value == "on_nothing" and "Attention *on* nothing" in box.options
     assert all(said in box.help for said in (
-        r"**Attention \*on\* nothing**\: High where", r"1 - sum\_k A\_qk", "Measured on my own rows",
-        "Range 0 to 1 share", r"At chance 0.250 (a head that cannot decide)", "Source\\: Miller 2023",
+        r"**Attention \*on\* nothing**: High where", r"1 - sum\_k A\_qk", "Measured on my own rows",
+        "Range 0 to 1 share", r"At chance 0.250 (a head that cannot decide)", "Source: Miller 2023",
     ))  # fmt: skip
     scale = sent(app, "atlas")[2]["scales"]["on_nothing"]
     assert (scale["label"], scale["lo"], scale["hi"], scale["chance"]) == ("Attention *on* nothing", 0, 1, 0.25)

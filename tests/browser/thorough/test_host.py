@@ -1,6 +1,7 @@
 """How Streamlit builds a page, as the rules and the scripts lean on it: each selector meets something."""
 
 import json
+import shutil
 
 import pytest
 
@@ -9,6 +10,7 @@ from dashboard.shared.tour.deeds import story
 from dashboard.theme import STYLES
 from tests.browsing import settle, tab
 from tests.dashboard.test_host import SCRIPT
+from tests.watching import headless
 from tracer.store import Run
 
 pytestmark = pytest.mark.slow
@@ -44,11 +46,23 @@ def everything_on_runs(page):
     page.locator(".st-key-welcome [data-drawn]").first.wait_for()
 
 
+@pytest.fixture
+def states(folder):
+    """A run of a model without heads."""
+    path = folder / "checkpoints" / "states"
+    with pytest.warns(RuntimeWarning, match="records states without heads"):
+        headless.train(headless.language(), headless.rows(4), path, every=2)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.mark.usefixtures("states")
 def test_every_selector_meets_something(browser, server, folder):
     told = story(Run(folder / "checkpoints" / "toy"))
     assert told
     addresses = ["", *(f"{name}?run=toy" for name in TITLES)]
     addresses += [f"ablate?run=toy&tour=5&off={told.label}", "heads?run=none-such"]  # a deed that is done; a refusal
+    addresses += ["heads?run=states"]
     files = ", ".join(json.dumps(path.read_text("utf-8")) for path in (STYLES, SCRIPT))
     with tab(browser, server) as page:
         page.add_init_script(f"({WATCH})({files})")

@@ -48,6 +48,8 @@ function makePassages(part) {
     if (!one) return;
     const base = root.getBoundingClientRect();
     const [at] = one.node.getClientRects();
+    tip.hidden = !at; // it has left the page meanwhile
+    if (!at) return;
     const fill = (node) => {
       element("bdi", "", one.token.replaceAll("\n", ""), element("b", "", null, node));
       factsIn(node, [

@@ -160,6 +160,7 @@ function makePattern(part) {
   look(0);
 
   base.onpointermove = (event) => {
+    if (!layout) return; // not drawn yet
     const [x, y] = pointIn(base, event);
     const cell = [Math.floor((y - MATRIX_TOP) / layout.size[0]), Math.floor((x - layout.left) / layout.size[1])];
     if (!isInside(cell)) {

@@ -247,6 +247,7 @@ function makeTokenView(part) {
     ring(ctx, part.cue.value[1], theme.accent);
   }
   canvas.onpointermove = (event) => {
+    if (!layout) return; // not drawn yet
     const [x, y] = pointIn(canvas, event);
     const layer = Math.floor((y - layout.top) / (layout.high + HEAD_GAP));
     const one = Math.floor((x - layout.left) / (layout.wide + HEAD_GAP));

@@ -52,7 +52,7 @@ def deed(what: str, folder: str) -> None:
     deeds: dict[str, Callable[[Run], Any]] = {
         "resume": lambda run: loop.resume(run.dir, steps=run.config.steps + 1, quiet=True),
         "overwrite": overwrite,
-        "sweep": lambda run: sweep_run(run, modes=["zero"], steps=[run.steps[0]]),
+        "sweep": lambda run: sweep_run(run, modes=["zero"], steps=run.steps[:1]),
         "survey": lambda run: survey(run, tokens=64),
         "rename": lambda run: housekeeping.rename(run, "renamed"),
         "discard": lambda run: housekeeping.discard(housekeeping.remove(run)),

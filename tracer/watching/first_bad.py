@@ -205,8 +205,11 @@ def _named(bad: Tensor, call: AttentionCall) -> tuple[int, ...]:
 def in_forward(model: Model, inputs: Inputs) -> Place | None:
     """The first value that is not finite when the model runs on these inputs; None where all are finite."""
     with contextlib.ExitStack() as inside:
-        look, eager = _Look(model), torch.compiler.set_stance("force_eager")
-        inside.enter_context(look if model.watcher.layers else eager)  # what is recorded without heads stays so
+        look = _Look(model)
+        if model.watcher.layers:
+            inside.enter_context(look)
+        else:  # what is recorded without heads stays so; a stance is in force as soon as it is made
+            inside.enter_context(torch.compiler.set_stance("force_eager"))
         for name, module in model.module.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 hook = functools.partial(_ended, look, plain(name))

@@ -31,10 +31,12 @@ def text_in(widget: str) -> str:
 
 @contextmanager
 def drawn() -> Iterator[list[Any]]:
-    """The messages by which this script draws what it draws meanwhile."""
-    context, messages = get_script_run_ctx(), list[Any]()
-    assert context is not None
-    send = context.enqueue
+    """The messages by which this script draws what it draws meanwhile; none where they cannot be heard."""
+    context: Any = get_script_run_ctx()
+    messages = list[Any]()
+    if (send := getattr(context, "enqueue", None)) is None:
+        yield messages
+        return
 
     def told(msg: Any) -> None:
         messages.append(msg)

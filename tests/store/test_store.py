@@ -413,6 +413,8 @@ DOUBLE = {"type": "Replace", "pattern": {"String": "1"}, "content": "11"}
                              "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 65}}, True),
         ({"post_processor": {"type": "TemplateProcessing", "pair": [], "special_tokens": {},
                              "single": [{"Sequence": {"id": "A", "type_id": 0}}]}}, False),
+        ({"normalizer": {"type": "Sequence", "normalizers": [DOUBLE] * 7},
+          "post_processor": {"type": "TemplateProcessing", "single": 5, "pair": None}}, True),
         ({"normalizer": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}}, False),
     ],
 )  # fmt: skip

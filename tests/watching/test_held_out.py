@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import tracer
 from tests.watching.loops import batches
 from tracer.hooks.inputs import Inputs
-from tracer.measures import MEASURES
+from tracer.measures import MEASURES, Setting
 from tracer.store import open_run
 from tracer.watching.held_out import _is_call
 from tracer.watching.probing import attrs
@@ -126,6 +126,14 @@ def test_what_a_trace_says_of_a_measure(name: str, kind: str, changed: set[str])
     assert found.keys() == known.keys() and {key for key in found if found[key] != known[key]} == changed
     assert (found["units"] == "") == (known["units"] == "" or "units" in changed)
     assert "probe" not in changed or found["probe"] == "train"
+
+
+def test_no_loss_of_somebodys_own_is_compared_with_guessing() -> None:
+    setting = Setting.of(512, 64)
+    assert {"chance", "chance_text"} <= attrs("entropy", "watched", setting).keys()
+    assert "chance" in attrs("repeat_loss", "watched", setting) and "chance" in attrs("val_loss", "opened", setting)
+    for name in ("train_loss", "val_loss"):
+        assert not {"chance", "chance_text"} & attrs(name, "watched", setting).keys()
 
 
 MASKED = torch.cat([torch.zeros_like(ROWS[:, 1:6]), ROWS[:, 6:]], 1)

@@ -110,11 +110,10 @@ def _of_run(
         trace = run.trace
     except NotARun:
         trace = None
-    measures = _recorded(trace, step) if trace is not None else {}
-    where = about.probes if measures else HERE
-    known = {name: in_trace(trace, name) for name in measures} if trace is not None else {}
-    measures = measures or found.measures
-    known = known or {name: MEASURES[name] for name in measures}
+    measures, where = found.measures, HERE
+    if trace is not None and (recorded := _recorded(trace, step)):
+        measures, where = recorded, about.probes
+    known = {name: MEASURES[name] if trace is None else in_trace(trace, name) for name in measures}
     cheap = 2 * int(run.meta.get("n_params", 0)) * len(tokens) * len(steps) <= FILM_FLOPS
     filmed = _filmed(run, tokens, shown, trace) if trace is not None and (cheap if film is None else film) else None
     chosen = head or strongest(measures[_known(measure, measures)])

@@ -59,7 +59,8 @@ def _growth(rule: dict[str, Any]) -> float:
     if rule.get("type") == "Prepend":
         return 1 + len(str(rule.get("prepend"))) / 16
     if rule.get("type") == "TemplateProcessing":
-        return float(max(1, len(rule.get("single") or []), len(rule.get("pair") or [])))
+        sides = rule.get("single"), rule.get("pair")
+        return float(max([1, *(len(side) for side in sides if isinstance(side, list))]))
     if rule.get("type") != "Replace":
         return 1.0
     pattern, new = rule.get("pattern"), len(str(rule.get("content")))

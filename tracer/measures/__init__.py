@@ -6,9 +6,9 @@ that computes it (of a head: in `tracer.heads.definitions`, under the same name)
 """
 
 from tracer.measures.bands import UPDATE_BANDS, UPDATE_BANDS_SOURCE, Band, expected_range, update_band
-from tracer.measures.described import KNOWN as MEASURES
 from tracer.measures.described import described, in_trace, measures_in
 from tracer.measures.measure import HEAD, PARAM, PROBES, SE, SEQUENCES, Measure, probe_words
+from tracer.measures.registry import MEASURES
 from tracer.measures.setting import MAX_PERIOD, Setting, period
 
 __all__ = [

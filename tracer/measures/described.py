@@ -11,24 +11,21 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tracer.measures.attention import ATTENTION
 from tracer.measures.measure import HEAD, SE, Measure
-from tracer.measures.scalars import SCALARS
+from tracer.measures.registry import MEASURES
 from tracer.measures.setting import Setting
-from tracer.measures.weights import WEIGHTS
 
 if TYPE_CHECKING:
     import xarray as xr
 
 SHORT, LABEL, TEXT = 8, 80, 600
 """Characters that are read of an abbreviation, of a label, and of any other text."""
-KNOWN: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}
 
 
 def described(name: str, dims: Sequence[str], said: Mapping[str, Any]) -> Measure:
     """The row of the registry, of a name that it has; else what the attributes of the array say."""
-    if name in KNOWN:
-        return KNOWN[name]
+    if name in MEASURES:
+        return MEASURES[name]
     low, high = (_number(said.get(key)) for key in ("valid_min", "valid_max"))
     if low is not None and high is not None and low >= high:
         low = high = None
@@ -53,21 +50,21 @@ def _always(value: float, _setting: Setting) -> float:
 
 def in_trace(trace: xr.Dataset, name: str) -> Measure:
     """The same of a variable of a trace; of one that it lacks, the registry's row."""
-    return KNOWN[name] if name in KNOWN else described(name, tuple(map(str, trace[name].dims)), trace[name].attrs)
+    return MEASURES[name] if name in MEASURES else described(name, tuple(map(str, trace[name].dims)), trace[name].attrs)
 
 
 def measures_in(trace: xr.Dataset, dims: tuple[str, ...] = HEAD) -> list[str]:
     """The variables of a trace with these dimensions: those of the registry in its order, then all others."""
     found = [str(name) for name, x in trace.data_vars.items() if x.dims == dims and not str(name).endswith(SE)]
-    order = {name: i for i, name in enumerate(KNOWN)}
+    order = {name: i for i, name in enumerate(MEASURES)}
     return sorted(found, key=lambda name: order.get(name, len(order)))
 
 
 def _text(said: Any, most: int) -> str:
     """Printable, on one line."""
-    return (
-        " ".join("".join(c if c.isprintable() else " " for c in said[:most]).split()) if isinstance(said, str) else ""
-    )
+    if not isinstance(said, str):
+        return ""
+    return " ".join("".join(c if c.isprintable() else " " for c in said[:most]).split())
 
 
 def _number(said: Any) -> float | None:

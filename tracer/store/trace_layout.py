@@ -49,9 +49,10 @@ def layout(
     others, coords = without_heads(params, scalars=scalars, depths=heads[0] + 1, attrs=attrs)
     variables |= others
     for name, sequences in unsure.items():
-        told = {"long_name": f"Standard error of {name}", SEQUENCES: sequences}
         of = variables[name]
-        variables[name + SE] = Variable(of.dims, of.shape, attrs=attrs(name) | told)
+        told = {"long_name": f"Standard error of {name}", SEQUENCES: sequences}
+        same = {key: of.attrs[key] for key in ("units", "formula", "source", "probe")}  # its range is not the mean's
+        variables[name + SE] = Variable(of.dims, of.shape, attrs=same | told)
     variables["pattern"] = Variable(
         ("prompt", "layer", "head", "query_pos", "key_pos"), (len(tokens), *heads, width, width), "float16",
         attrs("pattern"),

@@ -13,8 +13,8 @@ class NotRecording:
 
     def __init__(self, run: str | Path, error: ImportError) -> None:
         text = (
-            f"manyeyes records nothing in {run}: {error}. This version of torch is newer than those that manyeyes "
-            f"knows; install one in its range, or a newer manyeyes. The training goes on"
+            f"manyeyes records nothing in {run}, and the training goes on: {error}. Most likely torch is newer than "
+            f"the versions that this manyeyes knows: install one of those, or a newer manyeyes"
         )
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -477,8 +477,8 @@ def _width(layers: list[Layer], n_prompts: int) -> int:
 
 def attrs(name: str, kind: str, setting: Setting | None = None) -> dict[str, str | float]:
     """The registry row of a measure, as attributes of its array; a watched model's text is of its training batch."""
-    own = kind == "watched" and name == "val_loss"  # of a model that gives its loss, only its author knows the unit
+    own = kind == "watched" and name in ("train_loss", "val_loss")  # what they are is its author's choice
     found = MEASURES[name].attributes(None if own else setting)
-    if own:
+    if kind == "watched" and name == "val_loss":
         found |= {"units": "", "formula": "mean loss on the batches given as held_out"}
     return found | {"probe": "train"} if kind == "watched" and found["probe"] == "text" else found

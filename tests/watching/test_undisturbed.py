@@ -16,7 +16,7 @@ import tracer
 from tests.watching.conftest import FAMILIES
 from tests.watching.loops import batches
 from tracer.store import open_run
-from tracer.watching.probing import undisturbed
+from tracer.watching.undisturbed import undisturbed
 
 IDS = torch.randint(2, 20, (3, 9), generator=torch.Generator().manual_seed(0))
 

@@ -44,7 +44,7 @@ def test_what_was_found_in_weights_goes_with_them(run: Run, after: int, left: tu
         write_survey(run.dir, f"{step}-ab", {"tokens": np.arange(6)}, "a text")
     writer = RunWriter.reopen(run)
     for step in (0, 2, 4):
-        writer.finding({"step": step, "evidence": float("nan")})
+        writer.finding({"step": step, "kind": f"of {step}", "evidence": float("nan")})
     writer.take_back(after)
     writer.abandon()
     assert found_in(run) == left and not list(run.dir.glob(".*.partial"))

@@ -53,6 +53,7 @@ class RunWriter:
         """What is known of every update, not only of those that are recorded."""
         self._logged: set[Any] = set()
         self._sampled: set[Any] = set()
+        self._found: set[Any] = set()
         self._background = Background(before=lock.check)
 
     @property
@@ -105,6 +106,7 @@ class RunWriter:
                 writer.updates = TraceWriter(run.dir / "updates.zarr")
             writer._logged = {row.get("step") for row in run.log()}
             writer._sampled = {(row.get("step"), row.get("temperature")) for row in run.samples(MOST_LINES)}
+            writer._found = {row.get("kind") for row in writer._findings()}
         return writer
 
     def create_trace(self, n_rows: int, variables: dict[str, Variable], coords: dict[str, Any]) -> None:
@@ -152,8 +154,7 @@ class RunWriter:
 
     def take_back(self, after: int) -> None:
         """Snapshots of later steps, which a job that goes on from `after` makes anew, and what was found in them."""
-        if (findings := self.dir / "findings.jsonl").exists():  # a row at `after` is recorded anew too
-            write_lines(findings, [row for row in read_lines(findings, {"step": int}) if row["step"] < after])
+        self.take_back_findings(after)
         if not (later := [step for step in steps_in(self.dir / "snapshots") if step > after]):
             return
         lock = Lock(self.dir, "effects.lock", busy="swept")
@@ -164,6 +165,17 @@ class RunWriter:
                 snapshot_path(self.dir, step).unlink()
         finally:
             lock.release()
+
+    def take_back_findings(self, after: int) -> None:
+        """Of rows that a job makes anew which goes on from `after`, that of this step too."""
+        if there := self._findings():
+            left = [row for row in there if row["step"] < after]
+            self._found = {row.get("kind") for row in left}
+            write_lines(self.dir / "findings.jsonl", left)
+
+    def _findings(self) -> list[dict[str, Any]]:
+        path = self.dir / "findings.jsonl"
+        return read_lines(path, {"step": int}) if path.exists() else []
 
     def keep_probe(self, tensors: dict[str, Tensor]) -> None:
         """Keep the inputs that every record is measured on, so that a resumed job is measured on the same."""
@@ -178,8 +190,8 @@ class RunWriter:
         self._append("log.jsonl", row, row["step"], self._logged)
 
     def finding(self, row: dict[str, Any]) -> None:
-        """Append what was found to be wrong while the run was made."""
-        append_line(self.dir / "findings.jsonl", row)
+        """Append what was found to be wrong while the run was made; each kind once."""
+        self._append("findings.jsonl", row, row["kind"], self._found)
 
     def sample(self, row: dict[str, Any]) -> None:
         """Append a sample text, unless it is there from before."""

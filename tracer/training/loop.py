@@ -32,7 +32,7 @@ from tracer.store import FORMAT, Run, RunWriter, open_run, resolve
 from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
 from tracer.torch_internals import uncompiled
-from tracer.tracking.tracking import check
+from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
@@ -57,32 +57,34 @@ class Job:
 
 def train(
     config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
-    overwrite: bool = False,
+    overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
     `track`: experiment trackers that are told what is recorded (`tracer.tracking.TRACKERS`). What the directory holds
-    is never replaced, unless `overwrite` says so.
+    is never replaced, unless `overwrite` says so. As in `watch`, `on_record` is called with the step of each record and
+    its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
+    where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
     """
-    check(names := (track,) if isinstance(track, str) else tuple(track))
+    telling = Telling(track, on_record, on_finding)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, names)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling)
 
 
 def fork(
     run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
-    track: str | Sequence[str] | None = None,
+    track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
+    on_finding: OnFinding | None = None,
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
-    `track`: as in `train`; unless told, the trackers of the parent.
+    `track`, `on_record`, `on_finding`: as in `train`; unless told, the trackers of the parent.
     """
     parent = run if isinstance(run, Run) else open_run(run)
     theirs = parent.config
-    chosen: str | Sequence[str] = parent.meta.get("track", ()) if track is None else track
-    check(names := (chosen,) if isinstance(chosen, str) else tuple(chosen))
+    telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
     config = replace(theirs, run=None) if config is None else config
     _refuse_another_model(parent.name, theirs, config)
     if config.steps <= step:
@@ -104,7 +106,7 @@ def fork(
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, names)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -121,7 +123,7 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, track: tuple[str, ...] = (),
+    overwrite: bool, telling: Telling,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
@@ -134,12 +136,12 @@ def _begin(
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, "track": list(track), **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
         writer.create_trace(n_records, *recorder.layout())
-        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
     return _loop(job, session, start, directory)
 
 
@@ -149,8 +151,12 @@ def _plan(job: Job, first: int) -> tuple[list[int], int]:
     return snapshots, sum(step >= first for step in record_steps(job.config, snapshots))
 
 
-def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> Run:
-    """Go on with a run where its last resume point is; `steps` makes it longer than planned."""
+def resume(
+    name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
+    on_finding: OnFinding | None = None,
+) -> Run:  # fmt: skip
+    """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
+    `on_record`, `on_finding`: as in `train`."""
     refuse_writing(name)
     run = open_run(name)
     config = run.config if steps is None else replace(run.config, steps=steps)
@@ -180,12 +186,14 @@ def resume(name: str | Path, steps: int | None = None, quiet: bool = False) -> R
         assert writer.trace is not None
         writer.status("training")  # before rows are taken back: killed in between, the run is interrupted, none is gone
         writer.wait()
+        writer.take_back_findings(start)
         writer.trace.add(recorder.layout()[0])
         longer = config.steps > run.config.steps
         writer.trace.extend(n_records, from_step=run.config.steps if longer else None)  # the last row has no update
         facts = {"config": to_dict(config), "snapshot_steps": snapshots, "error": None, **process()}
         writer.status("training", facts)
-        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet)
+        telling = Telling(run.meta.get("track", ()), on_record, on_finding)
+        session = TrainingSession(job.raw, config, job.data, writer, recorder, start, quiet, telling)
     return _loop(job, session, start, run.dir)
 
 
@@ -280,7 +288,7 @@ def _loop(job: Job, scribe: TrainingSession | None, start: int, directory: Path)
             stack.enter_context(scribe)
         interrupted = stack.enter_context(interrupts())
         for step in range(start, steps + 1):
-            stop = any_process(interrupted())
+            stop = any_process(interrupted() or scribe is not None and scribe.telling.stop)
             if scribe:
                 scribe.keep(step, lambda: state_of(job), force=step in (start, steps) or stop)
             if stop:

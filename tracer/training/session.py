@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +21,8 @@ from tracer.measures.strongest import induction_head
 from tracer.model import Transformer
 from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
-from tracer.tracking import Tracking
+from tracer.tracking import scalars
+from tracer.tracking.telling import Telling
 from tracer.training.probe_recorder import ProbeRecorder, record_steps
 from tracer.training.progress import Terminal, perplexity
 
@@ -51,7 +54,7 @@ class TrainingSession:
 
     def __init__(
         self, model: Transformer, config: TrainConfig, data: Data, writer: RunWriter, recorder: ProbeRecorder,
-        start: int, quiet: bool,
+        start: int, quiet: bool, telling: Telling,
     ) -> None:  # fmt: skip
         self.model, self.config, self.data, self.writer, self.recorder = model, config, data, writer, recorder
         self.snapshots = set(writer.meta["snapshot_steps"])
@@ -64,8 +67,8 @@ class TrainingSession:
         self.began = self.checkpointed = time.perf_counter()
         self.checkpoint_every = CHECKPOINT_SECONDS
         self.start, self.step, self.mark = start, start, (start, self.began)
-        names = tuple(writer.meta.get("track", ()))  # where a run was begun with trackers, it goes on with them
-        self.tracking = Tracking(names, writer.dir, writer.meta) if names else None
+        self.telling = telling
+        telling.begin(writer)
 
     def __enter__(self) -> TrainingSession:
         self.terminal.__enter__()
@@ -142,8 +145,8 @@ class TrainingSession:
             else:
                 self.row |= {**self.recorder.after_update(self.norms, clip_factor), "learning_rate": lr}
             self.writer.record(step, self.row)
-            if self.tracking:
-                self.tracking.record(step, self.row)
+            named = functools.partial(scalars, self.row, list(self.recorder.params))
+            self.telling.record(self.writer, step, self.row, named)
         self.last, self.row = self.row, None
         self.recorded += 1
         self._show(step)
@@ -153,11 +156,10 @@ class TrainingSession:
     def close(self, status: str, **facts: Any) -> Run:
         """End the run with a status, and print the cost of recording."""
         cost = self._cost()
-        self.writer.close(status, step=self.step, cost=cost, **facts)
-        if self.tracking:
-            for finding in examine(Run(self.writer.dir)).findings:
-                self.tracking.alert(finding)
-            self.tracking.close(failed="error" in facts or status == "diverged")
+        facts |= {"step": self.step, "cost": cost}
+        with contextlib.ExitStack() as ending:  # each, the last first, whatever the others raise
+            ending.callback(self.writer.close, status, **facts)
+            ending.callback(self.telling.end, self.writer, status, facts)
         if self.terminal.console.quiet:
             return Run(self.writer.dir)
         self.terminal.say(

@@ -1,4 +1,5 @@
-"""Does a model see the future, and does it know where it is? Asked of it once in a while, on the kept sequences."""
+"""Does a model see the future, or other rows, and does it know where it is? Asked of it once in a while, on the kept
+sequences."""
 
 from __future__ import annotations
 
@@ -40,6 +41,37 @@ def future_effect(model: nn.Module, inputs: Inputs) -> float:
     rows = max(1, MOST_LOGITS // (LAST * found[0].shape[-1]))
     before, after = (x[:rows, max(0, half - LAST) : half].float() for x in found if x is not None)
     return float((after - before).square().mean().sqrt() / before.std())
+
+
+def row_effect(model: nn.Module, inputs: Inputs) -> float:
+    """How much the logits of a row change with the row beside it: itself, or the same tokens in another order.
+
+    Root mean square of the change, over the standard deviation of these logits, the larger of those by the row before
+    it and behind it: 0 where each row is read by itself. nan where the model reads no tokens or returns no logits, or
+    all tokens are the same, or a tensor of the call may be a mask [pos pos] as well as rows, or it takes no two rows.
+    Source: what a batch is.
+    """
+    if inputs.tokens is None or any(_may_be_a_mask(x, inputs.tokens) for x in inputs.leaves):
+        return float("nan")
+    twice = inputs.first_row_twice()
+    assert twice.tokens is not None
+    row, other = twice.tokens[0], twice.tokens[0].roll(1)
+    if torch.equal(row, other):
+        return float("nan")
+    calls = (twice, *(_on(twice, torch.stack(pair)) for pair in ((row, other), (other, row))))
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            before, *after = (logits_of(one.run(model), twice.tokens) for one in calls)
+    except Exception:  # it takes batches of one size only, say
+        return float("nan")
+    if before is None:
+        return float("nan")
+    changes = [x[i, :LAST].float() - before[i, :LAST].float() for i, x in enumerate(after) if x is not None]
+    return float(torch.stack(changes).square().mean((1, 2)).sqrt().max() / before[0, :LAST].float().std())
+
+
+def _may_be_a_mask(x: Any, tokens: Tensor) -> bool:
+    return isinstance(x, Tensor) and x is not tokens and x.ndim == 2 and x.shape[0] == x.shape[1] == len(tokens)
 
 
 def _on(inputs: Inputs, tokens: Tensor) -> Inputs:

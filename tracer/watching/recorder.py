@@ -44,6 +44,7 @@ from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
 from tracer.store import ROOT, is_address, newest, unused
 from tracer.tracking import scalars
+from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
 from tracer.watching.calls import Calls
@@ -54,12 +55,12 @@ from tracer.watching.held_out import HeldOut
 from tracer.watching.kept import kept
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
-from tracer.watching.probing import Probing, undisturbed
+from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.signs import Signs
 from tracer.watching.snapshots import Snapshots, rebuilding
-from tracer.watching.telling import OnFinding, OnRecord, Telling
 from tracer.watching.training_passes import LargestLogits, Looks
+from tracer.watching.undisturbed import undisturbed
 from tracer.watching.updates import Update, moved_by, unknown
 
 SHARE = 0.01
@@ -109,7 +110,7 @@ class LoopRecorder:
         of this step was looked at."""
         self.pace, self.ranks = Pace(share, every), Ranks(self.model, named)
         self.probing: Probing | None = None
-        self._telling = Telling(share, track, on_record, on_finding)
+        self._telling = Telling(track, on_record, on_finding, share)
         self._largest = LargestLogits(max_logits, self.pace, self.ranks)
         self._snapshots = Snapshots(self.model, snapshot_mb)
         self._row: dict[str, Any] | None = None
@@ -328,7 +329,10 @@ class LoopRecorder:
         self._finite.watch(self.probing.anatomy, lambda: undisturbed(self.model, self.pace.device))
         if self.probing.writer is not None:
             self.pace.writing = functools.partial(getattr, self.probing.writer, "seconds")
-            self._telling.begin(self.probing.writer)
+            try:
+                self._telling.begin(self.probing.writer)
+            except ValueError as error:
+                say(f"manyeyes tells no tracker, recording and training go on: {error}")
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self._unless_busy() as free, self._safely(in_hook=True):
@@ -452,7 +456,7 @@ class LoopRecorder:
         writer.record(self._row_step, row)
         writer.status("training", {"step": self.steps, "cost": self.pace.cost()})
         self._finite.recorded(self._row_step, row)
-        self._telling.record(writer, self._row_step, row, self.last)
+        self._telling.record(writer, self._row_step, row, lambda: self.last)
 
     def _dated(self, updates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Updates that are about to be written: the first of them whose loss was not finite is remembered."""

@@ -76,13 +76,13 @@ class Signs:
     def returned(self, output: Any) -> None:
         """The model has returned, for the update that a record waits for."""
         inputs, self._inputs = self._inputs, None
-        if inputs is None or inputs.tokens is None or not self._rows_first:
+        if inputs is None or inputs.tokens is None:
             return
         logits = logits_of(output, inputs.tokens)
         if type(logits) is not Tensor:
             return
         self._losses.append(shifted_losses(logits.detach(), inputs.tokens))
-        if logits.requires_grad:
+        if logits.requires_grad and self._rows_first:
             logits.register_hook(self._gradient)
 
     def print_of_update(self) -> Tensor | float | int:

@@ -19,8 +19,8 @@ from torch import nn
 from tracer.watching.not_recording import NotRecording
 
 if TYPE_CHECKING:
+    from tracer.tracking.telling import OnFinding, OnRecord
     from tracer.watching.recorder import LoopRecorder
-    from tracer.watching.telling import OnFinding, OnRecord
     from tracer.watching.training_passes import Looks
     from tracer.watching.watcher import Watcher
 

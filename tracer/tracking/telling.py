@@ -1,4 +1,7 @@
-"""Who hears of what is recorded while it is: the loop's own function, trackers, and whoever wants findings."""
+"""Who hears of what is recorded while it is: a function of the user's, trackers, and whoever wants findings.
+
+The same for our training loop and for a watched one.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ from typing import Any, Literal
 
 from tracer.diagnosis import Finding, diagnose
 from tracer.store import RunWriter, open_run
-from tracer.tracking import Tracking
-from tracer.tracking.tracking import check, say
+from tracer.tracking.tracking import Tracking, check
 
 OnRecord = Callable[[int, dict[str, float]], object]
 """Called with the step of a record and `last`, in the process that writes."""
 OnFinding = Callable[[Finding], Any] | Literal["stop"]
 """Called with each finding; the training is asked to stop where it returns "stop". The word itself instead of a
 function: to stop at the first finding that is bad."""
+SHARE = 0.01
+"""Of the time of a training that looking for findings may take."""
 LOG = logging.getLogger("manyeyes")
 
 
@@ -24,14 +28,16 @@ class Telling:
     """Each record, and each kind of finding once."""
 
     def __init__(
-        self, share: float, track: str | Sequence[str] | None, on_record: OnRecord | None, on_finding: OnFinding | None
-    ) -> None:
-        self._to = (track,) if isinstance(track, str) else tuple(track or ())
-        check(self._to)
+        self, track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
+        on_finding: OnFinding | None = None, share: float = SHARE,
+    ) -> None:  # fmt: skip
+        self.to = (track,) if isinstance(track, str) else tuple(track or ())
+        """Trackers."""
+        check(self.to)
         if not (on_finding is None or on_finding == "stop" or callable(on_finding)):
             raise ValueError(f"on_finding={on_finding!r} is neither a function of a finding nor 'stop'")
         self._share, self._on_record, self._on_finding = share, on_record, on_finding
-        self._alerted = bool(self._to) or on_finding is not None
+        self._alerted = bool(self.to) or on_finding is not None
         self._tracking: Tracking | None = None
         self._told: set[str] = set()
         """Kinds of findings."""
@@ -40,17 +46,14 @@ class Telling:
         self._looked, self._cost = time.perf_counter(), 0.0
 
     def begin(self, writer: RunWriter) -> None:
-        """The run is there: open the trackers."""
-        if self._to:
-            try:
-                self._tracking = Tracking(self._to, writer.dir, writer.meta)
-            except ValueError as error:
-                say(f"manyeyes tells no tracker, recording and training go on: {error}")
+        """The run is there: open the trackers. ValueError where one does not let us in."""
+        if self.to:
+            self._tracking = Tracking(self.to, writer.dir, writer.meta)
 
-    def record(self, writer: RunWriter, step: int, row: dict[str, Any], flat: dict[str, float]) -> None:
-        """A row of the trace was handed to the writer; `flat` is it by readable names."""
+    def record(self, writer: RunWriter, step: int, row: dict[str, Any], flat: Callable[[], dict[str, float]]) -> None:
+        """A row of the trace was handed to the writer; `flat` gives it by readable names."""
         if self._on_record is not None:
-            self._on_record(step, flat)
+            self._on_record(step, flat())
         if self._tracking is not None:
             self._tracking.record(step, row)
         # so seldom that looking stays below its share of the time

@@ -1,0 +1,80 @@
+"""Who trains with our loop hears of each record and finding while it goes on, and may stop it."""
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trainings import tiny
+from tracer.store import Run
+from tracer.tracking.telling import Telling
+from tracer.training import loop
+
+Heard = list[tuple[int, dict[str, float]]]
+
+
+def checked(heard: Heard, run: Run, steps: list[int]) -> None:
+    """All that was heard is what the trace says of these steps."""
+    assert [step for step, _ in heard] == steps
+    for step, flat in heard:
+        row = run.trace.sel(step=step)
+        assert flat["loss/train"] == pytest.approx(float(row["train_loss"]))
+        for layer, head in np.ndindex(row["induction"].shape):
+            said = flat[f"attn/L{layer}H{head}/induction"]
+            assert said == pytest.approx(float(row["induction"][layer, head]), rel=1e-6)
+
+
+def test_each_record_is_told_also_of_a_run_that_goes_on_and_of_a_fork(tmp_path: Path) -> None:
+    def hear(heard: Heard) -> Any:
+        return lambda step, flat: heard.append((step, flat))
+
+    first: Heard = []
+    later: Heard = []
+    forked: Heard = []
+    whole = loop.train(tiny(tmp_path / "a", steps=8), quiet=True, on_record=hear(first))
+    checked(first, whole, [0, 1, 2, 4, 8])
+    assert "train/learning_rate" in first[0][1] and "train/learning_rate" not in first[-1][1]
+    run = loop.resume(whole.dir, steps=12, quiet=True, on_record=hear(later))
+    checked(later, run, [8, 12])
+    config = replace(run.config, run=str(tmp_path / "b"))
+    checked(forked, loop.fork(run, 8, config, quiet=True, on_record=hear(forked)), [8, 12])
+
+
+def hot(folder: Path) -> Any:
+    """A rate at which scores leave the softmax in a few updates; nothing of it is not finite for long."""
+    config = tiny(folder, steps=100_000)
+    return replace(config, optim=replace(config.optim, lr=0.3, clip=1.0))
+
+
+def kinds(run: Run) -> list[str]:
+    return [json.loads(line)["kind"] for line in (run.dir / "findings.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "Telling", functools.partial(Telling, share=1.0))
+
+
+def test_a_training_that_goes_wrong_is_stopped_and_can_go_on(tmp_path: Path, looks_often: None) -> None:
+    told: list[Any] = []
+    run = loop.train(hot(tmp_path / "hot"), quiet=True, on_finding=lambda one: told.append(one) or "stop")
+    step = run.resume_step()
+    assert run.status == "stopped" and step is not None and 0 < step < 100_000
+    before = kinds(run)
+    assert before == list(dict.fromkeys(before)) == [one.kind for one in told]
+    again = loop.resume(run.dir, quiet=True, on_finding="stop")
+    assert again.status == "stopped" and (again.resume_step() or 0) > step
+    after = kinds(again)
+    assert set(before) <= set(after) and after == list(dict.fromkeys(after))  # each kind once, by whomever it was told
+
+
+def test_what_cannot_be_told_is_refused_before_anything_is_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="on_finding=3 is neither a function"):
+        loop.train(tiny(tmp_path / "a"), quiet=True, on_finding=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="track='nobody' is not one of"):
+        loop.train(tiny(tmp_path / "a"), quiet=True, track="nobody")
+    assert not (tmp_path / "a").exists()

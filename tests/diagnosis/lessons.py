@@ -48,13 +48,20 @@ class Block(nn.Module):
         return x + self.mlp(x)
 
 
+class OverTheBatch(Block):
+    """Rows and positions have changed places where it attends, as with batch_first=False."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.transpose(0, 1)).transpose(0, 1)
+
+
 class Decoder(nn.Module):
     """`sees`: places after its own that a token is shown; `placed`: does it know where it is?"""
 
-    def __init__(self, sees: int = 0, placed: bool = True) -> None:
+    def __init__(self, sees: int = 0, placed: bool = True, block: Callable[[int], Block] = Block) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(2 * ROW, WIDTH)
-        self.blocks = nn.ModuleList([Block(sees), Block(sees)])
+        self.blocks = nn.ModuleList([block(sees), block(sees)])
         self.norm, self.unembed = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.placed = placed
         for p in self.parameters():
@@ -177,6 +184,7 @@ FEW = [chain(np.random.default_rng(7 + i)) for i in range(3)]
 SICK: dict[str, tuple[str, str, Lesson]] = {
     "a mask one place off": ("leak", "mask", Lesson(partial(Decoder, sees=1))),
     "no mask, and pairs (x, y)": ("leak", "mask", Lesson(partial(Decoder, sees=ROW), cut=True)),
+    "attention over the batch": ("rows", "batch_first", Lesson(partial(Decoder, sees=ROWS, block=OverTheBatch))),
     "labels not shifted": ("targets", "not shifted", Lesson(targets=unshifted)),
     "labels shifted twice": ("targets", "twice", Lesson(targets=twice_shifted)),
     "targets shuffled": ("unigram", "targets", Lesson(targets=shuffled)),

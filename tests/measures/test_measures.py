@@ -33,7 +33,7 @@ DIMS = {
     **dict.fromkeys(("train_loss", "val_loss", "icl_score", "repeat_loss", "first_copy_loss"), ("step",)),
     **dict.fromkeys(("tokens_seen", "tokens_per_second", "step_ms", "learning_rate", "clip_factor"), ("step",)),
     **dict.fromkeys(("same_batch", "unmoved", "unigram_loss", "bigram_loss", "future_effect"), ("step",)),
-    **dict.fromkeys(("copy_loss", "common_token", "silent_rows"), ("step",)),
+    **dict.fromkeys(("copy_loss", "common_token", "silent_rows", "row_effect"), ("step",)),
     "shifted_loss": ("step", "target"),
     "induction_control": HEAD,
     "loss_by_position": ("step", "pos"),

@@ -18,7 +18,7 @@ from tracer.measures import MEASURES
 
 WATCHED = {
     "tokens_per_second", "same_batch", "unmoved", "unigram_loss", "bigram_loss", "copy_loss", "common_token",
-    "silent_rows", "shifted_loss", "future_effect",
+    "silent_rows", "shifted_loss", "future_effect", "row_effect",
 }  # fmt: skip
 LOADED = {"link": "href", "script": "src", "img": "src", "source": "src", "iframe": "src", "object": "data"}
 """What a browser fetches by itself, by element."""

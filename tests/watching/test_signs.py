@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.diagnosis.lessons import VOCABULARY, Decoder, chain
 from tracer.hooks.inputs import Inputs
-from tracer.watching.causality import constant_positions, future_effect
+from tracer.watching.causality import constant_positions, future_effect, row_effect
 from tracer.watching.signs import Counted, Signs, fingerprint, shifted_losses
 
 IDS = chain(np.random.default_rng(3), 4)
@@ -114,6 +114,33 @@ def test_a_mask_is_asked_whether_it_shows_the_future(sees: int, leaks: bool) -> 
     effect = future_effect(Decoder(sees), Inputs.of((IDS,), {}))
     assert effect > 0.01 if leaks else effect == 0
     assert np.isnan(future_effect(Decoder(sees), Inputs.of((torch.ones_like(IDS),), {})))
+
+
+class Mixed(nn.Module):
+    """Attention over the wrong axis, where it is told so."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.embed, self.unembed = nn.Embedding(16, 8), nn.Linear(8, 16)
+        self.attn = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.embed(ids)
+        return self.unembed(x + self.attn(x, x, x, need_weights=False)[0])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@torch.no_grad()
+def test_rows_are_asked_whether_they_see_each_other(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    model, rows = Mixed(batch_first), torch.randint(16, (4, 6))
+    effect = row_effect(model, Inputs.of((rows,), {}))
+    assert effect == 0 if batch_first else effect > 0.05
+    one = row_effect(model, Inputs.of((rows[:1],), {}))
+    assert one == 0 if batch_first else one == effect
+    assert np.isnan(row_effect(model, Inputs.of((torch.ones_like(rows),), {})))
+    square = torch.randint(16, (4, 4))
+    assert np.isnan(row_effect(model, Inputs.of((square, torch.ones(4, 4)), {})))  # rows, or a mask?
 
 
 class Looked(nn.Module):

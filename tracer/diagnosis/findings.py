@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 Head = tuple[int, int]
 Severity = Literal["bad", "watch"]
 Kind = Literal[
-    "divergence", "leak", "targets", "one-token", "silent", "repeated", "positions", "overfit", "mismatch", "chance",
-    "flat", "rounding",
-    "one-hot", "vanishing", "stands-in", "collapse", "scores", "residual", "updates", "frozen", "unigram",
-    "uniform", "clones", "dead", "idle",
+    "divergence", "leak", "rows", "targets", "one-token", "silent", "repeated", "positions", "overfit", "mismatch",
+    "chance", "flat", "rounding", "one-hot", "vanishing", "stands-in", "collapse", "scores", "residual", "updates",
+    "frozen", "unigram", "uniform", "clones", "dead", "idle",
 ]  # fmt: skip
 
 

@@ -104,6 +104,12 @@ def sees_the_future(trace: xr.Dataset) -> bool | None:
     return None if effect is None or np.isnan(effect).all() else bool(np.nanmax(effect) > LEAKS)
 
 
+def rows_meet(trace: xr.Dataset) -> bool:
+    """Did the logits of a row of the call ever depend on the others? Then they are no rows of a batch, or should be."""
+    effect = values(trace, "row_effect")
+    return effect is not None and bool((effect > LEAKS).any())
+
+
 def repeated(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """One batch at every update, to the last."""
     same, steps = trace["same_batch"].values, trace["update"].values
@@ -156,9 +162,29 @@ def _after_leak(heads: bool) -> Advice:
                   "the patterns on Heads, where nothing may stand right of the diagonal")  # fmt: skip
 
 
+def rows_mixed(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+    """A model that is trained on the next token of each row, and looks at other rows."""
+    effect = trace["row_effect"].values
+    if target(meta, trace) != NEXT or not rows_meet(trace):
+        return
+    row = int(np.flatnonzero(effect > LEAKS)[0])
+    yield Finding(
+        "rows", "bad", "Rows of a batch see each other", int(trace["step"].values[row]), (),
+        f"with another row beside it, the logits of a row change by {np.nanmax(effect):.0%} of their spread; the loss "
+        "is that of the next token of the same row",
+        Advice("", ("attention over the batch axis: unless batch_first=True, nn.MultiheadAttention and nn.Transformer "
+                    "take [pos, batch, d_model]", "a view or a transpose that mixes the axes of heads, positions and "
+                    "rows", "experts with room for so many tokens of a batch, on purpose"),
+               "compare the logits of a row with those of the same row in a batch of its own: they have to be equal"),
+        "rows of a batch are read apart from each other: the change is 0; the edge is ours",
+    )  # fmt: skip
+
+
 def targets(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
     """A causal model that is trained to predict something else than the next token, or by a loss of something else than
     its logits."""
+    if rows_meet(trace):
+        return
     if twice(trace):
         yield _twice(trace)
         return

@@ -78,6 +78,12 @@ RULES: dict[Kind, Rule] = {
         "encoder, which sees everything on purpose, is trained on other targets.",
         asks=lambda meta, trace: objective.target(meta, trace) is not None,
     ),
+    "rows": Rule(
+        "rows of a batch that see each other", ("row_effect", "shifted_loss", "train_loss"), objective.rows_mixed,
+        f"Found when the training loss is that of the next token of each row, and the logits of a row change by more "
+        f"than {LEAKS:.0%} of their spread with the row that stands beside it.",
+        asks=lambda meta, trace: objective.target(meta, trace) is not None,
+    ),
     "targets": Rule(
         "targets other than the next token", ("shifted_loss", "train_loss", "future_effect"), objective.targets,
         f"Found when the loss of a causal model is, to {CLOSE:.0%}, the cross-entropy of its logits against the token "

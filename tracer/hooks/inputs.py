@@ -58,6 +58,11 @@ class Inputs:
 
         return self._map(cut)
 
+    def first_row_twice(self) -> Inputs:
+        """The same call with two rows, both the first: of all tensors that are as long as the first one."""
+        batch = self.batch
+        return self._map(lambda x: x[[0, 0]] if isinstance(x, Tensor) and x.ndim and len(x) == batch else x)
+
     def tensors(self) -> dict[str, Tensor]:
         """By their place in the call."""
         return {f"{i}": x for i, x in enumerate(self.leaves) if isinstance(x, Tensor)}

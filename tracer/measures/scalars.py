@@ -166,5 +166,13 @@ SCALARS = (
         probe="train", dims=("step",),
         note="0 where attention is causal; more where a mask shows the future, as an encoder's does on purpose."
     ),
+    Measure(
+        name="row_effect", label="Effect of other rows", short="rows", low=0,
+        formula="root mean square change of the logits of a row as the row beside it, the same once more, gets its "
+                "tokens in another order, over their standard deviation",
+        source="ours",
+        probe="train", dims=("step",),
+        note="0 where each row is read by itself; more where something mixes the rows of a batch."
+    ),
 )
 # fmt: on

@@ -35,7 +35,7 @@ COUNTED = {"unigram_loss", "bigram_loss", "copy_loss", "common_token"}
 """Each process counts the tokens of its own batches, and knows them later."""
 NOT_BY_HEAD = (
     "head_grad_norm", "head_grad_norm_clipped", "head_weight_norm", "head_update_ratio", "step_ms", "future_effect",
-    "unmoved",
+    "unmoved", "row_effect",
 )  # fmt: skip
 """Of weights in parts nobody asks."""
 

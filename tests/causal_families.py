@@ -57,6 +57,8 @@ CAUSAL: dict[str, Callable[[], tuple[Any, Any]]] = {
     "nanoGPT": lambda: (nano.GPT, nano.Config(block_size=64, vocab_size=50, n_layer=3)),
     "Qwen3-MoE": lambda: (hf.Qwen3MoeForCausalLM, hf.Qwen3MoeConfig(**SHARED, **EXPERTS, head_dim=6)),
 }  # fmt: skip
+QUICK = ("GPT-2", "GPT-NeoX (Pythia)", "Llama", "Gemma 2", "nanoGPT")
+"""Those of the first tier."""
 NO_SDPA = ("Gemma 2", "BLOOM", "GPT-Neo")
 """Those that make their patterns by hand only."""
 

@@ -1,14 +1,17 @@
-"""Two tiers of tests, told apart by folder, here and nowhere else.
+"""Two tiers of tests, told apart by folder and by case, here and nowhere else.
 
 The first (`make test`, `pytest`) says that the product works: one oracle for each measure, edit, store and model
 function, one test a page, the main job in a browser. The second lies in folders named `thorough` and in
 `tests/attacks`: every family, shape, width and layout, kills, many processes, other people's services. `make test-all`
 (`pytest --thorough`) runs both, with the signatures of `tracer` checked at run time, which doubles the cost of a call.
-A path that is named on the command line runs whatever its tier.
+A path that is named on the command line runs whatever its tier. Where the cases of one test differ in family, kind or
+size alone, `quick` names those of the first tier.
 """
 
 import sys
+from collections.abc import Container, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +23,9 @@ PARTS = (
     "specimens.exercises", "store.trace_layout", "tracking", "training.loop", "training.optim",
     "training.probe_recorder", "watching",
 )  # fmt: skip
+T = TypeVar("T")
+THOROUGH = False
+"""Does the second tier run, too?"""
 SHAPE_CHECKED = [f"tracer.{part}" for part in PARTS]
 
 
@@ -30,10 +36,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before the first conftest imports any of tracer: signatures are checked from a module's import on."""
-    if early_config.known_args_namespace.thorough:
+    global THOROUGH
+    THOROUGH = early_config.known_args_namespace.thorough
+    if THOROUGH:
         from tests.shapes import check_signatures
 
         check_signatures(SHAPE_CHECKED)
+
+
+def quick(cases: Iterable[T], first: Container[T]) -> list[T]:
+    """Of the cases of one test those of the first tier; all of them where the second runs too."""
+    return [case for case in cases if THOROUGH or case in first]
 
 
 def pytest_runtest_setup() -> None:

@@ -9,7 +9,8 @@ import torch
 import transformers
 
 import tracer
-from tests.causal_families import CAUSAL, causal
+from tests.causal_families import CAUSAL, QUICK, causal
+from tests.tiers import quick
 from tracer import ablate
 from tracer.huggingface.architectures import family_of
 from tracer.interventions.edits import Edit, applied, recording
@@ -20,7 +21,7 @@ OTHER = torch.randint(2, 50, (3, 8), generator=torch.Generator().manual_seed(1))
 SENDER = (0, 1)
 
 
-@pytest.fixture(scope="module", params=list(CAUSAL))
+@pytest.fixture(scope="module", params=quick(CAUSAL, QUICK))
 def model(request: Any) -> Any:
     return tracer.load_hf(causal(request.param))
 

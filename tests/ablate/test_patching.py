@@ -11,8 +11,9 @@ from transformer_lens import patching as theirs
 from transformer_lens.model_bridge.sources._bridge_builder import build_bridge_from_module
 
 import tracer
-from tests.causal_families import CAUSAL, causal
+from tests.causal_families import CAUSAL, QUICK, causal
 from tests.models import as_trained
+from tests.tiers import quick
 from tracer import ablate
 from tracer.config import ModelConfig
 from tracer.interventions.edits import Edit, applied, recording
@@ -49,7 +50,7 @@ def test_transformer_lens_agrees(name: str, into: Any) -> None:
             assert float(found.std()) > 1e-3
 
 
-@pytest.fixture(scope="module", params=["ours", *CAUSAL])
+@pytest.fixture(scope="module", params=["ours", *quick(CAUSAL, QUICK)])
 def model(request: Any) -> Any:
     sizes: Any = {"n_layers": 3, "n_heads": 4, "d_model": 24, "n_ctx": 12, "d_vocab": 50, "mlp_hidden": (20,)}
     return (

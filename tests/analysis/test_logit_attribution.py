@@ -10,7 +10,8 @@ import torch
 import transformers
 
 import tracer
-from tests.causal_families import CAUSAL, causal
+from tests.causal_families import CAUSAL, QUICK, causal
+from tests.tiers import quick
 from tracer.analysis.logit_attribution import logit_attribution, logit_lens
 from tracer.config import InitConfig, ModelConfig
 from tracer.hooks.inputs import logits_of
@@ -66,7 +67,7 @@ def test_everything_sums_to_the_logit(config: ModelConfig, against: torch.Tensor
     torch.testing.assert_close(torch.tensor(found.logit.values), wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick(CAUSAL, QUICK))
 def test_so_it_does_in_every_family(name: str) -> None:
     """Also of a model as transformers gives it; at the end the token that is likeliest stands for the next."""
     model = causal(name)
@@ -82,7 +83,7 @@ def test_so_it_does_in_every_family(name: str) -> None:
     assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick(CAUSAL, QUICK))
 def test_the_lens_ends_with_what_every_family_says(name: str) -> None:
     model = tracer.load_hf(causal(name))
     found, says = tracer.logit_lens(model, TOKENS), model(TOKENS).log_softmax(-1)

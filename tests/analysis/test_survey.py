@@ -16,6 +16,7 @@ from torch import Tensor
 
 import tracer
 from tests.causal_families import causal
+from tests.tiers import quick
 from tracer.analysis import survey as surveying
 from tracer.analysis.head_jobs import Jobs, head_jobs
 from tracer.analysis.survey import bin_of, deciles, kept_survey, survey
@@ -388,7 +389,7 @@ def test_two_clear_jobs_are_two(few: int) -> None:
     assert len(found.jobs) == 2 and sorted(round(256 * job.share) for job in found.jobs) == sorted([few, 256 - few])
 
 
-@pytest.mark.parametrize("name", ["demo", "induction"])
+@pytest.mark.parametrize("name", quick(["demo", "induction"], ("induction",)))
 def test_an_untrained_model_has_no_jobs(name: str) -> None:
     """Its heads attend evenly, so what they write changes smoothly with the place of the query."""
     config = preset(name).config

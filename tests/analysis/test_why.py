@@ -13,7 +13,8 @@ import torch
 import xarray as xr
 
 import tracer
-from tests.causal_families import CAUSAL, causal
+from tests.causal_families import CAUSAL, QUICK, causal
+from tests.tiers import quick
 from tracer import ablate
 from tracer.analysis.cell_moves import moves, readers
 from tracer.analysis.why import OWN, REST, carried, cell, largest, read_from, read_pass, why
@@ -75,7 +76,7 @@ def test_pairs_sum_to_the_score(config: ModelConfig, dtype: torch.dtype, close: 
         assert found.attrs["pattern"] == pytest.approx(float(calls[layer].pattern()[0, head, query, key]), abs=close)
 
 
-@pytest.mark.parametrize("name", list(CAUSAL))
+@pytest.mark.parametrize("name", quick(CAUSAL, QUICK))
 def test_pairs_sum_to_the_score_of_every_family(name: str) -> None:
     """Norms of transformers are in float32 whatever the model is in: 1e-4 of a score is what can be asked of it."""
     theirs = causal(name)

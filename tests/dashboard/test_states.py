@@ -13,6 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.navigation import TITLES
+from tests.tiers import quick
 from tracer.specimens.systems import SPECIMENS
 from tracer.store import Run
 from tracer.store.layout import Lock
@@ -188,11 +189,17 @@ STATES: list[tuple[Callable[[Run], None], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize("name", TITLES)
-@pytest.mark.parametrize(("state", "expected"), STATES, ids=[state.__name__ for state, _ in STATES])
-def test_a_run_in_this_state(
-    state: Callable[[Run], None], expected: dict[str, str], name: str, open_page: Open, copy_run: Copy
-) -> None:
+EVERYWHERE = (weightless, traceless, no_run)
+"""States in which each page is opened, in the first tier; in the others those that say most of them."""
+CASES = [(state, name) for state, _ in STATES for name in TITLES]
+FIRST = [(state, name) for state, name in CASES if state in EVERYWHERE or name in ("runs", "training")]
+
+
+@pytest.mark.parametrize(
+    ("state", "name"), quick(CASES, FIRST), ids=[f"{state.__name__}-{name}" for state, name in quick(CASES, FIRST)]
+)
+def test_a_run_in_this_state(state: Callable[[Run], None], name: str, open_page: Open, copy_run: Copy) -> None:
+    expected = dict(STATES)[state]
     run = copy_run("other", created=f"2026-02-{1 + [s for s, _ in STATES].index(state):02d}T00:00:00+00:00")
     state(run)
     lock = Lock(run.dir) if state in (live, begun) else None

@@ -10,7 +10,8 @@ import torch
 import transformers
 
 import tracer
-from tests.causal_families import CAUSAL, causal
+from tests.causal_families import CAUSAL, QUICK, causal
+from tests.tiers import quick
 from tracer import ablate
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.model.stream import ResidualStream, Source
@@ -21,7 +22,7 @@ CLOSE: Any = {"atol": 5e-6, "rtol": 0.0}
 """Norms and softmaxes of transformers work in float32 whatever the model is in; sums are exact."""
 
 
-@pytest.fixture(scope="module", params=list(CAUSAL))
+@pytest.fixture(scope="module", params=quick(CAUSAL, QUICK))
 def known(request: Any) -> tuple[Any, ResidualStream]:
     model = tracer.load_hf(causal(request.param))
     return model, model.residual_stream(IDS)
@@ -124,7 +125,7 @@ def test_an_empty_batch_is_refused_in_words(shape: tuple[int, int]) -> None:
         tracer.patch(model, empty, empty)
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick(CAUSAL, QUICK))
 @pytest.mark.parametrize("mode", ablate.MODES)
 def test_a_sweep_that_begins_at_a_later_block_is_one_of_whole_passes(name: str, mode: ablate.Mode) -> None:
     model, how = tracer.load_hf(causal(name)), {"frozen": mode == "mean", "draws": 2}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.tiers import quick
 from tracer.config import OptimConfig, RecordConfig, TrainConfig
 from tracer.model import Transformer
 from tracer.presets import preset
@@ -60,7 +61,7 @@ def test_without_optimiser_state_it_is_the_parent_to_the_bit(tmp_path):
     assert same_weights(child, whole, 12)
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("name", quick(["adamw", "muon"], ("muon",)))
 def test_from_the_resume_point_the_optimiser_goes_on(tmp_path, name):
     optim = OptimConfig(name=name, lr=0.01, batch_size=4)
     whole = loop.train(tiny(tmp_path / "whole", optim=optim), quiet=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tracer
+from tests.tiers import quick
 from tracer.store import open_run
 from tracer.store.layout import is_locked
 from tracer.watching.every_update import EveryUpdate
@@ -26,7 +27,7 @@ GIVEN: dict[str, tuple[Any, float]] = {
 }
 
 
-@pytest.mark.parametrize("what", GIVEN)
+@pytest.mark.parametrize("what", quick(GIVEN, ("number", "array", "tensors", "tensors and numbers")))
 def test_of_several_losses_the_mean_is_kept(here: Path, gpt: Callable[..., Any], what: str) -> None:
     given, mean = GIVEN[what]
     with tracer.watch(gpt(), run="r", every=1) as recorder:

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import tracer
+from tests.tiers import quick
 from tests.watching.loops import batches
 from tracer.hooks.inputs import Inputs
 from tracer.measures import MEASURES, Setting
 from tracer.store import open_run
 from tracer.watching.held_out import _is_call
-from tracer.watching.probing import attrs
+from tracer.watching.run_directory import attrs
 
 ROWS = torch.randint(2, 20, (22, 17), generator=torch.Generator().manual_seed(9))
 GIVEN: dict[str, Any] = {
@@ -39,7 +40,7 @@ def by_hand(model: Any, what: str) -> float:
     return float(F.cross_entropy(twin_logits[:, :end].flatten(0, 1), ROWS[:, 1 : end + 1].flatten()))
 
 
-@pytest.mark.parametrize("what", GIVEN)
+@pytest.mark.parametrize("what", quick(GIVEN, ("ids alone", "arguments", "loader of arguments")))
 def test_the_loss_is_that_of_all_targets_in_eval_mode(here: Path, gpt: Callable[..., Any], what: str) -> None:
     found = []
     for given in (None, GIVEN[what]):

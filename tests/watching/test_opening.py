@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import tracer
+from tests.tiers import quick
 from tracer import ablate
 from tracer.cli import commands
 from tracer.store import open_run
@@ -32,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory, build: Callable[..., Any], t
     return root
 
 
-@pytest.mark.parametrize("name", CAUSAL)
+@pytest.mark.parametrize("name", quick(CAUSAL, ("gpt2", "llama")))
 def test_a_directory_opens(saved: Path, here: Path, build: Callable[..., Any], name: str) -> None:
     model = tracer.load_hf(saved / name)
     kernel = "eager" if name in ("gemma2", "bloom") else "sdpa"

@@ -16,6 +16,7 @@ import transformers
 from torch import Tensor, nn
 
 import tracer
+from tests.tiers import quick
 from tests.watching.loops import STEPS, batches
 from tracer.measures import HEAD_MEASURES
 from tracer.measures.gradients import gradients, tensor_norms
@@ -86,7 +87,11 @@ def ddp(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor is True:UserWarning")
 @pytest.mark.parametrize(
-    "kind", ["flash", "by hand", "accumulation", "autocast", "encoder", "torch.compile", "model.compile", "ddp"]
+    "kind",
+    quick(
+        ["flash", "by hand", "accumulation", "autocast", "encoder", "torch.compile", "model.compile", "ddp"],
+        ("flash", "accumulation", "torch.compile"),
+    ),
 )
 def test_recorded_training_is_the_same_to_the_bit(
     here: Path, gpt: Callable[..., Any], kind: str, request: pytest.FixtureRequest
@@ -289,7 +294,7 @@ def test_a_resumed_loop_goes_on_with_its_run(here: Path, gpt: Callable[..., Any]
     assert not Path("checkpoints/parts-2").exists() and parts.meta["resumed"] == [6] and parts.status == "finished"
     trace, again = whole.trace.load(), parts.trace.load()
     assert again["step"].values.tolist() == trace["step"].values.tolist() == [0, 1, 2, 3, 6, 9, 12]
-    since_it_began = {"unmoved", "future_effect", *COUNTED}  # beside earlier records of one job
+    since_it_began = {"unmoved", "future_effect", "row_effect", *COUNTED}  # beside earlier records of one job
     for name in set(trace.data_vars) - {"step_ms"} - since_it_began:
         np.testing.assert_array_equal(again[name], trace[name], err_msg=name)
     assert whole.updates is not None and parts.updates is not None

@@ -32,7 +32,7 @@ from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
 from tracer.interventions.replacements import Head
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import At, Into, ResidualStream, Source
+from tracer.model.stream import At, Component, Into, ResidualStream
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -194,11 +194,11 @@ def origins(
     found: Pass, layer: int, head: int, into: Literal["q", "k"], position: int, wanted: Float[Tensor, " d_head"]
 ) -> list[int]:
     """By source: the position that a head read most of this part from; of others, where they stand; -1 of biases."""
-    by_head: dict[Source, int] = {}
+    by_head: dict[Component, int] = {}
     for earlier in range(layer):
         parts = read_from(found, earlier, layer, head, into, position, wanted)
         most = (parts * parts.sum(1, keepdim=True).sign()).argmax(1).tolist()
-        by_head |= {Source("head", earlier, i): place for i, place in enumerate(most)}
+        by_head |= {Component("head", earlier, i): place for i, place in enumerate(most)}
     elsewhere = {"attn_bias": -1}
     places = [by_head.get(one, elsewhere.get(one.kind, position)) for one in found.stream.sources(layer)]
     return [*places, -1 if found.stream.layers[layer].beside is None else position]

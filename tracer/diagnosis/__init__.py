@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tracer.diagnosis import unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
-from tracer.diagnosis.verdict import Verdict, verdict
+from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.diagnosis.words import report
 from tracer.store.layout import NothingRecorded
 
@@ -43,8 +43,8 @@ __all__ = [
     "Head",
     "Kind",
     "Rule",
+    "RunVerdict",
     "Severity",
-    "Verdict",
     "diagnose",
     "examine",
     "report",

@@ -17,7 +17,7 @@ from tracer.interventions.edits import Edit, recording, refuse_unknown_taps
 from tracer.model import stream
 from tracer.model.cache import Cache
 from tracer.model.initial import init_weights
-from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
+from tracer.model.layers import Block, Embed, FeedForward, Norm, Unembed
 from tracer.model.positions import sinusoid
 from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
 from tracer.model.tap import Tap
@@ -37,7 +37,7 @@ class Transformer(HookedRootModule):
     """
 
     sinusoid: Tensor
-    unembed: MLP | Unembed
+    unembed: FeedForward | Unembed
     tokenizer: Any
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Transformer(HookedRootModule):
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config) for _ in range(config.n_layers)))
         self.ln_final = Norm(config) if config.norm != "none" and config.final_norm else nn.Identity()
         if config.unembed_hidden:
-            self.unembed = MLP(config.d_model, config.unembed_hidden, config.d_vocab, config.activation)
+            self.unembed = FeedForward(config.d_model, config.unembed_hidden, config.d_vocab, config.activation)
         elif not config.tie_embeddings:
             self.unembed = Unembed(config.d_model, config.d_vocab)
         init_weights(self, seed)
@@ -211,7 +211,7 @@ class Transformer(HookedRootModule):
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
         if self.config.tie_embeddings:
             return self.embed.W_E.T
-        if isinstance(self.unembed, MLP):
+        if isinstance(self.unembed, FeedForward):
             raise ValueError("this model's unembedding is an MLP: it has no W_U")
         return self.unembed.W_U
 
@@ -258,11 +258,11 @@ class Transformer(HookedRootModule):
         return total
 
 
-def _held(norm: nn.Module | None) -> stream.Norm | None:
+def _held(norm: nn.Module | None) -> stream.NormWeights | None:
     return as_stream_norm(norm) if isinstance(norm, Norm) else None
 
 
-def as_stream_norm(norm: Norm) -> stream.Norm:
+def as_stream_norm(norm: Norm) -> stream.NormWeights:
     """One of our norms as the stream knows it."""
     w, b = (None if x is None else x.detach() for x in (norm.w, norm.b))
-    return stream.Norm(norm.eps, norm.centre, w, b)
+    return stream.NormWeights(norm.eps, norm.centre, w, b)

@@ -82,7 +82,7 @@ def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int) -> N
     )  # fmt: skip
 
 
-def _draw_parts(run: Run, found: data.Parts, at: int, head: Head) -> None:
+def _draw_parts(run: Run, found: data.LogitParts, at: int, head: Head) -> None:
     last = len(found.targets) - 1
     heads = found.heads[:, :, at]
     parts = {"embedding": float(found.embed[at])}

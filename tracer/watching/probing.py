@@ -91,7 +91,7 @@ class Probing:
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
-        self.heads: head_weights.HeadWeights | None = None
+        self.heads: head_weights.HeadMatrices | None = None
         """Which weights are whose, once the model has been measured."""
         self.no_heads = ""
         """Why nothing of heads is measured: a model in training had none in its first pass; empty where it had some."""
@@ -161,7 +161,7 @@ class Probing:
         """What is known of the model, once it has been measured."""
         return first_bad.Model(self.model, self.params, self.watcher, self.heads, tuple(self._blocks))
 
-    def not_finite(self, step: int) -> first_bad.Found | None:
+    def not_finite(self, step: int) -> first_bad.FirstBad | None:
         """The first value that is not finite as the model runs on the kept inputs now; None where there is none."""
         model = self.anatomy
         with undisturbed(self.model, self.device):
@@ -171,7 +171,7 @@ class Probing:
             place = model.place(bad[0], self.params[bad[0]])
         if place is None:
             return None
-        return first_bad.Found("weight" if place.weight else "activation", place, step, model.count())
+        return first_bad.FirstBad("weight" if place.weight else "activation", place, step, model.count())
 
     def _losses(self, output: Any) -> dict[str, Any]:
         """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""

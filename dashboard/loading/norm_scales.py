@@ -17,7 +17,7 @@ from tracer.store import Run
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tracer.model.stream import NormWeights
+    from tracer.model.residual_stream import NormWeights
 
 
 def reading(run: Run, step: int) -> Tensor:

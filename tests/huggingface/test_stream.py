@@ -13,7 +13,7 @@ import tracer
 from tests.causal_families import CAUSAL, causal
 from tracer import ablate
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.model.stream import Component, ResidualStream
+from tracer.model.residual_stream import Component, ResidualStream
 
 hf: Any = transformers
 IDS = torch.randint(2, 50, (2, 9), generator=torch.Generator().manual_seed(0))

@@ -28,7 +28,7 @@ from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, refe
 from tracer.ablate.repair import Repair, self_repair
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.sweeps import pairs, sweep
-from tracer.ablate.verdict import Verdict, verdict
+from tracer.ablate.verdict_card import Verdict, verdict
 from tracer.interventions.replacements import DRAWS, MODES, Head, Mode, derangement, plan
 
 __all__ = [

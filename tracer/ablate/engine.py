@@ -22,7 +22,7 @@ from tracer.ablate.metrics import Loss, Metric, reader, wanted
 from tracer.ablate.parts import check_heads
 from tracer.ablate.planner import Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
-from tracer.ablate.sources import sources
+from tracer.ablate.replacement_sources import sources
 from tracer.huggingface.any_model import any_model
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording

@@ -24,7 +24,7 @@ from tracer.interventions.edits import Edit, applied, recording
 from tracer.interventions.replacements import Head, z_tap
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import AttentionPass, Into, ResidualStream
+from tracer.model.residual_stream import AttentionPass, Into, ResidualStream
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Why does this head look there? The score of one cell (query, key) as an exact sum over what wrote either side.
 
 1. With norms held, the query q and the key k of a cell are sums over what was written to the stream before
-   (`tracer.model.stream`). The score is scale * q . k: a sum over all pairs of a query source and a key source.
+   (`tracer.model.residual_stream`). The score is scale * q . k: a sum over all pairs of a query and a key source.
 2. The softmax forgets what is the same at every key. `above` is each entry less its mean over the other keys that the
    query sees: how much the pair speaks for this key rather than for another.
 3. What a source head wrote it had read itself, where it attends to: its part is a sum over positions (`read_from`), and
@@ -32,7 +32,7 @@ from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
 from tracer.interventions.replacements import Head
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import At, Component, Into, ResidualStream
+from tracer.model.residual_stream import At, Component, Into, ResidualStream
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import applied, visiting
 from tracer.interventions.replacements import Head
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import At, Into
+from tracer.model.residual_stream import At, Into
 from tracer.pictures.scales import parse_head
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall, values
-from tracer.hooks.causality import is_causal
 from tracer.hooks.checks import check
 from tracer.hooks.discovered import DiscoveredAttention, edits_of
 from tracer.hooks.kernels import MultiHead
+from tracer.hooks.look_ahead import is_causal
 from tracer.hooks.query_blocks import OpenParts, QueryBlocks, first_part, joined
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import CROSS, Key, Layer, Sites

@@ -1,6 +1,6 @@
 """One transformer for every specimen: read `layers`, then `transformer`, from top to bottom."""
 
-from tracer.model.cache import Cache
+from tracer.model.activation_cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import Block, CausalAttention, Embed, FeedForward, Norm, Unembed
 from tracer.model.transformer import QK_TAPS, Transformer

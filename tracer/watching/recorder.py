@@ -51,16 +51,16 @@ from tracer.watching.every_update import EveryUpdate, Loss, first_broken, write
 from tracer.watching.finite_check import FiniteCheck
 from tracer.watching.first_bad import UNKNOWN, BadTensor, FirstBad
 from tracer.watching.held_out import HeldOut
-from tracer.watching.kept import kept
+from tracer.watching.kept_sequences import kept
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing, undisturbed
 from tracer.watching.ranks import Ranks
 from tracer.watching.signs import Signs
-from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.telling import OnFinding, OnRecord, Telling
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.updates import Update, moved_by, unknown
+from tracer.watching.weight_snapshots import Snapshots, rebuilding
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""

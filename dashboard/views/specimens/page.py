@@ -17,9 +17,9 @@ from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import tried
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens import fold
-from dashboard.views.specimens.card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
 from dashboard.views.specimens.claims import claimed
 from dashboard.views.specimens.data import LossSetting
+from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
 from tracer.specimens.claims import NOISE, Judgement
 from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run

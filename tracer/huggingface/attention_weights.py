@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tracer.hooks.sites import Layer
 from tracer.huggingface.architectures import Architecture, architecture_of
 from tracer.model.protocol import HeadWeights
-from tracer.model.stream import AttentionWeights, Into, Latent, NormWeights, Unembedding
+from tracer.model.residual_stream import AttentionWeights, Into, Latent, NormWeights, Unembedding
 
 
 def refuse_offloaded(model: nn.Module) -> None:

@@ -12,7 +12,7 @@ from dashboard.loading import prompt_tokens
 from dashboard.shared import prompts
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
-from dashboard.views.circuits import about, data, figures
+from dashboard.views.circuits import data, figures, headings
 from dashboard.views.circuits.data import Head
 from tracer.pictures import headmap, tokens
 from tracer.pictures.payload import visible
@@ -24,7 +24,7 @@ LONGEST = 512
 
 def draw_prompt(run: Run, step: int, head: Head) -> None:
     """Ends the page when the text cannot be read, so it is drawn last."""
-    about.heading("What made the next token", about.LOGIT, "logit")
+    headings.heading("What made the next token", headings.LOGIT, "logit")
     encoded = prompts.choose_text(run, LONGEST)
     prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
     held = state.read().token

@@ -10,12 +10,11 @@ from dashboard import theme
 from tracer.analysis import head_query
 from tracer.analysis.head_query import HeadMatches
 from tracer.measures import in_trace, measures_in, strongest
+from tracer.measures.aliases import Head
 from tracer.store import nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
-
-Head = tuple[int, int]
 
 
 def holds(trace: xr.Dataset, name: str) -> bool:

@@ -29,7 +29,8 @@ from tracer.ablate.repair import Repair, self_repair
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.sweeps import pairs, sweep
 from tracer.ablate.verdict_card import Verdict, verdict
-from tracer.interventions.replacements import DRAWS, MODES, Head, Mode, derangement, plan
+from tracer.interventions.replacements import DRAWS, MODES, Mode, derangement, plan
+from tracer.measures.aliases import Head
 
 __all__ = [
     "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Found", "Head",

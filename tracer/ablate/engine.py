@@ -26,12 +26,11 @@ from tracer.ablate.replacement_sources import sources
 from tracer.huggingface.any_model import any_model
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording
-from tracer.interventions.replacements import DRAWS, Head, Mode, own_rows
+from tracer.interventions.replacements import DRAWS, Mode, own_rows
+from tracer.measures.aliases import Head, Progress
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
-Progress = Callable[[int, int], object]
-"""Told how much of the work is done, and how much there is; what it raises ends the work."""
 Sets = Sequence[tuple[Head, ...]]
 
 

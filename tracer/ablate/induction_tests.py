@@ -20,7 +20,7 @@ from tracer.ablate.planner import averaged, planner
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import visiting
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.measures.composition import copying, random_copying
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel

@@ -21,7 +21,8 @@ from torch import Tensor
 from tracer.ablate.edges import pattern_tap
 from tracer.ablate.parts import Path
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.interventions.replacements import Head, z_tap
+from tracer.interventions.replacements import z_tap
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.model.residual_stream import AttentionPass, Into, ResidualStream

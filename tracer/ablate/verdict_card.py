@@ -30,7 +30,8 @@ from tracer.ablate.repair import self_repair
 from tracer.ablate.repeats import Repeats
 from tracer.data.probes import PROBE_SEED, repeated
 from tracer.huggingface.any_model import any_model
-from tracer.interventions.replacements import MODES, MORE, Head
+from tracer.interventions.replacements import MODES, MORE
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel, device_of
 from tracer.store import Run, open_run

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tracer.ablate.parts import INPUTS
 from tracer.analysis.why import Pass
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.model.residual_stream import Into
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from difflib import get_close_matches
 import numpy as np
 
 from tracer.measures import MEASURES, Measure
+from tracer.measures.aliases import Head
 from tracer.measures.strongest import above_control
 from tracer.pictures.scales import parse_head
 
-Head = tuple[int, int]
 Line = Mapping[str, np.ndarray]
 """Every measure of the heads now, [layer head]; nan where it is unknown."""
 

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
+from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
-from tracer.pictures.picture import Head
 from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import of_measure

@@ -30,7 +30,7 @@ from tracer.heads import masks
 from tracer.heads.call import AttentionCall, merged
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 from tracer.model.residual_stream import At, Component, Into, ResidualStream
 from tracer.store import Run

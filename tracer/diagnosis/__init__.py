@@ -24,10 +24,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracer.diagnosis import unused
-from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity
+from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.diagnosis.words import report
+from tracer.measures.aliases import Head
 from tracer.store.layout import NothingRecorded
 
 if TYPE_CHECKING:

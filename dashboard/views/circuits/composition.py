@@ -14,8 +14,8 @@ from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits
 from dashboard.views.circuits import figures, headings
-from dashboard.views.circuits.data import Head
 from tracer.analysis.head_sets import THRESHOLD
+from tracer.measures.aliases import Head
 from tracer.pictures import bipartite, headmap
 from tracer.store import Run
 

@@ -14,7 +14,8 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import head_scores, norm_scales
-from dashboard.loading.kept import OF_A_STEP, Progress, kept, of_run
+from dashboard.loading.kept import OF_A_STEP, kept, of_run
+from tracer.measures.aliases import Head, Progress
 from tracer.pictures import bipartite
 from tracer.store import Run
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tracer.analysis.token_circuits import Entries
     from tracer.model.protocol import HeadWeights
 
-Head = tuple[int, int]
 Kind = Literal["k", "q", "v"]
 TOP = 12
 LONGEST_PERIOD = 25

@@ -12,7 +12,7 @@ from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
 from dashboard.views.circuits import data as circuits
 from dashboard.views.circuits import figures, headings
-from dashboard.views.circuits.data import Head
+from tracer.measures.aliases import Head
 from tracer.pictures import curves
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dashboard.shared import prompts
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.circuits import data, figures, headings
-from dashboard.views.circuits.data import Head
+from tracer.measures.aliases import Head
 from tracer.pictures import headmap, tokens
 from tracer.pictures.payload import visible
 from tracer.store import Run

@@ -10,10 +10,11 @@ from dashboard import state, theme
 from dashboard.loading import prompt_tokens
 from dashboard.shared.plots import table
 from dashboard.views.circuits import data, headings
-from dashboard.views.circuits.data import Head, Trigram
+from dashboard.views.circuits.data import Trigram
 from dashboard.views.circuits.distances import LONGEST, normable
 from dashboard.views.circuits.vocabulary import amounts, is_asked
 from tracer.config import ModelConfig
+from tracer.measures.aliases import Head
 from tracer.pictures.payload import visible
 from tracer.store import Run
 

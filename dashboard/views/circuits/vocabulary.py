@@ -14,7 +14,7 @@ from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
 from dashboard.views.circuits import data as circuits
 from dashboard.views.circuits import headings
-from dashboard.views.circuits.data import Head
+from tracer.measures.aliases import Head
 from tracer.pictures.payload import visible
 from tracer.store import Run
 

@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import prompt_tokens, recorded_prompts
 from dashboard.loading.kept import OF_A_STEP, of_run
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.payload import visible
 from tracer.pictures.scales import head_label
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 TOP, TYPICAL = 12, 4
 BINS = 40
 RANDOM = {"repeated-random": "random tokens that repeat", "markov": "random Markov chains"}
-Head = tuple[int, int]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from dashboard.shared.asking import asked
 from dashboard.shared.plots import table
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
-from dashboard.views.find.data import Head, HeadPeaks
+from dashboard.views.find.data import HeadPeaks
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
 from dashboard.views.find.survey import draw_survey
+from tracer.measures.aliases import Head
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dashboard.shared.figures import stops
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import data as finding
-from dashboard.views.find.data import Head, HeadPeaks
+from dashboard.views.find.data import HeadPeaks
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.store import Run

@@ -15,7 +15,8 @@ from dashboard.shared.plots import plot, table
 from dashboard.views.find import survey_data
 from dashboard.views.find.all_heads import MEANS
 from dashboard.views.find.passages import as_prompt
-from dashboard.views.find.survey_data import Head, SurveyPassages
+from dashboard.views.find.survey_data import SurveyPassages
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.pictures.payload import visible

@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import prompt_tokens
 from dashboard.loading.kept import of_run
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Passage
 from tracer.pictures.scales import head_label
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from tracer.analysis.head_jobs import Jobs
 
-Head = tuple[int, int]
 Key = tuple[str, str, int, str, int]
 """Directory, job, step, corpus and tokens read: a survey."""
 STRONGEST = 4

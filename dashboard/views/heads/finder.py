@@ -9,11 +9,11 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from tracer.analysis import head_query
 from tracer.analysis.head_query import HeadMatches
 from tracer.measures import in_trace
+from tracer.measures.aliases import Head
 from tracer.store import Run
 
 if TYPE_CHECKING:

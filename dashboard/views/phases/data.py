@@ -15,9 +15,10 @@ from dashboard.loading import ablation
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.shared.asking import is_wished
 from tracer.analysis import training_curves, undoing
-from tracer.analysis.training_curves import Curve, Head, Reads
+from tracer.analysis.training_curves import Curve, Reads
 from tracer.analysis.undoing import Undoing
 from tracer.measures import change_points
+from tracer.measures.aliases import Head
 from tracer.store import Run, nearest_row
 
 CHEAP_BYTES = 4e8

@@ -35,7 +35,7 @@ from benchmarks.models import spread
 from benchmarks.training_peers import Fused, Heads, Norm, Peer, RMSNorm, fused_norm
 from tracer import data as data_module
 from tracer.config import TrainConfig
-from tracer.model import Attention, Transformer
+from tracer.model import CausalAttention, Transformer
 from tracer.presets import preset
 from tracer.training import loop
 from tracer.training.malloc import keep_freed_memory
@@ -295,7 +295,7 @@ def attention_alone() -> None:
     print("\none layer's attention alone, float32: CPU time, median (range)")
     for n_ctx in (*CONTEXTS, 2048):
         config = replace(PRESET.model, n_ctx=n_ctx)
-        sides = {"ours": Attention(config), "heads": Heads(config), "fused": Fused(config)}
+        sides = {"ours": CausalAttention(config), "heads": Heads(config), "fused": Fused(config)}
         for side in sides.values():
             for weight in side.parameters():
                 nn.init.normal_(weight, 0, config.d_model**-0.5)

@@ -24,8 +24,8 @@ import streamlit as st
 
 from dashboard.streamlit_internals import went_back
 from dashboard.theme import head_label, parse_head
+from tracer.measures.aliases import Head
 
-Head = tuple[int, int]
 NUMBERS = ("step", "layer", "head", "token", "other_step", "tour")
 SWITCHES = ("frozen", "raw", "log", "since", "mean")
 KNOWN = {

@@ -112,7 +112,7 @@ CLAIMS: list[tuple[str, str, tuple[Source, ...]]] = [
     ("tracer/diagnosis/rules.py", "those of the demo end at {} and {}, with scores of {} and {}",
      (at_end("entropy_normalised", LOOKS_BACK), at_end("entropy_normalised", INDUCTION),
       at_end("max_logit", LOOKS_BACK), at_end("max_logit", INDUCTION))),
-    ("tracer/diagnosis/attention.py", "heads of the demo end at {} and {}",
+    ("tracer/diagnosis/attention_faults.py", "heads of the demo end at {} and {}",
      (at_end("entropy_normalised", LOOKS_BACK), at_end("entropy_normalised", INDUCTION))),
     ("tracer/diagnosis/rules.py", "The demo's ends {} % larger", (growth,)),
     ("tracer/diagnosis/growth.py", "The demo's ends {} % larger", (growth,)),

@@ -235,7 +235,7 @@ def test_only_store_touches_the_files_of_a_run() -> None:
     # keeps what the trainings it started have printed; first_response reads Streamlit's own page and our styles,
     # shipped what comes with the package, cli the settings that a person wrote, hub_cache removes what it downloaded,
     # accounts reads the kernel's table of connections
-    pictures = ("tracer.pictures.sources", "tracer.analysis.notebook")
+    pictures = ("tracer.pictures.assets", "tracer.analysis.notebook")
     exempt = (
         "tracer.store", "tracer.files", "tracer.data", "tracer.cli", *pictures, "dashboard.accounts",
         "dashboard.first_response", "dashboard.jobs", "dashboard.shipped", "tracer.watching.hub_cache",

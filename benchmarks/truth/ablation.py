@@ -19,12 +19,12 @@ from tracer.ablate.parts import name
 from tracer.ablate.planner import reference_z
 from tracer.data.probes import Probe, per_token_loss, repeated
 from tracer.interventions.edits import Edit, applied
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 from tracer.presets import PRESETS
 from tracer.store import Run
 from tracer.training.loop import train
 
-Head = tuple[int, int]
 BATCHES, LARGE, STEPS = 300, 4096, 700
 MANY = 3000
 """Batches of few sequences, which cost little: what the intervals hold is then known to half a per cent."""

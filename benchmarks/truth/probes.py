@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks.truth.attack import Attack
 from tracer import data
-from tracer.ablate.verdict import verdict
+from tracer.ablate.verdict_card import verdict
 from tracer.analysis.induction_by_period import induction_by_period
 from tracer.data.probes import per_token_loss, repeated
 from tracer.data.sources import Mix, Text

@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP, of_run
 from tracer.measures import period
+from tracer.measures.aliases import Head
 from tracer.pictures.scales import Scale
 from tracer.store import NothingRecorded, Run, open_run
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tracer.ablate import Estimate, Null
     from tracer.analysis.eval_sequences import Batches
 
-Head = tuple[int, int]
 WORDS = {"repeat": "repeated tokens", "text": "text"}
 """What is measured on, in a sentence."""
 SMALL = 20_000_000

@@ -13,8 +13,8 @@ import streamlit as st
 from dashboard.loading import ablation, head_scores
 from dashboard.loading.ablation import Setup
 from dashboard.loading.kept import OF_A_PROMPT
-from dashboard.loading.prompt_attention import Head
 from tracer.analysis.similarity import distances, total_variation
+from tracer.measures.aliases import Head
 from tracer.pictures.prompt_patterns import PromptPatterns
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
-from dashboard.loading.prompt_attention import Head
 from dashboard.loading.rows import evenly
 from tracer.diagnosis import Diagnosis, examine
+from tracer.measures.aliases import Head
 from tracer.measures.chance import uniform_entropy
 from tracer.measures.setting import Setting
 from tracer.store import Run

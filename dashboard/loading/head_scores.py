@@ -8,14 +8,13 @@ import numpy as np
 
 from dashboard import theme
 from tracer.analysis import head_query
-from tracer.analysis.head_query import Found
+from tracer.analysis.head_query import HeadMatches
 from tracer.measures import in_trace, measures_in, strongest
+from tracer.measures.aliases import Head
 from tracer.store import nearest_row
 
 if TYPE_CHECKING:
     import xarray as xr
-
-Head = tuple[int, int]
 
 
 def holds(trace: xr.Dataset, name: str) -> bool:
@@ -55,7 +54,7 @@ def head_means(trace: xr.Dataset, name: str, step: int | None = None) -> np.ndar
     return trace[name].values[nearest_row(trace["step"].values, step)]
 
 
-def named(line: str, trace: xr.Dataset, step: int | None = None) -> Found:
+def named(line: str, trace: xr.Dataset, step: int | None = None) -> HeadMatches:
     """The heads that a line of the finder names; ValueError says which word is not understood."""
     values = {name: head_means(trace, name, step) for name in head_measures(trace)}
     return head_query.find(line, values, head_exists(trace), {name: in_trace(trace, name) for name in values})

@@ -26,7 +26,6 @@ OF_A_STEP: dict[str | type, Callable[[Any], Any]] = {Run: of_run}
 OF_A_PROMPT: dict[str | type, Callable[[Any], Any]] = {PromptPatterns: lambda shown: (*shown.key, shown.step)}
 """`hash_funcs` of what is made of every head on a prompt: its key says the run, its job and the prompt."""
 Result = TypeVar("Result")
-Progress = Callable[[int, int], object]
 MOST = 32
 
 

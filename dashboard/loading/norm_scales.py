@@ -17,7 +17,7 @@ from tracer.store import Run
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tracer.model.stream import Norm
+    from tracer.model.residual_stream import NormWeights
 
 
 def reading(run: Run, step: int) -> Tensor:
@@ -27,7 +27,7 @@ def reading(run: Run, step: int) -> Tensor:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False, hash_funcs=OF_A_STEP)
-def norms(run: Run, step: int) -> dict[str, tuple[Norm, float]]:
+def norms(run: Run, step: int) -> dict[str, tuple[NormWeights, float]]:
     """Each norm that heads and the unembedding read through: the mean of what it divides by over what `reading` holds.
 
     By its name in our models: blocks.<layer>.ln1, ln_final. A norm that comes after a layer (post) is here too.

@@ -12,6 +12,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import OF_A_PROMPT, OF_A_STEP, of_run
+from tracer.measures.aliases import Head
 from tracer.pictures.atlas import pack_thumbs
 from tracer.pictures.overview import pack as pack_overview
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
@@ -24,7 +25,6 @@ WHOLE = 256
 """Tokens up to which a pattern is drawn whole; a longer one is an overview and an exact window of this size at most."""
 OVERVIEW = 512
 """Cells a side of the overview."""
-Head = tuple[int, int]
 
 
 def of_text(run: Run, step: int, tokens: list[int], strings: list[str]) -> PromptPatterns:

@@ -8,7 +8,7 @@ from os.path import commonprefix
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from tracer.measures.aliases import Floats
 
 
 def last_measured(steps: ArrayLike, values: ArrayLike, step: float | None = None) -> int | None:

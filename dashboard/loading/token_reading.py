@@ -7,7 +7,7 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import OF_A_PROMPT, OF_A_STEP
-from dashboard.loading.prompt_attention import Head
+from tracer.measures.aliases import Head
 from tracer.pictures import token_view as reading
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run

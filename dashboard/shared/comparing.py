@@ -12,11 +12,12 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import comparison, head_scores, prompt_attention, prompt_tokens, recorded_prompts
-from dashboard.loading.prompt_attention import WHOLE, Head
+from dashboard.loading.prompt_attention import WHOLE
 from dashboard.loading.recorded_prompts import Prompts
 from dashboard.shared import choosers, patterns, prompts
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
+from tracer.measures.aliases import Head
 from tracer.pictures import headmap, versus
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns

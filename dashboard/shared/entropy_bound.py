@@ -8,8 +8,8 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import diagnoses
 from dashboard.loading.diagnoses import Bounds
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared.mount import draw
+from tracer.measures.aliases import Head
 from tracer.pictures import curves
 from tracer.store import Run, nearest_row
 

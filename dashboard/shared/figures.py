@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dashboard import theme
+from tracer.measures.aliases import Head
 from tracer.pictures.colours import LINES
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-Head = tuple[int, int]
 NAMED = 64
 """Heads of which each gets a name where there is room for it."""
 WIDE, HIGH = 34 / 420, 14 / 280

@@ -8,9 +8,9 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import comparison, head_scores
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw
+from tracer.measures.aliases import Head
 from tracer.pictures import curves, step_heatmap
 from tracer.store import Run
 

@@ -17,7 +17,7 @@ import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.errors import StreamlitAPIException
 
-from tracer.pictures import sources
+from tracer.pictures import assets
 from tracer.pictures.payload import header
 from tracer.pictures.picture import Picture
 
@@ -33,7 +33,7 @@ def all_parts() -> None:
 
 @functools.cache
 def _packed() -> bytes:
-    return zlib.compress(sources.all_parts().encode(), 9)
+    return zlib.compress(assets.all_parts().encode(), 9)
 
 
 def serve(part: str, *, key: str, data: Any, height: int = 0, **listeners: Callable[[], None]) -> None:
@@ -52,7 +52,7 @@ def serve(part: str, *, key: str, data: Any, height: int = 0, **listeners: Calla
 
 
 def _register(part: str) -> None:
-    source = sources.opener() if part == "all_parts" else sources.element(part)
+    source = assets.opener() if part == "all_parts" else assets.element(part)
     _MOUNTS[part] = component(f"manyeyes.{part}", html=source.html, css=source.css or None, js=source.js)
 
 

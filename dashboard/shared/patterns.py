@@ -8,14 +8,14 @@ import streamlit as st
 
 from dashboard import theme
 from dashboard.loading import prompt_attention, token_reading
-from dashboard.loading.prompt_attention import WHOLE, Head
+from dashboard.loading.prompt_attention import WHOLE
 from dashboard.shared.mount import draw
+from tracer.measures.aliases import Head
 from tracer.pictures import overview, pattern, payload
+from tracer.pictures.overview import Window
 from tracer.pictures.pattern import Cell
 from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 
-Window = tuple[int, int, int, int]
-"""query_start, query_stop, key_start, key_stop."""
 SIZE = 620
 FIRST_WINDOW = 128
 POOLS: dict[Pool, str] = {"max": "largest", "mean": "average"}

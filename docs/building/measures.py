@@ -17,7 +17,7 @@ from building import drawing
 from tracer.diagnosis import RULES, Rule
 from tracer.measures import MEASURES, PROBES, Measure, Setting
 from tracer.measures.attention import ATTENTION
-from tracer.measures.scalars import SCALARS
+from tracer.measures.model_scalars import SCALARS
 from tracer.measures.weights import WEIGHTS
 
 PARTS = {"attention": ATTENTION, "weights": WEIGHTS, "scalars": SCALARS}

@@ -15,7 +15,7 @@ from transformers import FalconConfig, FalconForCausalLM, LlamaConfig, LlamaForC
 from tracer.ablate import Effect, Path, Verdict, effect, planner, reference_z, verdict
 from tracer.ablate.induction_tests import ablation
 from tracer.ablate.repeats import Repeats
-from tracer.ablate.verdict import SEQUENCES
+from tracer.ablate.verdict_card import SEQUENCES
 from tracer.config import ModelConfig
 from tracer.data import probes
 from tracer.export.to_huggingface import to_huggingface

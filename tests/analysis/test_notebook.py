@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tracer
-from tracer.analysis.notebook import View, explained, strongest
+from tracer.analysis.notebook import NotebookView, explained, strongest
 from tracer.analysis.prompt_attention import look
 from tracer.measures import HEAD_MEASURES, MEASURES, PROBES, Setting
 from tracer.measures.chance import UNIFORM
@@ -42,13 +42,13 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def mounts(picture: View) -> dict[str, Any]:
+def mounts(picture: NotebookView) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="view">(.*?)</script>', picture.html, re.DOTALL)
     assert found
     return {one["key"]: one for one in json.loads(found[1])["mounts"]}
 
 
-def cells(picture: View) -> tuple[dict[str, Any], np.ndarray]:
+def cells(picture: NotebookView) -> tuple[dict[str, Any], np.ndarray]:
     """Header of the token view, and shares [layer head query_pos key_pos]."""
     head, arrays = payload.unpack(base64.b64decode(mounts(picture)["reading"]["blob"]))
     n = len(head["tokens"])

@@ -25,6 +25,7 @@ from tracer import ablate, data
 from tracer.analysis import head_sets
 from tracer.analysis.run_sweep import sweep_run
 from tracer.data import probes
+from tracer.measures.aliases import Head
 from tracer.pictures import headmap
 from tracer.pictures import tokens as token_strip
 from tracer.store import Run
@@ -242,7 +243,7 @@ def test_worse_than_guessing_is_said(
         ((), [4, 4], 0),
     ],
 )
-def test_how_many_other_sets_there_are(off: tuple[head_sets.Head, ...], n_heads: list[int], others: int) -> None:
+def test_how_many_other_sets_there_are(off: tuple[Head, ...], n_heads: list[int], others: int) -> None:
     assert sweep.count_sets(off, n_heads) == others
 
 

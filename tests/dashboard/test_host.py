@@ -6,7 +6,7 @@ import pytest
 
 from dashboard.theme import STYLES
 from tests.browsing import ROOT
-from tracer.pictures.sources import HERE
+from tracer.pictures.assets import HERE
 
 SCRIPT = HERE / "common" / "streamlit.js"
 NAMES = re.compile(r"data-test|dataset\.test|\bst(?:[A-Z][a-z]+)+\b|emotion-cache|element-container|block-container")

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs, loading, shipped
 from dashboard.views.specimens import data as reading
-from dashboard.views.specimens.data import Setting
+from dashboard.views.specimens.data import LossSetting
 from dashboard.views.specimens.page import SERIES
 from tests.dashboard.words import labels, written
 from tracer.config import TrainConfig
@@ -101,7 +101,7 @@ def test_the_story_is_in_the_order_of_the_tutorials(open_page: Open, nothing: Pa
 
 def test_runs_are_known_by_their_preset_and_their_system(elsewhere: Path) -> None:
     (setting,) = reading.trained(loading.runs())
-    assert setting == Setting(16, 16, 8, 0.1, 64, "repeated-random", 0)
+    assert setting == LossSetting(16, 16, 8, 0.1, 64, "repeated-random", 0)
     assert {name: run.name for name, run in the_setting(elsewhere).items()} == {name: f"my-{name}" for name in TRAINED}
     assert not reading.is_small(setting)
 
@@ -125,7 +125,7 @@ def test_what_counts_as_a_run_of_a_specimen(elsewhere: Path, facts: dict[str, An
 
 
 def test_settings_that_differ_read_differently() -> None:
-    one, two = (Setting(16, 16, 8, lr, 64, "text", 0).text for lr in (0.1234567, 0.1234568))
+    one, two = (LossSetting(16, 16, 8, lr, 64, "text", 0).text for lr in (0.1234567, 0.1234568))
     assert one != two and "learning rate 0.1234567," in one
 
 

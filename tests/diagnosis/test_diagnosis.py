@@ -12,7 +12,7 @@ import xarray as xr
 
 from tracer.analysis.run_sweep import sweep_run
 from tracer.diagnosis import RULES, diagnose, examine, searches
-from tracer.diagnosis.attention import BATCHES, FLOAT32_RANGE, collapse, pull, scores, stands_in, typical
+from tracer.diagnosis.attention_faults import BATCHES, FLOAT32_RANGE, collapse, pull, scores, stands_in, typical
 from tracer.diagnosis.findings import since
 from tracer.diagnosis.growth import GREW, residual, updates
 from tracer.diagnosis.unused import reach

@@ -31,6 +31,7 @@ from tests.diagnosis.harm import (
 from tracer.config import DataConfig, InitConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
 from tracer.diagnosis import Kind
 from tracer.store import Run
+from tracer.tracking.telling import Telling
 from tracer.training import loop
 
 CHAOS: frozenset[Kind] = frozenset(
@@ -64,7 +65,9 @@ class Animal:
         job = loop.prepare(config(folder, seed, **self.settings))
         if self.hurt is not None:
             self.hurt(job)
-        return loop._begin(job, folder / f"{self.name}-{seed}", None, 0, None, quiet=True, overwrite=False)
+        return loop._begin(
+            job, folder / f"{self.name}-{seed}", None, 0, None, quiet=True, overwrite=False, telling=Telling()
+        )
 
 
 def config(folder: Path, seed: int, **settings: Any) -> TrainConfig:

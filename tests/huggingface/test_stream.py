@@ -14,7 +14,7 @@ from tests.causal_families import CAUSAL, QUICK, causal
 from tests.tiers import quick
 from tracer import ablate
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.model.stream import ResidualStream, Source
+from tracer.model.residual_stream import Component, ResidualStream
 
 hf: Any = transformers
 IDS = torch.randint(2, 50, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -34,7 +34,7 @@ def test_parts_sum_to_the_stream_of_every_layer(known: tuple[Any, ResidualStream
         torch.testing.assert_close(stream.parts(layer).sum(0), one.resid_pre, **CLOSE)
     torch.testing.assert_close(stream.parts().sum(0), stream.final, **CLOSE)
     assert len(stream.parts(2, [1, 4])) == len(stream.sources(2)) and stream.parts(2, [1, 4]).shape[2] == 2
-    assert stream.sources()[0] == Source("embed") and Source("head", 2, 3) in stream.sources()
+    assert stream.sources()[0] == Component("embed") and Component("head", 2, 3) in stream.sources()
 
 
 def test_the_last_stream_gives_the_logits(known: tuple[Any, ResidualStream]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracer.pictures import page, payload, portable, sources, token_view
+from tracer.pictures import assets, page, payload, portable, token_view
 from tracer.pictures.colours import FONTS, SURFACES
 from tracer.pictures.page import Note
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -110,14 +110,14 @@ def test_the_dashboard_has_the_same_theme() -> None:
 
 
 def used() -> str:
-    styles = "".join(path.read_text() for path in sources.HERE.rglob("*.css"))
+    styles = "".join(path.read_text() for path in assets.HERE.rglob("*.css"))
     assert "var(--st-" in styles
     return styles
 
 
-@pytest.mark.parametrize("name", sorted(sources.folders()))
+@pytest.mark.parametrize("name", sorted(assets.folders()))
 def test_every_part_has_one_entry(name: str) -> None:
-    entry = sources.entry(name)
+    entry = assets.entry(name)
     assert entry.count("entry = ") == 1 and "export default" not in entry and "</script" not in entry
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tracer.training import progress
-from tracer.training.progress import Bar, Shown, Terminal, perplexity
+from tracer.training.progress import Bar, ProgressDisplay, Terminal, perplexity
 
 ROW: dict[str, Any] = {
     "step": 20, "steps": 40, "epoch": 0.5, "epochs": 1.0, "tokens_seen": 12345, "step_ms": 7.4,
@@ -30,7 +30,7 @@ def test_a_bar_is_drawn_in_a_terminal_unless_it_is_to_be_quiet(
     terminal: bool, quiet: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
-    shown = Shown("things", quiet)
+    shown = ProgressDisplay("things", quiet)
     assert shown._progress.disable is not (terminal and not quiet) and shown.console.quiet is quiet
 
 

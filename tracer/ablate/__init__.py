@@ -17,7 +17,7 @@ from tracer.ablate.effects import Effect, effect
 from tracer.ablate.engine import losses, metric_under_ablation
 from tracer.ablate.estimates import Estimate, estimate
 from tracer.ablate.firstorder import attribution, integrated_gradients
-from tracer.ablate.induction_tests import Finding
+from tracer.ablate.induction_tests import HeadTest
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import LogitDifference, LogProb, Loss, Metric, Probability
 from tracer.ablate.nulls import Null, benjamini_hochberg, holm, null, random_sets
@@ -28,12 +28,15 @@ from tracer.ablate.planner import Plans, averaged, freeze, inputs, planner, refe
 from tracer.ablate.repair import Repair, self_repair
 from tracer.ablate.search import Found, build_up, knock_down, repeat_gain
 from tracer.ablate.sweeps import pairs, sweep
-from tracer.ablate.verdict import Verdict, verdict
-from tracer.interventions.replacements import DRAWS, MODES, Head, Mode, derangement, plan
+from tracer.ablate.verdict_card import Verdict, verdict
+from tracer.interventions.replacements import DRAWS, MODES, Mode, derangement, plan
+from tracer.measures.aliases import Head
+
+Finding = HeadTest  # its name before it was told from that of a diagnosis
 
 __all__ = [
-    "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Finding", "Found",
-    "Head", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Probability",
+    "BUDGET", "DRAWS", "MLP", "MODES", "Attention", "Edge", "Effect", "Estimate", "Found", "Head",
+    "HeadTest", "LogProb", "LogitDifference", "Loss", "Metric", "Mode", "Null", "Part", "Path", "Plans", "Probability",
     "Repair", "Verdict", "agree", "attribution", "averaged", "benjamini_hochberg", "build_up", "change", "check_heads",
     "derangement", "disagreements", "effect", "estimate", "freeze", "head_outcomes", "holm", "inputs",
     "integrated_gradients", "knock_down", "losses", "null", "outcomes", "pairs", "patch", "plan", "planner",

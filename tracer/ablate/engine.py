@@ -22,16 +22,15 @@ from tracer.ablate.metrics import Loss, Metric, reader, wanted
 from tracer.ablate.parts import check_heads
 from tracer.ablate.planner import Plans, averaged, checked, inputs, planner, ready
 from tracer.ablate.prefix_cached import PrefixCachedForward, Variant
-from tracer.ablate.sources import sources
+from tracer.ablate.replacement_sources import sources
 from tracer.huggingface.any_model import any_model
 from tracer.huggingface.wrapped import WrappedModel
 from tracer.interventions.edits import active, recording
-from tracer.interventions.replacements import DRAWS, Head, Mode, own_rows
+from tracer.interventions.replacements import DRAWS, Mode, own_rows
+from tracer.measures.aliases import Head, Progress
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
-Progress = Callable[[int, int], object]
-"""Told how much of the work is done, and how much there is; what it raises ends the work."""
 Sets = Sequence[tuple[Head, ...]]
 
 

@@ -20,7 +20,7 @@ from tracer.ablate.planner import averaged, planner
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import visiting
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.measures.composition import copying, random_copying
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
@@ -42,7 +42,7 @@ ROUNDING = 64
 
 
 @dataclass(frozen=True)
-class Finding:
+class HeadTest:
     """One test of a head; `passed` is None, and the number nan, where this model does not let it be measured."""
 
     name: str
@@ -78,11 +78,11 @@ def indented(text: str) -> str:
     return textwrap.fill(text, 110, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def without_number(test: str, passed: bool | None, sentence: str, defines: bool = False) -> Finding:
-    return Finding(test, math.nan, math.nan, math.nan, math.nan, passed, sentence, defines)
+def without_number(test: str, passed: bool | None, sentence: str, defines: bool = False) -> HeadTest:
+    return HeadTest(test, math.nan, math.nan, math.nan, math.nan, passed, sentence, defines)
 
 
-def prefix_matching(rows: Repeats, per_sequence: Float[np.ndarray, " batch"], control: float) -> Finding:
+def prefix_matching(rows: Repeats, per_sequence: Float[np.ndarray, " batch"], control: float) -> HeadTest:
     """Passed when it is high, and beyond doubt higher than `control`: what the same keys get without a repeat.
 
     Where there is no control, nan, it is not asked for, and the sentence says so.
@@ -90,7 +90,7 @@ def prefix_matching(rows: Repeats, per_sequence: Float[np.ndarray, " batch"], co
     found, chance = within(estimate(per_sequence)), rows.chance()
     beaten = found.low > chance and not found.low <= control
     beside = _no_control(rows) if math.isnan(control) else f"The same places get {control:.2f} where nothing repeats."
-    return Finding(
+    return HeadTest(
         "prefix matching", found.mean, found.low, found.high, chance, found.mean >= STRONG and beaten,
         f"Where random tokens repeat, {found.mean:.2f} of its attention goes to the token that came next last time; "
         f"{STRONG} is needed. {beside}",
@@ -107,7 +107,7 @@ def _no_control(rows: Repeats) -> str:
     return f"{missing}, and all tokens come again after {period}: always looking {period - 1} back would score as high."
 
 
-def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference: Tensor | None = None) -> Finding:
+def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference: Tensor | None = None) -> HeadTest:
     """How often the logit of the token that it attends to most rises by more than that of another token of the row.
 
     Source: Olsson et al. 2022 compare the rise of the attended token with that of the others in the sample, of the
@@ -140,7 +140,7 @@ def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference:
     more = ((its > rise) + 0.5 * (its == rise)) * others
     wins = within(estimate(by_row(more.sum(-1) / others.sum(-1), rows.seen)))
     height = estimate(by_row(its.squeeze(-1), rows.seen))
-    return Finding(
+    return HeadTest(
         "copying", wins.mean, wins.low, wins.high, 0.5, wins.mean >= RISES and wins.low > 0.5,
         f"With it on, the logit of the token that it looks at most rises by {_with_ends(height)} over the mean of all "
         f"tokens, and by more than that of another token of the row in {wins.mean:.0%} of all comparisons; "
@@ -149,7 +149,7 @@ def copying_by_behaviour(model: HeadModel, rows: Repeats, head: Head, reference:
     )  # fmt: skip
 
 
-def copying_by_weights(model: HeadModel, head: Head) -> Finding:
+def copying_by_weights(model: HeadModel, head: Head) -> HeadTest:
     """Source: Elhage et al. 2021 (eigenvalues); ARENA 1.2, `top_5_acc` of the full OV circuit."""
     test = "copying by its weights"
     if isinstance(model, Transformer) and model.why_no_stream:
@@ -176,7 +176,7 @@ def copying_by_weights(model: HeadModel, head: Head) -> Finding:
     most = min(TOP, len(W_E))
     best = (W_E[some] @ W_V[layer, index] @ W_O[layer, index] @ W_U).topk(most, -1).indices
     top = float((best == some[:, None]).any(-1).double().mean())
-    return Finding(
+    return HeadTest(
         test, value, math.nan, math.nan, mean, value >= COPIES and value > mean + SIGMAS * sd,
         f"From −1 to 1: near 1, a token that it looks at becomes likelier to come next. Random heads have "
         f"{number(mean)}, give or take {sd:.2f}; {COPIES} is needed. It is the sum of the eigenvalues of W_E OV W_U "
@@ -185,7 +185,9 @@ def copying_by_weights(model: HeadModel, head: Head) -> Finding:
     )  # fmt: skip
 
 
-def ablation(rows: Repeats, effects: dict[str, Effect], repeating: bool = False) -> tuple[Finding, dict[str, Estimate]]:
+def ablation(
+    rows: Repeats, effects: dict[str, Effect], repeating: bool = False
+) -> tuple[HeadTest, dict[str, Estimate]]:
     """The share of what repetition gains that goes with the head, and the change in loss on repeated tokens.
 
     Source: ours, after Olsson et al. 2022. Gain: loss of tokens that are new minus that of tokens that come again. The
@@ -213,7 +215,7 @@ def ablation(rows: Repeats, effects: dict[str, Effect], repeating: bool = False)
     passed = all(one.mean >= COSTS and one.low > 0 for one in shares.values())
     together = "" if agree(costs) else " They differ by more than their intervals: what stands in for a head matters."
     control = ", ".join(f"{mode} {number(one.mean)}" for mode, one in controls.items())
-    return Finding(
+    return HeadTest(
         "ablation", middle.mean, middle.low, middle.high, 0.0, passed,
         f"{said}Share of it that goes with the head: "
         f"{', '.join(f'{mode} {number(one.mean)}' for mode, one in shares.items())}; each must be {COSTS:.2f}. Loss on "
@@ -224,7 +226,7 @@ def ablation(rows: Repeats, effects: dict[str, Effect], repeating: bool = False)
 
 def previous_token_partners(
     model: HeadModel, rows: Repeats, head: Head, matching: np.ndarray, previous: np.ndarray
-) -> tuple[Finding, tuple[Head, ...]]:
+) -> tuple[HeadTest, tuple[Head, ...]]:
     """The smallest set of earlier heads that carries its prefix matching: `tracer.ablate.partners`."""
     test, (layer, index) = "previous-token partners", head
     if layer == 0:
@@ -241,7 +243,7 @@ def previous_token_partners(
     share, control = (within(ratio(whole - less, whole), -math.inf) for less in (found.cut, found.control))
     who = " ".join(f"{name(one)} ({back[one]:.2f} of its attention is on the token before)" for one in found.heads)
     where = "all that comes after" if model.why_no_stream else "its keys alone"
-    return Finding(
+    return HeadTest(
         test, share.mean, share.low, share.high, control.mean, found.found and share.low > control.mean,
         f"Without what {'these heads bring' if len(found.heads) > 1 else 'this head brings'} from the token before, "
         f"kept from {where}, its prefix matching goes from {whole.mean():.2f} to {found.cut.mean():.2f}: {who}. "

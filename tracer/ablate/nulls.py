@@ -18,7 +18,8 @@ from tracer.ablate.estimates import smallest_p
 from tracer.ablate.metrics import Loss, Metric
 from tracer.ablate.parts import check_heads
 from tracer.huggingface.any_model import any_model
-from tracer.interventions.replacements import Head, Mode
+from tracer.interventions.replacements import Mode
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 
 LEVEL = 0.05

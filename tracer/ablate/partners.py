@@ -23,7 +23,8 @@ from tracer.ablate.edges import pattern_tap
 from tracer.ablate.paths import read_layer, reroute_into
 from tracer.ablate.repeats import Repeats, by_row
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.interventions.replacements import Head, mean_of_others, z_tap
+from tracer.interventions.replacements import mean_of_others, z_tap
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 
 MOST = 8

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracer.interventions.edits import exist
-from tracer.interventions.replacements import Head, head_of
+from tracer.interventions.replacements import head_of
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 

@@ -21,12 +21,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tracer.ablate.engine import Progress
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Metric, reader
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import Edit, applied, recording
+from tracer.measures.aliases import Progress
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:

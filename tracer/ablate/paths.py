@@ -21,10 +21,11 @@ from torch import Tensor
 from tracer.ablate.edges import pattern_tap
 from tracer.ablate.parts import Path
 from tracer.interventions.edits import Edit, applied, recording
-from tracer.interventions.replacements import Head, z_tap
+from tracer.interventions.replacements import z_tap
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import AttentionPass, Into, ResidualStream
+from tracer.model.residual_stream import AttentionPass, Into, ResidualStream
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tracer.interventions.edits import recording
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 
 States = Float[Tensor, "state batch pos d_model"]

@@ -15,7 +15,8 @@ from tracer.ablate.repeats import by_row
 from tracer.data.probes import per_token_loss
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import recording
-from tracer.interventions.replacements import DRAWS, Head, Mode, z_tap
+from tracer.interventions.replacements import DRAWS, Mode, z_tap
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 
 SMALL, LARGE = 0.25, 1.0

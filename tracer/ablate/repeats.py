@@ -7,14 +7,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from tracer.data.probes import Tokens
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import visiting
 from tracer.model.protocol import HeadModel
-
-Tokens = Int[Tensor, "batch pos"]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from tracer.ablate.parts import every_head
 from tracer.ablate.planner import ready
 from tracer.data.probes import new_tokens, predictable
 from tracer.huggingface.any_model import any_model
-from tracer.interventions.replacements import Head, Mode
+from tracer.interventions.replacements import Mode
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 
 Behaviour = Callable[[Float[Tensor, "set batch loss_pos"]], Float[Tensor, " set"]]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from tracer.ablate.engine import Progress, metric_under_ablation
+from tracer.ablate.engine import metric_under_ablation
 from tracer.ablate.estimates import estimate, p_value
 from tracer.ablate.memory import BUDGET
 from tracer.ablate.metrics import Loss, Metric
@@ -19,7 +19,8 @@ from tracer.ablate.parts import check_heads, every_head
 from tracer.ablate.planner import ready
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist
-from tracer.interventions.replacements import DRAWS, Head, Mode
+from tracer.interventions.replacements import DRAWS, Mode
+from tracer.measures.aliases import Head, Progress
 from tracer.model.protocol import HeadModel
 
 if TYPE_CHECKING:

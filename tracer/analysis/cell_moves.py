@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tracer.ablate.parts import INPUTS
 from tracer.analysis.why import Pass
-from tracer.interventions.replacements import Head
-from tracer.model.stream import Into
+from tracer.measures.aliases import Head
+from tracer.model.residual_stream import Into
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -50,7 +50,7 @@ ENDS, PASSAGES = 6, 6
 
 
 @dataclass(frozen=True)
-class Job:
+class HeadJob:
     """One group of a head's looks."""
 
     share: float
@@ -75,7 +75,7 @@ class Job:
 class Jobs:
     """All groups, the one that writes most first, and where every look lies."""
 
-    jobs: list[Job]
+    jobs: list[HeadJob]
     silhouette: float
     """Of this grouping; nan for one group."""
     kept: Int[np.ndarray, " look"]
@@ -196,10 +196,10 @@ def fewer_by_chance(half_way: int, around: int) -> float:
 def _job(
     mine: np.ndarray, x: np.ndarray, weight: np.ndarray, costs: np.ndarray, ends: tuple[np.ndarray, np.ndarray],
     first: np.ndarray, kept: np.ndarray,
-) -> Job:  # fmt: skip
+) -> HeadJob:  # fmt: skip
     there = costs[mine][np.isfinite(costs[mine])]
     near = np.argsort(np.square(x[mine] - _middle(x, weight, mine)).sum(1), kind="stable")
-    return Job(
+    return HeadJob(
         float(mine.mean()), float(weight[mine].sum()), float(there.mean()) if len(there) else float("nan"),
         float(there.std(ddof=1) / len(there) ** 0.5) if len(there) > 1 else float("nan"),
         _frequent(ends[0], mine), _frequent(ends[1], mine), float(first[mine].mean()),

@@ -22,10 +22,10 @@ from difflib import get_close_matches
 import numpy as np
 
 from tracer.measures import MEASURES, Measure
+from tracer.measures.aliases import Head
 from tracer.measures.strongest import above_control
 from tracer.pictures.scales import parse_head
 
-Head = tuple[int, int]
 Line = Mapping[str, np.ndarray]
 """Every measure of the heads now, [layer head]; nan where it is unknown."""
 
@@ -44,7 +44,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Found:
+class HeadMatches:
     """What a line names."""
 
     heads: tuple[Head, ...]
@@ -71,7 +71,7 @@ class _Set:
         return _Set(self.fits | other.fits, np.minimum(self.miss, other.miss))
 
 
-def find(line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure] = MEASURES) -> Found:
+def find(line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure] = MEASURES) -> HeadMatches:
     """The heads that a line names; ValueError says which word is not understood. `known`: what each measure is."""
     reader = _Reader(line, values, there, known)
     found = reader.line()
@@ -83,7 +83,7 @@ def find(line: str, values: Line, there: np.ndarray, known: Mapping[str, Measure
     if not heads and np.isfinite(miss).any():
         layer, head = np.unravel_index(int(miss.argmin()), miss.shape)
         nearest = int(layer), int(head)
-    return Found(tuple(heads), reader.measure, nearest, reader.note)
+    return HeadMatches(tuple(heads), reader.measure, nearest, reader.note)
 
 
 class _Reader:

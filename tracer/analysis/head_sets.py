@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-Head = tuple[int, int]
+from tracer.measures.aliases import Head
+
 THRESHOLD = 0.4
 """A head above this score is called an induction head, as in `tracer demo`."""
 REDUNDANCY = (

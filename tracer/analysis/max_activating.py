@@ -22,6 +22,7 @@ from tracer.heads import masks
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import pattern
 from tracer.interventions.edits import visiting
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
 
 KINDS = ("sharpest", "induction", "previous_token", "farthest")
@@ -39,7 +40,6 @@ TILE = 2**19
 TINY, FAINT = 1e-37, 1e-30
 """What a key of the right kind weighs at least, so that it is the largest; a score below the second number is 0."""
 
-Head = tuple[int, int]
 Pattern = Float[Tensor, "batch head rows key_pos"]
 PerRow = Float[Tensor, "batch head rows"]
 Keys = Int[Tensor, "batch head rows"]

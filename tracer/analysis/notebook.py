@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 from tracer.measures import MEASURES, PROBES, Measure, Setting, in_trace, measures_in
+from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
-from tracer.pictures.picture import Head
 from tracer.pictures.portable import Told, heads_file
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import of_measure
@@ -40,7 +40,7 @@ HEIGHT = 860
 
 
 @dataclass(frozen=True)
-class View:
+class NotebookView:
     """A view that draws itself where a notebook shows it; `html` is the whole file."""
 
     html: str
@@ -66,7 +66,7 @@ def show(
     measure: str = "induction",
     *,
     film: bool | None = None,
-) -> View:
+) -> NotebookView:
     """Every head of a run (at a step; None: the last) or of a model from `load_hf` on a text, or on token ids.
 
     `head` (layer, head) is shown first, else the strongest in `measure`, which colours the heads. In a run the measures
@@ -86,12 +86,12 @@ def show(
     setting = Setting(len(tokens), 0, what.d_vocab, causal=all(found.causal))
     known = {name: MEASURES[name] for name in found.measures}
     told = Told(name, release(), prompt=_text(prompt), explained=explained(known.values(), setting, HERE))
-    return View(_file(shown, told, found.measures, known, setting, head, measure))
+    return NotebookView(_file(shown, told, found.measures, known, setting, head, measure))
 
 
 def _of_run(
     run: Run, prompt: str | Sequence[int], step: int | None, head: Head | None, measure: str, film: bool | None
-) -> View:
+) -> NotebookView:
     from tracer.analysis.prompt_attention import look, read_norms
     from tracer.model import Transformer
 
@@ -121,7 +121,7 @@ def _of_run(
         run.name, release(), step, _text(prompt), snippet(run, prompt, step, chosen, measure),
         f"/heads?{address(run.name, prompt, step, chosen, measure)}", explained(known.values(), about.setting, where),
     )  # fmt: skip
-    return View(_file(shown, told, measures, known, about.setting, chosen, measure, norms, filmed))
+    return NotebookView(_file(shown, told, measures, known, about.setting, chosen, measure, norms, filmed))
 
 
 def _file(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,12 +15,11 @@ from tracer.heads.call import AttentionCall, merged
 from tracer.interventions.edits import recording, visiting
 from tracer.measures.gradients import fetch
 from tracer.model.protocol import HeadModel
-from tracer.pictures.prompt_patterns import PromptPatterns
+from tracer.pictures.prompt_patterns import Pool, PromptPatterns
 
 if TYPE_CHECKING:
     from tracer.model import Transformer
 
-Pool = Literal["max", "mean"]
 THUMBNAIL = 96
 """Cells a side of a head's picture among all others."""
 

@@ -19,6 +19,7 @@ import numpy as np
 from tracer.ablate import sweep
 from tracer.analysis.eval_sequences import Batches, batches
 from tracer.interventions.replacements import DRAWS, MODES, MORE
+from tracer.measures.aliases import Progress
 from tracer.model.protocol import device_of
 from tracer.store import EffectsWriter, Run, open_run
 from tracer.training.interrupts import any_process, interrupts, processes
@@ -27,7 +28,6 @@ from tracer.training.malloc import keep_freed_memory
 if TYPE_CHECKING:
     import xarray as xr
 
-Progress = Callable[[int, int], None]
 Todo = tuple[int, list[str]]
 Row = tuple[int, np.ndarray]
 """A step, and its effect[probe layer head], nan in the layers that another process took."""

@@ -34,6 +34,7 @@ from tracer.data.tokenizer import ids_of
 from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import visiting
+from tracer.measures.aliases import Progress
 from tracer.model.protocol import HeadModel, check_vocabulary, device_of
 from tracer.store import Run
 from tracer.store.surveys import newest_survey, read_survey, write_survey
@@ -56,7 +57,6 @@ SQUARES = ("looks_squared", *(f"{name}{sums}" for name in MEANS for sums in ("_s
 """For standard errors, sums over rows: of the square of a row's looks; of that of its sum of each measure; and of both
 together."""
 SUMS = ("n_looks", *MEANS, *SQUARES)
-Progress = Callable[[int, int], None]
 Corpus = str | Path | Iterable[str] | Int[Tensor, "row pos"]
 
 

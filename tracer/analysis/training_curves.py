@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracer.measures import MEASURES, Measure, in_trace, measures_in
+from tracer.measures.aliases import Head
 from tracer.measures.change_points import PhaseChange, Reading, readings
 from tracer.measures.intervals import margins
 from tracer.measures.measure import HEAD
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from tracer.store import Run
 
-Head = tuple[int, int]
 LAST = 0.1
 """The share of the steps, at the end, that says which head a curve is of; at least 3 steps."""
 LEAST = {"val_loss": 0.05, "repeat_loss": 0.25, "icl_score": 0.05, "induction": 0.1, "previous_token": 0.1,

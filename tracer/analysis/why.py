@@ -1,7 +1,7 @@
 """Why does this head look there? The score of one cell (query, key) as an exact sum over what wrote either side.
 
 1. With norms held, the query q and the key k of a cell are sums over what was written to the stream before
-   (`tracer.model.stream`). The score is scale * q . k: a sum over all pairs of a query source and a key source.
+   (`tracer.model.residual_stream`). The score is scale * q . k: a sum over all pairs of a query and a key source.
 2. The softmax forgets what is the same at every key. `above` is each entry less its mean over the other keys that the
    query sees: how much the pair speaks for this key rather than for another.
 3. What a source head wrote it had read itself, where it attends to: its part is a sum over positions (`read_from`), and
@@ -30,9 +30,9 @@ from tracer.heads import masks
 from tracer.heads.call import AttentionCall, merged
 from tracer.huggingface.any_model import any_model
 from tracer.interventions.edits import exist, visiting
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import At, Into, ResidualStream, Source
+from tracer.model.residual_stream import At, Component, Into, ResidualStream
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -194,11 +194,11 @@ def origins(
     found: Pass, layer: int, head: int, into: Literal["q", "k"], position: int, wanted: Float[Tensor, " d_head"]
 ) -> list[int]:
     """By source: the position that a head read most of this part from; of others, where they stand; -1 of biases."""
-    by_head: dict[Source, int] = {}
+    by_head: dict[Component, int] = {}
     for earlier in range(layer):
         parts = read_from(found, earlier, layer, head, into, position, wanted)
         most = (parts * parts.sum(1, keepdim=True).sign()).argmax(1).tolist()
-        by_head |= {Source("head", earlier, i): place for i, place in enumerate(most)}
+        by_head |= {Component("head", earlier, i): place for i, place in enumerate(most)}
     elsewhere = {"attn_bias": -1}
     places = [by_head.get(one, elsewhere.get(one.kind, position)) for one in found.stream.sources(layer)]
     return [*places, -1 if found.stream.layers[layer].beside is None else position]

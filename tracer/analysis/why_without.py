@@ -15,9 +15,9 @@ from tracer.ablate.planner import planner
 from tracer.analysis.why import check_cell, read_pass, visible
 from tracer.heads.call import AttentionCall
 from tracer.interventions.edits import applied, visiting
-from tracer.interventions.replacements import Head
+from tracer.measures.aliases import Head
 from tracer.model.protocol import HeadModel
-from tracer.model.stream import At, Into
+from tracer.model.residual_stream import At, Into
 from tracer.pictures.scales import parse_head
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ class Data:
     hash: str
     """sha256 of the corpus, the tokenizer's settings and the mix."""
     tokenizer: Tokenizer
-    source: sources.Source
+    source: sources.RowSource
     seed: int
     prompt: str
     """Held-out text of about 32 tokens, at most half the context."""
@@ -103,7 +103,7 @@ def _random_source(
 
 def _other_source(
     config: DataConfig, main: text.Tokenised | None, n_ctx: int, d_vocab: int
-) -> tuple[sources.Source, str]:
+) -> tuple[sources.RowSource, str]:
     """(source, hash) of what is mixed in, in the main corpus's tokens."""
     assert config.mix
     if config.mix == "markov" and config.markov_states >= d_vocab:

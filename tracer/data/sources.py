@@ -18,7 +18,7 @@ HELD_OUT = (0x6D616E79, 0x65796573, 0, 1)
 
 
 @runtime_checkable
-class Source(Protocol):
+class RowSource(Protocol):
     def rows(self, rng: np.random.Generator, n: int) -> Rows:
         """n training rows."""
         ...
@@ -119,8 +119,8 @@ class Markov:
 class Mix:
     """Rows of `main`, each replaced by a row of `other` with probability `share`; held-out rows are all of `main`."""
 
-    main: Source
-    other: Source
+    main: RowSource
+    other: RowSource
     share: float
 
     def rows(self, rng: np.random.Generator, n: int) -> Rows:

@@ -24,16 +24,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracer.diagnosis import unused
-from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Head, Kind, Severity
+from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Kind, Severity
 from tracer.diagnosis.rules import RULES, Rule
-from tracer.diagnosis.verdict import Verdict, verdict
+from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.diagnosis.words import report
+from tracer.measures.aliases import Head
 from tracer.store.layout import NothingRecorded
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from tracer.store import Run
+
+Verdict = RunVerdict  # its name before it was told from that of a head
 
 __all__ = [
     "RULES",
@@ -43,8 +46,8 @@ __all__ = [
     "Head",
     "Kind",
     "Rule",
+    "RunVerdict",
     "Severity",
-    "Verdict",
     "diagnose",
     "examine",
     "report",

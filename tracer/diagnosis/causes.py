@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracer.config import Clamp
-from tracer.diagnosis.findings import Advice, Head, number, values
+from tracer.diagnosis.findings import Advice, number, values
+from tracer.measures.aliases import Head
 from tracer.measures.bands import UPDATE_BANDS
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tracer.measures.aliases import Head
+
 if TYPE_CHECKING:
     import xarray as xr
 
-Head = tuple[int, int]
 Severity = Literal["bad", "watch"]
 Kind = Literal[
     "divergence", "leak", "rows", "targets", "one-token", "silent", "repeated", "positions", "overfit", "mismatch",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis.attention import CHANGES
+from tracer.diagnosis.attention_faults import CHANGES
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.diagnosis.objective import NEXT, target, targets
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracer.diagnosis.causes import free
-from tracer.diagnosis.findings import Advice, Finding, Head, finite_rows, number, since, values
+from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
 from tracer.diagnosis.objective import NEXT, target
 from tracer.diagnosis.still import LOW, blocks
+from tracer.measures.aliases import Head
 
 if TYPE_CHECKING:
     import xarray as xr

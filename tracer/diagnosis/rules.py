@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.diagnosis import attention, generalising, growth, learning, objective, still, symmetry, unused
-from tracer.diagnosis.attention import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
+from tracer.diagnosis import attention_faults, generalising, growth, learning, objective, still, symmetry, unused
+from tracer.diagnosis.attention_faults import BATCHES, CHANGES, ENTROPY, FLOAT32_RANGE, JOB, NEEDS_PULL, ONE_HOT
 from tracer.diagnosis.findings import Finding, Kind, values
 from tracer.diagnosis.generalising import EVEN, FAR, FLAT, GAIN, KEPT, LEARNED, RECORDS, RISE, STEPS, WORSE
 from tracer.diagnosis.growth import GREW
@@ -149,14 +149,14 @@ RULES: dict[Kind, Rule] = {
         records=still.SHOWN,
     ),
     "one-hot": Rule(
-        "one-hot attention out of reach", (*ENTROPY, "max_logit"), attention.one_hot,
+        "one-hot attention out of reach", (*ENTROPY, "max_logit"), attention_faults.one_hot,
         f"Found when a head's normalised entropy stays below {ONE_HOT} (one key, to two digits) and its largest score "
         f"stays above {FLOAT32_RANGE:.0f}: a key whose score is that far below the largest gets exactly 0 in float32, "
         "and nothing can be learned through a 0. Healthy sharp heads, which look at the previous token or continue a "
         "repetition, are far from both: those of the demo end at 0.19 and 0.41, with scores of 11 and 13.",
     ),
     "vanishing": Rule(
-        "gradients that vanish into W_Q and W_K", NEEDS_PULL, attention.vanishing,
+        "gradients that vanish into W_Q and W_K", NEEDS_PULL, attention_faults.vanishing,
         f"Found when normalised entropy stays below {ONE_HOT} and gradient times weight of W_Q and W_K together, the "
         f"median of {BATCHES} records, stays below a hundredth of that of W_V and W_O: the loss answers a hundred "
         "times less to where the head looks than to what it passes on. A head that gives "
@@ -165,13 +165,13 @@ RULES: dict[Kind, Rule] = {
         records=BATCHES,
     ),
     "stands-in": Rule(
-        "heads that stand in for a residual connection", ("current_token",), attention.stands_in,
+        "heads that stand in for a residual connection", ("current_token",), attention_faults.stands_in,
         f"Found when, in a model without residual connections, a head keeps more than {JOB:.0%} of its attention on "
         "the token itself: the head has become the connection that is missing.",
         asks=lambda meta, trace: not meta.get("config", {}).get("model", {}).get("residual", True),
     ),
     "collapse": Rule(
-        "entropy collapse", ENTROPY, attention.collapse,
+        "entropy collapse", ENTROPY, attention_faults.collapse,
         f"Found when a head's normalised entropy stays below a third of its highest value and the loss "
         f"stays, in its last tenth, above its best by more than {CHANGES:g} times its usual change between records; or "
         f"when the mean over heads fell to {ONE_HOT} or less, from ten times that, previous-token and induction heads "
@@ -181,7 +181,7 @@ RULES: dict[Kind, Rule] = {
         records=ENOUGH,
     ),
     "scores": Rule(
-        "exploding attention scores", ("max_logit",), attention.scores,
+        "exploding attention scores", ("max_logit",), attention_faults.scores,
         f"Found when a head's largest score stays above {FLOAT32_RANGE:.0f}, from which keys get exactly no attention "
         "in float32. Steady growth of scores is how Dehghani et al. and Wortsman et al. saw large runs begin to break.",
     ),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracer.diagnosis.causes import held, setting
-from tracer.diagnosis.findings import Advice, Finding, Head, at_end, finite_rows, heads_of, lasting, values
+from tracer.diagnosis.findings import Advice, Finding, at_end, finite_rows, heads_of, lasting, values
+from tracer.measures.aliases import Head
 
 if TYPE_CHECKING:
     import xarray as xr

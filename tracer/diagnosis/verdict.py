@@ -9,7 +9,7 @@ from tracer.diagnosis.findings import Diagnosis
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RunVerdict:
     """How a run stands."""
 
     severity: Literal["bad", "watch", "healthy", "unknown"]
@@ -18,11 +18,11 @@ class Verdict:
     """1 bad, 2 to watch; healthy; not measured."""
 
 
-def verdict(diagnosis: Diagnosis) -> Verdict:
+def verdict(diagnosis: Diagnosis) -> RunVerdict:
     """The verdict on a run: no page and no log says another word about it."""
     bad = sum(one.severity == "bad" for one in diagnosis.findings)
     watch = len(diagnosis.findings) - bad
     if diagnosis.findings:
         parts = [f"{bad} bad"] * (bad > 0) + [f"{watch} to watch"] * (watch > 0)
-        return Verdict("bad" if bad else "watch", ", ".join(parts))
-    return Verdict("healthy", "healthy") if diagnosis.looked_for else Verdict("unknown", "not measured")
+        return RunVerdict("bad" if bad else "watch", ", ".join(parts))
+    return RunVerdict("healthy", "healthy") if diagnosis.looked_for else RunVerdict("unknown", "not measured")

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from tracer.heads.call import AttentionCall, values
-from tracer.hooks.causality import is_causal
 from tracer.hooks.checks import check
 from tracer.hooks.discovered import DiscoveredAttention, edits_of
 from tracer.hooks.kernels import MultiHead
-from tracer.hooks.query_blocks import OpenParts, Parts, first_part, joined
+from tracer.hooks.look_ahead import is_causal
+from tracer.hooks.query_blocks import OpenParts, QueryBlocks, first_part, joined
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import CROSS, Key, Layer, Sites
 from tracer.hooks.taps import Taps
@@ -56,7 +56,7 @@ class Attending:
             key, parts = self.sites.next_key(), None
             total = None if key in self.map.single or self._crosses(key) else first_part(call, self._positions())
             if total is not None:
-                self._open.parts = parts = Parts(key, total)
+                self._open.parts = parts = QueryBlocks(key, total)
             if key not in self.map.kinds:
                 self.map.add(key, self._layer(key, call, total is not None), self.sites.input())
         else:
@@ -107,7 +107,7 @@ class Attending:
         after = taps.at("z", z)
         return None if after is z and not changed else after
 
-    def _attend_part(self, parts: Parts, taps: Taps, own: Callable[[], Tensor]) -> Tensor | None:
+    def _attend_part(self, parts: QueryBlocks, taps: Taps, own: Callable[[], Tensor]) -> Tensor | None:
         """Edit z of one block of queries; what is shown is the whole, when its last block has come."""
         if any(taps.edits(what) for what in ("q", "k", "v", "pattern")):
             raise CannotWatch(

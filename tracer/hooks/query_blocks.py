@@ -20,7 +20,7 @@ from tracer.hooks.sites import Key
 
 
 @dataclass
-class Parts:
+class QueryBlocks:
     """The blocks of one attention that have come so far."""
 
     key: Key
@@ -58,7 +58,7 @@ class Parts:
 class OpenParts(threading.local):
     """The attention whose blocks are coming now, in this thread."""
 
-    parts: Parts | None = None
+    parts: QueryBlocks | None = None
 
 
 def first_part(call: AttentionCall, n: int | None) -> int | None:

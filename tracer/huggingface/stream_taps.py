@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tracer.hooks.sites import Layer
 from tracer.huggingface.architectures import Architecture
-from tracer.huggingface.weights import residual_times
+from tracer.huggingface.attention_weights import residual_times
 from tracer.interventions.edits import Active, active
 
 TAPS = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post")

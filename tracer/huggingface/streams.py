@@ -1,4 +1,4 @@
-"""A forward pass of a Hugging Face model as sums over who wrote what: `tracer.model.stream` of it.
+"""A forward pass of a Hugging Face model as sums over who wrote what: `tracer.model.residual_stream` of it.
 
 What is said is checked on the very pass: the parts must sum to the stream of every layer, and the scores rebuilt from
 weights and stream must give the model's own patterns.
@@ -13,9 +13,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tracer.huggingface.architectures import architecture_of
-from tracer.huggingface.weights import attention_weights, embedding, unembedding
+from tracer.huggingface.attention_weights import attention_weights, embedding, unembedding
 from tracer.interventions.edits import active, recording
-from tracer.model.stream import AttentionPass, ResidualStream
+from tracer.model.residual_stream import AttentionPass, ResidualStream
 
 CLOSE, STEPS = 1e-3, 3
 """Largest difference, relative to the largest number, that rounding may make; of coarse numbers in their own steps,

@@ -16,12 +16,12 @@ from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.refusals import UNSEEN, CannotWatch, NoHeads, nothing_seen, refuse
 from tracer.hooks.sites import Layer, Sites, bare
 from tracer.huggingface.architectures import architecture_of
+from tracer.huggingface.attention_weights import head_weights, refuse_offloaded, unembedding
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
-from tracer.huggingface.weights import head_weights, refuse_offloaded, unembedding
 from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
 from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary, device_of
-from tracer.model.stream import ResidualStream
+from tracer.model.residual_stream import ResidualStream
 
 TAPS = ("q", "k", "v", "z", "pattern")
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tracer.config import DRAWS as DRAWS
 from tracer.interventions.edits import Edit
+from tracer.measures.aliases import Head
 
-Head = tuple[int, int]
-"""(layer, head), counted from zero."""
 Mode = Literal["zero", "mean", "resample", "paired"]
 MODES: tuple[Mode, ...] = ("zero", "mean", "resample")
 """Those that need no second batch."""

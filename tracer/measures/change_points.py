@@ -24,9 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracer.measures.aliases import Floats
 from tracer.measures.plateaus import goes_back, why_not, window
-
-Floats = NDArray[np.float64]
 
 SURE = 20.0
 """Of noise, walks, drifts and decays none passes it in more than 5 % of curves. Others do: see `plateaus`."""

@@ -5,7 +5,6 @@ Rows multiply from the left: q = x W_Q, QK = W_Q W_K^T, OV = W_V W_O. Norms and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -13,10 +12,10 @@ from einops import einsum
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from tracer.measures.aliases import Progress
+
 AT_ONCE = 2**26
 """Numbers of the products of pairs of heads that are held at once: 256 MB in float32."""
-Progress = Callable[[int, int], object]
-"""Told how much of the work is done, and how much there is."""
 In = Float[Tensor, "layer head d_model d_head"]
 Out = Float[Tensor, "layer head d_head d_model"]
 Pairs = Float[Tensor, "layer1 head1 layer2 head2"]

@@ -19,7 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from tracer.measures.aliases import Floats
+
 STANDS = 6.0
 """The step is so many times what either side does."""
 STANDS_ODDS = 1.5

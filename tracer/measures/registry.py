@@ -2,7 +2,7 @@
 
 from tracer.measures.attention import ATTENTION
 from tracer.measures.measure import Measure
-from tracer.measures.scalars import SCALARS
+from tracer.measures.model_scalars import SCALARS
 from tracer.measures.weights import WEIGHTS
 
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in (*ATTENTION, *WEIGHTS, *SCALARS)}

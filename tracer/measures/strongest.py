@@ -11,7 +11,8 @@ from typing import TypeGuard
 import numpy as np
 from jaxtyping import Float
 
-Head = tuple[int, int]
+from tracer.measures.aliases import Head
+
 Scores = Float[np.ndarray, "layer head"]
 
 

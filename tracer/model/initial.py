@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tracer.config import Init
-from tracer.model.layers import MLP, Unembed
+from tracer.model.layers import FeedForward, Unembed
 
 
 def init_weights(model: Any, seed: int) -> None:
@@ -21,7 +21,7 @@ def init_weights(model: Any, seed: int) -> None:
         else:
             weight.normal_(0, fan_in**-0.5 if how == "fan_in" else float(how), generator=generator)
 
-    def fill_mlp(mlp: MLP) -> None:
+    def fill_mlp(mlp: FeedForward) -> None:
         for name in mlp.names:
             weight, bias = getattr(mlp, f"W_{name}"), getattr(mlp, f"b_{name}")
             fill(weight, init.mlp, weight.shape[0])
@@ -39,6 +39,6 @@ def init_weights(model: Any, seed: int) -> None:
             if block.mlp is not None:
                 fill_mlp(block.mlp)
         if model.config.unembed_hidden:
-            fill_mlp(cast(MLP, model.unembed))
+            fill_mlp(cast(FeedForward, model.unembed))
         elif not model.config.tie_embeddings:
             fill(cast(Unembed, model.unembed).W_U, init.unembed, model.config.d_model)

@@ -38,7 +38,7 @@ class Norm(nn.Module):
         return self.hook_normalized(x)
 
 
-class Attention(nn.Module):
+class CausalAttention(nn.Module):
     """Causal multi-head attention: softmax(q k^T * scale) v, concatenated, through W_O when there is one."""
 
     rotation: Tensor
@@ -102,7 +102,7 @@ class Attention(nn.Module):
         return einsum(pattern, v, "batch head query_pos key_pos, batch key_pos head d -> batch query_pos head d")
 
 
-class MLP(nn.Module):
+class FeedForward(nn.Module):
     """Hidden layers with a non-linearity, then W_out; `hook_pre` and `hook_post` sit at the last hidden layer."""
 
     b_out: nn.Parameter
@@ -137,13 +137,13 @@ class Block(nn.Module):
         super().__init__()
         self.residual, self.pre = config.residual, config.norm_position == "pre"
         self.ln1 = Norm(config) if config.norm != "none" else None
-        self.attn = Attention(config)
+        self.attn = CausalAttention(config)
         self.hook_resid_pre, self.hook_attn_out, self.hook_resid_post = Tap(), Tap(), Tap()
         self.dropout = nn.Dropout(config.dropout)
         self.mlp = None
         if config.mlp_hidden:
             self.ln2 = Norm(config) if config.norm != "none" else None
-            self.mlp = MLP(config.d_model, config.mlp_hidden, config.d_model, config.activation)
+            self.mlp = FeedForward(config.d_model, config.mlp_hidden, config.d_model, config.activation)
             self.hook_resid_mid, self.hook_mlp_out = Tap(), Tap()
 
     def forward(self, x: Tensor, pos_embed: Tensor | None = None) -> Float[Tensor, "batch pos d_model"]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tracer.model.stream import ResidualStream
+from tracer.model.residual_stream import ResidualStream
 
 
 class HeadWeights(NamedTuple):

@@ -14,12 +14,12 @@ from transformer_lens import HookedRootModule
 
 from tracer.config import ModelConfig
 from tracer.interventions.edits import Edit, recording, refuse_unknown_taps
-from tracer.model import stream
-from tracer.model.cache import Cache
+from tracer.model.activation_cache import Cache
 from tracer.model.initial import init_weights
-from tracer.model.layers import MLP, Block, Embed, Norm, Unembed
+from tracer.model.layers import Block, Embed, FeedForward, Norm, Unembed
 from tracer.model.positions import sinusoid
 from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
+from tracer.model.residual_stream import AttentionPass, AttentionWeights, NormWeights, ResidualStream, Unembedding
 from tracer.model.tap import Tap
 
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
@@ -37,7 +37,7 @@ class Transformer(HookedRootModule):
     """
 
     sinusoid: Tensor
-    unembed: MLP | Unembed
+    unembed: FeedForward | Unembed
     tokenizer: Any
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Transformer(HookedRootModule):
         self.blocks = cast("list[Block]", nn.ModuleList(Block(config) for _ in range(config.n_layers)))
         self.ln_final = Norm(config) if config.norm != "none" and config.final_norm else nn.Identity()
         if config.unembed_hidden:
-            self.unembed = MLP(config.d_model, config.unembed_hidden, config.d_vocab, config.activation)
+            self.unembed = FeedForward(config.d_model, config.unembed_hidden, config.d_vocab, config.activation)
         elif not config.tie_embeddings:
             self.unembed = Unembed(config.d_model, config.d_vocab)
         init_weights(self, seed)
@@ -146,12 +146,12 @@ class Transformer(HookedRootModule):
         W_U = None if self.config.unembed_hidden else self.W_U.detach()
         return HeadWeights(W_Q, W_K, W_V, W_O, self.embed.W_E.detach(), W_U)
 
-    def attention_weights(self, layer: int) -> stream.AttentionWeights:
+    def attention_weights(self, layer: int) -> AttentionWeights:
         """Of one layer, detached; without W_O a head writes its own columns of the identity."""
         block, columns = self.blocks[layer], torch.eye(self.config.d_model).to(self.embed.W_E)
         W_Q, W_K, W_V = (getattr(block.attn, f"W_{letter}").detach() for letter in "QKV")
         W_O, b_O = block.attn.W_O, block.attn.b_O
-        return stream.AttentionWeights(
+        return AttentionWeights(
             W_Q, W_K, W_V, columns.view(self.n_heads, -1, self.config.d_model) if W_O is None else W_O.detach(),
             self.config.scale, b_O=None if b_O is None else b_O.detach(), norm=_held(block.ln1) if block.pre else None,
         )  # fmt: skip
@@ -167,7 +167,7 @@ class Transformer(HookedRootModule):
         return ""
 
     @torch.no_grad()
-    def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> stream.ResidualStream:
+    def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, naming the options, where it is none."""
         if self.why_no_stream:
             raise ValueError(self.why_no_stream)
@@ -181,15 +181,15 @@ class Transformer(HookedRootModule):
             if block.attn.rotary:
                 cos, sin = block.attn.rotation[: tokens.shape[1]].to(logits).unbind(-1)
                 turns = torch.cat([cos, cos], -1)[None], torch.cat([sin, sin], -1)[None]
-            layers.append(stream.AttentionPass(
+            layers.append(AttentionPass(
                 self.attention_weights(i), seen[f"blocks.{i}.hook_resid_pre"], seen[f"blocks.{i}.attn.hook_z"], turns,
                 pos if shortformer else None,
             ))  # fmt: skip
-        return stream.ResidualStream(
+        return ResidualStream(
             tokens, seen["hook_embed"], None if shortformer else pos, tuple(layers),
             tuple(seen.get(f"blocks.{i}.hook_mlp_out") for i in range(self.n_layers)),
             seen[f"blocks.{self.n_layers - 1}.hook_resid_post"],
-            None if self.config.unembed_hidden else stream.Unembedding(_held(self.ln_final), self.W_U.detach()), logits,
+            None if self.config.unembed_hidden else Unembedding(_held(self.ln_final), self.W_U.detach()), logits,
         )  # fmt: skip
 
     # What transformer-lens's ActivationCache, patching and head_detector ask of a model.
@@ -211,7 +211,7 @@ class Transformer(HookedRootModule):
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
         if self.config.tie_embeddings:
             return self.embed.W_E.T
-        if isinstance(self.unembed, MLP):
+        if isinstance(self.unembed, FeedForward):
             raise ValueError("this model's unembedding is an MLP: it has no W_U")
         return self.unembed.W_U
 
@@ -258,11 +258,11 @@ class Transformer(HookedRootModule):
         return total
 
 
-def _held(norm: nn.Module | None) -> stream.Norm | None:
+def _held(norm: nn.Module | None) -> NormWeights | None:
     return as_stream_norm(norm) if isinstance(norm, Norm) else None
 
 
-def as_stream_norm(norm: Norm) -> stream.Norm:
+def as_stream_norm(norm: Norm) -> NormWeights:
     """One of our norms as the stream knows it."""
     w, b = (None if x is None else x.detach() for x in (norm.w, norm.b))
-    return stream.Norm(norm.eps, norm.centre, w, b)
+    return NormWeights(norm.eps, norm.centre, w, b)

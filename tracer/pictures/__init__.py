@@ -3,6 +3,6 @@
 A host (a page of the dashboard, a notebook, a file) mounts a part with its bytes and a cue; nothing here knows which.
 """
 
-from tracer.pictures.sources import Source, source
+from tracer.pictures.assets import Source, source
 
 __all__ = ["Source", "source"]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from tracer.pictures.assets import bundle, style, styles, text
 from tracer.pictures.colours import FONTS, SURFACES
 from tracer.pictures.picture import Picture
-from tracer.pictures.sources import bundle, style, styles, text
 
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 HEAD = '<span class="head-label">{}</span>'

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-Head = tuple[int, int]
+from tracer.measures.aliases import Head
 
 
 def as_picked(value: Any) -> Any:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracer.measures.aliases import Head
 from tracer.pictures import atlas, pattern, payload, scrubber, token_view
 from tracer.pictures.page import Mount, Note, page
-from tracer.pictures.picture import Head, Picture
+from tracer.pictures.picture import Picture
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.scales import Scale, head_label
 

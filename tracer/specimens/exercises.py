@@ -22,7 +22,7 @@ from torch import Tensor
 from tracer.data import python_passages
 from tracer.heads.definitions import entropy
 from tracer.interventions.edits import recording
-from tracer.model import Attention, Transformer
+from tracer.model import CausalAttention, Transformer
 from tracer.presets import preset
 from tracer.specimens.systems import Check
 
@@ -34,7 +34,7 @@ BYTES = 256
 
 
 @dataclass(frozen=True)
-class Done:
+class ExerciseResult:
     """An exercise that was run."""
 
     checks: tuple[Check, ...]
@@ -44,7 +44,7 @@ class Done:
     """The input, a token each."""
 
 
-def many_eyes() -> Done:
+def many_eyes() -> ExerciseResult:
     """Shapes, parameters and divisibility of heads that are modules of their own, on Python's source."""
     config = replace(preset("many-eyes").config.model, d_vocab=BYTES)
     width, tokens = config.d_model, _passages(2, config.n_ctx)
@@ -66,10 +66,10 @@ def many_eyes() -> Done:
     said = _refusal(lambda: replace(config, d_model=256, n_heads=3))
     checks.append(Check("256 wide with 3 heads is refused, and the nearest that divide are named", f"“{said}”",
                         _names(said, 256, 3, 2, 4)))  # fmt: skip
-    return Done(tuple(checks), *_seen(Transformer(config), tokens[:1, :24]))
+    return ExerciseResult(tuple(checks), *_seen(Transformer(config), tokens[:1, :24]))
 
 
-def one_matmul() -> Done:
+def one_matmul() -> ExerciseResult:
     """The batched module against a single head written out, its parameters and its errors, on Python's source."""
     config = replace(preset("one-matmul").config.model, d_vocab=BYTES)
     width, n_heads, tokens = config.d_model, config.n_heads, _passages(1, config.n_ctx)
@@ -100,10 +100,10 @@ def one_matmul() -> Done:
         Check("C = 768 with 12 heads: heads of 64, 2,359,296 parameters a layer",
               f"heads of {head}, {layer:,} parameters", (width, n_heads, head, layer) == (768, 12, 64, 2_359_296)),
     )  # fmt: skip
-    return Done(checks, *_seen(model, tokens[:, :24]))
+    return ExerciseResult(checks, *_seen(model, tokens[:, :24]))
 
 
-def _single_head(x: Float[Tensor, "batch pos d_model"], batched: Attention) -> Float[Tensor, "batch pos d_model"]:
+def _single_head(x: Float[Tensor, "batch pos d_model"], batched: CausalAttention) -> Float[Tensor, "batch pos d_model"]:
     """One head as the tutorial writes it, with the weights of a module that has only one."""
     assert batched.W_O is not None
     query, key, value, out = (weight[0] for weight in (batched.W_Q, batched.W_K, batched.W_V, batched.W_O))
@@ -113,7 +113,7 @@ def _single_head(x: Float[Tensor, "batch pos d_model"], batched: Attention) -> F
     return scores.masked_fill(future, -torch.inf).softmax(-1) @ v @ out
 
 
-def post_norm() -> Done:
+def post_norm() -> ExerciseResult:
     """Four heads of size 2 read five words; the block adds, then normalises each row."""
     config = replace(preset("post-norm").config.model, d_vocab=len(SENTENCE))
     tokens, model = torch.arange(len(SENTENCE))[None], Transformer(config).eval()
@@ -146,10 +146,10 @@ def post_norm() -> Done:
               f"|mean| at most {mean:.0e}, deviation {spread.min():.5f} to {spread.max():.5f}, {learned} parameters",
               bool(mean < ROUNDING and (spread - left).abs().max() < ROUNDING and learned == 0)),
     )  # fmt: skip
-    return Done(checks, by_name["pattern"].numpy(), SENTENCE)
+    return ExerciseResult(checks, by_name["pattern"].numpy(), SENTENCE)
 
 
-EXERCISES: Mapping[str, Callable[[], Done]] = {
+EXERCISES: Mapping[str, Callable[[], ExerciseResult]] = {
     "many-eyes": many_eyes, "one-matmul": one_matmul, "post-norm": post_norm,
 }  # fmt: skip
 
@@ -173,11 +173,11 @@ def _read(model: Transformer, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor,
     return model.blocks[0].attn_in(model.start(tokens)[0]).detach()
 
 
-def _attention(model: Transformer) -> Attention:
+def _attention(model: Transformer) -> CausalAttention:
     return model.blocks[0].attn
 
 
-def _size(attention: Attention) -> int:
+def _size(attention: CausalAttention) -> int:
     return sum(weight.numel() for weight in attention.parameters())
 
 

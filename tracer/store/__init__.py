@@ -2,7 +2,7 @@
 
 from tracer.files.disk import BrokenSnapshot
 from tracer.store.about import About
-from tracer.store.effects import EffectsWriter
+from tracer.store.effects_file import EffectsWriter
 from tracer.store.layout import (
     FOREIGN_FORMAT,
     FORMAT,

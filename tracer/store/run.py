@@ -16,7 +16,7 @@ from tracer.files.sealed import shapes
 from tracer.huggingface import building
 from tracer.measures.abilities import Asked
 from tracer.store import about, remote
-from tracer.store.effects import read_effects
+from tracer.store.effects_file import read_effects
 from tracer.store.layout import FORMAT, NotARun, NothingRecorded, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import read_meta
 from tracer.store.snapshots import broken, load_tensors

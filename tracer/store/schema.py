@@ -17,35 +17,35 @@ Vocabulary = Annotated[int, Field(ge=1, le=MOST_VOCABULARY)]
 Facts = dict[Word, Any]
 
 
-class Part(BaseModel):
+class StrictModel(BaseModel):
     """Strict: 1 is no True, "3" is no 3; whatever a later version adds is let by."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-class Parent(Part):
+class Parent(StrictModel):
     run: Word
     step: Count
 
 
-class Corpus(Part):
+class Corpus(StrictModel):
     name: Word
     hash: Word | None = None
 
 
-class Layer(Part):
+class RecordedLayer(StrictModel):
     name: Word
     kind: Word
     causal: bool
     n_heads: Annotated[int, Field(ge=1, le=MOST_HEADS)]
 
 
-class Source(Part):
+class CheckpointSource(StrictModel):
     path: Word
     revision: Word | None = None
 
 
-class Place(Part):
+class BadValue(StrictModel):
     step: Count
     where: Word
     layer: Count | None = None
@@ -53,11 +53,11 @@ class Place(Part):
     value: float | None = None
 
 
-class Divergence(Part):
+class Divergence(StrictModel):
     step: Count
     text: str = ""
-    non_finite: Place | None = None
-    exploding: Place | None = None
+    non_finite: BadValue | None = None
+    exploding: BadValue | None = None
     replayed_from: Count | None = None
     fused: bool = False
     cause: Literal["weight", "activation", "loss", "gradient", "update", "unknown"] | None = None
@@ -69,7 +69,7 @@ class Divergence(Part):
     """and what the loss of that update was."""
 
 
-class Meta(Part):
+class Meta(StrictModel):
     """What both formats say."""
 
     format: int
@@ -107,7 +107,7 @@ class Foreign(Meta):
     """A run of somebody else's model."""
 
     kind: Literal["watched", "opened"]
-    layers: Annotated[list[Layer], Field(max_length=MOST_LAYERS)]
+    layers: Annotated[list[RecordedLayer], Field(max_length=MOST_LAYERS)]
     d_vocab: Vocabulary | None = None
     n_ctx: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
     row: Annotated[int, Field(ge=1, le=1 << 24)] | None = None
@@ -118,7 +118,7 @@ class Foreign(Meta):
     huggingface: Facts | None = None
     build: Annotated[str, Field(max_length=200, pattern=r"^[\w.]+:[\w.]+$")] | None = None
     family: Word | None = None
-    sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], Source] = {}
+    sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], CheckpointSource] = {}
     source: str | None = None
     keep_weights: bool = True
     untrained: Annotated[list[Word], Field(max_length=10**6)] | None = None

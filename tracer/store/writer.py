@@ -21,7 +21,7 @@ from tracer.files.disk import (
 )
 from tracer.files.sealed import pack
 from tracer.store.background import Background
-from tracer.store.effects import take_back_effects
+from tracer.store.effects_file import take_back_effects
 from tracer.store.layout import Lock, is_locked, resume_path, snapshot_path, steps_in
 from tracer.store.meta import is_edited, read_meta, write_meta
 from tracer.store.run import Run

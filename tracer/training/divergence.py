@@ -25,7 +25,7 @@ GROWTH = 100.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class Sighting:
     """Where a value was seen: `value` is the largest magnitude there (None when it was not finite)."""
 
     step: int
@@ -46,8 +46,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.first_seen: dict[tuple[str, int | None], float] = {}
-        self.exploding: Finding | None = None
-        self.non_finite: Finding | None = None
+        self.exploding: Sighting | None = None
+        self.non_finite: Sighting | None = None
 
     def look(self, step: int, tensors: dict[str, Tensor]) -> bool:
         """Examine tensors in order of computation; False as soon as one is not finite."""
@@ -55,13 +55,13 @@ class Watch:
             for head, value in _magnitudes(name, tensor):
                 layer = int(name.split(".")[1]) if name.startswith("blocks.") else None
                 if not math.isfinite(value):
-                    self.non_finite = Finding(step, name, layer, head, None)
+                    self.non_finite = Sighting(step, name, layer, head, None)
                     return False
                 if name.endswith(WEIGHT) or not value:  # a bias that starts at 0 may well grow
                     continue
                 start = self.first_seen.setdefault((name, head), value)
                 if self.exploding is None and value > GROWTH * max(start, 1e-6):
-                    self.exploding = Finding(step, name, layer, head, value)
+                    self.exploding = Sighting(step, name, layer, head, value)
         return True
 
     def report(self) -> dict[str, Any]:

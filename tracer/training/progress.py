@@ -24,7 +24,7 @@ class Screen(Console):
         silence()
 
 
-class Shown:
+class ProgressDisplay:
     """A context manager with a rich progress bar, where there is a terminal; `about` follows the number of things."""
 
     def __init__(self, about: str, quiet: bool = False) -> None:
@@ -42,7 +42,7 @@ class Shown:
         self._progress.stop()
 
 
-class Terminal(Shown):
+class Terminal(ProgressDisplay):
     """What a training says of itself."""
 
     def __init__(self, steps: int, start: int, quiet: bool) -> None:
@@ -76,7 +76,7 @@ class Terminal(Shown):
             self.console.print(table)
 
 
-class Bar(Shown):
+class Bar(ProgressDisplay):
     """Progress through a known number of things, with the time that is left; plain lines where there is no terminal."""
 
     def __init__(self, doing: str, things: str) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tracer.hooks.inputs import Inputs
 from tracer.torch_internals import norms, stored, version
-from tracer.watching.first_bad import UNKNOWN, Found, Model, Place, finite, grown, in_forward
+from tracer.watching.first_bad import UNKNOWN, BadTensor, FirstBad, Model, finite, grown, in_forward
 from tracer.watching.pace import Pace
 from tracer.watching.ranks import local, sharded
 
@@ -52,7 +52,7 @@ class FiniteCheck:
         """What the model was last called with in training, until the update is over."""
         self._before: Mapping[str, Any] = {}
         """The last record whose numbers were finite."""
-        self._found: Found | None = None
+        self._found: FirstBad | None = None
         self._looked = self._optimised = self._ever = False
         """In this update: were gradients looked at, was the optimiser seen? And was it ever?"""
         self._versions: dict[str, int] = {}
@@ -117,7 +117,7 @@ class FiniteCheck:
             self._alarms += self._found is None
             self._vast_since = self._vast_since if self._found or self._vast_since is not None else self._step
 
-    def of_update(self, step: int, kept: Callable[[bool], float | None]) -> Found | None:
+    def of_update(self, step: int, kept: Callable[[bool], float | None]) -> FirstBad | None:
         """What was not finite in this update; None where nothing was, or where the weights are finite after all.
         `kept`: its loss, which may be waited for or not; None where it is not known."""
         found, model = self._found, self._model
@@ -161,7 +161,7 @@ class FiniteCheck:
             self._sound = fine and whole
         return not fine
 
-    def _forward(self, inputs: Inputs | None) -> Place | None:
+    def _forward(self, inputs: Inputs | None) -> BadTensor | None:
         if inputs is None or self._model is None or sharded(self._model.module):
             return None
         with self._undisturbed():
@@ -170,7 +170,7 @@ class FiniteCheck:
     def _inputs(self) -> Inputs | None:
         return None if self._batch is None else Inputs.of(*self._batch)
 
-    def _look(self, loss: Tensor | None, optimizer: torch.optim.Optimizer) -> Found | None:
+    def _look(self, loss: Tensor | None, optimizer: torch.optim.Optimizer) -> FirstBad | None:
         """Before the optimiser's step, with the weights of this update's forward pass."""
         model = self._model
         assert model is not None
@@ -181,7 +181,7 @@ class FiniteCheck:
         if place is not None and place.weight:
             return self._of_weight(model, place, optimizer)
         if place is not None:
-            return Found("activation", place, self._step, f"Every weight was finite. {self._growth()}".strip())
+            return FirstBad("activation", place, self._step, f"Every weight was finite. {self._growth()}".strip())
         if not grads:
             return None
         grad = model.params[grads[0]].grad
@@ -193,10 +193,10 @@ class FiniteCheck:
             f"All weights were finite, and all activations on this update's batch. {len(grads)} of {n} gradients "
             "were not finite; a backward pass reaches this one first."
         )
-        found = Found("gradient", place, self._step, how)
+        found = FirstBad("gradient", place, self._step, how)
         return found if loss is None or math.isfinite(float(loss)) else _of_loss(found, float(loss))
 
-    def _of_weight(self, model: Model, place: Place, optimizer: torch.optim.Optimizer) -> Found:
+    def _of_weight(self, model: Model, place: BadTensor, optimizer: torch.optim.Optimizer) -> FirstBad:
         """A weight that was not finite before the forward pass: who made it so?"""
         weight, since = model.params[place.where], "after the optimiser's step before this update"
         if self._versions.get(place.where) == version(weight) and not self._sound:
@@ -205,34 +205,36 @@ class FiniteCheck:
             if gradient:
                 how = f"Its {gradient[0]} in the optimiser is not finite either, which an earlier gradient made so."
                 before = replace(place, where=f"gradient of {place.where}", weight=False)
-                return Found("gradient", before, self._step - 1, f"{model.count()} {how}")
+                return FirstBad("gradient", before, self._step - 1, f"{model.count()} {how}")
             how = "The optimiser's step before this update made it so: nothing that torch counts wrote to it since."
-            return Found("update", place, self._step - 1, f"{model.count()} {how}")
+            return FirstBad("update", place, self._step - 1, f"{model.count()} {how}")
         since = since if self._versions else "before the first update was seen"
         how = f"It was so before this update's forward pass: something else than the optimiser wrote to it {since}."
-        return Found("weight", place, self._step, f"{model.count()} {how}")
+        return FirstBad("weight", place, self._step, f"{model.count()} {how}")
 
-    def _after_step(self, model: Model, closure: bool) -> Found | None:
+    def _after_step(self, model: Model, closure: bool) -> FirstBad | None:
         bad, grads = model.bad_weights(), model.bad_gradients() if closure or not self._looked else []
         if not bad:
             return None
         place = model.place(bad[0], model.params[bad[0]])
         if grads:  # the backward pass ran inside the step
             how = "Gradients were not finite; the optimiser had moved every weight before it could be looked at."
-            return Found("unknown", Place(UNKNOWN), self._step, f"{model.count()} {how}")
+            return FirstBad("unknown", BadTensor(UNKNOWN), self._step, f"{model.count()} {how}")
         how = "The optimiser's step made it so: loss, activations and gradients of this update showed nothing before."
-        return Found("update", place, self._step, f"{model.count()} {how}")
+        return FirstBad("update", place, self._step, f"{model.count()} {how}")
 
-    def _too_late(self, model: Model, step: int) -> Found:
+    def _too_late(self, model: Model, step: int) -> FirstBad:
         """A kept loss is not finite, and nothing was looked at before the update."""
         bad = model.bad_weights()
         place = self._forward(self._inputs()) if len(bad) < len(model.params) else None
         if place is not None:
-            return Found("weight" if place.weight else "activation", place, step, model.count())
+            return FirstBad("weight" if place.weight else "activation", place, step, model.count())
         if bad:
             how = "The weights had been overwritten before they could be looked at."
-            return Found("unknown", Place(UNKNOWN), step, f"{model.count()} {how}")
-        return Found("loss", Place("the loss"), step, "All weights were finite, and all activations on this batch.")
+            return FirstBad("unknown", BadTensor(UNKNOWN), step, f"{model.count()} {how}")
+        return FirstBad(
+            "loss", BadTensor("the loss"), step, "All weights were finite, and all activations on this batch."
+        )
 
     def _growth(self) -> str:
         """What has grown since the last finite record."""
@@ -246,13 +248,13 @@ class FiniteCheck:
         )
 
 
-def _of_loss(found: Found, loss: float | None) -> Found:
+def _of_loss(found: FirstBad, loss: float | None) -> FirstBad:
     """The loss itself, where every activation that led to it was finite."""
     how = (
         f"The loss was {loss}, while all weights were finite, and all activations on this update's batch when they "
         "were computed again without dropout: look at how the loss is computed from the output."
     )
-    return Found("loss", Place("the loss"), found.step, how)
+    return FirstBad("loss", BadTensor("the loss"), found.step, how)
 
 
 def _spread(given: list[Tensor], n: int) -> list[Tensor]:

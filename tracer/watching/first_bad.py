@@ -28,7 +28,7 @@ from tracer.hooks.sites import plain
 from tracer.measures.gradients import MATRICES
 from tracer.torch_internals import tree_leaves
 from tracer.watching import ranks
-from tracer.watching.head_weights import HeadWeights
+from tracer.watching.head_weights import HeadMatrices
 from tracer.watching.watcher import Watcher
 
 GREW = 100.0
@@ -37,7 +37,7 @@ UNKNOWN = "layer unknown"
 
 
 @dataclass(frozen=True)
-class Place:
+class BadTensor:
     """A tensor that is not finite: a weight, an output of a module, or a part of an attention."""
 
     where: str
@@ -66,11 +66,11 @@ what the optimiser's step made of a weight."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FirstBad:
     """The first value that is not finite, at the update where it appeared."""
 
     cause: Cause
-    place: Place
+    place: BadTensor
     step: int
     """Updates made before it."""
     how: str
@@ -99,7 +99,7 @@ class Model:
     params: Mapping[str, Tensor]
     watcher: Watcher
     """The one that has found its attentions."""
-    heads: HeadWeights | None
+    heads: HeadMatrices | None
     blocks: tuple[nn.Module, ...]
 
     def bad_weights(self) -> list[str]:
@@ -116,7 +116,7 @@ class Model:
         bad, n = self.bad_weights(), len(self.params)
         return f"{len(bad)} of {n} weights were not finite." if bad else "Every weight was finite."
 
-    def place(self, name: str, tensor: Tensor) -> Place:
+    def place(self, name: str, tensor: Tensor) -> BadTensor:
         """A weight or its gradient, by name: with its layer, and the heads of which it is not finite."""
         layer = self.layer_of(name)
         for part in [] if self.heads is None else self.heads.parts:
@@ -125,8 +125,8 @@ class Model:
                 bad = [head for head, x in enumerate(slices) if not finite(x)]
                 if bad and len(bad) < len(slices):
                     heads = tuple(part.first_head + head for head in bad)
-                    return Place(name, part.layer, heads, True, f"W_{MATRICES[part.matrix]}")
-        return Place(name, layer, (), True, self._row(name, tensor))
+                    return BadTensor(name, part.layer, heads, True, f"W_{MATRICES[part.matrix]}")
+        return BadTensor(name, layer, (), True, self._row(name, tensor))
 
     def layer_of(self, path: str) -> int | None:
         """The layer whose block, or whose attention, holds this module or weight; None where no one does."""
@@ -154,7 +154,7 @@ class _Look(Watcher):
     def __init__(self, model: Model) -> None:
         super().__init__(model.module, keep=0)
         self.map, self._of = model.watcher.map, model
-        self.first: Place | None = None
+        self.first: BadTensor | None = None
         self._modules = {plain(name): module for name, module in model.module.named_modules()}
 
     def _see(self, call: AttentionCall) -> None:
@@ -166,16 +166,18 @@ class _Look(Watcher):
             if bad := _of_call(call):
                 part, heads = bad
                 own = self._weight_of(self._modules[name]) if name in self._modules else None
-                self.first = own or Place(f"{part} of {name}", call.layer, heads)
+                self.first = own or BadTensor(f"{part} of {name}", call.layer, heads)
         elif not self.first.heads and self.first.where.startswith(f"{name}.") and (bad := _of_call(call)):
             self.first = replace(self.first, layer=call.layer, heads=bad[1])
 
     def made(self, name: str, module: nn.Module, output: Any) -> None:
         """A module has ended."""
         if self.first is None and not all(finite(x) for x in tree_leaves(output) if isinstance(x, Tensor)):
-            self.first = self._weight_of(module) or Place(f"output of {name or 'the model'}", self._of.layer_of(name))
+            self.first = self._weight_of(module) or BadTensor(
+                f"output of {name or 'the model'}", self._of.layer_of(name)
+            )
 
-    def _weight_of(self, module: nn.Module) -> Place | None:
+    def _weight_of(self, module: nn.Module) -> BadTensor | None:
         """A weight of this very module that is not finite."""
         mine = {id(p) for p in module.parameters(recurse=False)}
         own = ((given, p) for given, p in self._of.params.items() if id(p) in mine and not finite(p))
@@ -202,7 +204,7 @@ def _named(bad: Tensor, call: AttentionCall) -> tuple[int, ...]:
 
 
 @torch.no_grad()
-def in_forward(model: Model, inputs: Inputs) -> Place | None:
+def in_forward(model: Model, inputs: Inputs) -> BadTensor | None:
     """The first value that is not finite when the model runs on these inputs; None where all are finite."""
     with contextlib.ExitStack() as inside:
         look = _Look(model)

@@ -39,7 +39,7 @@ WINDOW, LEAST = 32, 1e-20
 
 
 @dataclass(frozen=True)
-class Part:
+class HeadMatrix:
     """One matrix of all heads of an attention: features [head d] along an axis of a weight."""
 
     layer: int
@@ -51,7 +51,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Told:
+class CallInputs:
     """What an attention was called with, as far as it is looked for."""
 
     first: dict[int, Tensor]
@@ -63,11 +63,11 @@ class Told:
 
 
 @dataclass(frozen=True)
-class HeadWeights:
+class HeadMatrices:
     """The parts that were found, of a model with so many layers and heads."""
 
     shape: tuple[int, int]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[HeadMatrix] = field(default_factory=list)
 
     @torch.no_grad()
     def norms(self, tensors: Mapping[str, Tensor]) -> Float[Tensor, "layer head matrix"]:
@@ -85,7 +85,7 @@ class HeadWeights:
 
 
 @torch.no_grad()
-def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: Mapping[str, Tensor]) -> HeadWeights:
+def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: Mapping[str, Tensor]) -> HeadMatrices:
     """Run the model once more on these inputs and look whose output q, k and v are, and whose input z is."""
     modules = {plain(name): module for name, module in model.named_modules()}
     linears = {
@@ -95,7 +95,7 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
     }  # fmt: skip
     into: dict[str, Tensor] = {}
     out: dict[str, Tensor] = {}
-    calls: dict[Key, Told] = {}
+    calls: dict[Key, CallInputs] = {}
 
     def passed(name: str) -> Any:
         def hook(_module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -111,11 +111,11 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
         if call.weights is None:
             z = call.stats(z=True).z
             assert z is not None
-            calls[key] = Told(first, z[:, -1].clone())
+            calls[key] = CallInputs(first, z[:, -1].clone())
         elif not call.extra:
             last = min(call.weights.shape[2], WINDOW) - 1
             z = values(call.weights[:, :, -1:], call.v)[:, 0].float()
-            calls[key] = Told(first, z, call.weights[:, :, last, : last + 1].float())
+            calls[key] = CallInputs(first, z, call.weights[:, :, last, : last + 1].float())
 
     sites = Sites(model)
     with contextlib.ExitStack() as hooks:
@@ -126,7 +126,7 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
         with torch.compiler.set_stance("force_eager"), visiting(lambda call: None), Seen(sites, seen):
             inputs.run(model)
     shape = (len(found.layers), max(layer.n_heads for layer in found.layers))
-    parts: list[Part] = []
+    parts: list[HeadMatrix] = []
     for key, place in found.places.items():
         module, n = modules.get(key[0]), found.kinds[key].n_heads
         if isinstance(module, nn.MultiheadAttention):
@@ -142,8 +142,8 @@ def find(model: nn.Module, found: DiscoveredAttention, inputs: Inputs, params: M
         for matrix, (param, features) in mine.items():
             axis = _feature_axis(param, modules, matrix)
             features = features.repeat_interleave(n // len(features), 0)
-            parts.append(Part(place.layer, place.offset, matrix, param, axis, features))
-    return HeadWeights(shape, parts)
+            parts.append(HeadMatrix(place.layer, place.offset, matrix, param, axis, features))
+    return HeadMatrices(shape, parts)
 
 
 def _around(site: str, modules: Mapping[str, nn.Module]) -> str:
@@ -155,7 +155,7 @@ def _around(site: str, modules: Mapping[str, nn.Module]) -> str:
 
 
 def _matched(
-    told: Told, names: list[str], into: Mapping[str, Tensor], out: Mapping[str, Tensor]
+    told: CallInputs, names: list[str], into: Mapping[str, Tensor], out: Mapping[str, Tensor]
 ) -> dict[int, tuple[str, Tensor]]:
     """Parameter and features [head d] by matrix, as far as they are found."""
     first = {name: out[name][:, 0] for name in names}

@@ -31,7 +31,7 @@ from tracer.torch_internals import tree_leaves
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.ranks import Ranks, sharded, split_over
-from tracer.watching.run_directory import PROBE_ROWS, UNSURE, RunDirectory, Seen
+from tracer.watching.run_directory import PROBE_ROWS, UNSURE, FirstLook, RunDirectory
 from tracer.watching.undisturbed import undisturbed
 from tracer.watching.watcher import FIRST_ROW_ON, Watcher
 
@@ -57,7 +57,7 @@ class Probing:
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
-        self.heads: head_weights.HeadWeights | None = None
+        self.heads: head_weights.HeadMatrices | None = None
         """Which weights are whose, once the model has been measured."""
         self.no_heads = ""
         """Why nothing of heads is measured: a model in training had none in its first pass; empty where it had some."""
@@ -128,7 +128,7 @@ class Probing:
         """What is known of the model, once it has been measured."""
         return first_bad.Model(self.model, self.params, self.watcher, self.heads, tuple(self._blocks))
 
-    def not_finite(self, step: int) -> first_bad.Found | None:
+    def not_finite(self, step: int) -> first_bad.FirstBad | None:
         """The first value that is not finite as the model runs on the kept inputs now; None where there is none."""
         model = self.anatomy
         with undisturbed(self.model, self.device):
@@ -138,7 +138,7 @@ class Probing:
             place = model.place(bad[0], self.params[bad[0]])
         if place is None:
             return None
-        return first_bad.Found("weight" if place.weight else "activation", place, step, model.count())
+        return first_bad.FirstBad("weight" if place.weight else "activation", place, step, model.count())
 
     def _losses(self, output: Any) -> dict[str, Any]:
         """The loss on text that nobody trains on, where there is any: given, or the kept one of an opened model."""
@@ -204,7 +204,7 @@ class Probing:
             return
         prompts = {} if self.no_heads else self._prompts()
         depths = len(self._blocks) + 1 if self._blocks else 0
-        seen = Seen(layers, self.no_heads, tokens, d_vocab, n, self._period, prompts, self._width, depths)
+        seen = FirstLook(layers, self.no_heads, tokens, d_vocab, n, self._period, prompts, self._width, depths)
         place = RunDirectory(self.dir, self.model, self.inputs, self.words, self.facts, self.ranks)
         self.writer = place.begin(step, seen, str(self.device), self.begun, self._resumes)
 

@@ -50,18 +50,18 @@ from tracer.watching import gathering
 from tracer.watching.calls import Calls
 from tracer.watching.every_update import EveryUpdate, Loss, first_broken, write
 from tracer.watching.finite_check import FiniteCheck
-from tracer.watching.first_bad import UNKNOWN, Found, Place
+from tracer.watching.first_bad import UNKNOWN, BadTensor, FirstBad
 from tracer.watching.held_out import HeldOut
-from tracer.watching.kept import kept
+from tracer.watching.kept_sequences import kept
 from tracer.watching.pace import Pace
 from tracer.watching.pipelines import rehearsed
 from tracer.watching.probing import Probing
 from tracer.watching.ranks import Ranks
 from tracer.watching.signs import Signs
-from tracer.watching.snapshots import Snapshots, rebuilding
 from tracer.watching.training_passes import LargestLogits, Looks
 from tracer.watching.undisturbed import undisturbed
 from tracer.watching.updates import Update, moved_by, unknown
+from tracer.watching.weight_snapshots import Snapshots, rebuilding
 
 SHARE = 0.01
 """Of the training time that measuring may take, unless told otherwise."""
@@ -120,7 +120,7 @@ class LoopRecorder:
         self._evaluation, self._every = float("nan"), EveryUpdate(self.pace)
         self._pictures, self._since_picture, self._made, self._next = 0, 0, 0, -1
         self._finite, self._signs = FiniteCheck(self.pace), Signs(self.model)
-        self._bad: Found | None = None
+        self._bad: FirstBad | None = None
         self._bad_since: int | None = None
         """The first value that was not finite, and the first step whose kept loss was not."""
         self._divergence: dict[str, Any] | None = None
@@ -467,7 +467,9 @@ class LoopRecorder:
     def _diverged(self) -> None:
         """Not finite: say where first, keep what was recorded, and stop recording."""
         assert self.probing is not None
-        found = self._bad or self.probing.not_finite(self.steps) or Found("unknown", Place(UNKNOWN), self.steps, "")
+        found = (
+            self._bad or self.probing.not_finite(self.steps) or FirstBad("unknown", BadTensor(UNKNOWN), self.steps, "")
+        )
         self._bad, self._divergence = found, found.facts(found.step)
         self._commit()
         since = self._bad_since

@@ -53,7 +53,7 @@ UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_
 
 
 @dataclass(frozen=True)
-class Seen:
+class FirstLook:
     """What the first measurement of a model showed of it."""
 
     layers: list[Layer]
@@ -85,7 +85,7 @@ class RunDirectory:
         self.kind = facts["kind"]
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
 
-    def begin(self, step: int, seen: Seen, device: str, begun: Run | None, resumes: bool) -> RunWriter:
+    def begin(self, step: int, seen: FirstLook, device: str, begun: Run | None, resumes: bool) -> RunWriter:
         """A new run; or one that goes on: `begun`, of these very inputs, or (`resumes`) the one that is there."""
         meta = self._meta(step, seen, device)
         if begun is not None:
@@ -101,7 +101,7 @@ class RunDirectory:
                 writer.keep_probe(self.inputs.tensors())
         return writer
 
-    def _meta(self, step: int, seen: Seen, device: str) -> dict[str, Any]:
+    def _meta(self, step: int, seen: FirstLook, device: str) -> dict[str, Any]:
         heads, parted = len(self.ranks.split), sharded(self.model)
         facts = self.facts
         if parted and (recipe(self.model) is not None or "build" in facts):
@@ -172,14 +172,14 @@ class RunDirectory:
     def _update_variables(self) -> dict[str, Variable]:
         return {name: Variable((), (), attrs=attrs(name, self.kind), chunk_steps=FIRST_UPDATES) for name in UPDATES}
 
-    def _layout(self, seen: Seen) -> Layout:
+    def _layout(self, seen: FirstLook) -> Layout:
         variables, coords = self._with_heads(seen) if not seen.no_heads else without_heads(
             self.params, scalars=SCALARS, depths=seen.depths, attrs=lambda name: attrs(name, self.kind)
         )  # fmt: skip
         variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=attrs("shifted_loss", self.kind))
         return variables, coords
 
-    def _with_heads(self, seen: Seen) -> Layout:
+    def _with_heads(self, seen: FirstLook) -> Layout:
         heads = len(seen.layers), len(self.ranks.split) * max(layer.n_heads for layer in seen.layers)
         tokens = np.full((len(seen.prompts), seen.width), -1, np.int64)
         strings = []

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from tracer.measures import gradients
 from tracer.torch_internals import when_backward_ends
-from tracer.watching.head_weights import HeadWeights
+from tracer.watching.head_weights import HeadMatrices
 from tracer.watching.ranks import local
 
 MOST_COPIED = 500_000_000
@@ -37,7 +37,7 @@ class Update:
 
     def __init__(
         self, params: Mapping[str, nn.Parameter], quietly: Callable[[], AbstractContextManager[Any]],
-        heads: HeadWeights | None = None,
+        heads: HeadMatrices | None = None,
     ) -> None:  # fmt: skip
         self._params, self._quietly, self._heads = params, quietly, heads
         self._before = self._clipped = self._moved = None
@@ -108,13 +108,13 @@ class Update:
         return unknown(self._params, self._heads) | known
 
 
-def unknown(params: Mapping[str, Tensor], heads: HeadWeights | None) -> dict[str, np.ndarray]:
+def unknown(params: Mapping[str, Tensor], heads: HeadMatrices | None) -> dict[str, np.ndarray]:
     """The norms where nothing was measured."""
     n = len(params) + (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])
     return {name: np.full(n, np.nan) for name in ("grad_norm", "grad_norm_clipped", "weight_norm", "update_norm")}
 
 
-def row_of(norms: Mapping[str, np.ndarray], heads: HeadWeights | None) -> dict[str, Any]:
+def row_of(norms: Mapping[str, np.ndarray], heads: HeadMatrices | None) -> dict[str, Any]:
     """What there is to record of norms of whole weights, by the names of a trace."""
     n = len(norms["weight_norm"]) - (0 if heads is None else 4 * heads.shape[0] * heads.shape[1])
     found = {name: x for name, x in norms.items() if name != "update_norm"}

@@ -24,8 +24,9 @@ from tracer.hooks.interceptor import AttentionInterceptor
 from tracer.hooks.refusals import CannotWatch, refuse
 from tracer.hooks.sites import Layer, Sites, bare
 from tracer.interventions.edits import recording, visiting
-from tracer.interventions.replacements import MODES, Head, Mode, head_of, plan
+from tracer.interventions.replacements import MODES, Mode, head_of, plan
 from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
+from tracer.measures.aliases import Head
 from tracer.watching.padding import hidden, real_rows, without_padding
 
 if TYPE_CHECKING:

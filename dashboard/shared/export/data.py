@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard import loading
 from dashboard.loading import head_scores, prompt_film, recorded_prompts, token_reading
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared.export.drawing import css_name
 from tracer.analysis import notebook
 from tracer.measures import MEASURES, Measure, Setting, in_trace, probe_words
+from tracer.measures.aliases import Head
 from tracer.pictures.picture import Picture
 from tracer.pictures.portable import Told, heads_file, notes
 from tracer.pictures.prompt_patterns import PromptPatterns

@@ -11,7 +11,6 @@ import streamlit as st
 
 from dashboard import loading, state
 from dashboard.loading import head_scores, prompt_tokens
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, prompts
 from dashboard.shared.comparing import is_compared
 from dashboard.shared.export import data as taking
@@ -21,6 +20,7 @@ from dashboard.shared.mount import DRAWN, serve
 from dashboard.shared.patterns import is_long
 from tracer.analysis import notebook
 from tracer.measures import Setting
+from tracer.measures.aliases import Head
 from tracer.pictures.page import is_local
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.pictures.taken import Block

@@ -19,7 +19,7 @@ from tracer.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
-    from tracer.ablate import Finding, Verdict
+    from tracer.ablate import HeadTest, Verdict
 
 MARKS = {True: "✓ passed", False: "✕ failed", None: "– not measured"}
 KINDS = {True: "true", False: "false", None: "none"}
@@ -102,7 +102,7 @@ def _table(found: Verdict) -> str:
     return f'<table class="verdict"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
 
-def _row(test: Finding) -> str:
+def _row(test: HeadTest) -> str:
     measured = not math.isnan(test.value)
     value = theme.fmt(test.value, "share") if measured else ""
     low, high = (theme.fmt(end, "share") for end in (test.low, test.high))

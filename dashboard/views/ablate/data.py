@@ -13,13 +13,13 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import ablation
-from dashboard.loading.kept import OF_A_STEP, Progress, kept, of_run
+from dashboard.loading.kept import OF_A_STEP, kept, of_run
+from tracer.measures.aliases import Head, Progress
 from tracer.store import Run
 
 if TYPE_CHECKING:
     from tracer.ablate import Verdict
 
-Head = tuple[int, int]
 LONGEST_PAIR = 64
 """Tokens of a prompt of a pair whose activations are patched one position at a time."""
 

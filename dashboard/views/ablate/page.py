@@ -23,6 +23,7 @@ from dashboard.views.ablate.sweep import draw_null, draw_sweep
 from dashboard.views.ablate.when import draw_when
 from tracer.analysis import head_sets
 from tracer.config import DRAWS
+from tracer.measures.aliases import Head
 from tracer.pictures import ablation_grid, curves, headmap
 from tracer.store import Run
 
@@ -145,7 +146,7 @@ def _draw_elsewhere(run: Run) -> None:
     st.code(SNIPPET.format(layer=layer, head=head), language="python")
 
 
-def _existing(off: tuple[head_sets.Head, ...], there: np.ndarray) -> tuple[head_sets.Head, ...]:
+def _existing(off: tuple[Head, ...], there: np.ndarray) -> tuple[Head, ...]:
     kept = tuple(h for h in off if h[0] < there.shape[0] and h[1] < there.shape[1] and there[h])
     if gone := [theme.head_label(*h) for h in off if h not in kept]:
         st.warning(f"This model has no {', '.join(gone)}: left out.", icon=":material/block:")
@@ -153,7 +154,7 @@ def _existing(off: tuple[head_sets.Head, ...], there: np.ndarray) -> tuple[head_
 
 
 def _draw_switches(
-    run: Run, off: tuple[head_sets.Head, ...], scores: np.ndarray, trace: xr.Dataset, step: int
+    run: Run, off: tuple[Head, ...], scores: np.ndarray, trace: xr.Dataset, step: int
 ) -> None:  # fmt: skip
     st.header("Switch heads off", anchor=False)
     picture = ablation_grid.picture(scores, off=off, scale=choosers.scale("induction", run, scores))
@@ -188,7 +189,7 @@ def _draw_switches(
     )  # fmt: skip
 
 
-def _preset(label: str, heads: tuple[head_sets.Head, ...], what: str, otherwise: str) -> None:
+def _preset(label: str, heads: tuple[Head, ...], what: str, otherwise: str) -> None:
     names = " ".join(theme.head_label(*h) for h in heads)
     st.button(
         label, key=f"preset {label}", disabled=not heads, help=f"{what}: {names}" if heads else otherwise,

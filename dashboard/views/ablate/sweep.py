@@ -14,6 +14,7 @@ from dashboard.loading.ablation import Setup, Swept
 from dashboard.shared.asking import asked
 from dashboard.shared.mount import draw
 from tracer.analysis import head_sets
+from tracer.measures.aliases import Head
 from tracer.pictures import headmap
 from tracer.store import Run
 
@@ -119,6 +120,6 @@ def draw_null(setup: Setup) -> None:
     )
 
 
-def count_sets(off: tuple[ablation.Head, ...], n_heads: list[int]) -> int:
+def count_sets(off: tuple[Head, ...], n_heads: list[int]) -> int:
     """Other sets with as many heads in each layer."""
     return prod(comb(n_heads[layer], size) for layer, size in Counter(layer for layer, _ in off).items()) - 1

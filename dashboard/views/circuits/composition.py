@@ -12,10 +12,10 @@ from dashboard import state, theme
 from dashboard.loading import ablation, head_scores
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
-from dashboard.views.circuits import about, figures
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits.data import Head
+from dashboard.views.circuits import figures, headings
 from tracer.analysis.head_sets import THRESHOLD
+from tracer.measures.aliases import Head
 from tracer.pictures import bipartite, headmap
 from tracer.store import Run
 
@@ -49,7 +49,7 @@ def draw_layers(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
 
 def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None:
     """Edges from heads to later heads; of a large model those of the kind that is shown, each takes its time."""
-    about.heading("Who reads whom", about.COMPOSITION, "composition")
+    headings.heading("Who reads whom", headings.COMPOSITION, "composition")
     if why_not := run.why_not("composition"):
         st.caption(why_not)
         return
@@ -65,7 +65,7 @@ def draw_composition(run: Run, step: int, trace: xr.Dataset, head: Head) -> None
     st.caption(
         f"Width: composition above that of random heads (mean {found.mean:.3f}, sd {found.sd:.4f}). Faint: below "
         f"{found.edge:.3f}, which in 95 % of models of random heads none of the {found.pairs:,} pairs passes. "
-        f"{_said(found, into, head)}{_left_out(found, into)} {about.NORMS}"
+        f"{_said(found, into, head)}{_left_out(found, into)} {headings.NORMS}"
     )
 
 
@@ -118,7 +118,7 @@ def roles(trace: xr.Dataset, step: int) -> list[list[str]]:
 
 def draw_copying(run: Run, step: int, head: Head, *, wide: bool = False) -> None:
     """The spectrum of the head in focus, and the score of all; `wide`: beside each other."""
-    about.heading("Who copies", about.COPYING, "copying")
+    headings.heading("Who copies", headings.COPYING, "copying")
     if why_not := run.why_not("vocabulary"):
         st.caption(why_not)
         return

@@ -14,7 +14,8 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading import head_scores, norm_scales
-from dashboard.loading.kept import OF_A_STEP, Progress, kept, of_run
+from dashboard.loading.kept import OF_A_STEP, kept, of_run
+from tracer.measures.aliases import Head, Progress
 from tracer.pictures import bipartite
 from tracer.store import Run
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tracer.analysis.token_circuits import Entries
     from tracer.model.protocol import HeadWeights
 
-Head = tuple[int, int]
 Kind = Literal["k", "q", "v"]
 TOP = 12
 LONGEST_PERIOD = 25
@@ -122,7 +122,7 @@ def copying(run: Run, step: int) -> Copying:
 
 
 @dataclass(frozen=True)
-class Words:
+class HeadVocabulary:
     """One head over the vocabulary; every list is of token ids with the value, the largest first."""
 
     moves: list[tuple[int, int, float]]
@@ -136,7 +136,7 @@ class Words:
 
 
 @st.cache_data(max_entries=64, show_spinner="Streaming the circuits over the vocabulary …", hash_funcs=OF_A_STEP)
-def words(run: Run, step: int, head: Head) -> Words:
+def words(run: Run, step: int, head: Head) -> HeadVocabulary:
     import torch
 
     from tracer.analysis import token_circuits
@@ -146,7 +146,7 @@ def words(run: Run, step: int, head: Head) -> Words:
         moves, looks = token_circuits.largest(left, right, TOP), token_circuits.largest(who, whom, TOP)
         share, best = token_circuits.copied(left, right, TOP)
     copies = list(zip(best.rows.tolist(), best.values.tolist(), strict=True))
-    return Words(_triples(moves), copies, share, _triples(looks))
+    return HeadVocabulary(_triples(moves), copies, share, _triples(looks))
 
 
 def halves(run: Run, step: int, head: Head) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -298,7 +298,7 @@ def seen(run: Run, step: int, head: Head, distance: int) -> float:
 
 
 @dataclass(frozen=True)
-class Parts:
+class LogitParts:
     """What each part of the model adds to the logit of the next token, above the mean logit, at every position."""
 
     targets: list[int]
@@ -314,7 +314,7 @@ class Parts:
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)
-def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...]) -> Parts:
+def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...]) -> LogitParts:
     """ValueError where the logit is no sum of parts."""
     import torch
 
@@ -322,7 +322,7 @@ def parts_of_logit(run: Run, step: int, tokens: tuple[int, ...]) -> Parts:
 
     found = logit_attribution(loading.model(run, step), torch.tensor([tokens])).squeeze("batch")
     arrays = (found[name].values for name in ("embed", "heads", "mlps", "biases", "logit"))
-    return Parts(found.target.values.tolist(), *arrays)
+    return LogitParts(found.target.values.tolist(), *arrays)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs=OF_A_STEP)

@@ -10,10 +10,10 @@ from dashboard.shared import choosers, prompts
 from dashboard.shared.asking import asked
 from dashboard.views.circuits import data
 from dashboard.views.circuits.composition import draw_layers
-from dashboard.views.circuits.on_prompt import draw_prompt
-from dashboard.views.circuits.positions import draw_positions, draw_stripes
+from dashboard.views.circuits.distances import draw_positions, draw_stripes
+from dashboard.views.circuits.next_token import draw_prompt
 from dashboard.views.circuits.trigrams import draw_trigrams
-from dashboard.views.circuits.words import draw_words
+from dashboard.views.circuits.vocabulary import draw_words
 
 
 def page() -> None:

@@ -9,11 +9,12 @@ import streamlit as st
 from dashboard import state, theme
 from dashboard.loading import prompt_tokens
 from dashboard.shared.plots import table
-from dashboard.views.circuits import about, data
-from dashboard.views.circuits.data import Head, Trigram
-from dashboard.views.circuits.positions import LONGEST, normable
-from dashboard.views.circuits.words import amounts, is_asked
+from dashboard.views.circuits import data, headings
+from dashboard.views.circuits.data import Trigram
+from dashboard.views.circuits.distances import LONGEST, normable
+from dashboard.views.circuits.vocabulary import amounts, is_asked
 from tracer.config import ModelConfig
+from tracer.measures.aliases import Head
 from tracer.pictures.payload import visible
 from tracer.store import Run
 
@@ -26,7 +27,7 @@ def draw_trigrams(run: Run, step: int, head: Head) -> None:
     if run.about.n_layers != 1 or not is_asked(run):
         return
     label = theme.head_label(*head)
-    about.heading(f"{label} as skip-trigrams", about.TRIGRAMS, "trigrams")
+    headings.heading(f"{label} as skip-trigrams", headings.TRIGRAMS, "trigrams")
     if why_not := run.why_not("trigrams"):
         st.caption(why_not)
         return
@@ -39,7 +40,7 @@ def draw_trigrams(run: Run, step: int, head: Head) -> None:
         places.append(float(spread.shares[spread.best]))
     found = data.trigrams(run, step, head, tuple(places))
     really = None if spread is None else data.seen(run, step, head, spread.best)
-    left_out = about.NORMS if run.why_not("recipe") else ignored(run.config.model)
+    left_out = headings.NORMS if run.why_not("recipe") else ignored(run.config.model)
     st.caption(f"{_said(label, spread, really)} {left_out}")
     by_chance = f"at chance A gets {places[0]:.3f}, and adds 0"
     lists = [(f"A anywhere before B, in {n} tokens", "… B", found[0], by_chance)]

@@ -15,13 +15,13 @@ from dashboard.shared import choosers, prompts
 from dashboard.shared.figures import by_head, scatter
 from dashboard.shared.plots import plot
 from dashboard.shared.sweeping import draw_sweeping
+from tracer.measures.aliases import Head
 from tracer.pictures.scales import Scale
 from tracer.store import Run
 
 if TYPE_CHECKING:
     import xarray as xr
 
-Head = tuple[int, int]
 MEANS = {
     "entropy": "entropy (nats)", "sink": "share on the first token", "sharpest": "largest share on another token",
 }  # fmt: skip

@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import prompt_tokens, recorded_prompts
 from dashboard.loading.kept import OF_A_STEP, of_run
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.payload import visible
 from tracer.pictures.scales import head_label
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 TOP, TYPICAL = 12, 4
 BINS = 40
 RANDOM = {"repeated-random": "random tokens that repeat", "markov": "random Markov chains"}
-Head = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Text:
+class SearchedText:
     """Rows of tokens that were searched, and what they are in words."""
 
     tokens: np.ndarray
@@ -42,7 +42,7 @@ class Text:
 
 
 @st.cache_data(max_entries=16, show_spinner="Reading the held-out text …", hash_funcs=OF_A_STEP)
-def text(run: Run) -> Text:
+def text(run: Run) -> SearchedText:
     """What can be searched: held-out text, or what the run kept."""
     from tracer import data
     from tracer.analysis import max_activating
@@ -59,34 +59,34 @@ def text(run: Run) -> Text:
     return _numbered(found.repeat.tokens.numpy(), "rows of random tokens that repeat", found.note)
 
 
-def _numbered(tokens: np.ndarray, what: str, note: str = "") -> Text:
-    return Text(tokens, what, [f"row {i}" for i in range(len(tokens))], note)
+def _numbered(tokens: np.ndarray, what: str, note: str = "") -> SearchedText:
+    return SearchedText(tokens, what, [f"row {i}" for i in range(len(tokens))], note)
 
 
-def kept_text(run: Run) -> Text:
+def kept_text(run: Run) -> SearchedText:
     """The prompts whose patterns were kept."""
     trace = open_run(str(run.dir)).trace
     ids = np.asarray(trace["prompt_tokens"].values, np.int64)
-    return Text(ids, "kept prompts", recorded_prompts.prompts(run).names)
+    return SearchedText(ids, "kept prompts", recorded_prompts.prompts(run).names)
 
 
 @dataclass(frozen=True)
-class Found:
+class HeadPeaks:
     """Every head's looks at one step: in a text that the model reads now, or in patterns that were kept."""
 
     run: Run
     step: int
     from_kept: bool
-    text: Text
+    text: SearchedText
     search: Search
 
 
-OF_A_SEARCH: dict[str | type, Callable[[Any], Any]] = {Found: lambda of: (*of_run(of.run), of.step, of.from_kept)}
+OF_A_SEARCH: dict[str | type, Callable[[Any], Any]] = {HeadPeaks: lambda of: (*of_run(of.run), of.step, of.from_kept)}
 
 
-def search(run: Run, step: int, from_kept: bool = False) -> Found:
+def search(run: Run, step: int, from_kept: bool = False) -> HeadPeaks:
     """A search through what can be searched of this run."""
-    return Found(run, step, from_kept, kept_text(run) if from_kept else text(run), _search(run, step, from_kept))
+    return HeadPeaks(run, step, from_kept, kept_text(run) if from_kept else text(run), _search(run, step, from_kept))
 
 
 @st.cache_resource(max_entries=8, show_spinner="Searching every head's looks …", hash_funcs=OF_A_STEP)
@@ -114,7 +114,7 @@ def _patterns(run: Run, step: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Shown:
+class HeadPassages:
     """The passages of one head: its strongest looks, then typical ones, and all of them packed for the browser."""
 
     hits: list[Hit]
@@ -122,7 +122,7 @@ class Shown:
 
 
 @st.cache_data(max_entries=256, show_spinner=False, hash_funcs=OF_A_SEARCH)
-def shown(found: Found, kind: str, head: Head) -> Shown:
+def shown(found: HeadPeaks, kind: str, head: Head) -> HeadPassages:
     """What stands in the list of one head; its attention is computed for all heads at once."""
     from tracer.analysis import max_activating
 
@@ -142,11 +142,11 @@ def shown(found: Found, kind: str, head: Head) -> Shown:
         cards.append(passages.Passage(group, hit.sequence, hit.query, hit.key, hit.score, hit.quantile, strings,
                                      np.nan_to_num(row[: len(strings)])))  # fmt: skip
     causal = run.about.causal
-    return Shown(hits, passages.pack(head_label(*head), cards, causal[head[0]] if causal else True))
+    return HeadPassages(hits, passages.pack(head_label(*head), cards, causal[head[0]] if causal else True))
 
 
 @st.cache_data(max_entries=16, show_spinner="Reading the passages …", hash_funcs=OF_A_SEARCH)
-def _attention(found: Found, kind: str) -> np.ndarray:
+def _attention(found: HeadPeaks, kind: str) -> np.ndarray:
     """[layer head look key_pos]: the top ones first, then the typical ones."""
     import torch
 
@@ -178,7 +178,7 @@ class Ends:
 
 
 @st.cache_data(max_entries=256, show_spinner=False, hash_funcs=OF_A_SEARCH)
-def ends(found: Found, kind: str, head: Head) -> Ends:
+def ends(found: HeadPeaks, kind: str, head: Head) -> Ends:
     from tracer.analysis import max_activating
 
     *both, looks = max_activating.ends(found.search, kind, head)

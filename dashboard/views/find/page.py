@@ -15,9 +15,10 @@ from dashboard.shared.asking import asked
 from dashboard.shared.plots import table
 from dashboard.views.find import data as finding
 from dashboard.views.find.all_heads import draw_all_heads
-from dashboard.views.find.data import Found, Head
+from dashboard.views.find.data import HeadPeaks
 from dashboard.views.find.passages import READ, choose_kind, draw_ends, draw_passages
 from dashboard.views.find.survey import draw_survey
+from tracer.measures.aliases import Head
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _say_why_not(run: Run) -> None:
     st.info(f"{why} The ranking is of what was recorded.", icon=":material/search_off:")
 
 
-def _search(run: Run, step: int) -> Found | None:
+def _search(run: Run, step: int) -> HeadPeaks | None:
     """The looks of every head; asks first where that takes long."""
     from_kept = not prompts.can_read(run)
     why = "This model is large: reading the text takes its time, for all heads at once."

@@ -13,7 +13,8 @@ from dashboard.shared.figures import stops
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
 from dashboard.views.find import data as finding
-from dashboard.views.find.data import Found, Head
+from dashboard.views.find.data import HeadPeaks
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.store import Run
@@ -55,7 +56,7 @@ def choose_kind() -> str:
     )  # fmt: skip
 
 
-def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) -> None:
+def draw_passages(run: Run, found: HeadPeaks, kind: str, head: Head, newest: int) -> None:
     """The strongest looks and typical ones, as text; of a live run they stay until newer ones are asked for."""
     label, looks, step = theme.head_label(*head), found.search.looks(kind, head), found.step
     with st.container(
@@ -91,7 +92,7 @@ def draw_passages(run: Run, found: Found, kind: str, head: Head, newest: int) ->
         _open(run, found, shown.hits[opened])
 
 
-def draw_ends(found: Found, kind: str, head: Head) -> None:
+def draw_ends(found: HeadPeaks, kind: str, head: Head) -> None:
     """The tokens at both ends of its sharpest looks, and how all its looks are spread."""
     ends = finding.ends(found, kind, head)
     if not ends.looks:
@@ -131,7 +132,7 @@ def spread(counts: np.ndarray, top: float, *, label: str) -> go.Figure:
     return figure
 
 
-def _open(run: Run, found: Found, hit: Hit) -> None:
+def _open(run: Run, found: HeadPeaks, hit: Hit) -> None:
     """Make this passage the prompt of every page, its query held, and turn to Heads."""
     if found.from_kept:
         state.update(kept=found.text.names[hit.sequence], token=hit.query)

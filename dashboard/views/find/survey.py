@@ -15,7 +15,8 @@ from dashboard.shared.plots import plot, table
 from dashboard.views.find import survey_data
 from dashboard.views.find.all_heads import MEANS
 from dashboard.views.find.passages import as_prompt
-from dashboard.views.find.survey_data import Head, Shown
+from dashboard.views.find.survey_data import SurveyPassages
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Group
 from tracer.pictures.payload import visible
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     import xarray as xr
 
-    from tracer.analysis.head_jobs import Job, Jobs
+    from tracer.analysis.head_jobs import HeadJob, Jobs
 
 TOKENS = (2**14, 2**16, 2**18, 2**20)
 GROUPS = {
@@ -160,7 +161,7 @@ def _ask_jobs(run: Run, step: int, found: xr.Dataset, head: Head) -> Jobs | None
     return made
 
 
-def _cost(job: Job) -> str:
+def _cost(job: HeadJob) -> str:
     margin = f" ± {theme.fmt(1.96 * job.cost_se, 'loss')}" if np.isfinite(job.cost_se) else ""
     return f"{theme.signed(job.cost)}{margin}"
 
@@ -176,7 +177,7 @@ def _job_groups(made: Jobs) -> dict[str, Group]:
     return {f"job{i}": Group(f"Job {i + 1}", f"{job.share:.0%} {about}") for i, job in enumerate(made.jobs)}
 
 
-def _draw_passages(run: Run, shown: Shown, groups: dict[str, Group]) -> None:
+def _draw_passages(run: Run, shown: SurveyPassages, groups: dict[str, Group]) -> None:
     """Passages; one that is opened becomes the prompt of every page, its query held."""
     opened = draw(passages.picture(shown.blob, rows=shown.rows, groups=groups), key="survey_passages")
     if opened is not None:

@@ -15,6 +15,7 @@ import streamlit as st
 from dashboard import loading
 from dashboard.loading import prompt_tokens
 from dashboard.loading.kept import of_run
+from tracer.measures.aliases import Head
 from tracer.pictures import passages
 from tracer.pictures.passages import Passage
 from tracer.pictures.scales import head_label
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
 
     from tracer.analysis.head_jobs import Jobs
 
-Head = tuple[int, int]
 Key = tuple[str, str, int, str, int]
 """Directory, job, step, corpus and tokens read: a survey."""
 STRONGEST = 4
 
 
 @dataclass(frozen=True)
-class Shown:
+class SurveyPassages:
     """Passages, packed for the browser; of each the row's name, its tokens, and which of them looks."""
 
     blob: bytes
@@ -62,7 +62,7 @@ def key_of(run: Run, step: int, found: xr.Dataset) -> Key:
 
 
 @st.cache_data(max_entries=64, show_spinner="Reading the passages …")
-def by_decile(key: Key, head: Head, _found: xr.Dataset) -> Shown:
+def by_decile(key: Key, head: Head, _found: xr.Dataset) -> SurveyPassages:
     """A head's strongest looks and one of each tenth, packed for the browser."""
     from tracer.analysis.survey import deciles
 
@@ -81,13 +81,13 @@ def jobs(key: Key, head: Head, _found: xr.Dataset) -> Jobs:
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
-def of_jobs(key: Key, head: Head, _found: xr.Dataset, _jobs: Jobs) -> Shown:
+def of_jobs(key: Key, head: Head, _found: xr.Dataset, _jobs: Jobs) -> SurveyPassages:
     """The passages in the middle of each job."""
     looks = [(f"job{i}", "kept", place) for i, job in enumerate(_jobs.jobs) for place in job.passages[:STRONGEST]]
     return _packed(key, head, _found, looks)
 
 
-def _packed(key: Key, head: Head, found: xr.Dataset, looks: list[tuple[str, str, int]]) -> Shown:
+def _packed(key: Key, head: Head, found: xr.Dataset, looks: list[tuple[str, str, int]]) -> SurveyPassages:
     """Looks by (group, kind, place); their rows of attention are computed now."""
     import torch
 
@@ -111,4 +111,4 @@ def _packed(key: Key, head: Head, found: xr.Dataset, looks: list[tuple[str, str,
     causal = run.about.causal
     blob = passages.pack(head_label(*head), cards, causal[layer] if causal else True)
     queries = [(ids.tolist(), query) for ids, (_, query, _) in zip(tokens, cells, strict=True)]
-    return Shown(blob, [f"row {row}" for row, _, _ in cells], queries)
+    return SurveyPassages(blob, [f"row {row}" for row, _, _ in cells], queries)

@@ -9,9 +9,9 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.loading import head_scores
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared.mount import draw
-from tracer.diagnosis.attention import STOPPED, pull
+from tracer.diagnosis.attention_faults import STOPPED, pull
+from tracer.measures.aliases import Head
 from tracer.pictures import curves
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import streamlit as st
 
 from dashboard import theme
 from dashboard.loading import head_scores
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import plots, prompts
 from dashboard.views.heads import data
+from tracer.measures.aliases import Head
 from tracer.store import Run
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import streamlit as st
 
 from dashboard import loading
 from dashboard.loading.kept import OF_A_STEP
-from dashboard.loading.prompt_attention import Head
 from dashboard.loading.prompt_tokens import strings
+from tracer.measures.aliases import Head
+from tracer.pictures.pattern import Cell
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ FEW = 2
 """Rows for each period of a model whose forward pass takes seconds."""
 Tokens = tuple[int, ...]
 """Of the prompt."""
-Cell = tuple[int, int]
 OWN = "own biases"
 """No part of the stream, so nothing that could be left unread."""
 SOURCES = 8

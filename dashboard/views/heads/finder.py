@@ -9,11 +9,11 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from tracer.analysis import head_query
-from tracer.analysis.head_query import Found
+from tracer.analysis.head_query import HeadMatches
 from tracer.measures import in_trace
+from tracer.measures.aliases import Head
 from tracer.store import Run
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _look(line: str, run: Run) -> None:
         state.focus_on(heads[0])
 
 
-def _draw_chips(found: Found, trace: xr.Dataset) -> None:
+def _draw_chips(found: HeadMatches, trace: xr.Dataset) -> None:
     """The first of them with what they were found by, to take one into focus."""
     shown, focus = found.heads[:CHIPS], choosers.focus(trace, state.read().step)
     values = _values(found, trace)
@@ -76,7 +76,7 @@ def _draw_chips(found: Found, trace: xr.Dataset) -> None:
     )  # fmt: skip
 
 
-def _values(found: Found, trace: xr.Dataset) -> np.ndarray | None:
+def _values(found: HeadMatches, trace: xr.Dataset) -> np.ndarray | None:
     """What the line asked about, else what colours the heads, [layer head]."""
     name = found.measure or state.read().measure
     return head_scores.head_means(trace, name, state.read().step) if name in trace else None
@@ -86,7 +86,7 @@ def _said(values: np.ndarray | None, head: Head) -> str:
     return "" if values is None or not np.isfinite(values[head]) else theme.fmt(float(values[head]), "share")
 
 
-def _nearest(found: Found, trace: xr.Dataset) -> str:
+def _nearest(found: HeadMatches, trace: xr.Dataset) -> str:
     if found.nearest is None:
         return ""
     value = _said(_values(found, trace), found.nearest)

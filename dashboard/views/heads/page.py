@@ -9,9 +9,8 @@ import streamlit as st
 
 from dashboard import loading, state, theme
 from dashboard.loading import head_scores, prompt_attention, recorded_prompts
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers, patterns, prompts
-from dashboard.shared.comparing import choose_other, draw_comparison
+from dashboard.shared.comparing import See, choose_other, draw_comparison
 from dashboard.shared.export.page_file import draw_taking
 from dashboard.shared.history import draw_history
 from dashboard.shared.mount import draw
@@ -19,9 +18,10 @@ from dashboard.theme import unmarked
 from dashboard.views.heads.by_period import draw_induction
 from dashboard.views.heads.finder import choose_heads, draw_found
 from dashboard.views.heads.scrub import draw_scrubber, make_room
-from dashboard.views.heads.token_reading import draw_reading
+from dashboard.views.heads.token_view import draw_reading
 from dashboard.views.heads.why_here import draw_why
 from tracer.measures import HEAD_MEASURES
+from tracer.measures.aliases import Head
 from tracer.pictures import atlas
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 TALL = 16
 """Layers from which on the atlas is as high as a pattern, and what else there is stands beside it."""
-See = Callable[[int], PromptPatterns]
-"""Every head on the prompt, at a step."""
 
 
 def page() -> None:

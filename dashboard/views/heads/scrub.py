@@ -9,9 +9,9 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.loading import prompt_film
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import choosers
 from dashboard.shared.mount import draw, serve
+from tracer.measures.aliases import Head
 from tracer.pictures import scrubber
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run

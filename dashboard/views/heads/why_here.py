@@ -9,13 +9,14 @@ import numpy as np
 import streamlit as st
 
 from dashboard import state, theme
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared import patterns
 from dashboard.shared.export.snippets import rebuilt
 from dashboard.shared.figures import places, plain, step_axis, stops
 from dashboard.shared.plots import plot, table
 from dashboard.views.heads import data
-from dashboard.views.heads.data import Answer, Cell, Tokens
+from dashboard.views.heads.data import Answer, Tokens
+from tracer.measures.aliases import Head
+from tracer.pictures.pattern import Cell
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns
 from tracer.store import Run

@@ -15,9 +15,10 @@ from dashboard.loading import ablation
 from dashboard.loading.kept import AS_RECORDED, OF_A_STEP
 from dashboard.shared.asking import is_wished
 from tracer.analysis import training_curves, undoing
-from tracer.analysis.training_curves import Curve, Head, Reads
+from tracer.analysis.training_curves import Curve, Reads
 from tracer.analysis.undoing import Undoing
 from tracer.measures import change_points
+from tracer.measures.aliases import Head
 from tracer.store import Run, nearest_row
 
 CHEAP_BYTES = 4e8
@@ -70,7 +71,7 @@ def _reel(run: Run) -> dict[int, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Losses:
+class LossByPosition:
     """Loss by position over training."""
 
     steps: np.ndarray
@@ -82,14 +83,14 @@ class Losses:
         return self.values[nearest_row(self.steps, step)]
 
 
-def losses(run: Run) -> Losses | None:
+def losses(run: Run) -> LossByPosition | None:
     """None where the loss was not measured by position, or at one step or position only."""
     trace = loading.trace(run)
     if "loss_by_position" not in trace:
         return None
     values = np.asarray(trace["loss_by_position"].values, float)
     known = np.isfinite(values).all(axis=1)
-    return Losses(trace["step"].values[known], values[known]) if min(known.sum(), values.shape[1]) > 1 else None
+    return LossByPosition(trace["step"].values[known], values[known]) if min(known.sum(), values.shape[1]) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def breadth(run: Run, window: tuple[int, int]) -> float:
 
 
 @dataclass(frozen=True)
-class Path:
+class Trajectory:
     """The way of the losses through a plane."""
 
     steps: np.ndarray
@@ -135,13 +136,13 @@ class Path:
 
 
 @st.cache_data(max_entries=32, show_spinner=False, hash_funcs=AS_RECORDED)
-def path(run: Run, since: int) -> Path | None:
+def path(run: Run, since: int) -> Trajectory | None:
     """The principal components of the losses by position from a step on; None where fewer than 3 rows are left."""
     found = losses(run)
     if found is None or (found.steps >= since).sum() < 3:
         return None
     kept = found.steps >= since
-    return Path(found.steps[kept], *change_points.path(found.values[kept]))
+    return Trajectory(found.steps[kept], *change_points.path(found.values[kept]))
 
 
 def cheap(run: Run, n_heads: int) -> bool:

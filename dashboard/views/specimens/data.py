@@ -17,7 +17,7 @@ from dashboard.loading.kept import AS_RECORDED
 from dashboard.loading.run_summaries import thinned
 from tracer.config import TrainConfig
 from tracer.measures.chance import uniform_entropy
-from tracer.measures.setting import Setting as ChanceSetting
+from tracer.measures.setting import Setting
 from tracer.pictures import atlas, curves, pattern
 from tracer.pictures.montage import montage
 from tracer.pictures.prompt_patterns import PromptPatterns
@@ -33,7 +33,7 @@ OF_PRESET = {specimen.preset(size): name for name, specimen in TRAINED.items() f
 
 
 @dataclass(frozen=True)
-class Setting:
+class LossSetting:
     """What runs must share for their losses to be compared."""
 
     d_model: int
@@ -53,9 +53,9 @@ class Setting:
         )
 
 
-def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> dict[Setting, dict[str, Run]]:
+def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> dict[LossSetting, dict[str, Run]]:
     """Runs of these specimens by setting and name, the setting of most first; of several, the newest that ended."""
-    found: dict[Setting, dict[str, Run]] = {}
+    found: dict[LossSetting, dict[str, Run]] = {}
     for run in runs:
         known = _setting(run)
         if known is None or known[1] not in series:
@@ -67,7 +67,7 @@ def trained(runs: Iterable[Run], series: Collection[str] = tuple(TRAINED)) -> di
     return dict(sorted(found.items(), key=lambda pair: -len(pair[1])))
 
 
-def with_shipped(own: dict[Setting, dict[str, Run]], series: Collection[str]) -> dict[Setting, dict[str, Run]]:
+def with_shipped(own: dict[LossSetting, dict[str, Run]], series: Collection[str]) -> dict[LossSetting, dict[str, Run]]:
     """The shipped runs fill in what was not trained here in their setting, which comes last where nothing was."""
     found = dict(own)
     for setting, runs in trained(shipped.specimens(), series).items():
@@ -75,7 +75,7 @@ def with_shipped(own: dict[Setting, dict[str, Run]], series: Collection[str]) ->
     return found
 
 
-def _setting(run: Run) -> tuple[Setting, str] | None:
+def _setting(run: Run) -> tuple[LossSetting, str] | None:
     meta = run.meta
     name = OF_PRESET.get(str(meta.get("preset")))
     if name is None or meta.get("parent"):
@@ -86,7 +86,7 @@ def _setting(run: Run) -> tuple[Setting, str] | None:
             return None
         model, optim = config.model, config.optim
         return (
-            Setting(
+            LossSetting(
                 model.d_model, model.n_ctx, optim.batch_size, optim.lr, int(meta["d_vocab"]), config.data.corpus,
                 config.seed,
             ),
@@ -191,7 +191,7 @@ def lines(run: Run) -> Lines:
     n_layers, n_heads = entropy.shape[1:]
     labels = [f"L{layer}H{head}" for layer in range(n_layers) for head in range(n_heads)]
     layers = [f"layer {layer}" for layer in range(n_layers)] if n_layers > 1 else ["heads" if n_heads > 1 else "head"]
-    uniform = np.full(len(steps), uniform_entropy(ChanceSetting(run.config.model.n_ctx, 0, 0)))
+    uniform = np.full(len(steps), uniform_entropy(Setting(run.config.model.n_ctx, 0, 0)))
     packed = curves.pack(
         steps, np.vstack([entropy.reshape(len(steps), -1).T, uniform]), [*labels, UNIFORM],
         groups=[*(i // n_heads for i in range(len(labels))), n_layers], group_names=[*layers, UNIFORM],
@@ -247,10 +247,10 @@ def published_entropy(specimen: Specimen) -> float | None:
     return None if specimen.entropy is None else specimen.entropy[1] * 32 / 31
 
 
-def is_small(setting: Setting, name: str = "single-head") -> bool:
+def is_small(setting: LossSetting, name: str = "single-head") -> bool:
     """Is it the setting in which `tracer reproduce` trains this specimen?"""
     config = PRESETS[f"{name}-small"].config
-    return replace(setting, d_vocab=0, seed=0) == Setting(
+    return replace(setting, d_vocab=0, seed=0) == LossSetting(
         config.model.d_model, config.model.n_ctx, config.optim.batch_size, config.optim.lr, 0, config.data.corpus, 0
     )
 

@@ -17,9 +17,9 @@ from dashboard.shared.pulse import ticking
 from dashboard.shared.run_bar import tried
 from dashboard.views.specimens import data as reading
 from dashboard.views.specimens import fold
-from dashboard.views.specimens.card import MINUTES, Place, draw_last_words, draw_specimen, folds, minutes
 from dashboard.views.specimens.claims import claimed
-from dashboard.views.specimens.data import Setting
+from dashboard.views.specimens.data import LossSetting
+from dashboard.views.specimens.specimen_card import MINUTES, StoryPlace, draw_last_words, draw_specimen, folds, minutes
 from tracer.specimens.claims import NOISE, Judgement
 from tracer.specimens.systems import SPECIMENS, TRAINED, TUTORIALS
 from tracer.store import Run
@@ -75,7 +75,7 @@ def page() -> None:
     _draw_taking(own, readings, setting, alone=len(found) == 1)
 
 
-def _draw_taking(runs: Mapping[str, Run], readings: list[Judgement], setting: Setting, *, alone: bool) -> None:
+def _draw_taking(runs: Mapping[str, Run], readings: list[Judgement], setting: LossSetting, *, alone: bool) -> None:
     """Of the open cards with what their claims compare them with; of all while none is open.
 
     Of several settings the chosen one is told by its own choice.
@@ -94,7 +94,7 @@ def _draw_taking(runs: Mapping[str, Run], readings: list[Judgement], setting: Se
     )  # fmt: skip
 
 
-def _places(runs: Mapping[str, Run], readings: list[Judgement], trainable: Mapping[str, bool]) -> list[Place]:
+def _places(runs: Mapping[str, Run], readings: list[Judgement], trainable: Mapping[str, bool]) -> list[StoryPlace]:
     """Every specimen in the order of the story."""
     names, outcomes, places = list(SPECIMENS), reading.outcomes(runs), []
     for i, (name, one) in enumerate(SPECIMENS.items()):
@@ -102,7 +102,9 @@ def _places(runs: Mapping[str, Run], readings: list[Judgement], trainable: Mappi
         previous = names[i - 1] if i and (names[i - 1] in SERIES) == (name in SERIES) else ""
         after = SPECIMENS[names[i + 1]] if i + 1 < len(names) else None
         places.append(
-            Place(i + 1, one, runs.get(name), runs.get(previous), after, mine, outcomes, trainable.get(name, False))
+            StoryPlace(
+                i + 1, one, runs.get(name), runs.get(previous), after, mine, outcomes, trainable.get(name, False)
+            )
         )
     return places
 
@@ -115,7 +117,7 @@ def _keep_watched(runs: Mapping[str, Run]) -> None:
     st.session_state["live_cards"] = live
 
 
-def _choose_setting(settings: list[Setting]) -> Setting:
+def _choose_setting(settings: list[LossSetting]) -> LossSetting:
     """Runs of another width, text or seed are another experiment."""
     texts = {setting.text: setting for setting in settings}
     chosen = state.among("setting", texts) or next(iter(texts))

@@ -19,7 +19,7 @@ from tracer import ablate
 from tracer.analysis import prompt_attention
 from tracer.interventions.edits import recording
 from tracer.store import Run
-from tracer.store.effects import EffectsWriter
+from tracer.store.effects_file import EffectsWriter
 
 NAN = float("nan")
 OFF = ((0, 1), (1, 3))

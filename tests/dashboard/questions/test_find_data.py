@@ -230,7 +230,7 @@ def test_the_scale_of_distances(small_run: Run) -> None:
             found.search.tokens, found.search.scores | {"farthest": scores}, found.search.keys, found.search.contexts
         )
         data.ends.clear()
-        assert data.ends(data.Found(small_run, 20, False, found.text, search), "farthest", (0, 0)).top == top
+        assert data.ends(data.HeadPeaks(small_run, 20, False, found.text, search), "farthest", (0, 0)).top == top
 
 
 def test_long_tokens_are_cut(write: Write, monkeypatch: pytest.MonkeyPatch, small_run: Run) -> None:

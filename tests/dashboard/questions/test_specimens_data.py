@@ -15,7 +15,7 @@ import torch
 
 from dashboard import shipped
 from dashboard.views.specimens import data
-from dashboard.views.specimens.data import Setting
+from dashboard.views.specimens.data import LossSetting
 from tests.dashboard.questions.conftest import trace_into
 from tracer.config import TrainConfig
 from tracer.heads.definitions import entropy
@@ -66,7 +66,7 @@ def settings(runs: list[Run], *series: str) -> list[tuple[int, dict[str, str]]]:
 def test_what_makes_a_run_a_specimen(make: Make) -> None:
     base = PRESETS["single-head-small"].config
     (setting,) = data.trained([make("plain", "single-head")])
-    assert setting == Setting(
+    assert setting == LossSetting(
         base.model.d_model, base.model.n_ctx, base.optim.batch_size, base.optim.lr, 100, base.data.corpus, base.seed
     )
     width = base.model.d_model
@@ -253,7 +253,7 @@ def test_published_entropies_without_the_first_row() -> None:
 def test_the_setting_of_the_small_ones() -> None:
     for name in ("single-head", "many-eyes"):
         base = PRESETS[f"{name}-small"].config
-        small = Setting(base.model.d_model, base.model.n_ctx, base.optim.batch_size, base.optim.lr, 77,
+        small = LossSetting(base.model.d_model, base.model.n_ctx, base.optim.batch_size, base.optim.lr, 77,
                         base.data.corpus, 5)  # fmt: skip
         assert data.is_small(small, name) and not data.is_small(replace(small, lr=9.0), name)
         assert data.is_small(small) == (name == "single-head")

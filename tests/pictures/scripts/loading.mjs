@@ -9,7 +9,7 @@ const PYTHON = `${ROOT}.venv/bin/python`;
 /** What Python says. */
 export const python = (code) => execFileSync(PYTHON, ["-c", code], { cwd: ROOT, maxBuffer: 1 << 24 });
 
-export const COMMON = `${python("from tracer.pictures.sources import common; print(common(), end='')")}`;
+export const COMMON = `${python("from tracer.pictures.assets import common; print(common(), end='')")}`;
 
 /** These names of the scripts that every picture shares, and of one picture's own. */
 export function load(names, picture = "") {

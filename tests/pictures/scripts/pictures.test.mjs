@@ -204,7 +204,7 @@ suite("passages", () => {
 
 test("no name of the shared scripts is without use", () => {
   const names = [...COMMON.matchAll(/^(?:const|function|async function) (\w+)/gm)].map(([, name]) => name);
-  const paths = [...globSync("tracer/pictures/**/*.js", { cwd: ROOT }), "tracer/pictures/sources.py"];
+  const paths = [...globSync("tracer/pictures/**/*.js", { cwd: ROOT }), "tracer/pictures/assets.py"];
   const scripts = paths.map((path) => readFileSync(ROOT + path, "utf-8"));
   const all = scripts.join("\n");
   const uses = (name) => all.match(new RegExp(`\\b${name}\\b`, "g"))?.length ?? 0;

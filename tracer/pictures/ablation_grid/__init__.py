@@ -7,7 +7,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from tracer.pictures.picture import Head, Picture, as_grid, as_head
+from tracer.measures.aliases import Head
+from tracer.pictures.picture import Picture, as_grid, as_head
 from tracer.pictures.scales import Scale
 
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracer.measures.aliases import Head
 from tracer.pictures import payload
-from tracer.pictures.picture import Head, Picture
+from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale
 
 WIDTH = 530

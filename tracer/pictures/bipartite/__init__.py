@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracer.measures.aliases import Head
 from tracer.pictures import payload
-from tracer.pictures.picture import Head, Picture, as_head
+from tracer.pictures.picture import Picture, as_head
 
 ALL = 2**14
 """Edges that are sent whole: 12 layers of 12 heads have 9,504, 32 of 32 have 507,904 (10 MB)."""

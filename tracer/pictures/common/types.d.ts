@@ -100,7 +100,7 @@ type Hub = {
 };
 
 declare var manyeyes: Hub | undefined;
-/** Written by tracer.pictures.sources in front of the shared scripts. */
+/** Written by tracer.pictures.assets in front of the shared scripts. */
 declare const PALETTES: Record<string, Record<Mode, string[]>>;
 declare const VIEWS: Record<string, (args?: HostArguments) => any>;
 declare const STYLES: Record<string, string> | null;

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracer.measures.aliases import Head
 from tracer.pictures import payload
-from tracer.pictures.picture import Head, Picture
+from tracer.pictures.picture import Picture
 
 Window = tuple[int, int, int, int]
 """query_start, query_stop, key_start, key_stop."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
+from tracer.measures.aliases import Head
 from tracer.pictures import payload
-from tracer.pictures.picture import Head, Picture, as_cell
+from tracer.pictures.picture import Picture, as_cell
 
 Cell = tuple[int, int]
 

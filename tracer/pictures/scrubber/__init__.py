@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracer.measures.aliases import Head
 from tracer.pictures import payload
 from tracer.pictures.payload import quantise_linear, quantise_sqrt
-from tracer.pictures.picture import Head, Picture
+from tracer.pictures.picture import Picture
 from tracer.pictures.scales import Scale
 
 BUDGET = 8_000_000

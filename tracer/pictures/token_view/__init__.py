@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracer.measures.aliases import Floats, Head
 from tracer.pictures import payload
 from tracer.pictures.payload import quantise_linear, quantise_sqrt, visible
-from tracer.pictures.picture import Head, Picture, as_head
+from tracer.pictures.picture import Picture, as_head
 
 Pick = tuple[int | None, Head]
 """The held token, counted from the start of the prompt, and the head in focus."""
@@ -32,7 +33,6 @@ LINE = 90
 """Characters of one, about."""
 LONGEST = 120
 """Characters of a token in the text."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tracer.measures.aliases import Head
 from tracer.pictures import payload
 from tracer.pictures.payload import visible
-from tracer.pictures.picture import Head, Picture, as_cell
+from tracer.pictures.picture import Picture, as_cell
 
 Cell = tuple[int, int, int]
 """query, key, panel."""

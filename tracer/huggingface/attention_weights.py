@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tracer.hooks.sites import Layer
 from tracer.huggingface.architectures import Architecture, architecture_of
 from tracer.model.protocol import HeadWeights
-from tracer.model.stream import AttentionWeights, Into, Latent, Norm, Unembedding
+from tracer.model.residual_stream import AttentionWeights, Into, Latent, NormWeights, Unembedding
 
 
 def refuse_offloaded(model: nn.Module) -> None:
@@ -115,7 +115,7 @@ EPS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
 """Tried of a norm that does not name its own, after the machine epsilon, which nn.RMSNorm takes then."""
 
 
-def norm_of(module: nn.Module, name: str) -> Norm:
+def norm_of(module: nn.Module, name: str) -> NormWeights:
     """A norm of d_model, or ValueError where it computes something else."""
     weight, bias = (None if (x := getattr(module, kind, None)) is None else _precise(x.detach())
                     for kind in ("weight", "bias"))  # fmt: skip
@@ -128,13 +128,13 @@ def norm_of(module: nn.Module, name: str) -> Norm:
     wanted, rtol = _precise(module(x)), 1e-4 if like.element_size() >= 4 else 2e-2
     known = eps or [*(torch.finfo(kind).eps for kind in (like.dtype, torch.float32)), *EPS]
     for gain, small, centre in itertools.product(gains, known, (isinstance(module, nn.LayerNorm), True)):
-        found = Norm(small, centre, gain, bias)
+        found = NormWeights(small, centre, gain, bias)
         if torch.allclose(found(_precise(x)), wanted, rtol=rtol, atol=1e-5):
             return found
     raise ValueError(f"{name} is a {type(module).__name__}, which computes neither LayerNorm nor RMSNorm")
 
 
-def _own_norm(module: nn.Module | None, layer: Layer, d_head: int) -> Norm | None:
+def _own_norm(module: nn.Module | None, layer: Layer, d_head: int) -> NormWeights | None:
     """Of q or k: of each head by itself with one gain or one each, or of all together."""
     if module is None:
         return None
@@ -145,13 +145,13 @@ def _own_norm(module: nn.Module | None, layer: Layer, d_head: int) -> Norm | Non
         gain, bias = (None if getattr(each[0], kind) is None else
                       torch.stack([getattr(one, kind) for one in each]).repeat_interleave(groups, 0)
                       for kind in ("gain", "bias"))  # fmt: skip
-        return Norm(each[0].eps, each[0].centre, gain, bias)
+        return NormWeights(each[0].eps, each[0].centre, gain, bias)
     found = norm_of(module, f"{layer.name}, of q or k")
     assert found.gain is not None
     if len(found.gain) == d_head:
         return found
     gain = rearrange(found.gain, "(head d) -> head d", d=d_head)  # OLMo 2: over all heads
-    return Norm(found.eps, found.centre, gain.repeat_interleave(layer.n_heads // len(gain), 0), None, (-2, -1))
+    return NormWeights(found.eps, found.centre, gain.repeat_interleave(layer.n_heads // len(gain), 0), None, (-2, -1))
 
 
 def _into(attention: nn.Module, known: Architecture, layer: Layer, d_head: int) -> list[tuple[Tensor, Tensor | None]]:
@@ -177,7 +177,7 @@ def _latent(attention: Any, layer: Layer) -> tuple[list[tuple[Tensor, Tensor | N
         halves = torch.cat([halves[0::2], halves[1::2]])
     order = torch.cat([nope + halves, torch.arange(nope)])
 
-    def up(name: str, norm: Norm | None) -> Tensor:
+    def up(name: str, norm: NormWeights | None) -> Tensor:
         W = _linear(attention, name, layer.name)[0]
         W = W if norm is None or norm.gain is None else norm.gain[:, None] * W
         return rearrange(W, "rank (head d) -> head rank d", head=layer.n_heads)

@@ -23,14 +23,15 @@ from torch import Tensor, nn
 from tracer.ablate import induction_tests as tests
 from tracer.ablate.effects import effect
 from tracer.ablate.estimates import Estimate
-from tracer.ablate.induction_tests import STRONG, Finding, indented
+from tracer.ablate.induction_tests import STRONG, HeadTest, indented
 from tracer.ablate.parts import check_heads, name
 from tracer.ablate.planner import refuse_other_things
 from tracer.ablate.repair import self_repair
 from tracer.ablate.repeats import Repeats
 from tracer.data.probes import PROBE_SEED, repeated
 from tracer.huggingface.any_model import any_model
-from tracer.interventions.replacements import MODES, MORE, Head
+from tracer.interventions.replacements import MODES, MORE
+from tracer.measures.aliases import Head
 from tracer.model import Transformer
 from tracer.model.protocol import HeadModel, device_of
 from tracer.store import Run, open_run
@@ -45,7 +46,7 @@ class Verdict:
     head: Head
     model: str
     """The run and step, or the class of a model that is in no run."""
-    tests: tuple[Finding, ...]
+    tests: tuple[HeadTest, ...]
     effects: dict[str, Estimate]
     """Change in loss on repeated tokens with the head off, in nats, by replacement."""
     partners: tuple[Head, ...]

@@ -12,9 +12,9 @@ from dashboard import theme
 from dashboard.loading import prompt_tokens
 from dashboard.shared.asking import asked, is_wished
 from dashboard.shared.plots import table
-from dashboard.views.circuits import about
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits.data import Head
+from dashboard.views.circuits import headings
+from tracer.measures.aliases import Head
 from tracer.pictures.payload import visible
 from tracer.store import Run
 
@@ -22,7 +22,7 @@ from tracer.store import Run
 def draw_words(run: Run, step: int, head: Head, why_not: str) -> None:
     """Asks first where streaming takes long."""
     label = theme.head_label(*head)
-    about.heading(f"{label} in words", about.WORDS, "words")
+    headings.heading(f"{label} in words", headings.WORDS, "words")
     if why_not:
         st.caption(why_not)
         return

@@ -10,9 +10,9 @@ import streamlit as st
 from dashboard import navigation, state, theme
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot
-from dashboard.views.circuits import about, figures
 from dashboard.views.circuits import data as circuits
-from dashboard.views.circuits.data import Head
+from dashboard.views.circuits import figures, headings
+from tracer.measures.aliases import Head
 from tracer.pictures import curves
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def draw_positions(run: Run, step: int, head: Head) -> None:
     from tracer.analysis.by_distance import distances
 
     label = theme.head_label(*head)
-    about.heading(f"{label} by positions", about.POSITIONS, "positions")
+    headings.heading(f"{label} by positions", headings.POSITIONS, "positions")
     if why_not := run.why_not("positions"):
         st.caption(why_not)
         return
@@ -81,7 +81,7 @@ def _link(label: str) -> None:
 def draw_stripes(run: Run, step: int, head: Head) -> None:
     """Every head's mean attention by distance; the one in focus stands out."""
     label = theme.head_label(*head)
-    about.heading("Attention by distance", about.STRIPES, "stripes", lambda: _link(label))
+    headings.heading("Attention by distance", headings.STRIPES, "stripes", lambda: _link(label))
     try:
         found, period = circuits.stripes(run, step)
     except ValueError as error:

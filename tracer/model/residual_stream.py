@@ -2,7 +2,7 @@
 
 1. The stream that enters a layer is the sum of the embedding, of positions where they are added, and of what earlier
    heads, MLPs and biases wrote: `ResidualStream.parts`.
-2. A norm is linear once its scale is held at what it was in this pass (Elhage et al. 2021): `Norm.linear`.
+2. A norm is linear once its scale is held at what it was in this pass (Elhage et al. 2021): `NormWeights.linear`.
 3. q, k and v of a head are then sums over the same parts and a constant (biases): `AttentionPass.read`, `.constant`.
    A score is the product of two such sums: `AttentionPass.scores`.
 """
@@ -25,7 +25,7 @@ At = slice | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Norm:
+class NormWeights:
     """(x - mean) / sqrt(mean(x^2) + eps) * gain + bias; without `centre` (RMSNorm) no mean is taken off."""
 
     eps: float
@@ -58,7 +58,7 @@ class Latent:
     ways and the norm's gain, so what is read is only divided by its scale. The first `beside` of d_head pass it by."""
 
     W: Float[Tensor, "d_model rank"]
-    norm: Norm
+    norm: NormWeights
     b: Float[Tensor, " rank"] | None = None
     beside: int = 0
 
@@ -80,11 +80,11 @@ class AttentionWeights:
     b_K: Float[Tensor, "head d_head"] | None = None
     b_V: Float[Tensor, "head d_value"] | None = None
     b_O: Float[Tensor, " d_model"] | None = None
-    norm: Norm | None = None
+    norm: NormWeights | None = None
     """In front of q, k and v."""
-    q_norm: Norm | None = None
-    k_norm: Norm | None = None
-    out_norm: Norm | None = None
+    q_norm: NormWeights | None = None
+    k_norm: NormWeights | None = None
+    out_norm: NormWeights | None = None
     times: float = 1.0
     cap: float | None = None
     latents: Mapping[Into, Latent] = field(default_factory=dict)
@@ -217,7 +217,7 @@ class AttentionPass:
         bias = {"q": weights.b_Q, "k": weights.b_K, "v": weights.b_V}[into]
         return found if bias is None else found + bias
 
-    def _own_norm(self, into: Into) -> Norm | None:
+    def _own_norm(self, into: Into) -> NormWeights | None:
         return {"q": self.weights.q_norm, "k": self.weights.k_norm, "v": None}[into]
 
     @cached_property
@@ -251,13 +251,13 @@ class AttentionPass:
             if norm.centre and norm.axes != (-1,):
                 raise ValueError("a LayerNorm over all heads together cannot be told apart by head")
             by_head = norm.gain is not None and norm.gain.ndim > 1
-            x = Norm(norm.eps, norm.centre, norm.gain).linear(x, scale, head if by_head else None)
+            x = NormWeights(norm.eps, norm.centre, norm.gain).linear(x, scale, head if by_head else None)
             if bias is not None:
                 x = x + (bias[head] if bias.ndim > 1 else bias)
         return x if into == "v" or self.turns is None else turned(x, *(one[:, at] for one in self.turns))
 
 
-class Source(NamedTuple):
+class Component(NamedTuple):
     """Who wrote a part of the stream: ("embed", -1, -1), ("head", layer, head), ("mlp", layer, -1), ..."""
 
     kind: Literal["embed", "pos_embed", "head", "attn_bias", "mlp"]
@@ -293,13 +293,13 @@ class ResidualStream:
     """None where an MLP makes the logits."""
     logits: Float[Tensor, "batch pos d_vocab"] = field(repr=False)
 
-    def sources(self, layer: int | None = None) -> list[Source]:
+    def sources(self, layer: int | None = None) -> list[Component]:
         """Who wrote the stream that enters a layer (None: what leaves the last), in the order of `parts`."""
-        found = [Source("embed")] + ([] if self.pos_embed is None else [Source("pos_embed")])
+        found = [Component("embed")] + ([] if self.pos_embed is None else [Component("pos_embed")])
         for i, one in enumerate(self.layers[:layer]):
-            found += [Source("head", i, head) for head in range(one.z.shape[2])]
-            found += [Source("attn_bias", i)] if self._has_bias(i) else []
-            found += [] if self.mlp_out[i] is None else [Source("mlp", i)]
+            found += [Component("head", i, head) for head in range(one.z.shape[2])]
+            found += [Component("attn_bias", i)] if self._has_bias(i) else []
+            found += [] if self.mlp_out[i] is None else [Component("mlp", i)]
         return found
 
     def parts(self, layer: int | None = None, at: At = slice(None)) -> Float[Tensor, "source batch pos d_model"]:
@@ -343,7 +343,7 @@ class ResidualStream:
 class Unembedding:
     """From the stream to logits: the final norm, W_U, b_U; times `times`, through cap * tanh(logit / cap)."""
 
-    norm: Norm | None
+    norm: NormWeights | None
     W_U: Float[Tensor, "d_model d_vocab"]
     b_U: Float[Tensor, " d_vocab"] | None = None
     times: float = 1.0

@@ -12,8 +12,8 @@ from dashboard.loading import prompt_tokens
 from dashboard.shared import prompts
 from dashboard.shared.mount import draw
 from dashboard.shared.plots import plot, table
-from dashboard.views.circuits import about, data, figures
-from dashboard.views.circuits.data import Head
+from dashboard.views.circuits import data, figures, headings
+from tracer.measures.aliases import Head
 from tracer.pictures import headmap, tokens
 from tracer.pictures.payload import visible
 from tracer.store import Run
@@ -24,7 +24,7 @@ LONGEST = 512
 
 def draw_prompt(run: Run, step: int, head: Head) -> None:
     """Ends the page when the text cannot be read, so it is drawn last."""
-    about.heading("What made the next token", about.LOGIT, "logit")
+    headings.heading("What made the next token", headings.LOGIT, "logit")
     encoded = prompts.choose_text(run, LONGEST)
     prompt, last = tuple(encoded.tokens), len(encoded.tokens) - 1
     held = state.read().token
@@ -82,7 +82,7 @@ def _draw_lens(run: Run, step: int, prompt: tuple[int, ...], position: int) -> N
     )  # fmt: skip
 
 
-def _draw_parts(run: Run, found: data.Parts, at: int, head: Head) -> None:
+def _draw_parts(run: Run, found: data.LogitParts, at: int, head: Head) -> None:
     last = len(found.targets) - 1
     heads = found.heads[:, :, at]
     parts = {"embedding": float(found.embed[at])}

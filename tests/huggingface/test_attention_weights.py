@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.huggingface.weights import norm_of
+from tracer.huggingface.attention_weights import norm_of
 from tracer.interventions.edits import recording
 
 IDS = torch.randint(2, 50, (3, 9), generator=torch.Generator().manual_seed(0))

@@ -49,7 +49,7 @@ MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
-class Place:
+class StoryPlace:
     """A specimen in the story."""
 
     number: int
@@ -67,12 +67,12 @@ class Place:
     """Is the setting that of `tracer reproduce`, so that a run started here belongs to it?"""
 
 
-def folds(place: Place) -> str | None:
+def folds(place: StoryPlace) -> str | None:
     """The line that the card is folded to; None where it is not."""
     return line(place.specimen, place.run, place.readings, place.outcomes)
 
 
-def draw_specimen(place: Place) -> None:
+def draw_specimen(place: StoryPlace) -> None:
     """What was changed and what came of it, small; the whole of it below a line that somebody opens."""
     specimen, told = place.specimen, folds(place)
     with st.container(border=True, key=f"specimen-{specimen.name}", gap="small"):
@@ -88,7 +88,7 @@ def draw_specimen(place: Place) -> None:
                 _draw_body(place)
 
 
-def _draw_body(place: Place) -> None:
+def _draw_body(place: StoryPlace) -> None:
     """What came out, whole; while its run trains, it is drawn again every 2 s."""
     specimen, run = place.specimen, place.run
     if run is not None and run.live:
@@ -103,7 +103,7 @@ def _draw_body(place: Place) -> None:
             draw_heads(specimen)
 
 
-def _draw_head(place: Place) -> None:
+def _draw_head(place: StoryPlace) -> None:
     """Its name and how it stands, and the ways on."""
     specimen, run = place.specimen, place.run
     ours = run is not None and shipped.is_shipped(run)
@@ -122,7 +122,7 @@ def _draw_head(place: Place) -> None:
                 _draw_train(place)
 
 
-def _draw_ways(place: Place, run: Run) -> None:
+def _draw_ways(place: StoryPlace, run: Run) -> None:
     """To the pages that say more of this run."""
     name = place.specimen.name
     word = standing(run)
@@ -144,7 +144,7 @@ def _open(page: str, run: Run, beside: str | None = None) -> None:
     st.switch_page(navigation.page(page))
 
 
-def _draw_story(place: Place) -> None:
+def _draw_story(place: StoryPlace) -> None:
     """In words, and beside them what its run shows."""
     specimen, run = place.specimen, place.run
     published = theme.sentence(specimen.published)
@@ -166,7 +166,7 @@ def _source(specimen: Specimen) -> str:
     return "" if source is None else f" by [{source[0]}]({source[1]})"
 
 
-def _draw_train(place: Place) -> None:
+def _draw_train(place: StoryPlace) -> None:
     """The button that trains it, where one may."""
     preset, started = place.specimen.preset(), _started(place)
     if not place.trainable:
@@ -180,7 +180,7 @@ def _draw_train(place: Place) -> None:
         )  # fmt: skip
 
 
-def _draw_started(place: Place) -> None:
+def _draw_started(place: StoryPlace) -> None:
     """How a training stands that has written no run yet."""
     if not (place.trainable and place.specimen.trained):
         return
@@ -194,7 +194,7 @@ def _draw_started(place: Place) -> None:
         draw_last_words(started)
 
 
-def _started(place: Place) -> Started | None:
+def _started(place: StoryPlace) -> Started | None:
     preset = place.specimen.preset()
     return next((one for one in jobs.started() if one.name == preset), None)
 
@@ -209,7 +209,7 @@ def minutes(number: int) -> str:
     return "10 seconds" if number == 0 else "1 minute" if number == 1 else f"{number} minutes"
 
 
-def _draw_run(place: Place, run: Run) -> None:
+def _draw_run(place: StoryPlace, run: Run) -> None:
     specimen, found = place.specimen, reading.result(run)
     if found is None:
         st.caption("Nothing is recorded yet." if run.live else "Its trace cannot be read; Training says why.")
@@ -333,7 +333,7 @@ def _of_heads(run: Run) -> str:
     return f"Of {own.size} heads: more than half goes {', '.join(words)}{f', to neither in {rest}' if rest else ''}."
 
 
-def _draw_wrong(place: Place, run: Run) -> None:
+def _draw_wrong(place: StoryPlace, run: Run) -> None:
     """What `tracer.diagnose` says, and what the next specimen does about it."""
     try:
         diagnosis = diagnoses.diagnosis(run)

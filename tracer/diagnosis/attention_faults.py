@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracer.diagnosis.causes import growth_advice, normalises, score_advice
-from tracer.diagnosis.findings import Advice, Finding, Head, at_end, finite_rows, lasting, number, since, values
+from tracer.diagnosis.findings import Advice, Finding, at_end, finite_rows, lasting, number, since, values
+from tracer.measures.aliases import Head
 
 if TYPE_CHECKING:
     import xarray as xr

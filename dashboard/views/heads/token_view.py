@@ -6,8 +6,8 @@ import streamlit as st
 
 from dashboard import state, theme
 from dashboard.loading import token_reading
-from dashboard.loading.prompt_attention import Head
 from dashboard.shared.mount import draw
+from tracer.measures.aliases import Head
 from tracer.pictures import token_view
 from tracer.pictures.payload import visible
 from tracer.pictures.prompt_patterns import PromptPatterns

@@ -6,16 +6,16 @@ import re
 
 import pytest
 
-from tracer.pictures import sources
+from tracer.pictures import assets
 
-NAMES = sorted(sources.folders())
+NAMES = sorted(assets.folders())
 
 
 def test_a_folder_with_a_script_of_its_name_is_a_part() -> None:
     assert {"atlas", "pattern", "cue", "saver"} <= set(NAMES)
 
 
-OURS = [name for name, folder in sources.folders().items() if folder.parent == sources.HERE]
+OURS = [name for name, folder in assets.folders().items() if folder.parent == assets.HERE]
 
 
 def test_there_are_pictures() -> None:
@@ -30,22 +30,22 @@ def test_a_folder_says_all_of_its_picture(name: str) -> None:
 
 
 def test_all_parts_hold_every_part_once() -> None:
-    code = sources.all_parts()
+    code = assets.all_parts()
     assert re.findall(r'^"(\w+)": \(\(\) => \{ let entry;$', code, re.M) == NAMES
     assert code.count("const PALETTES =") == code.count("async function live(") == code.count("export default") == 1
     for name in NAMES:
-        assert sources.entry(name) in code
+        assert assets.entry(name) in code
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_element_says_its_name_and_nothing_else(name: str) -> None:
-    one, other = sources.element(name), sources.element("atlas")
+    one, other = assets.element(name), assets.element("atlas")
     assert one.html == f'<div class="part {name}"></div>' and (one.css, one.js) == ("", other.js)
     assert len(one.js) < 200 and "\n" in one.js  # Streamlit takes a single line for a path
 
 
 def test_a_part_alone_brings_what_it_needs() -> None:
-    alone = sources.source("atlas")
-    assert alone.js == sources.common() + sources.script("atlas")
-    assert alone.css == sources.text("shared.css") + sources.style("atlas")
-    assert sources.style("pulse") == ""
+    alone = assets.source("atlas")
+    assert alone.js == assets.common() + assets.script("atlas")
+    assert alone.css == assets.text("shared.css") + assets.style("atlas")
+    assert assets.style("pulse") == ""

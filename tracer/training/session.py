@@ -23,6 +23,7 @@ from tracer.model.generate import generate
 from tracer.store import Run, RunWriter
 from tracer.tracking import scalars
 from tracer.tracking.telling import Telling
+from tracer.training.clock import account
 from tracer.training.probe_recorder import ProbeRecorder, record_steps
 from tracer.training.progress import Terminal, perplexity
 
@@ -184,22 +185,13 @@ class TrainingSession:
             return self.earlier.get(name, 0.0) + now
 
         total = so_far("seconds", time.perf_counter() - self.began)
-        recording = so_far("recording_seconds", self.recorder.clock.seconds + self.writer.seconds)
-        writing = so_far("writing_seconds", self.writer.seconds)  # beside the training, on its cores
-        samples = so_far("samples_seconds", self.extra_seconds)
-        records = so_far("records", self.recorded)
-        training = max(total - (recording - writing) - samples, 1e-9)
-        return {
-            "seconds": total,
-            "training_seconds": training,
-            "recording_seconds": recording,
-            "writing_seconds": writing,
-            "samples_seconds": samples,
-            "records": records,
-            "recording_share": recording / training,
-            "recording_ms": 1000 * recording / max(records, 1),
-            "samples_share": samples / training,
-        }
+        writing, samples = (
+            so_far(name, now)
+            for name, now in (("writing_seconds", self.writer.seconds), ("samples_seconds", self.extra_seconds))
+        )
+        recording = so_far("recording_seconds", self.recorder.clock.seconds + self.writer.seconds) - writing
+        found = account(total, recording, writing, so_far("records", self.recorded), samples=samples)
+        return found | {"samples_seconds": samples, "samples_share": samples / found["training_seconds"]}
 
     def _step_ms(self, step: int) -> float:
         """Mean milliseconds of a step since the last record, without recording and sampling."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from tracer.training.clock import Clock
+from tracer.training.clock import Clock, account
 
 
 class Pace(Clock):
@@ -111,11 +111,6 @@ class Pace(Clock):
     def cost(self) -> dict[str, float]:
         """In the words of our own runs: seconds in all, and recording as a share of the rest, setting up apart."""
         total = time.perf_counter() - self.began
-        training, writing = max(total - self.seconds, 1e-9), self.writing()
-        measuring = self.seconds - self._setup + writing
-        return {
-            "seconds": total, "training_seconds": training, "recording_seconds": measuring,
-            "recording_share": measuring / training, "records": self.records,
-            "recording_ms": 1000 * measuring / max(1, self.records - 1), "setup_seconds": self._setup,
-            "writing_seconds": writing,
-        }  # fmt: skip
+        return account(total, self.seconds, self.writing(), self.records, setup=self._setup) | {
+            "setup_seconds": self._setup
+        }

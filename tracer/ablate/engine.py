@@ -86,7 +86,7 @@ def metric_under_ablation(
     if not chosen:
         raise ValueError("there are no sets of heads to switch off: name at least one")
     distinct = sorted(set(chosen))
-    if isinstance(model, Transformer) and active() is None:  # edits in force fit the batch, not many sets of it
+    if _shares(model):
         numbers = range(seed, seed + (draws if mode == "resample" else 1))
         source = checked(inputs(model, tokens), mode, reference, draws)
         values = _together(model, tokens, distinct, metric, mode, source, numbers, frozen, budget, progress)
@@ -164,6 +164,11 @@ def _one_by_one(
     return torch.stack(values)
 
 
+def _shares(model: HeadModel) -> TypeGuard[Transformer]:
+    """Can many sets of heads run in one batch? Not while something is in force, which may fit this batch alone."""
+    return model.reuse == "shared" and active() is None
+
+
 def _can_begin(model: HeadModel) -> TypeGuard[WrappedModel]:
     """Is its stream seen, and is nothing in force that may change what enters a later block?"""
-    return isinstance(model, WrappedModel) and not model.why_no_stream and active() is None
+    return model.reuse == "begins" and active() is None

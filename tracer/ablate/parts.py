@@ -9,7 +9,6 @@ from typing import Literal
 from tracer.interventions.edits import exist
 from tracer.interventions.replacements import head_of
 from tracer.measures.aliases import Head
-from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
 
@@ -115,22 +114,14 @@ def check_parts(model: HeadModel, parts: Iterable[Part], n_pos: int) -> Parts:
     if not given:
         raise ValueError("the set of heads is empty: name at least one (layer, head)")
     exist([part.layer for part in (*found.attentions, *found.mlps)], model.n_layers, "layer", "this model has layers")
-    if found.mlps:
-        _check_mlps(model)
+    if found.mlps and model.why_no_mlps:
+        raise ValueError(model.why_no_mlps)
     check_heads(model, [(edge.layer, edge.head) for edge in found.edges])
     _check_edges(found.edges, n_pos)
     check_heads(model, [head for path in found.paths for head in (path.sender, path.receiver)])
     for path in found.paths:
         _check_path(model, path)
     return found
-
-
-def _check_mlps(model: HeadModel) -> None:
-    if isinstance(model, Transformer):
-        if model.config.attn_only:
-            raise ValueError("this model is attention only: it has no MLP to switch off")
-    elif model.why_no_stream:
-        raise ValueError(f"the MLPs of this model cannot be switched off: {model.why_no_stream}")
 
 
 def _check_edges(edges: list[Edge], n_pos: int) -> None:

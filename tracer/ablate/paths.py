@@ -23,7 +23,6 @@ from tracer.ablate.parts import Path
 from tracer.interventions.edits import Edit, applied, recording
 from tracer.interventions.replacements import z_tap
 from tracer.measures.aliases import Head
-from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 from tracer.model.residual_stream import AttentionPass, Into, ResidualStream
 
@@ -67,12 +66,13 @@ def reroute_into(
 ) -> list[Edit]:  # fmt: skip
     """`reroute` of the paths into one receiver, on a pass that was read before: it costs none."""
     layer, head = receiver
-    clean, found = stream.layers[layer], {}
+    clean = stream.layers[layer]
+    found: dict[Into, AttentionPass] = {}
     for into, some in senders.items():
         x = clean.resid_pre + sum(_change(stream, sender, instead, positions) for sender in some)
         found[into] = replace(clean, resid_pre=x)
-    if isinstance(model, Transformer):
-        return _inputs(model, layer, head, found)
+    if (taps := model.input_taps(layer)) is not None:
+        return [Edit(taps[into], (head,), instead=read.whole(into, head).unsqueeze(2)) for into, read in found.items()]
     return _outputs(layer, head, clean, found, patterns[:, head].to(clean.z.dtype))
 
 
@@ -85,17 +85,8 @@ def _change(
     return one.rewritten((after - one.z)[:, :, head] @ one.weights.W_O[head])
 
 
-def _inputs(model: Transformer, layer: int, head: int, found: dict[str, AttentionPass]) -> list[Edit]:
-    q, k = model.qk_taps(layer)
-    taps = {"q": q, "k": k, "v": f"blocks.{layer}.attn.hook_v"}
-    return [
-        Edit(taps[into], (head,), instead=read.whole(into, head).unsqueeze(2))  # type: ignore[arg-type]
-        for into, read in found.items()
-    ]
-
-
 def _outputs(
-    layer: int, head: int, clean: AttentionPass, found: dict[str, AttentionPass], pattern: Tensor
+    layer: int, head: int, clean: AttentionPass, found: dict[Into, AttentionPass], pattern: Tensor
 ) -> list[Edit]:
     edits = []
     if "q" in found or "k" in found:

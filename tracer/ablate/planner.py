@@ -14,7 +14,6 @@ from tracer.ablate.parts import Part, Parts, check_parts
 from tracer.ablate.paths import reroute
 from tracer.interventions.edits import Edit, applied, exist, recording
 from tracer.interventions.replacements import DRAWS, NO_OTHER, Mode, check_mode, own_rows, plan, replacement, z_tap
-from tracer.model import Transformer
 from tracer.model.protocol import HeadModel
 
 AT_ONCE = 2**26
@@ -48,11 +47,8 @@ def ready(model: HeadModel, tokens: Any) -> None:
     if not isinstance(tokens, Tensor) or tokens.ndim != 2 or tokens.dtype != torch.int64 or not tokens.numel():
         what = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
         raise ValueError(f"tokens must be a tensor of whole numbers (torch.int64) [batch pos], not empty, not {what}")
-    if isinstance(model, Transformer):
-        if model.training and model.config.dropout:
-            raise ValueError(f"the model is training, with dropout={model.config.dropout}: call model.eval() first")
-    elif getattr(getattr(model, "model", None), "training", False):
-        raise ValueError("the model is in training mode, where dropout makes every pass another: call model.eval()")
+    if model.why_not_now:
+        raise ValueError(model.why_not_now)
 
 
 def refuse_other_things(model: object) -> None:

@@ -20,7 +20,7 @@ from tracer.huggingface.attention_weights import head_weights, refuse_offloaded,
 from tracer.huggingface.stream_taps import StreamTaps
 from tracer.huggingface.streams import check_scores, residual_stream
 from tracer.interventions.edits import active, refuse_unknown_taps, untouched, visiting
-from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary, device_of
+from tracer.model.protocol import HeadWeights, Reuse, check_tokens, check_vocabulary, device_of
 from tracer.model.residual_stream import ResidualStream
 
 TAPS = ("q", "k", "v", "z", "pattern")
@@ -112,6 +112,23 @@ class WrappedModel(nn.Module):
                 check_scores(self)
             self._scores_checked = True
         return residual_stream(self, tokens)
+
+    @property
+    def why_no_mlps(self) -> str:
+        return self.why_no_stream and f"the MLPs of this model cannot be switched off: {self.why_no_stream}"
+
+    @property
+    def why_not_now(self) -> str:
+        if self.model.training:
+            return "the model is in training mode, where dropout makes every pass another: call model.eval()"
+        return ""
+
+    @property
+    def reuse(self) -> Reuse:
+        return "" if self.why_no_stream else "begins"
+
+    def input_taps(self, layer: int) -> None:
+        return None
 
     def beginning(self, layer: int, x: Float[Tensor, "batch pos d_model"]) -> AbstractContextManager[None]:
         """Edited passes inside, in this thread, run from this block on, which x enters."""

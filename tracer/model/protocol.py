@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tracer.model.residual_stream import ResidualStream
+from tracer.model.residual_stream import Into, ResidualStream
+
+Reuse = Literal["shared", "begins", ""]
+"""What passes have in common that differ from some layer on: their batch, of many sets of heads; the blocks before it,
+as a pass may begin at a later one (`beginning`); nothing."""
 
 
 class HeadWeights(NamedTuple):
@@ -62,6 +66,23 @@ class HeadModel(Protocol):
 
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:
         """A forward pass under the edits in force, as sums; ValueError, with the reason, where it cannot be said."""
+        ...
+
+    @property
+    def why_no_mlps(self) -> str:
+        """Why MLPs cannot be switched off; empty where they can."""
+        ...
+
+    @property
+    def why_not_now(self) -> str:
+        """Why two passes on the same tokens may differ, and what to do; empty where none do."""
+        ...
+
+    @property
+    def reuse(self) -> Reuse: ...
+
+    def input_taps(self, layer: int) -> dict[Into, str] | None:
+        """The taps of the queries, keys and values of each head; None where heads share them, or may."""
         ...
 
     def logits(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:

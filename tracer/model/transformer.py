@@ -18,8 +18,8 @@ from tracer.model.activation_cache import Cache
 from tracer.model.initial import init_weights
 from tracer.model.layers import Block, Embed, FeedForward, Norm, Unembed
 from tracer.model.positions import sinusoid
-from tracer.model.protocol import HeadWeights, check_tokens, check_vocabulary
-from tracer.model.residual_stream import AttentionPass, AttentionWeights, NormWeights, ResidualStream, Unembedding
+from tracer.model.protocol import HeadWeights, Reuse, check_tokens, check_vocabulary
+from tracer.model.residual_stream import AttentionPass, AttentionWeights, Into, NormWeights, ResidualStream, Unembedding
 from tracer.model.tap import Tap
 
 QK_TAPS = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k")
@@ -165,6 +165,24 @@ class Transformer(HookedRootModule):
         if config.norm != "none" and config.norm_position == "post":
             return "norm_position=post: each norm rescales the stream, which is not the sum of what its parts write"
         return ""
+
+    @property
+    def why_no_mlps(self) -> str:
+        return "this model is attention only: it has no MLP to switch off" if self.config.attn_only else ""
+
+    @property
+    def why_not_now(self) -> str:
+        if self.training and self.config.dropout:
+            return f"the model is training, with dropout={self.config.dropout}: call model.eval() first"
+        return ""
+
+    @property
+    def reuse(self) -> Reuse:
+        return "shared"
+
+    def input_taps(self, layer: int) -> dict[Into, str]:
+        q, k = self.qk_taps(layer)
+        return {"q": q, "k": k, "v": f"blocks.{layer}.attn.hook_v"}
 
     @torch.no_grad()
     def residual_stream(self, tokens: Int[Tensor, "batch pos"]) -> ResidualStream:

@@ -64,7 +64,7 @@ def tokenizer(run: Run) -> Tokenizer | None:
     try:
         return run.tokenizer
     except NotARun:
-        if not run.why_not("tokenizer"):
+        if run.can("tokenizer"):
             raise
         return None
 

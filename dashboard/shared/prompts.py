@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def can_read(run: Run) -> bool:
     """Can the model of this run be run on a new text? A run that has just begun will be able to."""
-    return not run.why_not("prompts")
+    return run.can("prompts")
 
 
 def searched(run: Run) -> list[int]:

@@ -122,6 +122,7 @@ def test_why_not(run, tmp_path):
     assert unknown.why_not("prompts") == "The code of this model is not in the run" and not unknown.why_not("training")
     bare = foreign(tmp_path / "b", kind="opened", huggingface={"model_type": "gpt2"})
     assert bare.why_not("prompts") == "This run keeps no weights"
+    assert not bare.can("prompts") and bare.can("heads")
     assert "nothing was trained here" in bare.why_not("training")
     lock = Lock(bare.dir)
     assert bare.why_not("prompts") == ""  # a training that goes on will have some

@@ -292,7 +292,7 @@ def _apart(a: PhaseChange, b: PhaseChange) -> str:
 
 def readable(run: Run) -> bool:
     """Has it the weights of which K-composition is made?"""
-    return bool(run.steps) and not run.why_not("composition_curve")
+    return bool(run.steps) and run.can("composition_curve")
 
 
 def compositions(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, NDArray[np.float32]]]:

@@ -98,6 +98,10 @@ class Run:
         except (KeyError, TypeError, AttributeError) as error:
             raise NotARun(f"{self.dir / 'run.json'} does not say what its layers are ({error!r})") from error
 
+    def can(self, what: Asked) -> bool:
+        """Can this be had of the run and its model? `why_not` says why not."""
+        return not self.why_not(what)
+
     def why_not(self, what: Asked) -> str:
         """In words, why this cannot be had of the run and its model; or how the run is damaged; empty where it can."""
         try:

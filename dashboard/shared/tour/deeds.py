@@ -82,7 +82,7 @@ class Story:
     @property
     def last(self) -> int:
         """The last step that there is: the sixth trains the run again, which takes a head below and a run of ours."""
-        return 6 if self.clamps and not self.run.why_not("resume") else 5
+        return 6 if self.clamps and self.run.can("resume") else 5
 
     @property
     def start(self) -> int:

@@ -159,7 +159,7 @@ def halves(run: Run, step: int, head: Head) -> tuple[Tensor, Tensor, Tensor, Ten
     W_Q, W_K, W_V, W_O, W_E, W_U = weights(run, step)
     assert W_U is not None
     layer, read, write = head[0], W_E, W_O[head]
-    if not run.why_not("norm_scales"):
+    if run.can("norm_scales"):
         own = f"blocks.{layer}.ln1"
         if run.why_not("recipe") or run.config.model.norm_position == "pre":
             read = norm_scales.through(run, step, own, W_E)

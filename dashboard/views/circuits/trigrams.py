@@ -32,7 +32,7 @@ def draw_trigrams(run: Run, step: int, head: Head) -> None:
         st.caption(why_not)
         return
     n, spread = run.about.n_ctx or LONGEST, None
-    if not run.why_not("positions"):
+    if run.can("positions"):
         normed = bool(run.why_not("recipe")) or normable(run.config.model)
         spread = data.distances(run, step, head, min(n, LONGEST), normed and not state.read().raw)
     places = [1 / max(2, n)]

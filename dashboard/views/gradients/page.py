@@ -228,7 +228,7 @@ def _scale(shown: str) -> theme.Scale:
 
 def _draw_global(run: Run, trace: xr.Dataset, step: int) -> None:
     st.header("All gradients together", anchor=False)
-    known = not run.why_not("recipe")
+    known = run.can("recipe")
     limit = run.config.optim.clip if known else None
     steps, total = trace["step"].values, training_curves.total_norm(trace["grad_norm"].values)
     row, clipped = int(np.searchsorted(steps, step)), _clipped(trace)

@@ -40,7 +40,7 @@ def draw_more(run: Run, facts: Summary) -> None:
             args=(f"manage {name}", lambda: housekeeping.write_note(run, st.session_state[f"note {name}"])),
             max_chars=housekeeping.LONGEST_NOTE, placeholder="what this run is for, what came of it",
         )  # fmt: skip
-        if run.steps and not run.why_not("resume"):
+        if run.steps and run.can("resume"):
             st.button("Fork", key=f"fork {name}", icon=":material/fork_right:", on_click=_fork, args=(run,),
                       help="Train on from one of its steps as a new run, with heads clamped if you like.")  # fmt: skip
         if live:

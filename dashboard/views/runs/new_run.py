@@ -117,7 +117,7 @@ def draw_watch() -> None:
 
 def draw_fork(runs: list[Run]) -> None:
     """A new run from any snapshot of a run of ours: with its settings, more steps, or an intervention held."""
-    parents = {str(run.dir.resolve()): run for run in runs if run.steps and not run.why_not("resume")}
+    parents = {str(run.dir.resolve()): run for run in runs if run.steps and run.can("resume")}
     if not parents:
         st.caption("No run here has a snapshot to begin from.")
         return

@@ -88,7 +88,7 @@ def _has_tour(run: Run) -> bool:
     except ValueError:
         return False
     formed = facts.induction and facts.stands_out and facts.score > THRESHOLD
-    return formed and bool(run.steps) and not run.live and not run.why_not("prompts")
+    return formed and bool(run.steps) and not run.live and run.can("prompts")
 
 
 def _draw_ways() -> None:
@@ -208,10 +208,10 @@ def _draw_card(run: Run, comparing: str | None, several: bool, health: str) -> N
             _draw_progress(run, facts)
         with loss:
             share = max(facts.share, SPARK_SHARE)
-            if facts.losses or not run.why_not("recipe"):
+            if facts.losses or run.can("recipe"):
                 spark(facts.losses, label="training loss", share=share)
         with best, st.container(gap=None, key=f"best-{name}"):
-            _draw_best(facts, any_heads=not run.why_not("heads"))
+            _draw_best(facts, any_heads=run.can("heads"))
         with actions:
             _draw_actions(run, facts, comparing, several)
 
@@ -290,7 +290,7 @@ def _draw_actions(run: Run, facts: Summary, comparing: str | None, several: bool
                   args=(name, "training" if run.why_not("heads") else "heads"))  # fmt: skip
         if several and _has_tour(run):
             draw_start(run, key=f"tour {name}")
-        if not run.why_not("resume"):
+        if run.can("resume"):
             word = standing(run)
             draw_stop(run, word)
             draw_resume(run, word)

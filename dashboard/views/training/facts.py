@@ -170,7 +170,7 @@ def draw_divergence(run: Run) -> None:
 def _remedy(run: Run) -> str:
     """What usually helps, beginning with what this run did without, as far as its configuration is known."""
     lacks = ["clipping of gradients"]
-    if not run.why_not("recipe"):
+    if run.can("recipe"):
         config = run.config
         lacks = ["clipping of gradients"] if config.optim.clip is None else []
         lacks += ["a norm in front of every sublayer"] if config.model.norm == "none" else []

@@ -145,7 +145,7 @@ def _over_seeds(runs: list[Run], traces: dict[str, xr.Dataset]) -> dict[str, xr.
 def _draw_few(run: Run, trace: xr.Dataset) -> None:
     """Why a short loop of somebody else's has hardly a curve, and what to write for one."""
     n, last = trace.sizes["step"], int(trace["step"][-1])
-    elsewhere = run.why_not("recipe") and not run.why_not("training")
+    elsewhere = run.why_not("recipe") and run.can("training")
     if elsewhere and not run.live and n < FEW and last >= FEW:
         every = max(1, last // 20)
         st.caption(
@@ -221,7 +221,7 @@ def _draw_loss(run: Run, traces: dict[str, xr.Dataset], each: dict[str, xr.Datas
     unit = "nats" if nats and shown != "perplexity" else ""
     known = choosers.scale("val_loss", run).chance if nats else None
     chance = None if known is None else float(lift(known))
-    names = LOSSES if not run.why_not("training") else LOSSES | {"val_loss": "text"}
+    names = LOSSES if run.can("training") else LOSSES | {"val_loss": "text"}
     scale = theme.Scale(label, unit, chance=chance, mark="uniform guess")
     _lines(traces, names, "loss", scale, lift=lift, each=each)
 

@@ -3,11 +3,15 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from tests.store.test_writer import sweep
 from tracer.diagnosis import diagnose, examine
 from tracer.files.sealed import sealed
 from tracer.store import NotARun, NothingRecorded, Run
@@ -112,6 +116,40 @@ def test_a_value_that_zarr_never_writes_is_named(run: Run) -> None:
     told = path.read_text()
     path.write_text(told.replace('"must_understand": false', '"must_understand": 0.5', 1))
     assert path.read_text() != told and "what zarr never writes" in check(run.dir).damaged["trace.zarr/zarr.json"]
+
+
+def test_what_a_sweep_says_of_itself_is_proved(run: Run) -> None:
+    """Nothing holds a checksum of it, as more steps may be swept at any time."""
+    sweep(run, 2, 0)
+    group = run.dir / "effects.zarr" / "zero" / "zarr.json"
+    step = group.parent / "step" / "zarr.json"
+    assert check(run.dir).damaged == {}
+
+    def named(path: Path, change: Callable[[Any], object]) -> bool:
+        before = path.read_text()
+        told = json.loads(before)
+        change(told)
+        path.write_text(json.dumps(told))
+        found = check(run.dir).damaged
+        path.write_text(before)
+        return any(name.startswith("effects.zarr/zero") for name in found)
+
+    def copies(told: Any) -> Any:
+        return told["consolidated_metadata"]["metadata"]
+
+    changes: list[tuple[Path, Callable[[Any], object]]] = [
+        (group, lambda told: told.pop("attributes")),
+        (group, lambda told: told["attributes"].update(coordinates="layer")),
+        (group, lambda told: told["attributes"].update(coordinates=3)),
+        (group, lambda told: told["consolidated_metadata"].update(must_understand=0)),  # which Python takes for False
+        *((group, lambda told, name=name: copies(told).pop(name)) for name in ("effect", "layer", "head")),
+        *((step, lambda told, rows=rows: told.update(shape=rows)) for rows in ([-1], [True], [0.5], 3, None, [10**9])),
+        (step, lambda told: told["codecs"][1]["configuration"].update(checksum=0)),
+    ]
+    assert [i for i, (path, change) in enumerate(changes) if not named(path, change)] == []
+    told = json.loads(step.read_text())
+    step.write_text(json.dumps({**told, "shape": [told["shape"][0] + 1]}))  # its writer died between the two copies
+    assert check(run.dir).damaged == {}
 
 
 def test_a_run_that_has_only_begun_is_whole(run: Run) -> None:

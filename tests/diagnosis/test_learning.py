@@ -10,6 +10,7 @@ from tracer.config import DataConfig
 from tracer.data import build
 from tracer.data.counting import unigram_loss
 from tracer.diagnosis.learning import frozen, unigram
+from tracer.diagnosis.objective import TARGETS
 
 N = 20
 
@@ -78,3 +79,15 @@ def test_the_loss_of_counting_is_the_cross_entropy_of_frequencies() -> None:
     share = {token: seen.count(token) / len(seen) for token in set(seen)}
     expected = np.mean([-np.log(share[token]) for token in data.val(8)[:, 1:].flatten().tolist()])
     assert unigram_loss(data, 8) == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("loss", [0.0, -2.7], ids=["of nothing", "a reward"])
+def test_a_loss_that_is_none_of_tokens_is_not_compared_with_counting(loss: float) -> None:
+    """Of a policy gradient it may be 0, and below it; the logits are worth 2.7 nats, as counting is."""
+    shifted = np.full((N, len(TARGETS)), 2.7)
+    flat = {name: (("step",), np.full(N, value)) for name, value in (
+        ("train_loss", loss), ("unigram_loss", 2.7), ("bigram_loss", 1.0))}  # fmt: skip
+    trace = xr.Dataset({**flat, "shifted_loss": (("step", "target"), shifted)}, {"step": np.arange(N) * 5})
+    assert list(unigram({}, trace)) == []
+    alike = trace.assign(train_loss=trace["unigram_loss"])
+    assert [one.kind for one in unigram({}, alike)] == ["unigram"]

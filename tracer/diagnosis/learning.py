@@ -11,7 +11,7 @@ import numpy as np
 from tracer.diagnosis.causes import free
 from tracer.diagnosis.findings import Advice, Finding, finite_rows, number, since, values
 from tracer.diagnosis.generalising import GAIN, WORSE, chance, trained_below
-from tracer.diagnosis.objective import NEXT, target
+from tracer.diagnosis.objective import NEXT, SMALL, target
 from tracer.diagnosis.still import LOW, blocks
 from tracer.measures.aliases import Head
 
@@ -144,7 +144,7 @@ def _counting(meta: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
         return
     level = float(count.mean())
     seen = trace["shifted_loss"].values[rows, NEXT] if "shifted_loss" in trace else np.full(len(loss), np.nan)
-    away = (np.abs(seen - loss) / loss)[np.isfinite(seen)]
+    away = (np.abs(seen - loss) / np.maximum(np.abs(loss), SMALL))[np.isfinite(seen)]
     if not len(away) or float(np.median(away)) >= ALIKE:  # it is about some of the tokens: not the padding
         return
     high = meta.get("d_vocab") and float(np.median(loss[-3:])) > WORSE * math.log(meta["d_vocab"])

@@ -98,8 +98,8 @@ def _lessons(folder: Path) -> Iterator[Attack]:
 OUTSIDERS = {
     ("sick", "healthy"): "an author who had not read the rules; before they were mended after this list, 22 of 33 were "
                          "named and 2 of 24 accused",
-    ("again",): "another such author, after that; before three rules were added after this list, 6 of 12 were named and "
-                "none accused",
+    ("again",): "another such author, after that; before three rules were added after this list, 6 of 12 were named "
+                "and none accused",
 }  # fmt: skip
 
 

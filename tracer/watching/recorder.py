@@ -48,6 +48,7 @@ from tracer.tracking.telling import OnFinding, OnRecord, Telling
 from tracer.tracking.tracking import say
 from tracer.watching import gathering
 from tracer.watching.calls import Calls
+from tracer.watching.entrance import Entrance
 from tracer.watching.every_update import EveryUpdate, Loss, first_broken, write
 from tracer.watching.finite_check import FiniteCheck
 from tracer.watching.first_bad import UNKNOWN, BadTensor, FirstBad
@@ -129,10 +130,7 @@ class LoopRecorder:
         """What went wrong in this process, until the others are told."""
         self._forked = False
         """Is this a forked process, in which `step` has not said so yet?"""
-        self._entrance = threading.RLock()
-        self._steppers: set[threading.Thread] = set()
-        self._within: set[threading.Thread] = set()
-        """Threads that have called `step`, and those that called the model in training since their last one."""
+        self._entrance = Entrance()
         taken = self.dir != named and not self._resumes and self.ranks.rank == 0
         for other in [one for one in _MADE if one.model is self.model]:  # of a loop that was interrupted, in a notebook
             if other.probing is not None:
@@ -173,9 +171,9 @@ class LoopRecorder:
             self._forked = False
             say(f"manyeyes records nothing here: {FORKED}")
         if self.off is not None or self._calls is None:
-            self._detach(optimizers=len(self._steppers) < 2)
+            self._detach(optimizers=self._entrance.of_one)
             return
-        with self._entrance, self._safely(), self._alone():
+        with self._entrance, self._safely(), self._entrance.alone():
             if not self._called:
                 raise CannotWatch(
                     "step() came before any call of the model in training: is it the one that was given to "
@@ -241,38 +239,13 @@ class LoopRecorder:
             if self.ranks.world == 1:  # of several processes, what has not become that of all is of none
                 write(probing.writer, self._every.take())
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """The end of this thread's step; CannotWatch where another one is within a step of its own."""
-        here = threading.current_thread()
-        self._steppers.add(here)
-        if other := next((one for one in self._within & self._steppers if one is not here and one.is_alive()), None):
-            raise CannotWatch(
-                f"two threads ({other.name} and {here.name}) train the model at once, and one recorder follows one "
-                f"training: call step() from one of them, or give each a model and a recorder of its own"
-            )
-        try:
-            yield
-        finally:
-            self._within.discard(here)
-
-    @contextlib.contextmanager
-    def _unless_busy(self) -> Iterator[bool]:
-        """False while another thread is in here: who only runs the model must not wait for it."""
-        free = self._entrance.acquire(blocking=False)
-        try:
-            yield free
-        finally:
-            if free:
-                self._entrance.release()
-
     def _call_begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called, by the training or by an evaluation."""
         if self.off is not None or self._calls is None or rehearsed():
             return
         if torch.is_grad_enabled():
-            self._within.add(threading.current_thread())
-        with self._unless_busy() as free, self._safely():
+            self._entrance.trains()
+        with self._entrance.unless_busy() as free, self._safely():
             if not free or self._calls is None:
                 return
             self._blind = is_blind(args, kwargs)
@@ -294,7 +267,7 @@ class LoopRecorder:
             self._largest.pass_begins(self._calls.at, args, kwargs)
 
     def _call_ended(self, module: nn.Module, kwargs: dict[str, Any], output: Any) -> None:
-        with self._unless_busy() as free, self._safely():
+        with self._entrance.unless_busy() as free, self._safely():
             if not free or self._blind:
                 return
             self._every.returned(module, kwargs, output)
@@ -335,7 +308,7 @@ class LoopRecorder:
                 say(f"manyeyes tells no tracker, recording and training go on: {error}")
 
     def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._unless_busy() as free, self._safely(in_hook=True):
+        with self._entrance.unless_busy() as free, self._safely(in_hook=True):
             if not free or self.off is not None or not any(moved_by(optimizer, self.model.parameters())):
                 return
             self._stepping = optimizer
@@ -360,7 +333,7 @@ class LoopRecorder:
                 self._finite.before(optimizer, self.steps, self._every.returned_loss)
 
     def _after_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        with self._unless_busy() as free, self._safely(in_hook=True):
+        with self._entrance.unless_busy() as free, self._safely(in_hook=True):
             if not free:
                 return
             if self.off is None and self._stepping is optimizer:
@@ -489,7 +462,7 @@ class LoopRecorder:
             if self.ranks.world > 1 and self._next > 0 and not self._gathering:
                 self._trouble = self._trouble or why  # the others go on to the next record, where they are told
             else:
-                self._switch_off(why, detach=not in_hook and len(self._steppers) < 2)
+                self._switch_off(why, detach=not in_hook and self._entrance.of_one)
 
     def _switch_off(self, why: str, detach: bool = True) -> None:
         if self.off is not None:  # the first reason counts: what fails after it fails for it
@@ -525,7 +498,7 @@ def _in_fork() -> None:
     for one in _MADE:
         one.off, one._forked = one.off or FORKED, one.off is None
         one.probing = one._row = None
-        one._entrance = threading.RLock()  # another thread may have had it
+        one._entrance.forked()
 
 
 os.register_at_fork(after_in_child=_in_fork)

@@ -61,7 +61,7 @@ def models(run: Run, steps: Iterable[int]) -> Iterator[tuple[int, HeadModel]]:
         try:
             if isinstance(model, Transformer):
                 model.load_state_dict(load_tensors(snapshot_path(run.dir, step)), assign=True)
-                model.clamps = clamps.edits(run.config, step)
+                model.clamps = clamps.edits(run.config, step) if run.can("recipe") else ()
             else:
                 model = run.model(step)
         except BrokenSnapshot:

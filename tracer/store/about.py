@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tracer.config import TrainConfig
+from tracer.config import ModelConfig, TrainConfig
+from tracer.config.fields import from_dict
 from tracer.huggingface import building
 from tracer.huggingface.architectures import ARCHITECTURES
 from tracer.measures import Setting, period, probe_words
 from tracer.measures.abilities import Asked, Reasons, of_others, of_ours
+from tracer.store.layout import NotARun
 
 Kind = Literal["trained", "watched", "opened"]
 """Trained by `tracer train`, recorded by `tracer.watch` in somebody's own loop, or opened by `tracer.load_hf`: a fact
@@ -92,12 +94,14 @@ def of_config(config: TrainConfig, d_vocab: int) -> About:
 
 def of_meta(meta: dict[str, Any]) -> About:
     """About a run of another's model, from its run.json."""
-    layers, rebuilds = meta["layers"], bool(meta.get("huggingface") or building.allowed(meta))
+    layers, ours = meta["layers"], transformer(meta)
+    rebuilds = bool(ours or meta.get("huggingface") or building.allowed(meta))
     family = str((meta.get("huggingface") or {}).get("model_type") or meta.get("family") or meta.get("class"))
     known, no_code = ARCHITECTURES.get(family), "" if rebuilds else "The code of this model is not in the run"
     if no_code and meta.get("build"):
         no_code += f" (where you trust it: `manyeyes --build {meta['build']}`)"
     no_stream = no_code or ("" if known else f"What the parts of a {family} write to the residual stream is not known.")
+    no_stream = "" if ours else no_stream
     turned = f"Positions of a {family} are in the scores of queries and keys; no position is a vector of its own."
     return About(
         kind=meta["kind"], n_ctx=meta.get("n_ctx"), d_vocab=meta.get("d_vocab"), period=meta.get("period"),
@@ -108,5 +112,26 @@ def of_meta(meta: dict[str, Any]) -> About:
         reasons=of_others(
             len(layers), no_code=no_code, no_stream=no_stream, opened=meta["kind"] == "opened",
             no_positions="" if known and known.has_positions else turned, no_heads=meta.get("no_heads", ""),
-        ),
+        )
+        | (_of_transformer(ours) if ours and not meta.get("no_heads") else {}),
     )  # fmt: skip
+
+
+def _of_transformer(config: ModelConfig) -> Reasons:
+    return {"value_norms": "", **of_ours(config)}
+
+
+def transformer(meta: dict[str, Any]) -> ModelConfig | None:
+    """Of a `tracer.Transformer` that was watched; None of every other model. NotARun where that cannot be."""
+    if not meta.get("transformer"):
+        return None
+    try:
+        config = from_dict(ModelConfig, meta["transformer"])
+    except (TypeError, ValueError) as error:
+        raise NotARun(f"run.json holds a transformer of the wrong kind: {error}") from error
+    heads = [one["n_heads"] for one in meta["layers"]]
+    if not meta.get("no_heads") and heads != [config.n_heads] * config.n_layers:
+        raise NotARun(
+            f"run.json speaks of {config.n_layers} layers of {config.n_heads} heads, and lists layers of {heads[:9]}"
+        )
+    return config

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +208,8 @@ class Run:
     def model(self, step: int | None = None, *, clamps: bool = True, build: Build | None = None) -> HeadModel:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
-        Of a run of ours it is a `tracer.Transformer`, of every other model a `WrappedModel`. It is the model as it was
+        Of a run of ours, and of a `tracer.Transformer` in a watched loop, it is a `tracer.Transformer`, of every other
+        model a `WrappedModel`. It is the model as it was
         trained, with the clamps of that step; `clamps=False` lets them go. `build`: the function, or its name as
         `module:function`, that builds a model whose code is in no library; the run's weights are put into it.
         """
@@ -224,7 +226,9 @@ class Run:
             )
         meta = self.meta
         if meta["format"] == FORMAT:
-            return self._own_model(step, clamps)
+            return self._own_model(step, replace(self.config.model, d_vocab=meta["d_vocab"]), clamps)
+        if (config := about.transformer(meta)) is not None:
+            return self._own_model(step, config, clamped=False)
         build = build or building.allowed(meta)
         if not build and not meta.get("huggingface"):
             known = meta.get("build") or "mymodule:make_model"
@@ -238,17 +242,14 @@ class Run:
         weights = None if source else load_tensors(snapshot_path(self.dir, step))
         return rebuild(meta, source, weights, None if meta.get("huggingface") else build)
 
-    def _own_model(self, step: int, clamped: bool) -> HeadModel:
-        from dataclasses import replace
-
+    def _own_model(self, step: int, config: ModelConfig, clamped: bool) -> HeadModel:
         from tracer.interventions import clamps
         from tracer.model import Transformer
 
-        path, config = snapshot_path(self.dir, step), self.config
-        made = replace(config.model, d_vocab=self.meta["d_vocab"])
-        self._refuse_another(path, made)  # before memory is taken for a model of that size
-        model = Transformer(made).eval().requires_grad_(False)
-        model.clamps = clamps.edits(config, step) if clamped else ()
+        path = snapshot_path(self.dir, step)
+        self._refuse_another(path, config)  # before memory is taken for a model of that size
+        model = Transformer(config).eval().requires_grad_(False)
+        model.clamps = clamps.edits(self.config, step) if clamped else ()
         model.load_state_dict(load_tensors(path))
         if (self.dir / "tokenizer.json").is_file():
             model.tokenizer = self.tokenizer

@@ -116,6 +116,8 @@ class Foreign(Meta):
     steps: Step | None = None
     batch_tokens: Count | None = None
     huggingface: Facts | None = None
+    transformer: Facts | None = None
+    """The configuration of a `tracer.Transformer` in somebody's loop, checked by `ModelConfig` itself."""
     build: Annotated[str, Field(max_length=200, pattern=r"^[\w.]+:[\w.]+$")] | None = None
     family: Word | None = None
     sources: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})$")], CheckpointSource] = {}

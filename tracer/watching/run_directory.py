@@ -12,12 +12,14 @@ import numpy as np
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
+from tracer.config.fields import to_dict
 from tracer.data.any_tokenizer import Words
 from tracer.diagnosis.objective import TARGETS
 from tracer.hooks.inputs import Inputs, context
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
 from tracer.measures import HEAD_MEASURES, MEASURES, TEXT_MEASURES, Setting
+from tracer.model import Transformer
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
 from tracer.store.trace_layout import Layout, layout, without_heads
@@ -119,7 +121,9 @@ class RunDirectory:
             "d_vocab": seen.d_vocab,
             "n_ctx": (context(self.model) if seen.tokens is not None else None) or seen.row, "row": seen.row,
             "period": seen.period, "bos": self.words.bos, "step": step, "device": device, "no_heads": seen.no_heads,
-            "huggingface": None if parted else recipe(self.model), "processes": self.ranks.world,
+            "huggingface": None if parted else recipe(self.model),
+            "transformer": None if parted or not isinstance(self.model, Transformer) else to_dict(self.model.config),
+            "processes": self.ranks.world,
             **provenance(), **process(), **(self._of_training() if self.kind == "watched" else {}), **facts,
         }  # fmt: skip
 

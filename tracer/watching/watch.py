@@ -49,9 +49,9 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     of the training time that measuring may take; `every`: measure every so many steps instead. `rows`: so many
     sequences of the first batch with gradients are kept as the probe, all that it has at most; unless told a sixteenth
     of it, up to 8. Of a loop without gradients it is the first batch after its first step. `snapshot_mb`: for weights,
-    which a resumed job may exceed by its own last ones; kept of causal Hugging Face models, and of those that `build`
-    names how to build: `module:function`, without arguments, so that pages can run them later on other prompts. Only
-    the name is written; see `tracer.huggingface.building` for who may run it.
+    which a resumed job may exceed by its own last ones; kept of causal Hugging Face models, of a `tracer.Transformer`,
+    and of those that `build` names how to build: `module:function`, without arguments, so that pages can run them later
+    on other prompts. Only the name is written; see `tracer.huggingface.building` for who may run it.
     `held_out`: a batch that is not trained on, as the model is called with it (a tensor, a tuple of arguments, a
     mapping of them), or a loader of such batches, of which the first 8 are kept: every record then has the loss on it
     (`val_loss`). A list of tensors is one batch where the model is called with such ones in training, else a loader of

@@ -25,7 +25,7 @@ class Snapshots:
         """The step of the latest."""
 
     def take(self, writer: RunWriter | None, step: int, last: bool) -> None:
-        if writer is None or not (writer.meta["huggingface"] or writer.meta.get("build")):
+        if writer is None or not any(writer.meta.get(how) for how in ("huggingface", "transformer", "build")):
             return
         weights = distinct(self._model.state_dict())
         megabytes = sum(x.numel() * x.element_size() for x in weights.values()) / 1e6

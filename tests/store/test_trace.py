@@ -127,6 +127,7 @@ def test_committed_rows_end_at_the_first_that_is_only_reserved(steps, rows):
 def test_the_row_nearest_to_a_step():
     assert [nearest_row([0, 10], step) for step in (None, -3, 0, 4, 5, 6, 99)] == [1, 0, 0, 0, 0, 1, 1]
     assert nearest_row(np.array([30, 10, 20]), 19) == 2
+    assert [nearest_row([0, 10], step) for step in (10**60, -(10**60))] == [1, 0]
 
 
 def test_steps_in_any_order(tmp_path):

@@ -255,11 +255,17 @@ def read_trace(path: Path) -> Any:
     return dataset.isel(step=slice(0, n_rows))
 
 
+FAR = 1 << 62
+"""Beyond every step; of a larger number numpy makes an error."""
+
+
 def nearest_row(steps: Sequence[int] | np.ndarray, step: int | None) -> int:
     """The index of the step nearest to the wanted one, the first of two as near; of the last where none is wanted."""
     import numpy as np
 
-    return len(steps) - 1 if step is None else int(np.abs(np.asarray(steps) - step).argmin())
+    if step is None:
+        return len(steps) - 1
+    return int(np.abs(np.asarray(steps) - max(-FAR, min(step, FAR))).argmin())
 
 
 def is_laid_out(path: Path) -> bool:

@@ -71,7 +71,9 @@ def harm(path: Path, draw: random.Random) -> str:
         return kind
     if kind == "a value":
         told = json.loads(content)
-        _change(told, draw)
+        before = json.dumps(told)
+        while json.dumps(told) == before:  # what is drawn may be what is there
+            _change(told, draw)
         content = bytearray(json.dumps(told, indent=1).encode())
     elif kind == "a bit" and content:
         content[at] ^= 1 << draw.randrange(8)

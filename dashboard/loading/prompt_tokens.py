@@ -36,7 +36,7 @@ def example(run: Run) -> str:
     about, words = run.about, tokenizer(run)
     kept = run.trace["prompt_tokens"].values[:1] if "prompt_tokens" in run.trace.coords else []
     ids = [int(t) for row in kept for t in row if t >= 0 and t != about.bos]
-    of_python = run.meta.get("corpus", {}).get("name", "").startswith("python-stdlib")
+    of_python = (run.meta.get("corpus") or {}).get("name", "").startswith("python-stdlib")
     if (of_python or (words is not None and not ids)) and (text := _python(run)):
         return text
     ids = ids or 2 * [token for token in range(about.d_vocab or FEW) if token != about.bos][:FEW]

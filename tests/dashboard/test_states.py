@@ -221,6 +221,14 @@ def test_a_damaged_part_of_a_live_run_is_not_called_empty(open_page: Open, copy_
         lock.release()
 
 
+@pytest.mark.parametrize("corpus", [None, {"name": "text", "iash": "5"}])
+@pytest.mark.parametrize("name", ["find", "ablate", "circuits"])
+def test_a_run_that_does_not_say_what_it_was_trained_on(
+    name: str, corpus: dict[str, str] | None, open_page: Open, copy_run: Copy
+) -> None:
+    assert WHOLE[name] in is_whole(open_page(name, run=change(copy_run("other"), corpus=corpus).name, off=((0, 0),)))
+
+
 def test_a_damaged_sweep_is_not_offered_again(open_page: Open, copy_run: Copy) -> None:
     folder = copy_run("other").dir / "effects.zarr" / "zero"
     folder.mkdir(parents=True)

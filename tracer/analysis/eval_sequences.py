@@ -101,7 +101,7 @@ def batches(run: Run) -> Batches:
     repeat, wide = _repeated(run.meta["d_vocab"], config.model.n_ctx, 0, config.record.repeat_rows)
     try:
         found = data.build(config.data, config.model.n_ctx, config.seed)
-        if found.hash == run.meta["corpus"]["hash"]:
+        if found.hash == run.corpus_hash:
             text, wider = (found.val(n * config.record.val_rows) for n in (1, MORE))
             return Batches(repeat, text, "", wide=wide | {"text": wider})
         note = "the text it was trained on has changed since"

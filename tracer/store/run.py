@@ -89,6 +89,11 @@ class Run:
             raise NotARun(f"{self.dir / 'run.json'} holds a config of the wrong kind: {error}") from error
 
     @property
+    def corpus_hash(self) -> str | None:
+        """Of the text that a run of ours was trained on; None where run.json does not say it."""
+        return (self.meta.get("corpus") or {}).get("hash")
+
+    @property
     def about(self) -> about.About:
         """What every run can say of its model, whoever wrote and trained it."""
         meta = self.meta

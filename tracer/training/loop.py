@@ -170,7 +170,7 @@ def resume(
         raise ValueError(f"{run.name} is at step {start} already: steps={config.steps} cannot be less")
     state = run.resume_state()
     job = prepare(config)
-    if job.data.hash != run.meta["corpus"]["hash"]:
+    if job.data.hash != run.corpus_hash:
         raise ValueError(
             f"the corpus {job.data.name!r} is not the one {run.name} was trained on (its hash differs), "
             f"so the run cannot go on to the bit; restore the text, or start a new run"

@@ -200,7 +200,7 @@ def answers(name: str, seeds: Sequence[Found]) -> list[Check]:
     if both := [found for found in seeds if {"many-eyes", "many-eyes-bare"} <= set(found)]:
         made.append(_w_o(both))
     if trained:
-        start, end = np.mean([one.apart for one in trained], axis=0)
+        start, end = np.array([one.apart for one in trained]).mean(axis=0)
         told = (
             f"two heads of a block give {start:.0%} of their attention to different keys before the first step, "
             f"{end:.0%} after the last"

@@ -100,8 +100,8 @@ def of_meta(meta: dict[str, Any]) -> About:
     known, no_code = ARCHITECTURES.get(family), "" if rebuilds else "The code of this model is not in the run"
     if no_code and meta.get("build"):
         no_code += f" (where you trust it: `manyeyes --build {meta['build']}`)"
-    no_stream = no_code or ("" if known else f"What the parts of a {family} write to the residual stream is not known.")
-    no_stream = "" if ours else no_stream
+    unknown = "" if known or ours else f"What the parts of a {family} write to the residual stream is not known."
+    no_stream = no_code or unknown
     turned = f"Positions of a {family} are in the scores of queries and keys; no position is a vector of its own."
     return About(
         kind=meta["kind"], n_ctx=meta.get("n_ctx"), d_vocab=meta.get("d_vocab"), period=meta.get("period"),

@@ -214,9 +214,9 @@ class Run:
         """The model after `step` updates (None: the last snapshot), in eval mode on the CPU; a new object each time.
 
         Of a run of ours, and of a `tracer.Transformer` in a watched loop, it is a `tracer.Transformer`, of every other
-        model a `WrappedModel`. It is the model as it was
-        trained, with the clamps of that step; `clamps=False` lets them go. `build`: the function, or its name as
-        `module:function`, that builds a model whose code is in no library; the run's weights are put into it.
+        model a `WrappedModel`. It is the model as it was trained, with the clamps of that step; `clamps=False` lets
+        them go. `build`: the function, or its name as `module:function`, that builds a model whose code is in no
+        library; the run's weights are put into it.
         """
         steps = self.steps
         if not steps:

@@ -15,7 +15,7 @@ from tracer.store import RunWriter, open_run
 from tracer.tracking.tracking import Tracking, check
 
 OnRecord = Callable[[int, dict[str, float]], object]
-"""Called with the step of a record and `last`, in the process that writes."""
+"""Called with the step of a record and its numbers by readable names, in the process that writes."""
 OnFinding = Callable[[Finding], Any] | Literal["stop"]
 """Called with each finding; the training is asked to stop where it returns "stop". The word itself instead of a
 function: to stop at the first finding that is bad."""
@@ -64,7 +64,7 @@ class Telling:
         """The run is about to be closed: what is found at its end is part of it."""
         try:
             if self._alerted:
-                writer.status(status, facts)
+                writer.status(writer.meta["status"], facts)  # nothing has ended before its last row is committed
                 self._look(writer)
         finally:
             if self._tracking is not None:

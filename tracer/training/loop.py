@@ -80,7 +80,7 @@ def fork(
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
-    `track`, `on_record`, `on_finding`: as in `train`; unless told, the trackers of the parent.
+    `track`, `on_record`, `on_finding`: as in `train`; `track` is the parent's, unless told.
     """
     parent = run if isinstance(run, Run) else open_run(run)
     theirs = parent.config
@@ -288,7 +288,7 @@ def _loop(job: Job, scribe: TrainingSession | None, start: int, directory: Path)
             stack.enter_context(scribe)
         interrupted = stack.enter_context(interrupts())
         for step in range(start, steps + 1):
-            stop = any_process(interrupted() or scribe is not None and scribe.telling.stop)
+            stop = any_process(interrupted() or (scribe is not None and scribe.telling.stop))
             if scribe:
                 scribe.keep(step, lambda: state_of(job), force=step in (start, steps) or stop)
             if stop:

@@ -80,8 +80,8 @@ def test_another_model_is_refused_before_anything_is_trained(loop: Path) -> None
     with pytest.raises(ValueError, match=r"builds another model .* \d+ tensors differ, the first is transformer"):
         tracer.watch(model, run="x", build=BUILD)
     for build, why in (
-        ("nano_here", "name a function as module:function"), ("nowhere:make", "nowhere cannot be imported from"),
-        ("nano_here:nothing", "has no function nothing"), ("nano_here:GPT", "could not build a model: TypeError"),
+        ("nano_here", "write module:name"), ("nowhere:make", "nowhere cannot be imported from"),
+        ("nano_here:nothing", "has no nothing"), ("nano_here:GPT", "could not build a model: TypeError"),
         ("nano_here:Config", "returned a Config, and no torch.nn.Module"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=why):

@@ -6,14 +6,13 @@ where a person names the same function: `--build` on the command line, MANYEYES_
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from tracer.named_code import name_of, named
 
 if TYPE_CHECKING:
     import torch
@@ -47,37 +46,17 @@ def built(build: Build) -> nn.Module:
         with same_dice():
             made = make()
     except Exception as error:  # somebody's code, which raises whatever it runs into
-        raise ValueError(f"build={_name(build)} could not build a model: {type(error).__name__}: {error}") from error
+        raise ValueError(f"build={name_of(build)} could not build a model: {type(error).__name__}: {error}") from error
     if not isinstance(made, nn.Module):
-        raise ValueError(f"build={_name(build)} returned a {type(made).__name__}, and no torch.nn.Module")
+        raise ValueError(f"build={name_of(build)} returned a {type(made).__name__}, and no torch.nn.Module")
     return made.cpu().eval().requires_grad_(False)
 
 
 def _function(build: str) -> Callable[[], nn.Module]:
-    module, _, name = build.partition(":")
-    if not module or not name:
-        raise ValueError(f"build={build!r}: name a function as module:function, such as mymodule:make_model")
-    main = sys.modules.get("__main__")
-    if Path(getattr(main, "__file__", None) or "").stem == module:  # the program itself, which is not to run again
-        found: Any = main
-    else:
-        if (here := os.getcwd()) not in sys.path:
-            sys.path.append(here)
-        try:
-            found = importlib.import_module(module)
-        except Exception as error:
-            raise ValueError(
-                f"build={build!r}: {module} cannot be imported from {here}: {type(error).__name__}: {error}"
-            ) from error
-    for part in name.split("."):
-        found = getattr(found, part, None)
+    found = named(build, "build")
     if not callable(found):
-        raise ValueError(f"build={build!r}: {module} has no function {name}")
+        raise ValueError(f"build={build!r}: {build.partition(':')[2]} is no function")
     return cast("Callable[[], nn.Module]", found)
-
-
-def _name(build: Build) -> str:
-    return build if isinstance(build, str) else getattr(build, "__qualname__", repr(build))
 
 
 @contextmanager

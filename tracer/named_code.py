@@ -1,0 +1,72 @@
+"""Code that a person names: `module:name` on a command line or in a file, or a Python object; one word for both.
+
+What is named travels in run.json as text. From there nothing is ever imported: whoever goes on with a run names its
+code again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def named(text: str, what: str) -> Any:
+    """The object at `module:name`, of a module that can be imported from the working directory.
+
+    `what`: the word of the option, which errors begin with. ValueError where there is none.
+    """
+    module, _, name = text.partition(":")
+    if not module or not name:
+        raise ValueError(f"{what}={text!r}: write module:name, such as mymodule:my_function")
+    main = sys.modules.get("__main__")
+    if module in ("__main__", _stem(main)):  # the program itself, which is not to run again
+        found: Any = main
+    else:
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.append(here)
+        try:
+            found = importlib.import_module(module)
+        except Exception as error:  # somebody's code, which raises whatever it runs into
+            raise ValueError(
+                f"{what}={text!r}: {module} cannot be imported from {here}: {type(error).__name__}: {error}"
+            ) from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise ValueError(f"{what}={text!r}: {module} has no {name}")
+    return found
+
+
+def name_of(thing: Any) -> str:
+    """`module:name` of a function, a class or an object that was given instead of its name."""
+    if isinstance(thing, str):
+        return thing
+    told = thing if hasattr(thing, "__qualname__") else type(thing)
+    module = getattr(thing, "__module__", None) or told.__module__
+    if module == "__main__":
+        module = _stem(sys.modules.get("__main__")) or module
+    return f"{module}:{told.__qualname__}"
+
+
+def same_code(run: str, what: str, before: Sequence[str], now: Sequence[str]) -> None:
+    """ValueError with the command that has it, where a run that names code is gone on with and not all is named again.
+
+    `before`: what run.json says; `now`: what the person says. `what` is the word of the option.
+    """
+    if list(before) == list(now):
+        return
+    option = f"--{what.replace('_', '-')}"
+    again = f"name the same again, {option} {' '.join(before)}" if before else f"leave {option} out"
+    raise ValueError(
+        f"{run} was trained with {what}={', '.join(before) or 'nothing'}, not with {', '.join(now) or 'nothing'}. "
+        f"Code is never taken from a run directory: {again}"
+    )
+
+
+def _stem(main: Any) -> str:
+    """The module name of the program that runs, as another program would import it."""
+    return Path(getattr(main, "__file__", None) or "").stem

@@ -45,6 +45,13 @@ def head_errors(stats: HeadStats, rows: slice = slice(1, None), names: Iterable[
     return dict(zip(found, spread.sqrt() / count.sum(1), strict=True))
 
 
+def own_means(stats: HeadStats, names: Iterable[str], rows: slice = slice(1, None)) -> PerHead:
+    """The same of measures of one's own, with their standard errors: `<name>` and `<name>_se`."""
+    names = list(names)
+    means, errors = head_means(stats, rows, names), head_errors(stats, rows, names)
+    return {name: means[name] for name in names} | {name + SE: errors[name] for name in names}
+
+
 def _together(
     stats: HeadStats, rows: slice, names: Iterable[str]
 ) -> tuple[list[str], Float[Tensor, "measure batch head query_pos"]]:

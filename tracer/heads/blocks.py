@@ -23,6 +23,7 @@ from torch import Tensor
 from tracer.heads import definitions, masks, pools
 from tracer.heads.definitions import Keys, Queries, group_size, keys_seen
 from tracer.heads.masks import NO_KEY, Mask
+from tracer.heads.row_block import OwnRows, RowBlock
 from tracer.heads.tiles import budget, tiles
 
 LN2 = math.log(2)
@@ -100,6 +101,8 @@ def stats(
     v: Float[Tensor, "batch key_pos kv_head d_value"] | None = None,
     thumbs: int | None = None,
     only: slice | None = None,
+    own: OwnRows | None = None,
+    own_v: Float[Tensor, "batch key_pos kv_head d_value"] | None = None,
     block_scores: int | None = None,
 ) -> HeadStats:
     """Entropy, largest weight and the mass on special keys of every attention row, without storing a pattern.
@@ -109,7 +112,8 @@ def stats(
     Query head h reads key head h // (head // kv_head). `mask` and `causal` mean what they mean in
     F.scaled_dot_product_attention, and may be combined. With v, the heads' outputs z come from the same pass; with
     `thumbs`, so does the pattern, max-pooled to at most thumbs x thumbs cells (`pools`). `only` these query rows are
-    computed: the others are nan, and max_logit is theirs.
+    computed: the others are nan, and max_logit is theirs. `own`: measures of a user's, which read each tile, with the
+    values `own_v` where they are known.
     """
     batch, query_pos, head, _ = q.shape
     key_pos, kv_head = k.shape[1:3]
@@ -137,6 +141,9 @@ def stats(
         if name not in FUSED and not (tokens is None and definitions.asks_for(name, "tokens"))
     }  # fmt: skip
     unfused = {name: into for name, into in others.items() if square or name not in definitions.SQUARE}
+    owned = {name: torch.full_like(per_row[0], float("nan")) for name in (() if own is None else own.names)}
+    if owned and own_v is not None:
+        own_v = by_head(own_v, dtype, 1).squeeze(2)
     z = scratch_z = small = None
     if v is not None:
         z = q.new_empty(batch, query_pos, kv_head, group, v.shape[-1])
@@ -175,7 +182,7 @@ def stats(
                 if copies is not None:
                     torch.sum(torch.mul(e, copies, out=t), -1, out=tile.duplicate_token)
                     torch.sum(torch.mul(e[..., 1:], copies[..., :-1], out=t[..., 1:]), -1, out=tile.induction)
-                if v is None and small is None and not unfused:
+                if v is None and small is None and not unfused and not owned:
                     continue
                 share = tile.total.reciprocal()
                 if bias is not None:
@@ -187,6 +194,17 @@ def stats(
                         name, weights, None if tokens is None else tokens[b], causal=causal, start=rows.start
                     )
                     into[b, kv, g, rows] = value.unflatten(1, e.shape[1:3])
+                if own is not None and owned:
+                    vectors = {"q": q_tile * (LN2 / scale), "k": k[b, kv, :n_keys]}
+                    if own_v is not None:
+                        vectors["v"] = own_v[b, kv, :n_keys]
+                    lse = LN2 * tile.largest + tile.total.log()
+                    block = RowBlock(
+                        (e * share).flatten(1, 2), lse.flatten(1, 2), rows.start, b.start, causal,
+                        None if tokens is None else tokens[b], {name: _by_pos(x) for name, x in vectors.items()},
+                    )  # fmt: skip
+                    for name, value in own(block).items():
+                        owned[name][b, kv, g, rows] = value.unflatten(1, e.shape[1:3])
                 if v is not None and z is not None and scratch_z is not None:
                     product = scratch_z[: math.prod(shape[:-1]) * v.shape[-1]].view(*shape[:-1], -1)
                     torch.bmm(one_product(e), v[b, kv, :n_keys].flatten(0, 1), out=one_product(product))
@@ -211,7 +229,7 @@ def stats(
             "entropy_normalised": entropy / torch.where(seen > 1, seen.log(), float("nan")),
             "confidence": 1 / total,
             **{name: getattr(sums, name) / total for name in SHARES if name not in per_token},
-            **{name: value.flatten(1, 2).masked_fill_(empty, float("nan")) for name, value in others.items()},
+            **{name: value.flatten(1, 2).masked_fill_(empty, float("nan")) for name, value in (others | owned).items()},
         },
         lse=torch.where(empty, largest, largest + total.log()),
         max_logit=largest[..., only or ALL].amax(-1),
@@ -226,6 +244,11 @@ def by_head(
     """The scaled vectors of a head side by side in memory; query heads that share a key head together."""
     x = rearrange(x.to(dtype), "batch pos (kv group) d -> batch kv group pos d", group=group)
     return torch.mul(x, scale, out=x.new_empty(x.shape))
+
+
+def _by_pos(x: Float[Tensor, "batch *heads pos d"]) -> Float[Tensor, "batch pos head d"]:
+    """Back to the order in which models have their vectors."""
+    return rearrange(x, "batch ... pos d -> batch pos (...) d")
 
 
 def one_product(x: Float[Tensor, "batch kv group rows d"]) -> Float[Tensor, "products group_rows d"]:

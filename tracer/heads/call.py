@@ -14,6 +14,7 @@ from tracer.heads import masks
 from tracer.heads.blocks import HeadStats, stats
 from tracer.heads.definitions import Keys, Queries, pattern, scores
 from tracer.heads.explicit import stats_from_pattern
+from tracer.heads.row_block import OwnRows
 from tracer.heads.row_maxima import row_maxima
 
 
@@ -69,23 +70,24 @@ class AttentionCall:
 
     @torch.no_grad()
     def stats(
-        self, tokens: Int[Tensor, "batch pos"] | None = None, *, z: bool = False, thumbs: int | None = None
-    ) -> HeadStats:
-        """Statistics of every row of every head; with `z` the heads' outputs come from the same pass."""
+        self, tokens: Int[Tensor, "batch pos"] | None = None, *, z: bool = False, thumbs: int | None = None,
+        own: OwnRows | None = None,
+    ) -> HeadStats:  # fmt: skip
+        """Statistics of every row of every head, and `own` ones; with `z` the heads' outputs from the same pass."""
         with torch.autocast(self.v.device.type, enabled=False):
             if self.weights is not None:
                 largest, seen = (None if x is None else x.squeeze(-1) for x in (self.largest, self.seen))
                 return stats_from_pattern(
                     self.weights, tokens, causal=self.causal, largest=largest, seen=seen, thumbs=thumbs,
-                    extra=len(self.extra),
+                    extra=len(self.extra), own=own, v=self.v,
                 )  # fmt: skip
             if self.extra:
                 whole = self._explicit()
-                found = whole.stats(tokens, thumbs=thumbs)
+                found = whole.stats(tokens, thumbs=thumbs, own=own)
                 return replace(found, z=values(whole.pattern(), self.v)) if z else found
             return stats(
                 *self._qk, tokens, scale=self.scale, causal=self.causal, mask=self.mask,
-                v=self.v if z else None, thumbs=thumbs,
+                v=self.v if z else None, thumbs=thumbs, own=own, own_v=None if own is None else self.v,
             )  # fmt: skip
 
     @torch.no_grad()

@@ -39,11 +39,11 @@ def described(name: str, dims: Sequence[str], said: Mapping[str, Any]) -> Measur
         low=low, high=high, palette="diverging" if said.get("palette") == "diverging" else "sequential",
         worse=said["worse"] if said.get("worse") in ("high", "low") else "",
         note=_text(said.get("note"), TEXT), chance_text=_text(said.get("chance_text"), TEXT),
-        chance=None if chance is None else partial(_always, chance),
+        chance=None if chance is None else partial(always, chance),
     )  # fmt: skip
 
 
-def _always(value: float, _setting: Setting) -> float:
+def always(value: float, _setting: Setting) -> float:
     """As a function of a module, which a cache can keep."""
     return value
 

@@ -17,7 +17,7 @@ from tracer import data
 from tracer.ablate import effect, estimate, losses, null, verdict
 from tracer.ablate.parts import name
 from tracer.ablate.planner import reference_z
-from tracer.data.probes import Probe, per_token_loss, repeated
+from tracer.data.probes import ProbeR, per_token_loss, repeated
 from tracer.interventions.edits import Edit, applied
 from tracer.measures.aliases import Head
 from tracer.model import Transformer
@@ -50,7 +50,7 @@ def attacks() -> Iterator[Attack]:
         yield from _coverage_of_text(Path(folder))
 
 
-def _rows(model: Transformer, n: int, seed: int) -> Probe:
+def _rows(model: Transformer, n: int, seed: int) -> ProbeR:
     return repeated(model.d_vocab, model.n_ctx, seed=seed, batch=n)
 
 
@@ -59,7 +59,7 @@ def _heads(model: Transformer) -> list[Head]:
 
 
 def _changes(
-    model: Transformer, probe: Probe, mode: str, sets: list[list[Head]] | None = None, **how: object
+    model: Transformer, probe: ProbeR, mode: str, sets: list[list[Head]] | None = None, **how: object
 ) -> np.ndarray:
     """Change in loss of each sequence with each head off, or each of these sets, [set batch]."""
     sets = [[], *(sets or ([head] for head in _heads(model)))]
@@ -73,7 +73,7 @@ def _mean(model: Transformer) -> Iterator[Attack]:
     tap, head = "blocks.0.attn.hook_z", int(_changes(model, small[0], "zero")[: model.n_heads].mean(1).argmax())
     mean = reference_z(model, large.tokens)[tap].mean(0, keepdim=True)
 
-    def cost(probe: Probe, instead: Tensor) -> float:
+    def cost(probe: ProbeR, instead: Tensor) -> float:
         clean = per_token_loss(model(probe.tokens), probe.tokens)
         with applied([Edit(tap, (head,), instead=instead)]):
             after = per_token_loss(model(probe.tokens), probe.tokens)

@@ -1,5 +1,6 @@
 """Every block of the guides runs as it stands, from the first to the last of a page: Python, and lines for a shell."""
 
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from tracer.store import Run
 pytestmark = pytest.mark.slow
 
 GUIDES = ("docs/index.md", "docs/student.md", "docs/researcher.md", "docs/practitioner.md", "docs/recording.md",
-          "checkpoints/README.md")  # fmt: skip
+          "docs/own.md", "checkpoints/README.md")  # fmt: skip
+FILE = re.compile(r"# (\w+\.py)\n")
+"""Begins a block that a reader saves in a file of that name."""
 LATER = "# not run "
 """Begins a block that cannot run here, and says why."""
 OPTIONS = {
@@ -47,6 +50,8 @@ def test_a_page_runs_from_top_to_bottom(page: str, here: Path) -> None:
         shutil.rmtree(here / "checkpoints/my-run")  # the page makes its own
     for nth, (kind, code) in enumerate(found):
         if kind == "python":
+            if saved := FILE.match(code):
+                Path(saved[1]).write_text(code)
             compiled = compile(code, f"{page}, block {nth}", "exec")
             if not code.startswith(LATER):
                 exec(compiled, names)

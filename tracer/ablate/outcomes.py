@@ -14,7 +14,7 @@ from torch import Tensor
 from tracer.ablate.estimates import Estimate
 from tracer.ablate.parts import Part
 from tracer.ablate.planner import inputs, planner
-from tracer.data.probes import Probe, per_token_loss
+from tracer.data.probes import ProbeR, per_token_loss
 from tracer.heads import head_means, stats_from_pattern
 from tracer.heads.call import AttentionCall
 from tracer.huggingface.any_model import any_model
@@ -163,7 +163,7 @@ def head_outcomes(
     parts: Iterable[Part],
     mode: Mode | str = "zero",
     *,
-    repeat: Probe,
+    repeat: ProbeR,
     text: Int[Tensor, "batch pos"] | None = None,
     positions: Iterable[int] | None = None,
     frozen: bool = False,

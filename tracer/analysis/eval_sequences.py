@@ -35,7 +35,7 @@ class Sequences(NamedTuple):
 class Batches:
     """Probe R, and rows of text of equal length."""
 
-    repeat: probes.Probe
+    repeat: probes.ProbeR
     text: Tensor | None
     """None where the run kept no text of equal length."""
     note: str
@@ -110,7 +110,7 @@ def batches(run: Run) -> Batches:
     return Batches(repeat, _kept_text(run), note, wide=wide)
 
 
-def _repeated(d_vocab: int, n_ctx: int, bos: int, n: int) -> tuple[probes.Probe, dict[str, Tensor]]:
+def _repeated(d_vocab: int, n_ctx: int, bos: int, n: int) -> tuple[probes.ProbeR, dict[str, Tensor]]:
     wide = probes.repeated(d_vocab, n_ctx, bos, batch=MORE * n, seed=probes.PROBE_SEED + 1)
     return probes.repeated(d_vocab, n_ctx, bos, batch=n), {"repeat": wide.control}
 

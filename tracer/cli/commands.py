@@ -83,9 +83,9 @@ def _commands(args: list[str]) -> tyro.extras.SubcommandApp:
     app, presets = tyro.extras.SubcommandApp(), tyro.extras.SubcommandApp()
     # a file or a parent is opened before the options are read: its settings are their defaults
     if args[:1] == ["train"] and (path := _value(args, "--config")):
-        theirs, preset = configs.read(path)
+        theirs, preset, code = configs.read(path)
         app.command(name="train", help=f"Train what {path} says; any of its settings can be overridden.")(
-            _train(preset, theirs, from_file=True)
+            _train(preset, theirs, from_file=True, code=code)
         )
     else:
         for name, preset in PRESETS.items():
@@ -142,10 +142,13 @@ Settings = tyro.conf.UseAppendAction[Sequence[tuple[str, ...]]]
 """--set a=1 b=2, or --set a=1 --set b=2: without it the last would replace the others, silently."""
 
 
-def _train(preset: str | None, theirs: TrainConfig, from_file: bool = False) -> Callable[..., str]:
+def _train(
+    preset: str | None, theirs: TrainConfig, from_file: bool = False, code: configs.Code = configs.NO_CODE
+) -> Callable[..., str]:  # fmt: skip
     def train(
         config_file: ConfigFile = tyro.MISSING, config: Config = theirs, seeds: tuple[int, ...] = (),
         set: Settings = (), track: tuple[Tracker, ...] = (), overwrite: bool = False,
+        measures: tuple[str, ...] = code["measures"], probes: tuple[str, ...] = code["probes"],
     ) -> str:  # fmt: skip
         """Train a run, or one for each seed and each value of each setting.
 
@@ -155,26 +158,35 @@ def _train(preset: str | None, theirs: TrainConfig, from_file: bool = False) -> 
             set: Train a run with each of these values: optim.lr=1e-3,3e-3 (several settings: every combination).
             track: Tell these experiment trackers what is recorded.
             overwrite: Replace runs of that name, if there are any.
+            measures: Measures of heads of your own, as module:name of modules that can be imported from here.
+            probes: Rows of tokens of your own, as module:name, that every record is measured on.
         """
         if seeds or set:
-            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite)
+            own = {"measures": measures, "probes": probes}
+            return trainings.train_all(config, preset, seeds, sum(set, ()), track, overwrite, own)
         from tracer.training import loop
 
-        return loop.train(config, preset=preset, track=track, overwrite=overwrite).status
+        return loop.train(
+            config, preset=preset, track=track, overwrite=overwrite, measures=measures, probes=probes
+        ).status
 
     return train if from_file else functools.partial(train, "")
 
 
-def resume(run: str, /, steps: int | None = None) -> str:
+def resume(
+    run: str, /, steps: int | None = None, measures: tuple[str, ...] = (), probes: tuple[str, ...] = ()
+) -> str:  # fmt: skip
     """Go on with a run from its last resume point, to the bit.
 
     Args:
         run: A name under checkpoints/, or a directory.
         steps: Train up to this step instead of the planned one.
+        measures: The code of the measures that the run was begun with, named again.
+        probes: And of its probes.
     """
     from tracer.training import loop
 
-    return loop.resume(run, steps).status
+    return loop.resume(run, steps, measures=measures, probes=probes).status
 
 
 def _fork(named: str | None) -> Callable[..., str]:
@@ -182,13 +194,18 @@ def _fork(named: str | None) -> Callable[..., str]:
 
     theirs = replace(open_run(named).config, run=None) if named else TrainConfig()
 
-    def fork(parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False) -> str:
+    def fork(
+        parent: str, /, step: int, config: Config = theirs, *, overwrite: bool = False,
+        measures: tuple[str, ...] = (), probes: tuple[str, ...] = (),
+    ) -> str:  # fmt: skip
         """Train a new run from a snapshot of another, on the batches that came next there, with its settings or others.
 
         Args:
             parent: A name under checkpoints/, or a directory.
             step: Where to begin: a step whose weights are kept.
             overwrite: Replace the run of that name, if there is one.
+            measures: Measures of heads of your own, as module:name; those of the parent are its own.
+            probes: Rows of tokens of your own, as module:name.
         """
         if parent != named:
             raise ValueError(
@@ -196,7 +213,7 @@ def _fork(named: str | None) -> Callable[..., str]:
             )
         from tracer.training import loop
 
-        return loop.fork(parent, step, config, overwrite=overwrite).status
+        return loop.fork(parent, step, config, overwrite=overwrite, measures=measures, probes=probes).status
 
     return fork
 

@@ -14,11 +14,17 @@ from tracer.config import TrainConfig
 from tracer.config.fields import from_dict, to_dict
 from tracer.presets import PRESETS
 
+Code = Mapping[str, tuple[str, ...]]
+"""What a file names of a person's code, by the word of the option."""
+NO_CODE: Code = {"measures": (), "probes": ()}
 
-def read(path: str | Path) -> tuple[TrainConfig, str | None]:
-    """The configuration of a YAML or JSON file, and its preset: what it leaves out is the preset's, or the default.
 
-    The run.json of a run is such a file; a run of that name is there, so it gets another.
+def read(path: str | Path) -> tuple[TrainConfig, str | None, Code]:
+    """The configuration of a YAML or JSON file, its preset, and the code that it names: what it leaves out is the
+    preset's, or the default.
+
+    The run.json of a run is such a file; a run of that name is there, so it gets another. The code that it names is
+    left out: from a run nothing is imported.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -33,12 +39,20 @@ def read(path: str | Path) -> tuple[TrainConfig, str | None]:
         if not isinstance(settings.get("config"), Mapping):
             raise ValueError(f"{path} is of a run that `tracer train` did not make: it holds no configuration of ours")
         settings = {**settings["config"], "run": None}
+    code = {word: _words(path, word, settings.pop(word, ())) for word in NO_CODE}
     if preset is not None and preset not in tuple(PRESETS):
         raise ValueError(f"{path}: preset={preset!r} is not one of {', '.join(PRESETS)}")
     try:
-        return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset
+        return merged(PRESETS[preset].config if preset else TrainConfig(), settings), preset, code
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _words(path: str | Path, word: str, said: Any) -> tuple[str, ...]:
+    found = (said,) if isinstance(said, str) else said
+    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f"{path}: {word}={said!r} is no list of module:name")
+    return tuple(found)
 
 
 def merged(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:

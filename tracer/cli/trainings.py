@@ -24,7 +24,7 @@ STATUSES = {0: "finished", 3: "diverged", 130: "stopped"}
 
 def train_all(
     config: TrainConfig, preset: str | None, seeds: Sequence[int], settings: Sequence[str], track: Sequence[str],
-    overwrite: bool = False,
+    overwrite: bool = False, code: configs.Code = configs.NO_CODE,
 ) -> str:  # fmt: skip
     """Train each combination; what is finished is left as it is, what was stopped goes on, unless `overwrite`.
 
@@ -40,7 +40,7 @@ def train_all(
             say(f"{one.run} ({i} of {len(ahead)})")
             path = Path(folder) / f"{i}.json"
             path.write_text(json.dumps({"preset": preset, **to_dict(one)}))
-            statuses.append(_train(one, path, track, overwrite))
+            statuses.append(_train(one, path, track, overwrite, code))
             if statuses[-1] == "stopped":
                 break
     return next((word for word in ("stopped", "diverged") if word in statuses), "finished")
@@ -57,7 +57,7 @@ def _there(config: TrainConfig) -> Run | None:
     return run
 
 
-def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: bool) -> str:
+def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: bool, code: configs.Code) -> str:
     command = ["train", "--config", str(path), *(["--track", *track] if track else [])]
     if overwrite:
         command.append("--overwrite")
@@ -67,6 +67,8 @@ def _train(config: TrainConfig, path: Path, track: Sequence[str], overwrite: boo
             say(f"{config.run} is {before.status} already")
             return before.status
         command = ["resume", str(before.dir.resolve()), *(["--steps", str(config.steps)] if longer else [])]
+    for word, names in code.items():
+        command += [f"--{word}", *names] if names else []
     status = _status_of([sys.executable, "-P", "-m", "tracer", *command])
     if status not in STATUSES:
         raise ValueError(f"{config.run} ended with status {status}: see above")

@@ -25,7 +25,7 @@ Tokens = Int[Tensor, "batch pos"]
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeR:
     """A fixed batch of tokens that repeat, and of the same positions without a repeat."""
 
     tokens: Tokens
@@ -52,7 +52,7 @@ class Probe:
 
 def repeated(
     d_vocab: int, n_ctx: int, bos: int = 0, *, seed: int = PROBE_SEED, batch: int = 32, at: int | None = None
-) -> Probe:
+) -> ProbeR:
     """Probe R: a start token and a block of distinct random tokens, twice, with periods spread evenly over the rows.
 
     Source: Olsson et al. 2022, Methods; the mixed periods and the control are ours. Drawn without replacement, so that
@@ -76,7 +76,7 @@ def repeated(
         start = [bos, *filler[after:], *block, *filler[:after]]
         rows.append([*start, *block])
         new.append([*start, *fresh])
-    return Probe(torch.tensor(rows), length, torch.from_numpy(length + between), torch.tensor(new))
+    return ProbeR(torch.tensor(rows), length, torch.from_numpy(length + between), torch.tensor(new))
 
 
 def second_copy(period: int) -> slice:

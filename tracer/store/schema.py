@@ -93,6 +93,10 @@ class Meta(StrictModel):
     divergence: Divergence | None = None
     error: str | None = None
     digests: dict[Word, Annotated[str, Field(max_length=64)]] = {}
+    measures: Annotated[list[Word], Field(max_length=1000)] = []
+    """Where the code of a user's measures is, `module:name`, which is never imported from here,"""
+    probes: dict[Word, Annotated[str, Field(max_length=64)]] = {}
+    """and what a user's probes hold, by name."""
 
 
 class Trained(Meta):

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from tracer.measures import HEAD_MEASURES, PARAM_MEASURES, SE, SEQUENCES
+from tracer.measures import HEAD, HEAD_MEASURES, PARAM_MEASURES, SE, SEQUENCES, Measure, Setting
 from tracer.measures.gradients import MATRICES
 from tracer.store.trace import Variable
 
+NOWHERE = Setting(0, 0, 0)
+"""For values at chance that a user gave, which depend on nothing."""
 Layout = tuple[dict[str, Variable], dict[str, Any]]
 """The variables, and the coordinates as (dims, values, attributes)."""
 
@@ -26,6 +28,25 @@ def without_heads(
     if depths:
         variables["resid_rms"] = Variable(("depth",), (depths,), attrs=attrs("resid_rms"))
     return variables, {"param": (("param",), np.array(names), {})}
+
+
+def own_variables(
+    heads: tuple[int, int], rows: Iterable[Measure], sequences: Callable[[str], int]
+) -> dict[str, Variable]:
+    """Of a user's measures and probes; `sequences` of a probe, by its name, that a measure of heads is a mean over."""
+    variables: dict[str, Variable] = {}
+    for row in rows:
+        shape = heads if row.dims == HEAD else ()
+        variables[row.name] = own = Variable(row.dims[1:], shape, attrs=row.attributes(NOWHERE))
+        if row.dims == HEAD:
+            variables[row.name + SE] = _error(row.name, own, sequences(row.probe))
+    return variables
+
+
+def _error(name: str, of: Variable, sequences: int) -> Variable:
+    told = {"long_name": f"Standard error of {name}", SEQUENCES: sequences}
+    same = {key: of.attrs[key] for key in ("units", "formula", "source", "probe")}  # its range is not the mean's
+    return Variable(of.dims, of.shape, attrs=same | told)
 
 
 def layout(
@@ -48,11 +69,7 @@ def layout(
     variables |= {f"head_{name}": Variable(*by_matrix, attrs=attrs(f"head_{name}")) for name in PARAM_MEASURES}
     others, coords = without_heads(params, scalars=scalars, depths=heads[0] + 1, attrs=attrs)
     variables |= others
-    for name, sequences in unsure.items():
-        of = variables[name]
-        told = {"long_name": f"Standard error of {name}", SEQUENCES: sequences}
-        same = {key: of.attrs[key] for key in ("units", "formula", "source", "probe")}  # its range is not the mean's
-        variables[name + SE] = Variable(of.dims, of.shape, attrs=same | told)
+    variables |= {name + SE: _error(name, variables[name], sequences) for name, sequences in unsure.items()}
     variables["pattern"] = Variable(
         ("prompt", "layer", "head", "query_pos", "key_pos"), (len(tokens), *heads, width, width), "float16",
         attrs("pattern"),

@@ -24,6 +24,8 @@ from tracer import data as data_module
 from tracer.config import TrainConfig
 from tracer.config.fields import to_dict
 from tracer.data.counting import unigram_loss
+from tracer.data.own_probe import Own, Probes
+from tracer.heads.own_measures import Measures
 from tracer.interventions import clamps
 from tracer.interventions.edits import recording
 from tracer.measures.gradients import gradients
@@ -33,6 +35,7 @@ from tracer.store.provenance import process, provenance
 from tracer.store.remote import refuse_writing
 from tracer.torch_internals import uncompiled
 from tracer.tracking.telling import OnFinding, OnRecord, Telling
+from tracer.tracking.tracking import say
 from tracer.training import optim
 from tracer.training.divergence import GRADIENT, WEIGHT, Watch
 from tracer.training.interrupts import any_process, interrupts
@@ -58,6 +61,7 @@ class Job:
 def train(
     config: TrainConfig, preset: str | None = None, quiet: bool = False, track: str | Sequence[str] = (),
     overwrite: bool = False, *, on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
+    measures: Measures = (), probes: Probes = None,
 ) -> Run:  # fmt: skip
     """Train a new run and return it; a Ctrl-C stops it cleanly, and `resume` goes on from there.
 
@@ -65,23 +69,26 @@ def train(
     is never replaced, unless `overwrite` says so. As in `watch`, `on_record` is called with the step of each record and
     its numbers by readable names (`attn/L1H2/induction`), and `on_finding` with each kind of finding as it comes up;
     where it returns "stop", or is the word "stop" and the finding is bad, the training stops. `resume` can go on.
+    `measures`: measures of heads of one's own (`tracer.measure`), recorded beside ours; `probes`: rows of tokens of
+    one's own (`tracer.Probe`) by name. Either as objects or as `module:name`. `resume` is given the same again.
     """
-    telling = Telling(track, on_record, on_finding)
+    telling, own = Telling(track, on_record, on_finding), Own.given(measures, probes, say)
     directory = resolve(config.run or f"{preset or 'run'}-{config.seed}")
-    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling)
+    return _begin(prepare(config), directory, preset, 0, None, quiet, overwrite, telling, own)
 
 
 def fork(
     run: Run | str | Path, step: int, config: TrainConfig | None = None, quiet: bool = False, overwrite: bool = False,
     track: str | Sequence[str] | None = None, *, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
 ) -> Run:  # fmt: skip
     """Train a new run from the weights that another had after `step` updates, on the batches that come next there.
 
     `config` (default: the parent's) may change everything but the model and its tokens. The optimiser starts fresh,
     unless `step` is the parent's resume point and the optimiser is the same: then it goes on, too. run.json says which.
-    `track`, `on_record`, `on_finding`: as in `train`; `track` is the parent's, unless told.
+    `track`, `on_record`, `on_finding`, `measures`, `probes`: as in `train`; `track` is the parent's, unless told.
     """
+    own = Own.given(measures, probes, say)
     parent = run if isinstance(run, Run) else open_run(run)
     theirs = parent.config
     telling = Telling(parent.meta.get("track", ()) if track is None else track, on_record, on_finding)
@@ -106,7 +113,7 @@ def fork(
     load_state(job, state)
     facts = {"run": parent.name, "step": step, "optimizer": "continued" if goes_on else "fresh"}
     directory = resolve(config.run or f"{parent.name}-from-{step}")
-    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling)
+    return _begin(job, directory, parent.meta["preset"], step, facts, quiet, overwrite, telling, own)
 
 
 GROUPS = ("name", "qk_lr_factor", "pos_lr_factor")
@@ -123,20 +130,20 @@ def _refuse_another_model(name: str, theirs: TrainConfig, ours: TrainConfig) -> 
 
 def _begin(
     job: Job, directory: Path, preset: str | None, start: int, parent: dict[str, Any] | None, quiet: bool,
-    overwrite: bool, telling: Telling,
+    overwrite: bool, telling: Telling, own: Own,
 ) -> Run:  # fmt: skip
     """Lay out a new run directory, and train from `start`."""
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, directory)
     config = job.config
     snapshots, n_records = _plan(job, start)
-    recorder = ProbeRecorder(job.raw, config.record, job.data)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, own)
     meta = {
         "format": FORMAT, "preset": preset, "config": to_dict(config), "seed": config.seed, "parent": parent,
         "corpus": {"name": job.data.name, "hash": job.data.hash}, "d_vocab": job.data.d_vocab,
         "unigram_loss": unigram_loss(job.data, config.record.val_rows),
         "n_params": sum(p.numel() for p in job.raw.parameters()), "device": str(job.accelerator.device),
-        "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **provenance(), **process(),
+        "step": start, "snapshot_steps": snapshots, "track": list(telling.to), **own.facts, **provenance(), **process(),
     }  # fmt: skip
     writer = RunWriter.create(directory, meta, job.data.tokenizer, overwrite)
     with writer.abandoned_on_error():
@@ -153,10 +160,11 @@ def _plan(job: Job, first: int) -> tuple[list[int], int]:
 
 def resume(
     name: str | Path, steps: int | None = None, quiet: bool = False, *, on_record: OnRecord | None = None,
-    on_finding: OnFinding | None = None,
+    on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
 ) -> Run:  # fmt: skip
     """Go on with a run where its last resume point is; `steps` makes it longer than planned. Its trackers are told on;
-    `on_record`, `on_finding`: as in `train`."""
+    `on_record`, `on_finding`: as in `train`. `measures`, `probes`: those that the run was begun with, named again."""
+    own = Own.given(measures, probes, say)
     refuse_writing(name)
     run = open_run(name)
     config = run.config if steps is None else replace(run.config, steps=steps)
@@ -168,6 +176,7 @@ def resume(
         raise ValueError(f"{run.name} is finished at step {run.config.steps}; `--steps N` with a larger N goes on")
     if start is not None and config.steps < start:
         raise ValueError(f"{run.name} is at step {start} already: steps={config.steps} cannot be less")
+    own.check_same(run.name, run.meta)
     state = run.resume_state()
     job = prepare(config)
     if job.data.hash != run.corpus_hash:
@@ -179,7 +188,7 @@ def resume(
     assert start is not None
     if not job.accelerator.is_main_process:
         return _loop(job, None, start, run.dir)
-    recorder = ProbeRecorder(job.raw, config.record, job.data)
+    recorder = ProbeRecorder(job.raw, config.record, job.data, own)
     snapshots, n_records = _plan(job, (run.meta.get("parent") or {}).get("step", 0))
     writer = RunWriter.reopen(run)
     with writer.abandoned_on_error():

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from tracer.config import RecordConfig, TrainConfig
 from tracer.data import Data, probes, token_strings
+from tracer.data.own_probe import Own
 from tracer.heads import pattern, probe_errors, probe_scores, stats
+from tracer.heads.averages import own_means
 from tracer.interventions.edits import recording
 from tracer.measures import HEAD_MEASURES, MEASURES, REPEAT_MEASURES, SE, Setting, gradients
 from tracer.model import QK_TAPS, Transformer
 from tracer.store import Variable
 from tracer.store.chunks import MOST_CHUNK
-from tracer.store.trace_layout import Layout, layout
+from tracer.store.trace_layout import Layout, layout, own_variables
 from tracer.training.clock import Clock
 
 SCALARS = (
@@ -32,7 +34,9 @@ UNSURE = (*(name for name in HEAD_MEASURES if name != "max_logit"),
           "val_loss", "icl_score", "repeat_loss", "first_copy_loss")  # fmt: skip
 """Means over the rows of a probe: their standard errors are recorded too."""
 Read = tuple[Tensor, Tensor]
-STREAM = "blocks.0.hook_resid_pre"
+STREAM, VALUES = "blocks.0.hook_resid_pre", ("hook_v",)
+ALL_ROWS = slice(None)
+"""Of a user's probe: which rows count is the measure's to say, by nan."""
 CONTROL_ROWS = 16
 """Of Probe R: its first half, which spans the periods, is read without its repeat too, and gives first_copy_loss."""
 
@@ -60,7 +64,7 @@ def record_steps(config: TrainConfig, snapshots: list[int]) -> list[int]:
 class ProbeRecorder:
     """Holds the probes, measures on them, and knows what the measuring cost."""
 
-    def __init__(self, model: Transformer, config: RecordConfig, data: Data) -> None:
+    def __init__(self, model: Transformer, config: RecordConfig, data: Data, own: Own | None = None) -> None:
         self.device = model.embed.W_E.device
         n_ctx, self.d_vocab = model.config.n_ctx, model.embed.W_E.shape[0]
         self.val = data.val(config.val_rows).to(self.device)
@@ -83,6 +87,11 @@ class ProbeRecorder:
                 f"than a record may hold, {MOST_CHUNK >> 20} MB; at most {fits} fit, or keep those of fewer prompts "
                 f"(record.text_prompts={config.text_prompts}, record.repeat_prompts={config.repeat_prompts})"
             )
+        self.own = own or Own.given((), None, print)
+        """What a user adds to each record."""
+        self.own_tokens = {
+            name: probe.fitting(name, self.d_vocab, n_ctx).to(self.device) for name, probe in self.own.probes.items()
+        }
         self.tokenizer, self.config = data.tokenizer, model.config
         self.params = dict(model.named_parameters())
         self.clock = Clock(self.device)
@@ -101,6 +110,7 @@ class ProbeRecorder:
             scalars=SCALARS, unsure={name: self._sequences(name) for name in UNSURE},
             attrs=lambda name: MEASURES[name].attributes(setting), tokens_are="the probe prompts",
         )  # fmt: skip
+        variables |= own_variables((c.n_layers, c.n_heads), self.own.rows, self._rows_of)
         said = MEASURES["loss_by_position"].attributes(setting)
         variables["loss_by_position"] = Variable(("pos",), (c.n_ctx,), attrs=said)
         variables["tokens_seen"] = Variable((), (), "float64", MEASURES["tokens_seen"].attrs)
@@ -113,6 +123,10 @@ class ProbeRecorder:
             return len(self.context.full)
         return len(self.repeat_tokens if name in (*REPEAT_MEASURES, "repeat_loss") else self.val)
 
+    def _rows_of(self, probe: str) -> int:
+        """Sequences of a probe that a user's measure is a mean over."""
+        return len({"text": self.val, "repeat": self.repeat_tokens, **self.own_tokens}[probe])
+
     @torch.inference_mode()
     def measure(self, model: Transformer, with_patterns: bool, with_context: bool = True) -> dict[str, np.ndarray]:
         """Head statistics and losses on Probe D (held-out text), Probe R (repeated tokens) and its control.
@@ -121,29 +135,49 @@ class ProbeRecorder:
         """
         training = model.training
         model.eval()
-        with recording(*QK_TAPS, STREAM, "hook_resid_post") as text:
+        on_text, on_repeat = self.own.measures.on("text"), self.own.measures.on("repeat")
+        with recording(*QK_TAPS, *(VALUES if on_text else ()), STREAM, "hook_resid_post") as text:
             loss = probes.per_token_loss(model(self.val[:, :-1]), self.val)
-        with recording(*QK_TAPS) as repeat:
+        with recording(*QK_TAPS, *(VALUES if on_repeat else ())) as repeat:
             read = _read(model, self.both)
         repeat_losses = self._repeated(model, read)
         context = self._in_context(model) if with_context else {}
         model.train(training)
         copies, n = self.repeat.second_copy, len(self.repeat_tokens)
         layers, scale = range(self.config.n_layers), self.config.scale
-        per_layer, errors = [], []
+        per_layer, errors, own = [], [], []
         for layer in layers:
             q, k = model.qk_taps(layer)
             of_text, of_both = (
-                stats(seen[q], seen[k], tokens, scale=scale, mask=model.visible(layer, seen[q]), only=rows)
-                for seen, tokens, rows in ((text, None, None), (repeat, self.both_repeat, copies))
+                stats(
+                    seen[q],
+                    seen[k],
+                    tokens,
+                    scale=scale,
+                    mask=model.visible(layer, seen[q]),
+                    only=rows,
+                    own=asked,
+                    own_v=seen[f"blocks.{layer}.attn.{VALUES[0]}"] if asked else None,
+                )  # fmt: skip
+                for seen, tokens, rows, asked in (
+                    (text, self.val[:, :-1] if on_text else None, None, on_text),
+                    (repeat, self.both_repeat, copies, on_repeat),
+                )
             )
             of_repeat, of_control = of_both.sequences(slice(n)), of_both.sequences(slice(n, None))
             per_layer.append(probe_scores(of_text, of_repeat, of_control, copies))
             errors.append(probe_errors(of_text, of_repeat, of_control, copies))
+            own.append(
+                (own_means(of_text, on_text.names) if on_text else {})
+                | (own_means(of_repeat, on_repeat.names, copies) if on_repeat else {})
+            )
         row = {name: torch.stack([scores[name] for scores in per_layer]) for name in HEAD_MEASURES}
         row |= {name: torch.stack([of[name] for of in errors]) for name in errors[0]}
         for name, by_row in repeat_losses.items():
             row |= {name: by_row.mean(), name + SE: probes.standard_error(by_row)}
+        row |= {name: torch.stack([of[name] for of in own]) for name in own[0]}
+        for name, tokens in self.own_tokens.items():
+            row |= self._on_own(model, name, tokens)
         row |= context | {
             "val_loss": loss.mean(),
             "val_loss" + SE: probes.standard_error(loss.mean(1)),
@@ -154,7 +188,24 @@ class ProbeRecorder:
         }
         if with_patterns:
             row["pattern"] = torch.stack([self._patterns(model, layer, text, repeat) for layer in layers], dim=1)
-        return gradients.fetch(row)
+        found = gradients.fetch(row)
+        self.own.measures.seen(found)
+        return found
+
+    def _on_own(self, model: Transformer, probe: str, tokens: Tensor) -> dict[str, Tensor]:
+        """The loss on a probe of the user's, and what is measured of heads there."""
+        asked = self.own.measures.on(probe)
+        with recording(*QK_TAPS, *VALUES) as seen:
+            row = {f"{probe}_loss": probes.per_token_loss(model(tokens), tokens).mean()}
+        found = []
+        for layer in range(self.config.n_layers if asked else 0):
+            (q, k), v = model.qk_taps(layer), f"blocks.{layer}.attn.{VALUES[0]}"
+            of = stats(
+                seen[q], seen[k], tokens, scale=self.config.scale, mask=model.visible(layer, seen[q]), own=asked,
+                own_v=seen[v],
+            )  # fmt: skip
+            found.append(own_means(of, asked.names, ALL_ROWS) if asked else {})
+        return row | {name: torch.stack([of[name] for of in found]) for name in (found[0] if found else {})}
 
     def _in_context(self, model: Transformer) -> dict[str, Tensor]:
         """A pass without statistics, of which only the last positions are unembedded."""

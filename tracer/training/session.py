@@ -61,6 +61,8 @@ class TrainingSession:
         self.snapshots = set(writer.meta["snapshot_steps"])
         self.records = set(record_steps(config, sorted(self.snapshots)))
         self.terminal = Terminal(config.steps, start, quiet=quiet)
+        if not quiet:  # else a warning says it
+            recorder.own.measures.say = self.terminal.say
         self.row: dict[str, Any] | None = None
         self.last: dict[str, Any] = {}
         self.extra_seconds, self.recorded = 0.0, 0

@@ -20,14 +20,17 @@ from torch import Tensor, nn
 
 from tracer.data import probes
 from tracer.data.any_tokenizer import Words
+from tracer.data.own_probe import Own, Probe
+from tracer.heads.row_block import OwnRows
 from tracer.hooks.discovered import DiscoveredAttention
 from tracer.hooks.inputs import Inputs, batch_axis_first, logits_of
-from tracer.hooks.refusals import NoHeads, nothing_seen
+from tracer.hooks.refusals import CannotWatch, NoHeads, nothing_seen
 from tracer.hooks.sites import Layer, plain
 from tracer.measures import HEAD_MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.gradients import fetch
 from tracer.store import Run, RunWriter
 from tracer.torch_internals import tree_leaves
+from tracer.tracking.tracking import say
 from tracer.watching import causality, first_bad, head_weights, stream
 from tracer.watching.held_out import HeldOut
 from tracer.watching.ranks import Ranks, sharded, split_over
@@ -49,11 +52,15 @@ class Probing:
 
     def __init__(
         self, model: nn.Module, directory: Path, inputs: Inputs, words: Words, facts: dict[str, Any],
-        held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False,
+        held_out: HeldOut | None = None, *, ranks: Ranks | None = None, resumes: bool = False, own: Own | None = None,
     ) -> None:  # fmt: skip
         self.ranks, self._resumes, self._began = ranks or Ranks(model, directory), resumes, False
         self.model, self.dir, self.inputs, self.words, self.facts = model, directory, inputs, words, facts
         self.held_out = held_out
+        self.own = own or Own.given((), None, say)
+        """What a user adds to each record,"""
+        self._own_inputs: dict[str, Inputs] = {}
+        """and the model's call on each probe of theirs."""
         self.device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self.params = {plain(name): p for name, p in model.named_parameters() if p.requires_grad}
         self.watcher = Watcher(model, keep=N_PROMPTS)
@@ -81,6 +88,7 @@ class Probing:
     def measure(self, step: int, with_patterns: bool) -> dict[str, Any]:
         """One row of the trace, as far as the model's own weights say it; CannotWatch when it cannot be trusted."""
         with undisturbed(self.model, self.device):
+            self.watcher.own = self.own.measures.on("text")
             with self._seeing(), stream.sizes(self._blocks) as sizes:
                 output = self.inputs.run(self.model)
             row = self._of_heads(output)
@@ -99,6 +107,9 @@ class Probing:
                 row["row_effect"] = causality.row_effect(self.model, self.inputs)
             if self._repeat is not None:
                 row |= self._on_repeat(pictures, patterns)
+            for name, inputs in self._own_inputs.items():
+                row |= self._on_own(name, inputs)
+        self.own.measures.seen(row)
         if patterns:
             row["pattern"] = np.concatenate(pictures)
         return row
@@ -111,7 +122,7 @@ class Probing:
         """The measures of heads in the pass that has just run, and gave this; none where the first showed no heads."""
         names = (*TEXT_MEASURES, *(name + SE for name in TEXT_MEASURES if name in UNSURE))
         try:
-            on_text = {} if self.no_heads else self.watcher.arrays(names)
+            on_text = {} if self.no_heads else self.watcher.arrays((*names, *_own_names(self.watcher.own)))
         except NoHeads:
             if self.facts["kind"] != "watched":  # of a model that is not trained here heads are all there is
                 raise
@@ -159,19 +170,37 @@ class Probing:
             with self._seeing():
                 return self._repeat_losses(self._repeat.run(self.model), tokens, self._period)
         watcher.rows, watcher.repeats = probes.second_copy(self._period), tokens
+        watcher.own = None
         try:
             with watcher:
                 self._control.run(self.model)
             control = watcher.arrays(("induction", "induction" + SE))
+            watcher.own = self.own.measures.on("repeat")
             with watcher:
                 output = self._repeat.run(self.model)
         finally:
             watcher.rows, watcher.repeats = FIRST_ROW_ON, None
-        row: dict[str, Any] = watcher.arrays((*REPEAT_MEASURES, *(name + SE for name in REPEAT_MEASURES)))
+        names = (*REPEAT_MEASURES, *(name + SE for name in REPEAT_MEASURES), *_own_names(watcher.own))
+        row: dict[str, Any] = watcher.arrays(names)
         row |= {name.replace("induction", "induction_control"): value for name, value in control.items()}
         if with_patterns:
             pictures.append(watcher.pictures(N_PROMPTS, self._width))
         return row | self._repeat_losses(output, tokens, self._period)
+
+    def _on_own(self, probe: str, inputs: Inputs) -> dict[str, Any]:
+        """The loss on a probe of the user's, when every token has logits, and what is measured of heads there."""
+        watcher, tokens = self.watcher, inputs.tokens
+        assert tokens is not None
+        watcher.own, watcher.rows = self.own.measures.on(probe), slice(None)
+        try:
+            with self._seeing():
+                output = inputs.run(self.model)
+            row: dict[str, Any] = {} if self.no_heads else watcher.arrays(_own_names(watcher.own))
+        finally:
+            watcher.own, watcher.rows = None, FIRST_ROW_ON
+        logits = logits_of(output, tokens)
+        loss = {} if logits is None else {f"{probe}_loss": probes.per_token_loss(logits.float(), tokens).mean()}
+        return row | fetch(loss)
 
     def _repeat_losses(self, output: Any, tokens: Tensor, period: int) -> dict[str, Any]:
         """Of Probe R, when every token has logits."""
@@ -194,6 +223,8 @@ class Probing:
             self.words.check(d_vocab)
         if tokens is not None and d_vocab is not None:
             self._make_repeat(tokens, d_vocab)
+        for name, probe in self.own.probes.items():
+            self._own_inputs |= self._own_call(name, probe, tokens, d_vocab)
         if self.no_heads:
             with torch.compiler.set_stance("force_eager"):
                 self._blocks = stream.chain(self.model, lambda: self.inputs.run(self.model))
@@ -204,7 +235,9 @@ class Probing:
             return
         prompts = {} if self.no_heads else self._prompts()
         depths = len(self._blocks) + 1 if self._blocks else 0
-        seen = FirstLook(layers, self.no_heads, tokens, d_vocab, n, self._period, prompts, self._width, depths)
+        seen = FirstLook(
+            layers, self.no_heads, tokens, d_vocab, n, self._period, prompts, self._width, depths, self.own
+        )
         place = RunDirectory(self.dir, self.model, self.inputs, self.words, self.facts, self.ranks)
         self.writer = place.begin(step, seen, str(self.device), self.begun, self._resumes)
 
@@ -261,6 +294,23 @@ class Probing:
             return
         self._repeat, self._control, self._period = made, control, probe.period
 
+    def _own_call(self, name: str, probe: Probe, seen: Tensor | None, d_vocab: int | None) -> dict[str, Inputs]:
+        """The model's call on a probe of the user's; nothing, with a warning, where it does not run on it."""
+        try:
+            if seen is None or d_vocab is None:
+                raise CannotWatch("it reads no tokens")
+            made = self.inputs.with_tokens(probe.fitting(name, d_vocab, None).to(seen))
+            if made is None:
+                raise CannotWatch("it is called with more than tokens, and nobody can know the rest for others")
+            with Watcher(self.model, keep=0) as trial:
+                made.run(self.model)
+            if not self.no_heads:
+                trial.check()
+        except Exception as error:  # the model's own, of rows that are too long, say
+            say(f"nothing is recorded on the probe {name}: the model cannot be run on it ({error})")
+            return {}
+        return {name: made}
+
     def _prompts(self) -> dict[str, list[int]]:
         """The kept sequences by name: their token ids, or nothing where the model reads none."""
         kept, tokens = self.watcher.n_kept, self.watcher.tokens
@@ -268,6 +318,11 @@ class Probing:
         if self._repeat is not None and self._repeat.tokens is not None:
             found |= {f"repeat {i}": self._repeat.tokens[i].tolist() for i in range(N_PROMPTS)}
         return found
+
+
+def _own_names(own: OwnRows | None) -> tuple[str, ...]:
+    """Variables of a user's measures, with their standard errors."""
+    return () if own is None else (*own.names, *(name + SE for name in own.names))
 
 
 def _width(layers: list[Layer], n_prompts: int) -> int:

@@ -39,6 +39,8 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from tracer.data.any_tokenizer import Words
+from tracer.data.own_probe import Own, Probes
+from tracer.heads.own_measures import Measures
 from tracer.hooks.inputs import Inputs, has_values, is_blind
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import bare
@@ -77,7 +79,7 @@ class LoopRecorder:
         every: int | None = None, rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None,
         held_out: Any = None, start_step: int | None = None, max_logits: Looks = "share",
         track: str | Sequence[str] | None = None, on_record: OnRecord | None = None,
-        on_finding: OnFinding | None = None,
+        on_finding: OnFinding | None = None, measures: Measures = (), probes: Probes = None,
     ) -> None:  # fmt: skip
         if not 0 < share <= 1:
             raise ValueError(f"share={share} must be over 0 and at most 1: the part of training time for measuring")
@@ -92,6 +94,7 @@ class LoopRecorder:
             )
         if start_step is not None and start_step < 0:
             raise ValueError(f"start_step={start_step} must be at least 0: updates that were made before this job")
+        self._own = Own.given(measures, probes, say)
         self.model = bare(model)
         self._facts: dict[str, Any] = {"kind": "watched"} | (rebuilding(self.model, build) if build else {})
         named = ROOT / run if len(Path(run).parts) == 1 else Path(run)
@@ -285,7 +288,7 @@ class LoopRecorder:
         self.pace.device = next((x.device for x in inputs.leaves if isinstance(x, Tensor)), torch.device("cpu"))
         self.probing = Probing(
             self.model, self.dir, inputs, self.words, self._facts, self.held_out,
-            ranks=self.ranks, resumes=self._resumes,
+            ranks=self.ranks, resumes=self._resumes, own=self._own,
         )  # fmt: skip
         self._measure()
         if self.off is not None:

@@ -14,15 +14,16 @@ from torch.distributed.fsdp import FSDPModule
 
 from tracer.config.fields import to_dict
 from tracer.data.any_tokenizer import Words
+from tracer.data.own_probe import Own
 from tracer.diagnosis.objective import TARGETS
 from tracer.hooks.inputs import Inputs, context
 from tracer.hooks.refusals import CannotWatch
 from tracer.hooks.sites import Layer, plain
-from tracer.measures import HEAD_MEASURES, MEASURES, TEXT_MEASURES, Setting
+from tracer.measures import HEAD, HEAD_MEASURES, MEASURES, TEXT_MEASURES, Setting
 from tracer.model import Transformer
 from tracer.store import FOREIGN_FORMAT, Run, RunWriter, Variable, open_run
 from tracer.store.provenance import process, provenance
-from tracer.store.trace_layout import Layout, layout, without_heads
+from tracer.store.trace_layout import Layout, layout, own_variables, without_heads
 from tracer.tracking.tracking import say
 from tracer.watching import causality
 from tracer.watching.ranks import Ranks, sharded
@@ -48,7 +49,7 @@ SCALARS = (
 )
 UNSURE = tuple(name for name in HEAD_MEASURES if name != "max_logit")
 """Means over sequences: their standard errors are recorded too."""
-OF_TRAINING = ("untrained", "dtype", "constant_positions", "classes")
+OF_TRAINING = ("untrained", "dtype", "constant_positions", "classes", "measures", "probes")
 """Facts of the training, which may have changed when it goes on."""
 UPDATES = ("train_loss", "learning_rate", "step_ms", "tokens_per_second", "same_batch")
 """Known of every update."""
@@ -74,6 +75,8 @@ class FirstLook:
     """First positions of which patterns are kept."""
     depths: int
     """Of the residual stream at which its size is measured; of a model without heads."""
+    own: Own
+    """What a user adds to each record."""
 
 
 class RunDirectory:
@@ -124,7 +127,8 @@ class RunDirectory:
             "huggingface": None if parted else recipe(self.model),
             "transformer": None if parted or not isinstance(self.model, Transformer) else to_dict(self.model.config),
             "processes": self.ranks.world,
-            **provenance(), **process(), **(self._of_training() if self.kind == "watched" else {}), **facts,
+            **provenance(), **process(), **(self._of_training() if self.kind == "watched" else {}), **seen.own.facts,
+            **facts,
         }  # fmt: skip
 
     def _of_training(self) -> dict[str, Any]:
@@ -180,11 +184,22 @@ class RunDirectory:
         variables, coords = self._with_heads(seen) if not seen.no_heads else without_heads(
             self.params, scalars=SCALARS, depths=seen.depths, attrs=lambda name: attrs(name, self.kind)
         )  # fmt: skip
+        heads = (0, 0) if seen.no_heads else self._heads(seen)
+        rows = [row for row in seen.own.rows if row.dims != HEAD or not seen.no_heads]
+        variables |= own_variables(heads, rows, lambda probe: self._sequences(seen, probe))
         variables["shifted_loss"] = Variable(("target",), (len(TARGETS),), attrs=attrs("shifted_loss", self.kind))
         return variables, coords
 
+    def _heads(self, seen: FirstLook) -> tuple[int, int]:
+        return len(seen.layers), len(self.ranks.split) * max(layer.n_heads for layer in seen.layers)
+
+    def _sequences(self, seen: FirstLook, probe: str) -> int:
+        """Of a probe that a user's measure is a mean over."""
+        sizes = {"text": self.inputs.batch or 0, "repeat": PROBE_ROWS}
+        return sizes[probe] if probe in sizes else len(seen.own.probes[probe].tokens)
+
     def _with_heads(self, seen: FirstLook) -> Layout:
-        heads = len(seen.layers), len(self.ranks.split) * max(layer.n_heads for layer in seen.layers)
+        heads = self._heads(seen)
         tokens = np.full((len(seen.prompts), seen.width), -1, np.int64)
         strings = []
         for i, ids in enumerate(seen.prompts.values()):
@@ -195,7 +210,7 @@ class RunDirectory:
         setting = Setting(seen.row or 0, seen.period or 0, seen.d_vocab or 0, causal)
         return layout(
             heads, self.params, seen.prompts, tokens, strings, scalars=SCALARS,
-            unsure={name: (self.inputs.batch or 0) if name in TEXT_MEASURES else PROBE_ROWS for name in UNSURE},
+            unsure={name: self._sequences(seen, "text" if name in TEXT_MEASURES else "repeat") for name in UNSURE},
             attrs=lambda name: attrs(name, self.kind, setting), tokens_are="the kept sequences",
         )  # fmt: skip
 

@@ -19,6 +19,8 @@ from torch import nn
 from tracer.watching.not_recording import NotRecording
 
 if TYPE_CHECKING:
+    from tracer.data.own_probe import Probes
+    from tracer.heads.own_measures import Measures
     from tracer.tracking.telling import OnFinding, OnRecord
     from tracer.watching.recorder import LoopRecorder
     from tracer.watching.training_passes import Looks
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @overload
-def watch(model: nn.Module, run: None = None, *, keep: int = 1) -> Watcher: ...
+def watch(model: nn.Module, run: None = None, *, keep: int = 1, measures: Measures = ()) -> Watcher: ...
 
 
 @overload
@@ -34,11 +36,14 @@ def watch(
     model: nn.Module, run: str | Path, *, tokenizer: Any = None, share: float = 0.01, every: int | None = None,
     rows: int | None = None, snapshot_mb: float = 500.0, build: str | None = None, held_out: Any = None,
     start_step: int | None = None, max_logits: Looks = "share", track: str | Sequence[str] | None = None,
-    on_record: OnRecord | None = None, on_finding: OnFinding | None = None,
+    on_record: OnRecord | None = None, on_finding: OnFinding | None = None, measures: Measures = (),
+    probes: Probes = None,
 ) -> LoopRecorder: ...  # fmt: skip
 
 
-def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **options: Any) -> Watcher | LoopRecorder:
+def watch(
+    model: nn.Module, run: str | Path | None = None, *, keep: int = 1, measures: Measures = (), **options: Any
+) -> Watcher | LoopRecorder:  # fmt: skip
     """See the heads of any PyTorch model: once, or all through a training loop that records a run directory.
 
     Without `run`: a context manager whose forward passes are measured (`Watcher`); `keep` is the number of sequences
@@ -62,8 +67,9 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
     then has those of each step. `track`: "wandb", "tensorboard", "mlflow" or "trackio", or several. `on_record`: called
     with the step and `recorder.last` after each record. `on_finding`: called with each kind of finding
     (`tracer.diagnose`) as it comes up; where it returns "stop", or is the word "stop" and the finding is bad,
-    `recorder.should_stop` is set: save, and end the loop. With several processes, call it in each: statistics are of
-    all of them, and rank 0 writes.
+    `recorder.should_stop` is set: save, and end the loop. `measures`: measures of heads of one's own
+    (`tracer.measure`), recorded beside ours, or read once; `probes`: rows of tokens of one's own (`tracer.Probe`) by
+    name. With several processes, call it in each: statistics are of all of them, and rank 0 writes.
     Seen are F.scaled_dot_product_attention, nn.MultiheadAttention, flex_attention, and softmax-times-values written by
     hand, in blocks of queries too; keys that are no positions (sinks, learned keys) are in `layers[i].extra`. What
     cannot be measured truthfully is refused (`CannotWatch`), in a training loop with a warning. Of a model in which no
@@ -75,9 +81,9 @@ def watch(model: nn.Module, run: str | Path | None = None, *, keep: int = 1, **o
             raise TypeError(f"{', '.join(options)}: only with run=, for recording a training loop")
         from tracer.watching.watcher import Watcher
 
-        return Watcher(model, keep)
+        return Watcher(model, keep, measures)
     try:
         from tracer.watching.recorder import LoopRecorder
     except ImportError as error:  # torch moved what it never promised
         return cast("LoopRecorder", NotRecording(run, error))
-    return LoopRecorder(model, run, **options)
+    return LoopRecorder(model, run, measures=measures, **options)

@@ -15,9 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tracer.heads import head_means
-from tracer.heads.averages import head_errors
+from tracer.heads.averages import head_errors, own_means
 from tracer.heads.call import AttentionCall
 from tracer.heads.definitions import SQUARE
+from tracer.heads.own_measures import Measures, OnProbe, OwnMeasures, given
+from tracer.heads.row_block import OwnRows
 from tracer.hooks.discovered import DiscoveredAttention, editing
 from tracer.hooks.fused_modules import keep_outputs
 from tracer.hooks.interceptor import AttentionInterceptor
@@ -27,6 +29,7 @@ from tracer.interventions.edits import recording, visiting
 from tracer.interventions.replacements import MODES, Mode, head_of, plan
 from tracer.measures import MEASURES, REPEAT_MEASURES, SE, TEXT_MEASURES
 from tracer.measures.aliases import Head
+from tracer.tracking.tracking import say
 from tracer.watching.padding import hidden, real_rows, without_padding
 
 if TYPE_CHECKING:
@@ -51,9 +54,13 @@ class Watcher:
     Afterwards the model is as it was: nothing of it is replaced, hooks are removed, compiled parts are compiled again.
     """
 
-    def __init__(self, model: nn.Module, keep: int) -> None:
+    def __init__(self, model: nn.Module, keep: int, measures: Measures = ()) -> None:
         self.model = bare(model)
         self.keep = keep
+        self.own_measures = OwnMeasures(given(measures), say)
+        """Of the user's, on whatever the model is given."""
+        self.own: OwnRows | None = OnProbe(self.own_measures.all, self.own_measures) if measures else None
+        """Those that are asked in the passes that come."""
         self.map, self.sites = DiscoveredAttention(), Sites(self.model)
         self.rows = FIRST_ROW_ON
         """The query rows that measures are means over."""
@@ -130,7 +137,7 @@ class Watcher:
         cross = layer.kind == "cross"
         fits = not cross and tokens is not None and tokens.shape == (batch, query_pos) and query_pos == key_pos
         counted = tokens if self.repeats is None else self.repeats
-        found = call.stats(counted if fits else None, z=self.interceptor.wants_z)
+        found = call.stats(counted if fits else None, z=self.interceptor.wants_z, own=self.own)
         if cross:  # queries and keys are counted apart, even where there are as many
             nowhere = torch.full_like(found["entropy"], float("nan"))
             found = replace(found, rows={**found.rows, **dict.fromkeys(SQUARE, nowhere)})
@@ -147,7 +154,8 @@ class Watcher:
         self._broken[call.layer] = broken | self._broken.get(call.layer, broken)
         means = self._measures.setdefault(call.layer, {})
         errors = {name + SE: error for name, error in head_errors(found, rows).items()}
-        for name, values in {**head_means(found, rows), **errors}.items():
+        own = {} if self.own is None else own_means(found, self.own.names, rows)
+        for name, values in {**head_means(found, rows), **errors, **own}.items():
             means.setdefault(name, []).append(values)
         size = self.keep * call.n_heads * query_pos * call.shape[2] * 4 if call.weights is not None else 0
         if size <= KEPT_BYTES:
@@ -187,18 +195,19 @@ class Watcher:
 
         Names and definitions are those of a trace (`tracer.measures`), measured on the tokens that the model was given:
         induction and duplicate_token count rows whose token did not occur before as 0, and are nan without tokens.
-        nan also where a layer has fewer heads than others.
+        nan also where a layer has fewer heads than others. Measures of one's own that were given are there too.
         """
         import xarray as xr
 
-        values, layers = self.arrays(), self.layers
-        given = {"probe": "the tokens that the model was given"}
+        own = {one.row.name: one.row for one in self.own_measures.all}
+        values, layers = self.arrays((*MEASURED, *own)), self.layers
+        said = {"probe": "the tokens that the model was given"}
         if (where := self.first_broken()) is not None:
             warnings.warn(
                 f"activations are not finite; first seen in layer {where}, {layers[where].name}", stacklevel=2
             )
         return xr.Dataset(
-            {name: (("layer", "head"), value, MEASURES[name].attrs | given) for name, value in values.items()},
+            {n: (("layer", "head"), value, (own.get(n) or MEASURES[n]).attrs | said) for n, value in values.items()},
             coords={
                 "layer": range(len(layers)), "head": range(values["entropy"].shape[1]),
                 "module": ("layer", [one.name for one in layers]), "kind": ("layer", [one.kind for one in layers]),

@@ -87,7 +87,7 @@ class Probe:
             slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
             uniform = float((1 / (pairs[:, 1].double() + 1)).mean())
             row = Measure(
-                name=checked_name(f"{probe}_{slug}"), label=f"{name} on {probe}".capitalize(), short=slug[:8],
+                name=checked_name(f"{probe}_{slug}"), label=f"{name[:1].upper()}{name[1:]} on {probe}", short=slug[:8],
                 formula="sum of A_qk over the keys that a query should find, mean over the queries that have one",
                 source=f"targets of the probe {probe}", probe=probe, dims=HEAD, low=0, high=1,
                 chance=partial(always, uniform), chance_text="uniform attention of a causal row to one key",

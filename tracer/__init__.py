@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracer.config import DataConfig, ModelConfig, OptimConfig, RecordConfig, TrainConfig
     from tracer.data import probes
     from tracer.data.own_probe import Probe
-    from tracer.diagnosis import diagnose
+    from tracer.diagnosis import diagnose, rule
     from tracer.heads.own_measures import measure
     from tracer.heads.row_block import RowBlock
     from tracer.huggingface.loading import load_hf
@@ -55,7 +55,7 @@ _HOME = {
     "patch": "ablate.patching", "load_hf": "huggingface.loading", "open_hf": "watching.opening",
     "watch": "watching.watch", "list_runs": "store", "open_run": "store", "fork": "training.loop",
     "resume": "training.loop", "train": "training.loop", "sweep_run": "analysis.run_sweep", "diagnose": "diagnosis",
-    "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures",
+    "Probe": "data.own_probe", "RowBlock": "heads.row_block", "measure": "heads.own_measures", "rule": "diagnosis",
     "show": "analysis.notebook", "survey": "analysis.survey", "why": "analysis.why",
 }  # fmt: skip
 _MODULES = {
@@ -67,8 +67,8 @@ __all__ = [
     "PRESETS", "DataConfig", "LightningCallback", "ModelConfig", "OptimConfig", "Probe", "RecordConfig", "RowBlock",
     "Run", "TrainConfig", "TrainerCallback", "Transformer", "ablate", "clamp", "data", "diagnose", "diagnosis",
     "fork", "heads", "list_runs", "load_hf", "logit_attribution", "logit_lens", "measure", "measures", "open_hf",
-    "open_run", "patch", "pictures", "preset", "probes", "resume", "show", "store", "survey", "sweep_run", "train",
-    "watch", "why",
+    "open_run", "patch", "pictures", "preset", "probes", "resume", "rule", "show", "store", "survey", "sweep_run",
+    "train", "watch", "why",
 ]  # fmt: skip
 
 

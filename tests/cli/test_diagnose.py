@@ -41,7 +41,8 @@ def test_the_report_by_hand() -> None:
 
 
 def test_why_adds_the_rule_and_no_line_is_too_long() -> None:
-    text = report("run", Diagnosis([one()], [], []), why=True)
+    texts = {kind: rule.text for kind, rule in RULES.items()}
+    text = report("run", Diagnosis([one()], [], [], texts), why=True)
     assert "why: Found when" in text and RULES["scores"].text.split()[-1] in text
     assert max(map(len, text.splitlines())) <= WIDTH
 

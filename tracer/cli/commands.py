@@ -270,7 +270,7 @@ def sweep(
     return 0
 
 
-def diagnose(run: str, /, why: bool = False, json: bool = False) -> int:
+def diagnose(run: str, /, why: bool = False, json: bool = False, rules: tuple[str, ...] = ()) -> int:
     """Say what went wrong in a run, the worst first: evidence, since when, in which heads, and what helps.
 
     The exit status is 0 when nothing bad was found (there may be something to watch), 5 otherwise.
@@ -279,12 +279,13 @@ def diagnose(run: str, /, why: bool = False, json: bool = False) -> int:
         run: A name under checkpoints/, or a directory.
         why: Say also when each finding is made, and where its numbers come from.
         json: Print the findings as JSON.
+        rules: Rules of your own, as module:name, looked for beside ours.
     """
     from tracer.diagnosis import examine, report
     from tracer.store import open_run
 
     opened = open_run(run)
-    diagnosis = examine(opened)
+    diagnosis = examine(opened, rules)
     if json:
         say_json(run=opened.name, **asdict(diagnosis))
     else:

@@ -20,11 +20,12 @@ causes that are left, and what would tell them apart (`causes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from tracer.diagnosis import unused
 from tracer.diagnosis.findings import Advice, Diagnosis, Finding, Kind, Severity
+from tracer.diagnosis.own_rules import OwnRule, Rules, given_rules, rule
 from tracer.diagnosis.rules import RULES, Rule
 from tracer.diagnosis.verdict import RunVerdict, verdict
 from tracer.diagnosis.words import report
@@ -45,17 +46,19 @@ __all__ = [
     "Finding",
     "Head",
     "Kind",
+    "OwnRule",
     "Rule",
     "RunVerdict",
     "Severity",
     "diagnose",
     "examine",
     "report",
+    "rule",
     "verdict",
 ]
 
 
-def diagnose(run: Run) -> list[Finding]:
+def diagnose(run: Run, rules: Rules = ()) -> list[Finding]:
     """Every finding of a run, the worst first; [] for a run in which nothing is known to be wrong.
 
     Source: ours, each finding names where its threshold is from. Reads the trace and the sweep, never the model.
@@ -63,29 +66,34 @@ def diagnose(run: Run) -> list[Finding]:
         for finding in tracer.diagnose(tracer.open_run("four-blocks-0")):
             print(finding.step, finding.title, finding.evidence, finding.advice, sep="; ")
 
+    `rules`: of a user's (`tracer.rule`), looked for beside ours, or `module:name`; ValueError where one raises.
     `tracer diagnose four-blocks-0` prints the same.
     """
     if not hasattr(type(run), "trace"):  # asked of the run itself it would be read
         raise TypeError(f"diagnose takes a run, such as tracer.open_run(name), not {type(run).__name__}")
-    return examine(run).findings
+    return examine(run, rules).findings
 
 
-def examine(run: Run) -> Diagnosis:
+def examine(run: Run, rules: Rules = ()) -> Diagnosis:
     """`diagnose`, with what there was to look for."""
+    asked = RULES | cast("dict[Kind, Rule]", given_rules(rules))
     trace, effects = _trace(run), unused.swept(run)
-    begun = searches(run.meta, trace) | ({} if effects is None else {"idle": unused.idle(effects)})
-    known: list[Kind] = [kind for kind, rule in RULES.items() if kind in begun and rule.can_see(run.meta, trace)]
+    begun = searches(run.meta, trace, asked) | ({} if effects is None else {"idle": unused.idle(effects)})
+    known: list[Kind] = [kind for kind, row in asked.items() if kind in begun and row.can_see(run.meta, trace)]
     found = [finding for kind in known for finding in begun[kind]]
     return Diagnosis(
         sorted(found, key=lambda one: (one.kind != "divergence", one.severity != "bad", one.step)),
-        [rule.name for kind, rule in RULES.items() if kind in known],
-        [rule.name for kind, rule in RULES.items() if kind not in known],
+        [row.name for kind, row in asked.items() if kind in known],
+        [row.name for kind, row in asked.items() if kind not in known],
+        {kind: row.text for kind, row in asked.items()},
     )
 
 
-def searches(meta: dict[str, Any], trace: xr.Dataset) -> dict[Kind, Iterator[Finding]]:
+def searches(
+    meta: dict[str, Any], trace: xr.Dataset, rules: Mapping[Kind, Rule] = RULES
+) -> dict[Kind, Iterator[Finding]]:
     """What looks for each kind in a trace. None begins before it is asked; it reads what its rule needs."""
-    return {kind: rule.search(meta, trace) for kind, rule in RULES.items() if rule.search is not None}
+    return {kind: row.search(meta, trace) for kind, row in rules.items() if row.search is not None}
 
 
 def _trace(run: Run) -> xr.Dataset:

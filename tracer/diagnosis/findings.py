@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -60,6 +60,8 @@ class Diagnosis:
     """Names of the rules that the run holds the numbers for."""
     not_measured: list[str]
     """Names of those that it does not."""
+    texts: dict[Kind, str] = field(default_factory=dict)
+    """When each kind is found, and why there."""
 
 
 def values(trace: xr.Dataset, name: str) -> np.ndarray | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 
 from tracer.diagnosis.findings import Diagnosis, Finding
-from tracer.diagnosis.rules import RULES
 from tracer.diagnosis.verdict import verdict
 
 WIDTH = 100
@@ -20,7 +19,7 @@ def report(name: str, diagnosis: Diagnosis, why: bool = False) -> str:
         lines += ["", f"{one.severity}: {one.title}, since step {one.step:,}{where}"]
         told = {"": one.evidence, **{f"{label.lower()}: ": text for label, text in one.advice.texts().items()}}
         told |= {"source: ": one.source}
-        told |= {"why: ": RULES[one.kind].text} if why else {}
+        told |= {"why: ": diagnosis.texts[one.kind]} if why else {}
         for label, text in told.items():
             lines += textwrap.wrap(label + _printable(text), WIDTH, initial_indent="  ", subsequent_indent="    ")
     lines += ["", *textwrap.wrap(f"Looked for {', '.join(diagnosis.looked_for)}.", WIDTH)]

@@ -1,0 +1,83 @@
+"""Failure modes of a user's: a function of the trace, with what makes it a row of Health.
+
+@tracer.rule(needs=("entropy",), text="Found when a head's entropy ends below 0.1 nats.")
+def too_sharp(trace):
+    last = trace.entropy.isel(step=-1)
+    for layer, head in numpy.argwhere(last.values < 0.1):
+        yield int(last.step), [(layer, head)], f"{float(last[layer, head]):.2f} nats"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from tracer.diagnosis.findings import Advice, Finding, Kind, Severity
+from tracer.diagnosis.rules import RULES, Rule
+from tracer.named_code import name_of, named
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """A function of the trace, and the row that it is."""
+
+    kind: str
+    row: Rule
+
+
+Rules = str | OwnRule | Iterable[Any]
+"""What may be given as `rules=`: what `rule` makes of a function, `module:name` of it, or several."""
+
+
+def rule(
+    function: Callable[[xr.Dataset], Iterable[Any]] | None = None, *, needs: Iterable[str] = (), text: str = "",
+    severity: Severity = "watch", title: str = "", remedy: str = "", source: str = "", records: int = 1,
+) -> Any:  # fmt: skip
+    """Make a rule of a function, which is given the trace and yields (step, heads, evidence) for what it finds.
+
+    `needs`: variables that the trace must hold, with a value in `records` rows at least; a run without them is told as
+    not measured. `text`: when it is found, and why there (else the first line of the docstring). `severity`: "bad" or
+    "watch". `title`: of a finding; else the function's name. `remedy`: what helps. `source`: who says so.
+    """
+    if function is None:
+        return partial(
+            rule, needs=tuple(needs), text=text, severity=severity, title=title, remedy=remedy, source=source,
+            records=records,
+        )  # fmt: skip
+    kind, code = function.__name__, name_of(function)
+    if kind in RULES:
+        raise ValueError(f"rule {kind}: the name is taken by one of ours; give the function another")
+    if severity not in ("bad", "watch"):
+        raise ValueError(f"rule {kind}: severity={severity!r} is neither 'bad' nor 'watch'")
+    told = text or (function.__doc__ or "").strip().split("\n")[0] or f"Found by {code}."
+    name = title or kind.replace("_", " ")
+
+    def search(_: dict[str, Any], trace: xr.Dataset) -> Iterator[Finding]:
+        try:
+            for step, heads, evidence in function(trace):
+                where = tuple((int(layer), int(head)) for layer, head in heads)
+                yield Finding(
+                    cast("Kind", kind), severity, name, int(step), where, str(evidence), Advice(remedy), source or code
+                )
+        except Exception as error:  # somebody's code, which raises whatever it runs into
+            raise ValueError(f"rules={code} raised {type(error).__name__}: {error}") from error
+
+    return OwnRule(kind, Rule(name, tuple(needs), search, told, records))
+
+
+def given_rules(rules: Rules) -> dict[str, Rule]:
+    """By kind. ValueError for what is none, and for two of one name."""
+    found: dict[str, Rule] = {}
+    for one in [rules] if isinstance(rules, str | OwnRule) else rules:
+        thing = named(one, "rules") if isinstance(one, str) else one
+        if not isinstance(thing, OwnRule):
+            raise ValueError(f"rules={name_of(one)}: make it with tracer.rule")
+        if thing.kind in found:
+            raise ValueError(f"rules: two are called {thing.kind}")
+        found[thing.kind] = thing.row
+    return found

@@ -166,7 +166,6 @@ SAYS: list[tuple[Any, str]] = [
     ("los", "metric='los' is none: there are loss, kl, or write module:name"),
     ("tests.ablate.test_metrics:nothing", "has no nothing"),
     (Loss, "is none: give a name"),
-    (7, "metric=7 is none"),
 ]
 
 
